@@ -1,12 +1,19 @@
 """Hooks that run inside the writing job: they write files to the table's folder and events to Kafka.
 
-This package imports nothing of the coordinator.
+This package imports nothing of the coordinator. Each name is loaded when it is first used, so that a plain
+Python driver loads nothing of Spark, and no pyarrow before it writes.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 from sluicegate.lakes.registry import install_line
 
-try:
-    from sluicegate.writer_hooks.attach import attach
+if TYPE_CHECKING:
+    from sluicegate.writer_hooks.attempt import Written
+    from sluicegate.writer_hooks.driver import RegionDriver
+    from sluicegate.writer_hooks.driver_async import AsyncRegionDriver, AsyncWriter
+    from sluicegate.writer_hooks.driver_state import CommittedCheckpoint
     from sluicegate.writer_hooks.errors import (
         BadCheckpointLocation,
         BadListenerState,
@@ -20,37 +27,87 @@ try:
         RegionReplaced,
         RegistrationRefused,
         RegistrationUnanswered,
+        SourceOffsetsUnknown,
         TopicMissing,
     )
+    from sluicegate.writer_hooks.job import Job, prepare_jobs
     from sluicegate.writer_hooks.outcomes import RegionOutcome
+    from sluicegate.writer_hooks.spark.attaching import attach
     from sluicegate.writer_hooks.spark.incarnation import close_region, start_incarnation
     from sluicegate.writer_hooks.spark.preflight import preflight
-except ModuleNotFoundError as error:
-    if (error.name or "sluicegate").partition(".")[0] == "sluicegate":
-        raise
-    raise ModuleNotFoundError(
-        f"sluicegate.writer_hooks needs the package {error.name}, which is not installed in this "
-        f"environment; install what a writing job needs with: {install_line('spark')}",
-        name=error.name,
-    ) from None
+    from sluicegate.writer_hooks.writer import OpenCheckpoint, Writer, WriterResult
 
 __all__ = [
+    "AsyncRegionDriver",
+    "AsyncWriter",
     "BadCheckpointLocation",
     "BadListenerState",
     "BadOption",
     "BatchUnfinished",
+    "CommittedCheckpoint",
     "EventTooLarge",
     "HookError",
+    "Job",
     "NotOurs",
+    "OpenCheckpoint",
     "PreflightFailed",
     "PublishFailed",
+    "RegionDriver",
     "RegionOutcome",
     "RegionReplaced",
     "RegistrationRefused",
     "RegistrationUnanswered",
+    "SourceOffsetsUnknown",
     "TopicMissing",
+    "Writer",
+    "WriterResult",
+    "Written",
     "attach",
     "close_region",
     "preflight",
+    "prepare_jobs",
     "start_incarnation",
 ]
+
+_HOMES: Final = {
+    "AsyncRegionDriver": "driver_async",
+    "AsyncWriter": "driver_async",
+    "Job": "job",
+    "OpenCheckpoint": "writer",
+    "CommittedCheckpoint": "driver_state",
+    "RegionDriver": "driver",
+    "RegionOutcome": "outcomes",
+    "Writer": "writer",
+    "WriterResult": "writer",
+    "Written": "attempt",
+    "attach": "spark.attaching",
+    "close_region": "spark.incarnation",
+    "preflight": "spark.preflight",
+    "prepare_jobs": "job",
+    "start_incarnation": "spark.incarnation",
+}
+"""Modules of the names; all others are in `errors`."""
+_OF_SPARK: Final = "spark."
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    home = _HOMES.get(name, "errors")
+    try:
+        found = getattr(import_module(f"{__name__}.{home}"), name)
+    except ModuleNotFoundError as error:
+        if (error.name or "sluicegate").partition(".")[0] == "sluicegate":
+            raise
+        line = install_line(*(["spark"] if home.startswith(_OF_SPARK) else []))
+        raise ModuleNotFoundError(
+            f"sluicegate.writer_hooks.{name} needs the package {error.name}, which is not installed in this "
+            f"environment; install what a writing job needs with: {line}",
+            name=error.name,
+        ) from None
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

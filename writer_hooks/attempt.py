@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes import Adapter, FileWriter
 from sluicegate.lakes.evolution import Evolve
-from sluicegate.lakes.new_columns import evolve
 from sluicegate.lakes.port import TableRef
 from sluicegate.writer_hooks.region import Attempt, Event, Region, digest_of, files_written
 
@@ -42,44 +41,67 @@ class Written:
     max_event_time: int | None = None
 
 
+class AttemptWriter:
+    """Writer of one attempt. Its columns are those of its first rows.
+
+    An attempt without rows writes no file and no event. Methods may raise LakeError or EventTooLarge.
+    """
+
+    def __init__(self, region: Region, attempt: Attempt, target: Target) -> None:
+        self._region = region
+        self._attempt = attempt
+        self._target = target
+        self._writer: FileWriter | None = None
+
+    def write(self, batch: "pa.RecordBatch") -> None:
+        """Add rows."""
+        if batch.num_rows == 0:
+            return
+        if self._writer is None:
+            target = self._target
+            if target.evolve == "add-columns":
+                # Only such a writer needs the module, which loads pyarrow.
+                from sluicegate.lakes.new_columns import evolve
+
+                evolve(target.adapter, target.table, batch.schema)
+            digest = digest_of(self._region, self._attempt)
+            self._writer = target.adapter.open_writer(target.table, target.event_time_column, digest)
+        self._writer.write(batch)
+
+    def finish(self) -> tuple[Written, list[Event]]:
+        """Close the files, and return the result with the events to publish for them."""
+        files = tuple(self._writer.finish()) if self._writer is not None else ()
+        if self._writer is None or not files:
+            return Written(events=()), []
+        body = FilesWritten(
+            format=self._target.adapter.name,
+            format_version=self._target.adapter.format_version,
+            location=self._writer.location,
+            schema_id=self._writer.schema_id,
+            spec_id=self._writer.spec_id,
+            files=files,
+        )
+        events = files_written(self._region, self._attempt, body, self._target.message_max_bytes)
+        return _summary(tuple(event.envelope.id for event in events), files), events
+
+    def abort(self) -> None:
+        """Give up. The adapter removes files that no event describes."""
+        if self._writer is not None:
+            self._writer.abort()
+
+
 def write_attempt(
     region: Region, attempt: Attempt, target: Target, batches: Iterable["pa.RecordBatch"]
 ) -> tuple[Written, list[Event]]:
-    """Write rows to files, and return the events to publish for them.
-
-    The columns of an attempt are those of its first rows. If the write fails, the adapter removes its files,
-    because no event describes them. Raises LakeError or EventTooLarge.
-    """
-    writer: FileWriter | None = None
+    """Write rows to files, and return the events to publish for them. Raises LakeError or EventTooLarge."""
+    writer = AttemptWriter(region, attempt, target)
     try:
         for batch in batches:
-            if batch.num_rows == 0:
-                continue
-            # Open the writer at the first row: a task without rows writes no file and no event.
-            if writer is None:
-                if target.evolve == "add-columns":
-                    evolve(target.adapter, target.table, batch.schema)
-                writer = target.adapter.open_writer(
-                    target.table, target.event_time_column, digest_of(region, attempt)
-                )
             writer.write(batch)
-        files = tuple(writer.finish()) if writer is not None else ()
+        return writer.finish()
     except BaseException:
-        if writer is not None:
-            writer.abort()
+        writer.abort()
         raise
-    if writer is None or not files:
-        return Written(events=()), []
-    body = FilesWritten(
-        format=target.adapter.name,
-        format_version=target.adapter.format_version,
-        location=writer.location,
-        schema_id=writer.schema_id,
-        spec_id=writer.spec_id,
-        files=files,
-    )
-    events = files_written(region, attempt, body, target.message_max_bytes)
-    return _summary(tuple(event.envelope.id for event in events), files), events
 
 
 def _summary(events: tuple[str, ...], files: tuple[FileInfo, ...]) -> Written:

@@ -51,3 +51,7 @@ class BadListenerState(HookError, ValueError):
 
 class BatchUnfinished(HookError):
     """The query has planned a batch that it has not completed. Start it again to finish the batch."""
+
+
+class SourceOffsetsUnknown(HookError):
+    """The region has a position without source offsets, or with those of another kind of driver."""

@@ -22,9 +22,9 @@ from sluicegate.writer_hooks import (
 )
 from sluicegate.writer_hooks.kafka import KafkaSettings
 from sluicegate.writer_hooks.publisher import shared_publisher
+from sluicegate.writer_hooks.registration import ask
 from sluicegate.writer_hooks.spark import session
 from sluicegate.writer_hooks.spark.examining import troubles
-from sluicegate.writer_hooks.spark.incarnation import ask
 from sluicegate.writer_hooks.spark.options import SinkOptions
 from tests.hooks.conftest import make_table
 from tests.hooks.log import Log, silent
@@ -147,11 +147,11 @@ def test_tls_files_are_given_as_pem_and_with_the_word_of_the_key(tmp_path: Path)
 
 def test_what_a_writing_job_needs_is_what_the_line_installs() -> None:
     """The packages of the extras that it names are those that tests run with."""
-    refused = without({"pyarrow", "pypaimon"}, "import sluicegate.writer_hooks")
+    refused = without({"pyarrow", "pypaimon"}, "from sluicegate.writer_hooks import attach")
     assert 'install what a writing job needs with: pip install "sluicegate[paimon,spark]"' in refused.stderr
     needed = [text for text in metadata.requires("sluicegate") or () if re.search("'?(paimon|spark)", text)]
     assert {re.split(r"[^\w-]", text)[0] for text in needed} >= {"pypaimon", "pyspark"}
-    done = without(set(), "import sluicegate.writer_hooks")
+    done = without(set(), "from sluicegate.writer_hooks import attach")
     assert done.returncode == 0, done.stderr
 
 

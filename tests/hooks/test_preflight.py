@@ -17,8 +17,8 @@ from sluicegate.writer_hooks import (
     preflight,
 )
 from sluicegate.writer_hooks.publisher import shared_publisher
+from sluicegate.writer_hooks.registration import ask
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
-from sluicegate.writer_hooks.spark.incarnation import ask
 from sluicegate.writer_hooks.spark.options import SinkOptions
 from tests.hooks.conftest import make_table
 from tests.hooks.log import Log, silent

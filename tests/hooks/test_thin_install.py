@@ -26,20 +26,38 @@ def without(refused: set[str], work: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
 
 
-@pytest.mark.parametrize("module", ["sluicegate.writer_hooks", "sluicegate.writer_hooks.errors"])
-def test_an_import_names_the_package_and_the_install_line(module: str) -> None:
-    done = without({"pyarrow", "pyspark", "py4j", "pypaimon", "fastavro"}, f"import {module}")
+def test_plain_python_loads_no_spark_and_no_arrow_before_it_writes() -> None:
+    work = """
+        from sluicegate.writer_hooks import AsyncRegionDriver, BadOption, Job, RegionDriver, Writer
+        options = {
+            "stream": "flights",
+            "region": "JFK",
+            "table": "/lake/flights",
+            "format": "delta",
+            "kafka.bootstrap.servers": "localhost:9092",
+        }
+        RegionDriver(options)
+        print(sorted({"pyarrow", "pyspark", "numpy"} & {*sys.modules}))
+    """
+    done = without({"pyspark", "py4j"}, work)
+    assert done.stdout.strip() == "[]", done.stderr
+
+
+@pytest.mark.parametrize("name", ["start_incarnation", "preflight"])
+def test_an_import_names_the_package_and_the_install_line(name: str) -> None:
+    work = f"from sluicegate.writer_hooks import {name}"
+    done = without({"pyarrow", "pyspark", "py4j", "pypaimon", "fastavro"}, work)
     assert done.returncode == 1
     assert done.stderr.count("Traceback") == 1, "no chain of errors"
     last = done.stderr.strip().splitlines()[-1]
-    assert "sluicegate.writer_hooks needs the package pyarrow, which is not installed" in last
+    assert f"sluicegate.writer_hooks.{name} needs the package pyarrow, which is not installed" in last
     assert last.endswith(INSTALL)
 
 
 def test_what_is_missing_can_be_told_by_programs() -> None:
     work = """
         try:
-            import sluicegate.writer_hooks
+            from sluicegate.writer_hooks import attach
         except ImportError as error:
             print(error.name)
     """

@@ -6,55 +6,32 @@ only then the incarnation is registered. After a crash between any two steps, th
 that follow the marker, with the same incarnation and the same base.
 """
 
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Final
-
-from aiokafka import TopicPartition
 
 from sluicegate.events.envelope import EventType
-from sluicegate.events.models import Position, RegionClosed, RegionHeartbeat, RegionRegistered
-from sluicegate.events.notifications import RegistrationAnswered
-from sluicegate.events.partitioning import partition_of
+from sluicegate.events.models import Position, RegionClosed, RegionHeartbeat
 from sluicegate.events.problems import Code
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
-from sluicegate.writer_hooks.answers import await_answer
-from sluicegate.writer_hooks.errors import (
-    BadCheckpointLocation,
-    BatchUnfinished,
-    RegionReplaced,
-    RegistrationRefused,
-)
+from sluicegate.writer_hooks.errors import BadCheckpointLocation, BatchUnfinished, RegionReplaced
 from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.region import Event, Region, Registered
+from sluicegate.writer_hooks.registration import (
+    Stopped,
+    ask,
+    ask_until_known,
+    replaced,
+    require_accepted,
+    require_live,
+    running,
+)
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker, new_incarnation
 from sluicegate.writer_hooks.spark.options import SinkOptions
 
-_SETTINGS_PAUSE: Final = 0.5
-
-Stopped = Callable[[], bool]
-"""Function that returns True if the query is being stopped."""
-
-_ENDED = frozenset(
-    {
-        Code.ASSIGNMENT_DIFFERS,
-        Code.ASSIGNMENT_OLDER,
-        Code.ASSIGNMENT_WITHDRAWN,
-        Code.INCARNATION_ENDED,
-        Code.REGION_REMOVED,
-    }
-)
-"""Answers to a probe of the own incarnation which state that it has ended."""
-
-
-def _running() -> bool:
-    return False
-
 
 def register_query(
-    options: SinkOptions, stopped: Stopped = _running, *, may_be_unplanned: bool = False
+    options: SinkOptions, stopped: Stopped = running, *, may_be_unplanned: bool = False
 ) -> tuple[IncarnationMarker, Registered]:
     """Register the incarnation of a query, and wait for the answer. Raises HookError.
 
@@ -70,11 +47,11 @@ def register_query(
             marker = _complete(options, checkpoint, marker)
         if marker.assignment < region.assignment.number:
             marker = _begin_assignment(options, checkpoint, marker, stopped)
-    registration, answer = _ask_until_known(
+    registration, answer = ask_until_known(
         region, lambda: _restart_event(region, checkpoint, marker), stopped
     )
     hit(Failpoint.HOOK_ANSWER_AFTER)
-    _require_accepted(region, marker.incarnation, answer)
+    require_accepted(region, marker.incarnation, answer)
     return marker, Registered(marker.incarnation, registration.envelope.id)
 
 
@@ -102,91 +79,24 @@ def probe_query(options: SinkOptions) -> None:
     region, checkpoint = options.region, Checkpoint(options.checkpoint_location)
     marker = checkpoint.ready_marker(may_be_unplanned=True)
     if marker is None:
-        _probe_new(region, new_incarnation(), _running)
+        _probe_new(region, new_incarnation(), running)
     elif marker.stream is not None and marker.assignment < region.assignment.number:
-        _probe_next(region, checkpoint, marker, _running)
+        _probe_next(region, checkpoint, marker, running)
     else:
-        _, answer = _ask_until_known(
-            region, lambda: _restart_event(region, checkpoint, marker, probe=True), _running
+        _, answer = ask_until_known(
+            region, lambda: _restart_event(region, checkpoint, marker, probe=True), running
         )
-        _require_accepted(region, marker.incarnation, answer)
+        require_accepted(region, marker.incarnation, answer)
 
 
-def check_live(options: SinkOptions, own: Registered, stopped: Stopped = _running) -> None:
+def check_live(options: SinkOptions, own: Registered, stopped: Stopped = running) -> None:
     """Raise RegionReplaced if the incarnation has ended, or a newer process runs it. Changes nothing."""
     region, checkpoint = options.region, Checkpoint(options.checkpoint_location)
     marker = checkpoint.marker()
     if marker is None or marker.incarnation != own.incarnation:
-        raise RegionReplaced(_replaced(region, "its checkpoint location was reset"))
+        raise RegionReplaced(replaced(region, "its checkpoint location was reset"))
     answer = ask(region, _restart_event(region, checkpoint, marker, probe=True), stopped)
-    if answer.live == own.incarnation:
-        if answer.run not in (None, own.run):
-            raise RegionReplaced(_replaced(region, "another process runs its checkpoint location"))
-        return
-    if answer.live is not None:
-        raise RegionReplaced(_replaced(region, answer.reason or f"incarnation {answer.live} is live"))
-    if answer.problem is not None and answer.problem.code in _ENDED:
-        raise RegionReplaced(
-            f"this driver does not write the region {region.name} of the stream {region.stream} any more: "
-            f"its incarnation has ended, and nothing that it writes from now on counts. {answer.reason}"
-        )
-
-
-def ask(region: Region, registration: Event, stopped: Stopped = _running) -> RegistrationAnswered:
-    """Publish a registration or a probe, and return its answer.
-
-    Raises PublishFailed, TopicMissing or RegistrationUnanswered (see `await_answer`).
-    """
-    deadline = time.monotonic() + region.registration_timeout
-    timeout = min(region.publish_timeout, region.registration_timeout)
-    publisher = shared_publisher(region.kafka)
-    partition = partition_of(region.stream, publisher.partitions(region.commits_topic, timeout))
-    probe = isinstance(registration.body, RegionRegistered) and registration.body.probe
-
-    def publish() -> None:
-        hit(Failpoint.HOOK_PROBE_BEFORE if probe else Failpoint.HOOK_REGISTRATION_BEFORE)
-        publisher.publish(region.events_topic, [registration], timeout)
-        hit(Failpoint.HOOK_PROBE_AFTER if probe else Failpoint.HOOK_REGISTRATION_AFTER)
-
-    answers = TopicPartition(region.commits_topic, partition)
-    return await_answer(region, registration.envelope.id, answers, deadline, publish, stopped)
-
-
-def _ask_until_known(
-    region: Region, registration: Callable[[], Event], stopped: Stopped
-) -> tuple[Event, RegistrationAnswered]:
-    """Ask as `ask` does, and again while the stream's first coordinator has not logged its settings yet.
-
-    Such an answer is returned only after the registration timeout. `registration` makes the event of each
-    attempt. Returns the event that was answered, and its answer.
-    """
-    deadline = time.monotonic() + region.registration_timeout
-    while True:
-        event = registration()
-        answer = ask(region, event, stopped)
-        known = answer.problem is None or answer.problem.code is not Code.NO_POLICY
-        if known or time.monotonic() + _SETTINGS_PAUSE >= deadline or stopped():
-            return event, answer
-        time.sleep(_SETTINGS_PAUSE)
-
-
-def _require_accepted(region: Region, incarnation: str, answer: RegistrationAnswered) -> None:
-    """Raise RegistrationRefused if the answer is a refusal."""
-    if answer.accepted:
-        return
-    code = answer.problem.code if answer.problem is not None else "no reason given"
-    raise RegistrationRefused(
-        f"the coordinator refused the registration of the region {region.name} of the stream "
-        f"{region.stream} (incarnation {incarnation}, {code}). {answer.reason}".rstrip()
-    )
-
-
-def _replaced(region: Region, reason: str) -> str:
-    return (
-        f"this driver does not write the region {region.name} of the stream {region.stream} any more: "
-        f"{reason}. Nothing of this batch counts. If another driver was started there, leave this one "
-        "stopped; else start the query again, in a new driver"
-    )
+    require_live(region, own, answer, "its checkpoint location")
 
 
 # --- incarnations that begin ----------------------------------------------------------------------
@@ -226,12 +136,12 @@ def _begin(options: SinkOptions, checkpoint: Checkpoint, stopped: Stopped) -> In
 
 def _probe_new(region: Region, incarnation: str, stopped: Stopped) -> Position | None:
     """Return the base of an incarnation in a location without one. Raises RegistrationRefused."""
-    _, answer = _ask_until_known(region, lambda: region.registration(incarnation, None, probe=True), stopped)
+    _, answer = ask_until_known(region, lambda: region.registration(incarnation, None, probe=True), stopped)
     after = region.assignment.after
     differs = answer.problem is not None and answer.problem.code is Code.BASE_DIFFERS
     if differs and after and answer.decision == after:
         return answer.decided
-    _require_accepted(region, incarnation, answer)
+    require_accepted(region, incarnation, answer)
     return None
 
 
@@ -255,8 +165,8 @@ def _probe_next(
     if completed is not None and completed >= first:
         first = completed + 1
         base = checkpoint.predecessor(marker, first)
-    _, answer = _ask_until_known(region, lambda: region.registration(incarnation, base, probe=True), stopped)
-    _require_accepted(region, incarnation, answer)
+    _, answer = ask_until_known(region, lambda: region.registration(incarnation, base, probe=True), stopped)
+    require_accepted(region, incarnation, answer)
     return incarnation, base, first
 
 

@@ -60,14 +60,18 @@ class SinkOptions:
     format: str
     event_time_column: str | None
     checkpoint_location: str
+    """Empty for a driver without Spark, which has none."""
     table_options: tuple[tuple[str, str], ...] = ()
     message_max_bytes: int = _DEFAULT_MESSAGE
     evolve: Evolve = "never"
 
     @classmethod
-    def parse(cls, given: Mapping[str, str]) -> "SinkOptions":
-        """Parse Spark's options, whose names arrive in any case. Raises BadOption with all that is wrong."""
-        if wrong := wrong_values(given):
+    def parse(cls, given: Mapping[str, str], *, located: bool = True) -> "SinkOptions":
+        """Parse options, whose names arrive in any case. Raises BadOption with all that is wrong.
+
+        `located`: the option checkpointLocation is needed, as by each query of Spark.
+        """
+        if wrong := wrong_values(given, located=located):
             raise BadOption("; ".join(wrong))
         options = _lower(given)
         return cls(
@@ -75,7 +79,7 @@ class SinkOptions:
             table=_table(options),
             format=_format(options),
             event_time_column=options.get("event.time.column") or None,
-            checkpoint_location=_location(options),
+            checkpoint_location=_location(options) if located else "",
             table_options=_table_options(options),
             message_max_bytes=_message_max_bytes(options),
             evolve=_evolve(options),
@@ -86,10 +90,10 @@ class SinkOptions:
         return _table_ref(self.format, self.table, self.table_options)
 
 
-def wrong_values(given: Mapping[str, str]) -> list[str]:
+def wrong_values(given: Mapping[str, str], *, located: bool = True) -> list[str]:
     """Return a sentence for each option that is missing, unknown or has an invalid value."""
     options, found = _lower(given), []
-    for part in _PARTS:
+    for part in (*_PARTS, _location) if located else _PARTS:
         try:
             part(options)
         except BadOption as error:
@@ -212,22 +216,22 @@ def _region(options: Mapping[str, str]) -> Region:
 
 
 def _stream(options: Mapping[str, str]) -> str:
-    return _name("stream", _required(options, "stream", "one job's output into one table"))
+    return require_name("stream", _required(options, "stream", "one job's output into one table"))
 
 
 def _region_name(options: Mapping[str, str]) -> str:
-    return _name("region", _required(options, "region", "the failure domain that this query is"))
+    return require_name("region", _required(options, "region", "the failure domain that this query is"))
 
 
 def _topic_prefix(options: Mapping[str, str]) -> str:
-    return _name("topic.prefix", options.get("topic.prefix", DEFAULT_PREFIX))
+    return require_name("topic.prefix", options.get("topic.prefix", DEFAULT_PREFIX))
 
 
 def _regions(options: Mapping[str, str]) -> tuple[str, ...]:
     region = _region_name(options)
     regions = tuple(part.strip() for part in options.get("regions", region).split(","))
     for part in regions:
-        _name("regions", part)
+        require_name("regions", part)
     if region not in regions or len(set(regions)) != len(regions):
         raise BadOption(
             f"the option regions must list each region of the stream once, with the query's own, {region}: "
@@ -284,7 +288,8 @@ def _required(options: Mapping[str, str], name: str, meaning: str) -> str:
     return value
 
 
-def _name(option: str, value: str) -> str:
+def require_name(option: str, value: str) -> str:
+    """Return a value that is a name of the protocol. Raises BadOption."""
     if not _NAME.fullmatch(value):
         raise BadOption(
             f"the option {option} must consist of letters, digits, _ . - (at most 200, not beginning with "
@@ -340,7 +345,6 @@ _PARTS: Final[tuple[Callable[[Mapping[str, str]], object], ...]] = (
     _number,
     lambda options: _whole(options, "assignment.after", 0, 0),
     _named_table,
-    _location,
     KafkaSettings.from_options,
     _topic_prefix,
     _single_region,

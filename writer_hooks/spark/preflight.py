@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Final
 
 from sluicegate.lakes.port import TableRefused
-from sluicegate.writer_hooks.answers import advice
 from sluicegate.writer_hooks.errors import BadOption, HookError, PreflightFailed, RegistrationUnanswered
+from sluicegate.writer_hooks.registration import coordinator_advice
 from sluicegate.writer_hooks.spark.examining import log_troubles, table_troubles, wrong_options
 from sluicegate.writer_hooks.spark.incarnation import check_location, probe_query
 from sluicegate.writer_hooks.spark.options import SinkOptions, log_of, table_of
@@ -51,8 +51,8 @@ def _troubles(options: Mapping[str, str], timeout: float) -> Iterator[str]:
             probe_query(replace(sink, region=region))
     except RegistrationUnanswered:
         yield (
-            f"no coordinator answered within {timeout:g} s. {advice(sink.region)}; start one with sluicegate "
-            "run. Without one the start waits as long as registration.timeout states"
+            f"no coordinator answered within {timeout:g} s. {coordinator_advice(sink.region)}; start one "
+            "with sluicegate run. Without one the start waits as long as registration.timeout states"
         )
     except HookError as error:
         yield str(error)

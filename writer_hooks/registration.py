@@ -1,6 +1,6 @@
-"""Answers of a coordinator to registrations and probes.
+"""Registrations of a driver: what it asks the coordinator, and what the answers mean for it.
 
-Their reading is the only step in which a driver waits for the coordinator.
+The wait for an answer is the only step in which a driver waits for the coordinator.
 """
 
 import asyncio
@@ -8,7 +8,7 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Final
 
@@ -17,20 +17,133 @@ from aiokafka.errors import KafkaError
 
 from sluicegate.events.codec import Flaw
 from sluicegate.events.feed import read_notification
+from sluicegate.events.models import RegionRegistered
 from sluicegate.events.notifications import RegistrationAnswered
+from sluicegate.events.partitioning import partition_of
+from sluicegate.events.problems import Code
+from sluicegate.failpoints.names import Failpoint
+from sluicegate.failpoints.points import hit
 from sluicegate.kafka.clients import start_client, stop_client
-from sluicegate.writer_hooks.errors import PublishFailed, RegistrationUnanswered
+from sluicegate.writer_hooks.errors import (
+    PublishFailed,
+    RegionReplaced,
+    RegistrationRefused,
+    RegistrationUnanswered,
+)
 from sluicegate.writer_hooks.loop_thread import LoopThread
-from sluicegate.writer_hooks.region import FOREVER, Region
+from sluicegate.writer_hooks.publisher import shared_publisher
+from sluicegate.writer_hooks.region import FOREVER, Event, Region, Registered
 
 _log = logging.getLogger(__name__)
 
+_SETTINGS_PAUSE: Final = 0.5
 _POLL_MS: Final = 500
 _LEAST_WAIT: Final = 1.0  # seconds
 _FIRST_WARNING: Final = 10.0
 
+Stopped = Callable[[], bool]
+"""Function that returns True if the driver is being stopped."""
 
-def await_answer(
+_ENDED: Final = frozenset(
+    {
+        Code.ASSIGNMENT_DIFFERS,
+        Code.ASSIGNMENT_OLDER,
+        Code.ASSIGNMENT_WITHDRAWN,
+        Code.INCARNATION_ENDED,
+        Code.REGION_REMOVED,
+    }
+)
+"""Answers to a probe of the own incarnation which state that it has ended."""
+
+
+def running() -> bool:
+    """Return False: nobody stops the driver."""
+    return False
+
+
+def ask(
+    region: Region, registration: Event, stopped: Stopped = running, following: Sequence[Event] = ()
+) -> RegistrationAnswered:
+    """Publish a registration or a probe, and return its answer.
+
+    `following` are events that are published right after it, and that a refusal makes void. Raises
+    PublishFailed, TopicMissing or RegistrationUnanswered.
+    """
+    deadline = time.monotonic() + region.registration_timeout
+    timeout = min(region.publish_timeout, region.registration_timeout)
+    publisher = shared_publisher(region.kafka)
+    partition = partition_of(region.stream, publisher.partitions(region.commits_topic, timeout))
+    probe = isinstance(registration.body, RegionRegistered) and registration.body.probe
+
+    def publish() -> None:
+        hit(Failpoint.HOOK_PROBE_BEFORE if probe else Failpoint.HOOK_REGISTRATION_BEFORE)
+        publisher.publish(region.events_topic, [registration, *following], timeout)
+        hit(Failpoint.HOOK_PROBE_AFTER if probe else Failpoint.HOOK_REGISTRATION_AFTER)
+
+    answers = TopicPartition(region.commits_topic, partition)
+    return _await_answer(region, registration.envelope.id, answers, deadline, publish, stopped)
+
+
+def ask_until_known(
+    region: Region, registration: Callable[[], Event], stopped: Stopped = running
+) -> tuple[Event, RegistrationAnswered]:
+    """Ask as `ask` does, and again while the stream's first coordinator has not logged its settings yet.
+
+    Such an answer is returned only after the registration timeout. `registration` makes the event of each
+    attempt. Returns the event that was answered, and its answer.
+    """
+    deadline = time.monotonic() + region.registration_timeout
+    while True:
+        event = registration()
+        answer = ask(region, event, stopped)
+        known = answer.problem is None or answer.problem.code is not Code.NO_POLICY
+        if known or time.monotonic() + _SETTINGS_PAUSE >= deadline or stopped():
+            return event, answer
+        time.sleep(_SETTINGS_PAUSE)
+
+
+def require_accepted(region: Region, incarnation: str, answer: RegistrationAnswered) -> None:
+    """Raise RegistrationRefused if the answer is a refusal."""
+    if answer.accepted:
+        return
+    code = answer.problem.code if answer.problem is not None else "no reason given"
+    raise RegistrationRefused(
+        f"the coordinator refused the registration of the region {region.name} of the stream "
+        f"{region.stream} (incarnation {incarnation}, {code}). {answer.reason}".rstrip()
+    )
+
+
+def require_live(region: Region, own: Registered, answer: RegistrationAnswered, place: str) -> None:
+    """Raise RegionReplaced unless the answer to a probe states that this registration is in force.
+
+    `place` names what another process of the same incarnation would run, for the text.
+    """
+    if answer.live == own.incarnation:
+        if answer.run not in (None, own.run):
+            raise RegionReplaced(replaced(region, f"another process runs {place}"))
+        return
+    if answer.live is not None:
+        raise RegionReplaced(replaced(region, answer.reason or f"incarnation {answer.live} is live"))
+    if answer.problem is not None and answer.problem.code in _ENDED:
+        raise RegionReplaced(
+            f"this driver does not write the region {region.name} of the stream {region.stream} any more: "
+            f"its incarnation has ended, and nothing that it writes from now on counts. {answer.reason}"
+        )
+
+
+def replaced(region: Region, reason: str) -> str:
+    """Return the text of RegionReplaced."""
+    return (
+        f"this driver does not write the region {region.name} of the stream {region.stream} any more: "
+        f"{reason}. Nothing that it completes from now on counts. If another driver was started there, leave "
+        "this one stopped; else start a new driver"
+    )
+
+
+# --- the wait for an answer ---------------------------------------------------------------------------
+
+
+def _await_answer(
     region: Region,
     registration: str,
     source: TopicPartition,
@@ -106,19 +219,19 @@ def _warn_waiting(region: Region, seconds: float) -> None:
         "waits %s, and writes nothing before. %s",
         *(region.name, region.stream, seconds),
         "until one does" if limit == math.inf else f"up to {limit:g} s (registration.timeout)",
-        advice(region),
+        coordinator_advice(region),
     )
 
 
 def _unanswered(region: Region) -> str:
     return (
         f"no coordinator answered the registration of the region {region.name} of the stream {region.stream} "
-        f"within {region.registration_timeout:g} s. {advice(region)}. The option registration.timeout waits "
-        f"longer (seconds, or {FOREVER})"
+        f"within {region.registration_timeout:g} s. {coordinator_advice(region)}. The option "
+        f"registration.timeout waits longer (seconds, or {FOREVER})"
     )
 
 
-def advice(region: Region) -> str:
+def coordinator_advice(region: Region) -> str:
     """Return what to look at while no coordinator answers."""
     return (
         f"Check that a coordinator runs against {region.kafka.bootstrap_servers} with the topic prefix "

@@ -1,0 +1,47 @@
+"""Parts of the plain Python driver that need no server."""
+
+import pytest
+
+from sluicegate.events.models import Assignment, Position
+from sluicegate.writer_hooks import BadOption, SourceOffsetsUnknown
+from sluicegate.writer_hooks.beats import Beats
+from sluicegate.writer_hooks.job import _ids_of, _newest
+from sluicegate.writer_hooks.kafka import KafkaSettings
+from sluicegate.writer_hooks.region import Region, Registered
+from tests.integration.waiting import wait_until
+
+BASE = Position(incarnation="job-1", checkpoint=3, digest="d")
+
+
+def region() -> Region:
+    """A region whose Kafka does not answer."""
+    kafka = KafkaSettings.from_options({"kafka.bootstrap.servers": "127.0.0.1:1"})
+    return Region("flights", "r1", kafka, Assignment(number=0, regions=("r1",)), publish_timeout=0.2)
+
+
+def test_a_driver_that_ends_without_kafka_says_what_waits_for_it(caplog: pytest.LogCaptureFixture) -> None:
+    beats = Beats(region(), interval=0.05, idle_after=0.0)
+    beats.start(Registered("driver-1", "run"))
+    wait_until(lambda: "a heartbeat was not sent (2 in a row)" in caplog.text)
+    beats.stop(idle=True)
+    assert "to alignment_timeout; start the driver again to end that" in caplog.text
+
+
+@pytest.mark.parametrize(("interval", "idle_after"), [(0.0, 1.0), (1.0, -1.0)])
+def test_a_wrong_cadence_is_refused(interval: float, idle_after: float) -> None:
+    with pytest.raises(BadOption, match=r"must be above 0, and idle_after \(.*\) at least 0, in seconds"):
+        Beats(region(), interval, idle_after)
+
+
+@pytest.mark.parametrize("text", [None, "17", "{}", '{"jobs": 1}', '{"jobs": [1]}'])
+def test_a_region_whose_offsets_are_no_jobs_is_refused(text: str | None) -> None:
+    with pytest.raises(SourceOffsetsUnknown, match="Give the jobs a region of their own"):
+        _ids_of(region(), BASE, text)
+
+
+def test_a_region_remembers_as_many_jobs_as_a_completion_can_carry() -> None:
+    assert _newest([str(number) for number in range(3_000)]) == [str(n) for n in range(2_000, 3_000)]
+    long = [f"{number:0200}" for number in range(1_000)]
+    kept = _newest(long)
+    assert 200 < len(kept) < 400
+    assert kept == long[-len(kept) :]

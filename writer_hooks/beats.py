@@ -1,0 +1,130 @@
+"""Heartbeats of a driver without Spark, sent from a thread of its own."""
+
+import logging
+import math
+import threading
+import time
+from typing import Final
+
+from sluicegate.events.envelope import EventType
+from sluicegate.events.models import RegionHeartbeat
+from sluicegate.kafka.pauses import spread
+from sluicegate.writer_hooks.errors import BadOption, HookError
+from sluicegate.writer_hooks.publisher import shared_publisher
+from sluicegate.writer_hooks.region import Region, Registered
+
+_log = logging.getLogger(__name__)
+
+_LAST: Final = 10.0
+"""Seconds for Kafka to acknowledge the last heartbeat."""
+
+
+class Beats:
+    """Heartbeats of one region. A heartbeat that fails is replaced by the next one."""
+
+    def __init__(self, region: Region, interval: float, idle_after: float) -> None:
+        if interval <= 0 or idle_after < 0:
+            raise BadOption(
+                f"heartbeat_interval ({interval:g}) must be above 0, and idle_after ({idle_after:g}) at "
+                "least 0, in seconds"
+            )
+        self._region = region
+        self._interval = interval
+        self._idle_after = idle_after
+        self._changed = threading.Condition()
+        self._is_open = False
+        """True while a checkpoint is open."""
+        self._rests_since = time.monotonic()
+        self._told_idle = False
+        self._ended = False
+        self._registered: Registered | None = None
+        self._thread: threading.Thread | None = None
+        self._failed = 0
+
+    def start(self, registered: Registered) -> None:
+        """Send heartbeats for a registration from now on."""
+        self._registered = registered
+        self._rests_since = time.monotonic()
+        self._thread = threading.Thread(target=self._work, name="sluicegate-heartbeats", daemon=True)
+        self._thread.start()
+
+    def set_open(self, *, is_open: bool) -> None:
+        """Note if a checkpoint is open. Other regions wait for it; without one, the region becomes idle."""
+        with self._changed:
+            if is_open == self._is_open:
+                return
+            self._is_open, self._rests_since = is_open, time.monotonic()
+            self._changed.notify_all()
+
+    def stop(self, *, idle: bool) -> None:
+        """End the thread. With `idle`, publish a last heartbeat, so that no commit waits for the region."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+        thread.join()
+        if not idle:
+            return
+        try:
+            self._send(RegionHeartbeat(idle=True, run=self._run()), min(_LAST, self._region.publish_timeout))
+        except HookError as error:
+            _log.error(
+                "region %s of %s: the driver ends, and Kafka has not acknowledged that the region is idle "
+                "(%s). What it wrote is safe. Commits of the stream's other regions may wait for it, each up "
+                "to alignment_timeout; start the driver again to end that",
+                *(self._region.name, self._region.stream, error),
+            )
+
+    def _work(self) -> None:
+        while not self._ended:
+            try:
+                self._beat()
+            except HookError as error:
+                self._failed += 1
+                # Logged the first time, the second, the fourth, the eighth ...
+                if not self._failed & (self._failed - 1):
+                    _log.warning(
+                        "region %s of %s: a heartbeat was not sent (%d in a row): %s. Its files and commits "
+                        "do not depend on it; the next one follows in %g s",
+                        *(self._region.name, self._region.stream, self._failed, error, self._interval),
+                    )
+            else:
+                self._failed = 0
+            self._pause()
+
+    def _pause(self) -> None:
+        """Wait for the next heartbeat: the interval is over, or the region became idle or active."""
+        due = time.monotonic() + (spread(self._interval) if self._failed else self._interval)
+        with self._changed:
+            while not self._ended:
+                at = due if self._failed else min(due, self._changes_at())
+                left = at - time.monotonic()
+                if left <= 0:
+                    return
+                self._changed.wait(left)
+
+    def _changes_at(self) -> float:
+        """Return the time at which the last heartbeat is no longer true."""
+        if self._is_open:
+            return 0.0 if self._told_idle else math.inf
+        return math.inf if self._told_idle else self._rests_since + self._idle_after
+
+    def _beat(self) -> None:
+        with self._changed:
+            rests = time.monotonic() - self._rests_since
+            idle = not self._is_open and rests >= self._idle_after
+        milliseconds = max(1, round(self._interval * 1000))
+        self._send(RegionHeartbeat(idle=idle, interval=milliseconds, run=self._run()), self._interval)
+        with self._changed:
+            self._told_idle = idle
+
+    def _run(self) -> str:
+        return self._registered.run if self._registered is not None else ""
+
+    def _send(self, body: RegionHeartbeat, timeout: float) -> None:
+        region = self._region
+        incarnation = self._registered.incarnation if self._registered is not None else ""
+        event = region.event(EventType.REGION_HEARTBEAT, incarnation, body)
+        shared_publisher(region.kafka).publish(region.events_topic, [event], timeout)

@@ -1,0 +1,336 @@
+"""Driver of one region without Spark: it registers, completes checkpoints, and ends the region.
+
+A driver keeps nothing on disk. Each start begins a new incarnation at the region's decided position, whose
+source offsets the coordinator returns. So the caller's source continues exactly there, also after a crash.
+What an earlier driver completed after that position does not count any more, and is read again.
+
+The newest driver of a region is the one that counts. An older one that is still alive raises RegionReplaced.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, Final, Self
+
+from sluicegate.events.envelope import EventType
+from sluicegate.events.models import CheckpointCompleted, Position, RegionClosed
+from sluicegate.failpoints.names import Failpoint
+from sluicegate.failpoints.points import hit
+from sluicegate.writer_hooks.beats import Beats
+from sluicegate.writer_hooks.commit_feed import CommitFeed
+from sluicegate.writer_hooks.completions import completion, offsets_text, parsed_offsets
+from sluicegate.writer_hooks.driver_start import DRIVER, begin_incarnation
+from sluicegate.writer_hooks.driver_state import CommittedCheckpoint, DriverState
+from sluicegate.writer_hooks.errors import (
+    EventTooLarge,
+    HookError,
+    NotOurs,
+    PublishFailed,
+    RegistrationUnanswered,
+)
+from sluicegate.writer_hooks.publisher import shared_publisher
+from sluicegate.writer_hooks.region import Event, Registered
+from sluicegate.writer_hooks.registration import ask, require_live
+from sluicegate.writer_hooks.spark.options import SinkOptions
+from sluicegate.writer_hooks.writer import OpenCheckpoint, WriterResult
+
+_log = logging.getLogger(__name__)
+
+_DOUBT_PATIENCE: Final = 5.0
+"""Seconds for a coordinator to say if this driver was replaced; its next call asks again."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Completion:
+    """A completion that was published, perhaps without an acknowledgement."""
+
+    number: int
+    event: Event
+
+
+class RegionDriver:
+    """Driver of one region. Its methods block, and may be called from several threads.
+
+    Checkpoints are completed in the order in which they began. Their numbers have no gaps.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        *,
+        heartbeat_interval: float = 5.0,
+        idle_after: float = 10.0,
+        take_over: bool = False,
+        on_commit: Callable[[CommittedCheckpoint], None] | None = None,
+    ) -> None:
+        """Make a driver; nothing is connected yet. Raises BadOption.
+
+        - `options`: as those of the Spark sink, without `checkpointLocation`.
+        - `heartbeat_interval`: seconds between two heartbeats.
+        - `idle_after`: seconds without an open checkpoint after which no commit waits for the region.
+        - `take_over`: also begin where another kind of driver has written the region. The caller then finds
+          the place in its source itself.
+        - `on_commit`: called in a background thread, with each newly committed checkpoint. Its exceptions are
+          logged.
+        """
+        self._options = dict(options)
+        self._sink = SinkOptions.parse(options, located=False)
+        self._region = self._sink.region
+        self._take_over = take_over
+        self._state = DriverState(self._region, on_commit)
+        self._feed = CommitFeed(self._region, self._state.read)
+        self._beats = Beats(self._region, heartbeat_interval, idle_after)
+        self._incarnation = ""
+        self._registered: Registered | None = None
+        self._base: Position | None = None
+        """Position that the incarnation started from."""
+        self._previous: Position | None = None
+        """The newest completed checkpoint, or the base."""
+        self._completing = threading.Lock()
+        """Held while a completion is published: one at a time, in their order."""
+        self._next = 0
+        """Number of the next checkpoint to be begun."""
+        self._unacknowledged: _Completion | None = None
+
+    # --- the start --------------------------------------------------------------------------------
+
+    def start(self) -> CommittedCheckpoint | None:
+        """Register, wait for the answer, and return the position to continue after; None: the region's first.
+
+        The position is decided: it is committed, or will be. Raises RegistrationRefused,
+        RegistrationUnanswered, PublishFailed, TopicMissing, or SourceOffsetsUnknown.
+        """
+        if self._registered is not None:
+            raise HookError("this driver was started already; make another RegionDriver to start again")
+        try:
+            self._feed.start()
+            registered, base, offsets = begin_incarnation(self._region, DRIVER, take_over=self._take_over)
+        except BaseException:
+            self._feed.stop()
+            raise
+        self._registered, self._incarnation = registered, registered.incarnation
+        self._base = self._previous = base
+        self._next = self._first_open()
+        after = None
+        if base is not None:
+            after = CommittedCheckpoint(base.checkpoint, parsed_offsets(offsets), base)
+        self._state.begin(registered, after)
+        self._beats.start(registered)
+        return after
+
+    # --- checkpoints ------------------------------------------------------------------------------
+
+    def begin(self) -> OpenCheckpoint:
+        """Begin the next checkpoint. Raises RegionReplaced if another driver has taken the region."""
+        registered = self._require_live()
+        with self._state.lock:
+            opened = OpenCheckpoint(self._options, registered.incarnation, self._next)
+            self._next += 1
+        self._beats.set_open(is_open=True)
+        return opened
+
+    def give_up(self, checkpoint: OpenCheckpoint) -> None:
+        """Give up an open checkpoint, and those that began after it. Their numbers are used again.
+
+        Nothing that was written for them counts. Raises HookError if its completion may be in the log.
+        """
+        number = self._own_number(checkpoint)
+        with self._state.lock:
+            if self._unacknowledged is not None or number < self._first_open():
+                raise HookError(
+                    f"the completion of checkpoint {number} may be in the log already, so it cannot be given "
+                    "up. Repeat the call of complete, with the same arguments"
+                )
+            self._next = min(self._next, number)
+            none_is_open = self._next == self._first_open()
+        self._beats.set_open(is_open=not none_is_open)
+
+    def complete(
+        self,
+        checkpoint: OpenCheckpoint,
+        results: Sequence[WriterResult],
+        *,
+        source_offsets: Any,
+        watermark: int | None = None,
+        listeners: Mapping[str, str] | None = None,
+    ) -> None:
+        """Complete a checkpoint: the files of these results count, and nothing else does.
+
+        - `source_offsets`: the place in the caller's source after this checkpoint, as JSON data, at most
+          65,536 characters. `start` returns it after a restart.
+        - `watermark`: in milliseconds since the Unix epoch. Without it, the highest event time counts.
+        - `listeners`: state of listeners by their names, as of this checkpoint.
+
+        On return, Kafka has acknowledged the completion, and no crash loses the checkpoint. After
+        PublishFailed, repeat the call with the same arguments, or start a new driver. Raises RegionReplaced.
+        """
+        registered, offsets = self._require_live(), offsets_text(source_offsets)
+        with self._completing:
+            number = self._own_number(checkpoint)
+            self._require_next(number)
+            body = completion(
+                (registered.incarnation, number),
+                results,
+                predecessor=self._previous,
+                source_offsets=offsets,
+                watermark=watermark,
+                listeners=listeners or {},
+            )
+            position = Position(
+                incarnation=registered.incarnation, checkpoint=number, digest=body.source_digest
+            )
+            self._state.completing(CommittedCheckpoint(number, source_offsets, position))
+            self._publish_completion(registered, number, body)
+            with self._state.lock:
+                self._unacknowledged, self._previous = None, position
+                none_is_open = self._next == number + 1
+        self._beats.set_open(is_open=not none_is_open)
+
+    def _publish_completion(self, registered: Registered, number: int, body: CheckpointCompleted) -> None:
+        region = self._region
+        event = self._same_as_before(
+            number,
+            region.event(EventType.CHECKPOINT_COMPLETED, registered.incarnation, body, checkpoint=number),
+        )
+        hit(Failpoint.HOOK_COMPLETION_BEFORE)
+        try:
+            shared_publisher(region.kafka).publish(region.events_topic, [event], region.publish_timeout)
+        except EventTooLarge:
+            self._unacknowledged = None  # the broker has refused it, so it is not in the log
+            raise
+        hit(Failpoint.HOOK_COMPLETION_AFTER)
+
+    def _same_as_before(self, number: int, event: Event) -> Event:
+        """Return the event of an earlier call whose acknowledgement is missing, which must be equal."""
+        with self._state.lock:
+            before = self._unacknowledged
+            if before is None:
+                self._unacknowledged = _Completion(number, event)
+                return event
+        if before.event.body != event.body:
+            raise HookError(
+                f"the completion of checkpoint {number} may be in the log with other content. Repeat the "
+                "call with the arguments of the first one, or start a new driver"
+            )
+        return before.event
+
+    def _require_next(self, number: int) -> None:
+        first = self._first_open()
+        if number < first:
+            raise HookError(f"checkpoint {number} was completed already; begin the next one")
+        if number > first:
+            raise HookError(
+                f"checkpoint {number} cannot be completed before checkpoint {first}; complete that first, or "
+                "give it up, which gives up all that follow"
+            )
+
+    def _first_open(self) -> int:
+        previous = self._previous
+        return previous.checkpoint + 1 if previous is not None else 0
+
+    def _own_number(self, checkpoint: OpenCheckpoint) -> int:
+        if checkpoint.incarnation != self._incarnation or checkpoint.number >= self._next:
+            raise NotOurs(
+                f"checkpoint {checkpoint.number} of {checkpoint.incarnation} is not open in this driver "
+                f"({self._incarnation}); give one that its `begin` has returned"
+            )
+        return checkpoint.number
+
+    def _require_live(self) -> Registered:
+        """Return the registration in force. If a notification names another one, the coordinator is asked."""
+        registered = self._registered
+        if registered is None:
+            raise HookError("this driver was not started, or has ended; call `start`, or make another one")
+        self._state.raise_replaced()
+        if self._state.take_doubt():
+            self._ask_if_live(registered)
+        return registered
+
+    def _ask_if_live(self, registered: Registered) -> None:
+        """Raise RegionReplaced if the coordinator says so. Without an answer, the doubt stays.
+
+        The driver goes on then: if it was replaced, nothing that it completes counts.
+        """
+        region = replace(
+            self._region, registration_timeout=min(self._region.registration_timeout, _DOUBT_PATIENCE)
+        )
+        probe = region.registration(registered.incarnation, self._base, probe=True)
+        try:
+            require_live(region, registered, ask(region, probe), "this region")
+        except (PublishFailed, RegistrationUnanswered) as error:
+            self._state.doubt()
+            _log.warning(
+                "region %s of %s: another driver may have taken the region, and no coordinator says so (%s)",
+                *(region.name, region.stream, error),
+            )
+        except HookError as error:
+            self._state.fail(error)
+            raise
+
+    # --- commits ----------------------------------------------------------------------------------
+
+    @property
+    def committed(self) -> CommittedCheckpoint | None:
+        """The newest checkpoint of this region known to be committed, with its source offsets."""
+        return self._state.committed
+
+    def await_commit(self, checkpoint: OpenCheckpoint, timeout: float | None = None) -> CommittedCheckpoint:
+        """Wait until a completed checkpoint is committed, and return the newest committed one.
+
+        Without a timeout, in seconds, the wait ends with the commit, or with RegionReplaced. Raises
+        TimeoutError; nothing is lost then, and the commit may still follow.
+        """
+        number = self._own_number(checkpoint)
+        if number >= self._first_open():
+            raise HookError(f"checkpoint {number} is not completed; call `complete` before the wait")
+        return self._state.await_commit(number, timeout, self._require_live)
+
+    # --- the end ----------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """Stop the driver: commits of other regions do not wait for this one until its next start.
+
+        Completed checkpoints are committed as always. Repeated calls are allowed.
+        """
+        self._end()
+
+    def close(self) -> int | None:
+        """End the region after its last completed checkpoint, whose number is returned; None: there is none.
+
+        A bounded source ends so. A later start opens the region again. Raises HookError if a checkpoint is
+        open, and PublishFailed.
+        """
+        registered = self._require_live()
+        with self._state.lock:
+            first, following = self._first_open(), self._next
+        if first != following:
+            raise HookError(
+                f"the region {self._region.name} has open checkpoints from {first} on; complete them or give "
+                "them up before `close`"
+            )
+        own = self._previous is not None and self._previous.incarnation == registered.incarnation
+        final = self._previous.checkpoint if own and self._previous is not None else None
+        region = self._region
+        event = region.event(
+            EventType.REGION_CLOSED, registered.incarnation, RegionClosed(final=final, run=registered.run)
+        )
+        self._beats.stop(idle=False)
+        shared_publisher(region.kafka).publish(region.events_topic, [event], region.publish_timeout)
+        self._end()
+        return final
+
+    def _end(self) -> None:
+        self._beats.stop(idle=True)
+        self._feed.stop()
+        self._registered = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()

@@ -1,0 +1,164 @@
+"""What a driver knows about the commits of its region, from the notifications of its stream."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sluicegate.events.models import Position
+from sluicegate.events.notifications import (
+    Committed,
+    IncarnationsEnded,
+    Notification,
+    RegistrationAnswered,
+    Stalled,
+)
+from sluicegate.writer_hooks.errors import HookError
+from sluicegate.writer_hooks.region import Region, Registered
+
+_log = logging.getLogger(__name__)
+
+_LOOK: Final = 1.0
+"""Seconds between two looks of a waiting thread at the doubt."""
+
+
+@dataclass(frozen=True, slots=True)
+class CommittedCheckpoint:
+    """A checkpoint of the region, with the place in the caller's source after it."""
+
+    number: int
+    source_offsets: Any
+    """As they were given to `complete`, through JSON; None: its driver published none."""
+    position: Position
+
+
+class DriverState:
+    """Completed and committed checkpoints of one driver. Safe for several threads."""
+
+    def __init__(self, region: Region, on_commit: Callable[[CommittedCheckpoint], None] | None) -> None:
+        self.lock = threading.Condition()
+        self._region = region
+        self._on_commit = on_commit
+        self._incarnation = self._run = ""
+        self._answered: set[str] = set()
+        """Ids of the registrations of the region whose answers were read."""
+        self._committed: CommittedCheckpoint | None = None
+        self._uncommitted: dict[int, CommittedCheckpoint] = {}
+        """By number, checkpoints whose completion was published."""
+        self._doubted = False
+        self._error: HookError | None = None
+
+    @property
+    def committed(self) -> CommittedCheckpoint | None:
+        """The newest checkpoint that is known to be committed."""
+        with self.lock:
+            return self._committed
+
+    def begin(self, registered: Registered, after: CommittedCheckpoint | None) -> None:
+        """Begin an incarnation after a position."""
+        with self.lock:
+            self._run, self._incarnation = registered.run, registered.incarnation
+            self._committed = after
+
+    def completing(self, checkpoint: CommittedCheckpoint) -> None:
+        """Note a checkpoint before its completion is published, so that no commit of it is missed."""
+        with self.lock:
+            self._uncommitted[checkpoint.number] = checkpoint
+
+    def doubt(self) -> None:
+        """Keep a doubt that no coordinator has answered."""
+        with self.lock:
+            self._doubted = True
+
+    def fail(self, error: HookError) -> None:
+        """Note that the driver was replaced."""
+        with self.lock:
+            self._error = error
+            self.lock.notify_all()
+
+    def take_doubt(self) -> bool:
+        """Return True once after a notification that names another incarnation."""
+        with self.lock:
+            doubted, self._doubted = self._doubted, False
+            return doubted
+
+    def raise_replaced(self) -> None:
+        """Raise the error of a driver that was replaced."""
+        with self.lock:
+            if self._error is not None:
+                raise self._error
+
+    def await_commit(
+        self, number: int, timeout: float | None, require_live: Callable[[], object]
+    ) -> CommittedCheckpoint:
+        """Wait for the commit of a completed checkpoint. `require_live` raises if it can never come."""
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            with self.lock:
+                found = self._committed_from(number)
+                left = _LOOK if until is None else min(_LOOK, until - time.monotonic())
+                if found is None and left > 0:
+                    self.lock.wait(left)
+                    found = self._committed_from(number)
+            if found is not None:
+                return found
+            if until is not None and time.monotonic() >= until:
+                raise TimeoutError(
+                    f"checkpoint {number} of the region {self._region.name} of the stream "
+                    f"{self._region.stream} is not committed after {timeout:g} s. Nothing is lost, and the "
+                    "commit may still follow; `sluicegate status` shows what it waits for"
+                )
+            require_live()
+
+    def _committed_from(self, number: int) -> CommittedCheckpoint | None:
+        """Return the newest committed checkpoint if it is this one or a later one of the incarnation."""
+        found = self._committed
+        if found is None or found.position.incarnation != self._incarnation or found.number < number:
+            return None
+        return found
+
+    # --- notifications ----------------------------------------------------------------------------
+
+    def read(self, notification: Notification) -> None:
+        """Apply a notification of the stream."""
+        body, name = notification.body, self._region.name
+        if isinstance(body, Committed):
+            self._read_commit(body.cut.get(name))
+        elif isinstance(body, RegistrationAnswered):
+            if notification.region == name:
+                self._read_answer(body)
+        elif isinstance(body, IncarnationsEnded):
+            if body.incarnations.get(name) == self._incarnation:
+                self.doubt()
+        elif isinstance(body, Stalled) and body.problem.region in ("", None, name) and not body.ended:
+            _log.warning("region %s of %s is stalled. %s", name, self._region.stream, body.reason)
+
+    def _read_answer(self, answer: RegistrationAnswered) -> None:
+        """Doubt the own registration if a later answer names another live incarnation.
+
+        It may be the repetition of an old one, so it decides nothing itself. Answers from before the one to
+        the own registration name the driver before.
+        """
+        with self.lock:
+            self._answered.add(answer.registration)
+            if self._run in self._answered and answer.live != self._incarnation:
+                self._doubted = True
+
+    def _read_commit(self, at: Position | None) -> None:
+        with self.lock:
+            if at is None or at.incarnation != self._incarnation:
+                return
+            found = self._uncommitted.get(at.checkpoint)
+            if found is None or found.position != at:
+                return  # a repetition of a notification
+            self._committed = found
+            for number in [each for each in self._uncommitted if each <= at.checkpoint]:
+                del self._uncommitted[number]
+            self.lock.notify_all()
+        if self._on_commit is not None:
+            try:
+                self._on_commit(found)
+            except Exception:
+                _log.exception("on_commit failed for checkpoint %d of %s", at.checkpoint, self._region.name)

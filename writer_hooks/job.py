@@ -1,0 +1,203 @@
+"""Batch jobs: everything that a job writes is one commit, and a job id is committed once.
+
+The jobs of a region follow each other. Its source offsets are the ids of its newest jobs, so the decided
+position states which jobs count. A job registers a new incarnation at that position. Two jobs of one region
+at the same time exclude each other: the older one raises RegionReplaced.
+
+The events of a job are published at its end, together with its completion. Until then its region is idle, so
+no commit of another region waits for the job, also not for one that died.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from types import TracebackType
+from typing import Any, Final, Self
+
+from sluicegate.events.envelope import EventType, with_counts
+from sluicegate.events.models import FilesWritten, Position
+from sluicegate.failpoints.names import Failpoint
+from sluicegate.failpoints.points import hit
+from sluicegate.writer_hooks.commit_feed import CommitFeed
+from sluicegate.writer_hooks.completions import LONGEST_OFFSETS, completion, offsets_text, parsed_offsets
+from sluicegate.writer_hooks.driver_start import begin_incarnation
+from sluicegate.writer_hooks.driver_state import CommittedCheckpoint, DriverState
+from sluicegate.writer_hooks.errors import (
+    HookError,
+    PublishFailed,
+    RegistrationUnanswered,
+    SourceOffsetsUnknown,
+)
+from sluicegate.writer_hooks.publisher import shared_publisher
+from sluicegate.writer_hooks.region import Event, Region, Registered
+from sluicegate.writer_hooks.registration import ask, require_live
+from sluicegate.writer_hooks.spark.options import SinkOptions, require_name
+from sluicegate.writer_hooks.writer import OpenCheckpoint, Rows, WriterResult
+
+_KIND: Final = "job-"
+_MOST_IDS: Final = 1_000
+"""Ids of jobs that a region remembers, if they are not too long together."""
+_AT_ONCE: Final = 1_000
+"""Events that are published in one call."""
+
+
+class Job:
+    """One batch job. Use it as a context: a job that is not finished leaves only files without an event.
+
+    A region remembers the ids of its newest 1,000 jobs. An older id would be written again.
+    """
+
+    def __init__(self, options: Mapping[str, str], job_id: str) -> None:
+        """Make a job; nothing is connected yet.
+
+        `options` are those of the Spark sink, without `checkpointLocation`. Their region is one for jobs
+        alone. Raises BadOption.
+        """
+        self._options = dict(options)
+        self._region = SinkOptions.parse(options, located=False).region
+        self._id = require_name("job.id", job_id)
+        self._state = DriverState(self._region, None)
+        self._feed = CommitFeed(self._region, self._state.read)
+        self._base: Position | None = None
+        self._done: list[str] = []
+        self._registered: Registered | None = None
+
+    def start(self) -> bool:
+        """Register the job. Return False if a job of this id counts already: then write nothing.
+
+        Raises SourceOffsetsUnknown if the region has another kind of driver, and errors of a registration.
+        """
+        try:
+            self._feed.start()
+            begun = begin_incarnation(self._region, _KIND, rests=True)
+            self._done = _ids_of(self._region, begun.base, begun.source_offsets)
+        except BaseException:
+            self._feed.stop()
+            raise
+        self._registered, self._base = begun.registered, begun.base
+        after = None
+        if begun.base is not None:
+            after = CommittedCheckpoint(begun.base.checkpoint, {"jobs": self._done}, begun.base)
+        self._state.begin(begun.registered, after)
+        return self._id not in self._done
+
+    @property
+    def checkpoint(self) -> OpenCheckpoint:
+        """The checkpoint of the job, for writers in other processes."""
+        return OpenCheckpoint(self._options, self._require_started().incarnation, self._number, held=True)
+
+    def write(self, writer: str, rows: Rows) -> WriterResult:
+        """Write rows as one writer of the job, as `OpenCheckpoint.write` does."""
+        return self.checkpoint.write(writer, rows)
+
+    def finish(self, results: Sequence[WriterResult], timeout: float | None = None) -> None:
+        """Publish the events of these results and the completion, and wait until the job is committed.
+
+        Without a timeout, in seconds, the wait ends with the commit or with RegionReplaced. After any error,
+        run the job again with the same id: if it counts, it is not written again. Raises PublishFailed,
+        TimeoutError, NotOurs, or RegionReplaced.
+        """
+        registered, number = self._require_started(), self._number
+        if self._id in self._done:
+            raise HookError(f"the job {self._id} is committed already, so it has nothing to finish")
+        done = {"jobs": _newest([*self._done, self._id])}
+        body = completion(
+            (registered.incarnation, number),
+            results,
+            predecessor=self._base,
+            source_offsets=offsets_text(done),
+            watermark=None,
+            listeners={},
+        )
+        position = Position(incarnation=registered.incarnation, checkpoint=number, digest=body.source_digest)
+        self._state.completing(CommittedCheckpoint(number, done, position))
+        region = self._region
+        events = [event for result in results for event in self._held(result)]
+        events.append(
+            region.event(EventType.CHECKPOINT_COMPLETED, registered.incarnation, body, checkpoint=number)
+        )
+        hit(Failpoint.HOOK_COMPLETION_BEFORE)
+        publisher = shared_publisher(region.kafka)
+        for at in range(0, len(events), _AT_ONCE):
+            publisher.publish(region.events_topic, events[at : at + _AT_ONCE], region.publish_timeout)
+        hit(Failpoint.HOOK_COMPLETION_AFTER)
+        self._state.await_commit(number, timeout, self._check_live)
+
+    def stop(self) -> None:
+        """End the job. Without `finish`, nothing of it counts. Repeated calls are allowed."""
+        self._feed.stop()
+        self._registered = None
+
+    @property
+    def _number(self) -> int:
+        return self._base.checkpoint + 1 if self._base is not None else 0
+
+    def _held(self, result: WriterResult) -> list[Event]:
+        """Return the events of a result, whose ids the completion names."""
+        attempt, found = result.attempt, []
+        for event_id, text in zip(result.written.events, result.held, strict=True):
+            body = FilesWritten.model_validate_json(text)
+            envelope, _ = self._region.event(
+                EventType.FILES_WRITTEN,
+                attempt.incarnation,
+                body,
+                checkpoint=attempt.checkpoint,
+                writer=attempt.writer,
+                attempt=attempt.id,
+            )
+            found.append(Event(with_counts(envelope._replace(id=event_id), body), body))
+        return found
+
+    def _check_live(self) -> None:
+        """Raise RegionReplaced if another job has taken the region. Without an answer, the doubt stays."""
+        registered = self._require_started()
+        if self._state.take_doubt():
+            probe = self._region.registration(registered.incarnation, self._base, probe=True)
+            try:
+                require_live(self._region, registered, ask(self._region, probe), "this region")
+            except (PublishFailed, RegistrationUnanswered):
+                self._state.doubt()
+
+    def _require_started(self) -> Registered:
+        if self._registered is None:
+            raise HookError(f"the job {self._id} was not started, or has ended; call `start` to run it")
+        return self._registered
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def prepare_jobs(options: Mapping[str, str]) -> None:
+    """Register a region for jobs before its first job, so that no commit of its stream waits for it.
+
+    The options are those of its jobs. Call it once, when the stream is set up. Repetitions do no harm while
+    no job runs. Raises the errors of `Job.start`.
+    """
+    region = SinkOptions.parse(options, located=False).region
+    begin_incarnation(region, _KIND, rests=True)
+
+
+def _ids_of(region: Region, base: Position | None, text: str | None) -> list[str]:
+    """Return the ids of the jobs up to the base, oldest first."""
+    if base is None:
+        return []
+    found: Any = parsed_offsets(text)
+    ids = found.get("jobs") if isinstance(found, dict) else None
+    if not isinstance(ids, list) or not all(isinstance(each, str) for each in ids):
+        raise SourceOffsetsUnknown(
+            f"the source offsets of the region {region.name} of the stream {region.stream} do not name its "
+            "jobs, so an id could be written twice. Give the jobs a region of their own"
+        )
+    return ids
+
+
+def _newest(ids: list[str]) -> list[str]:
+    """Return as many of the newest ids as fit into source offsets."""
+    kept = ids[-_MOST_IDS:]
+    while len(json.dumps(kept)) > LONGEST_OFFSETS - len('{"jobs":}'):
+        kept = kept[1:]
+    return kept

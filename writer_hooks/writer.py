@@ -1,0 +1,194 @@
+"""Writer of a plain Python worker: rows as Arrow data become files, and one event that describes them.
+
+A worker may run in any process, also on another machine than the driver of its region. It is given an
+`OpenCheckpoint`, and it gives back a `WriterResult`. Both are data, and have a JSON form.
+"""
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, Union
+
+from sluicegate.failpoints.names import Failpoint
+from sluicegate.failpoints.points import hit
+from sluicegate.lakes.registry import adapter
+from sluicegate.writer_hooks.attempt import AttemptWriter, Target, Written
+from sluicegate.writer_hooks.errors import BadOption, HookError, NotOurs
+from sluicegate.writer_hooks.publisher import shared_publisher
+from sluicegate.writer_hooks.region import Attempt
+from sluicegate.writer_hooks.spark.options import SinkOptions, require_name
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_SHOWN: Final = 200
+"""Characters of a malformed text that an error shows."""
+
+
+class ArrowStream(Protocol):
+    """Rows of any library with the Arrow PyCapsule interface, such as pandas, polars or DuckDB."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """Return a capsule with an Arrow stream."""
+        ...
+
+
+Rows = Union["pa.RecordBatch", "pa.Table", "pa.RecordBatchReader", ArrowStream]
+
+
+@dataclass(frozen=True, slots=True)
+class OpenCheckpoint:
+    """A checkpoint that a driver has begun: what a worker needs to write for it."""
+
+    options: Mapping[str, str] = field(repr=False)
+    """Options of the driver. They may contain a password, so they are not shown; the JSON form has them."""
+    incarnation: str
+    number: int
+    held: bool = False
+    """True: the driver publishes the events of the writers, together with the completion."""
+
+    def write(self, writer: str, rows: Rows) -> "WriterResult":
+        """Write rows as one writer, and return after Kafka has acknowledged their event.
+
+        `writer` names a part of the checkpoint: letters, digits, `_`, `.` and `-`. Raises the errors of
+        `Writer`.
+        """
+        with Writer(self, writer) as open_writer:
+            open_writer.write(rows)
+            return open_writer.finish()
+
+    def to_json(self) -> str:
+        """Return the checkpoint as JSON, for a worker in another process."""
+        return json.dumps({**asdict(self), "options": dict(self.options)})
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read the result of `to_json`. Raises BadOption."""
+        found = _read(text, {"options": dict, "incarnation": str, "number": int, "held": bool})
+        return cls(found["options"], found["incarnation"], found["number"], found["held"])
+
+
+@dataclass(frozen=True, slots=True)
+class WriterResult:
+    """Result of a writer. The files count after the driver has completed the checkpoint with it."""
+
+    attempt: Attempt
+    written: Written
+    held: tuple[str, ...] = field(default=(), repr=False)
+    """Bodies of the events, as JSON, that the driver publishes; empty if the writer has published them."""
+
+    def to_json(self) -> str:
+        """Return the result as JSON, for the driver."""
+        return json.dumps(
+            {"attempt": asdict(self.attempt), "written": asdict(self.written), "held": self.held}
+        )
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read the result of `to_json`. Raises BadOption."""
+        found = _read(text, {"attempt": dict, "written": dict, "held": list})
+        try:
+            written = {**found["written"], "events": tuple(found["written"]["events"])}
+            return cls(Attempt(**found["attempt"]), Written(**written), tuple(found["held"]))
+        except (KeyError, TypeError) as error:
+            raise BadOption(f"this is no result of a writer ({error}): {text[:_SHOWN]}") from error
+
+
+def _read(text: str, kinds: Mapping[str, type]) -> dict[str, Any]:
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadOption(f"this is no JSON ({error}): {text[:_SHOWN]}") from error
+    given = found if isinstance(found, dict) else {}
+    wrong = [name for name, kind in kinds.items() if not isinstance(given.get(name), kind)]
+    if wrong:
+        raise BadOption(f"this JSON lacks {', '.join(wrong)}, or has another type there: {text[:_SHOWN]}")
+    return given
+
+
+class Writer:
+    """One attempt of one writer of a checkpoint. A repetition is another `Writer` of the same name.
+
+    Rows go to files as they come. `finish` makes the files durable, and publishes their event. Only an
+    attempt whose result the driver completes counts; the files of all others are orphans. A context that ends
+    without `finish` gives the attempt up.
+    """
+
+    def __init__(self, checkpoint: OpenCheckpoint, name: str) -> None:
+        """Begin an attempt. Raises BadOption for wrong options, or for a name that is none."""
+        options = SinkOptions.parse(checkpoint.options, located=False)
+        self._region = options.region
+        self._holds = checkpoint.held
+        self._attempt = Attempt(checkpoint.incarnation, checkpoint.number, require_name("writer", name))
+        target = Target(
+            adapter=adapter(options.format),
+            table=options.table_ref(),
+            event_time_column=options.event_time_column,
+            message_max_bytes=options.message_max_bytes,
+            evolve=options.evolve,
+        )
+        self._writer = AttemptWriter(self._region, self._attempt, target)
+        self._is_over = False
+
+    def write(self, rows: Rows) -> None:
+        """Add rows. Raises LakeError, such as SchemaMismatch if they do not fit the table."""
+        self._require_open()
+        for batch in _batches(rows):
+            self._writer.write(batch)
+
+    def finish(self) -> WriterResult:
+        """Close the files, publish their event, and wait until Kafka has acknowledged it.
+
+        Raises LakeError, EventTooLarge, PublishFailed or TopicMissing. After each of them, another attempt is
+        safe. If the publication fails, the files stay, because their event may be in the log.
+        """
+        self._require_open()
+        written, events = self._writer.finish()
+        self._is_over = True
+        if self._holds:
+            held = tuple(event.body.model_dump_json() for event in events)
+            return WriterResult(self._attempt, written, held)
+        if events:
+            region = self._region
+            publisher = shared_publisher(region.kafka)
+            hit(Failpoint.HOOK_FILES_WRITTEN_BEFORE)
+            publisher.publish(region.events_topic, events, region.publish_timeout)
+            hit(Failpoint.HOOK_FILES_WRITTEN_AFTER)
+        return WriterResult(self._attempt, written)
+
+    def abort(self) -> None:
+        """Give the attempt up. Files that no event describes are removed. Repeated calls are allowed."""
+        if not self._is_over:
+            self._is_over = True
+            self._writer.abort()
+
+    def _require_open(self) -> None:
+        if self._is_over:
+            raise HookError(
+                f"the attempt of the writer {self._attempt.writer} is over; make another Writer to write more"
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.abort()
+
+
+def _batches(rows: Rows) -> Iterator["pa.RecordBatch"]:
+    import pyarrow as pa
+
+    if isinstance(rows, pa.RecordBatch):
+        yield rows
+    elif isinstance(rows, pa.Table):
+        yield from rows.to_batches()
+    elif hasattr(rows, "__arrow_c_stream__"):
+        yield from pa.RecordBatchReader.from_stream(rows)
+    else:
+        raise NotOurs(
+            f"rows must be Arrow data, not {type(rows).__name__}: give a pyarrow.Table or RecordBatch, or an "
+            "object with the Arrow PyCapsule interface, such as a data frame of pandas or polars"
+        )
