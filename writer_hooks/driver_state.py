@@ -1,4 +1,4 @@
-"""What a driver knows about the commits of its region, from the notifications of its stream."""
+"""Commits of the region of a driver, from the notifications of its stream."""
 
 import logging
 import threading

@@ -1,8 +1,10 @@
 """The example programs of plain Python, with a real coordinator, while their processes are killed."""
 
+import asyncio
 import json
 import operator
 import random
+import re
 import subprocess
 import sys
 from contextlib import suppress
@@ -11,14 +13,19 @@ from pathlib import Path
 from typing import IO
 
 import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from pypaimon import CatalogFactory, Schema
 
 from sluicegate.kafka.clients import started
+from sluicegate.writer_hooks import AsyncRegionDriver
 from tests.integration.conftest import Place
-from tests.integration.coordinator import running
+from tests.integration.coordinator import running, settings_for
 from tests.integration.job import read_ids
+from tests.integration.test_python_driver import options_of, put, rows
 from tests.integration.waiting import until
 
 pytestmark = pytest.mark.kafka
@@ -93,3 +100,61 @@ async def test_consumers_that_are_killed_at_random_lose_and_double_nothing(
         last.close()
         assert last.process.returncode == 0, log.read_text()
     assert read_ids(place.table) == list(range(COUNT))
+
+
+async def test_a_backfill_runs_beside_a_stream_and_counts_once(place: Place, tmp_path: Path) -> None:
+    for number in range(5):
+        pq.write_table(rows(number), tmp_path / f"{number}.parquet")
+    script = [
+        sys.executable,
+        str(EXAMPLES / "backfill.py"),
+        place.bootstrap,
+        place.table,
+        "first",
+        str(tmp_path),
+    ]
+    script += ["--topic-prefix", place.prefix]
+    regions = {"regions": "orders,jobs", "assignment": "1", "stream": "orders", "region": "orders"}
+    async with (
+        running(place.settings("orders")),
+        AsyncRegionDriver(options_of(place, **regions), idle_after=0.0) as driver,
+    ):
+        for printed in ("first: 5 rows", "first is committed already"):
+            done = await asyncio.to_thread(subprocess.run, script, capture_output=True, text=True)
+            assert done.stdout.strip() == printed, done.stderr
+        await driver.await_commit(await put(driver, 5))
+    assert read_ids(place.table) == [0, 1, 2, 3, 4, 5]
+
+
+async def test_the_programs_of_the_page_run_as_they_stand(place: Place, tmp_path: Path) -> None:
+    """But for their places, and for the regions of the job, which has its own stream here."""
+    page = (EXAMPLES.parent / "docs" / "writers" / "python.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
+    options = blocks[0].partition("OPTIONS = {")[2].partition("\n}\n")[0]
+    job = f"import pyarrow as pa\nOPTIONS = {{{options}\n}}\n{blocks[2]}".replace('"orders,jobs"', '"jobs"')
+    table, backfilled = small_table(tmp_path / "a"), small_table(tmp_path / "b")
+    programs = [
+        blocks[0].replace("/lake/orders.db/orders", table),
+        job.replace("/lake/orders.db/orders", backfilled).replace('"stream": "orders"', '"stream": "old"'),
+    ]
+    streams = {"orders": {"table": table}, "old": {"table": backfilled}}
+    async with running(settings_for(place.bootstrap, place.prefix, streams)):
+        for number, program in enumerate(programs * 2):
+            path = tmp_path / f"{number}.py"
+            here = f'"kafka.bootstrap.servers": "{place.bootstrap}",\n    "topic.prefix": "{place.prefix}"'
+            path.write_text(program.replace('"kafka.bootstrap.servers": "localhost:9092"', here))
+            done = await asyncio.to_thread(
+                subprocess.run, [sys.executable, str(path)], capture_output=True, text=True
+            )
+            assert done.returncode == 0, done.stderr
+    assert done.stdout == ""
+    assert read_ids(table) == [0, 1, 2, 3]
+    assert read_ids(backfilled) == [7, 8]
+
+
+def small_table(warehouse: Path) -> str:
+    """Make a table with the one column of the page."""
+    catalog = CatalogFactory.create({"warehouse": str(warehouse)})
+    catalog.create_database("orders", True)
+    catalog.create_table("orders.orders", Schema.from_pyarrow_schema(pa.schema([("id", pa.int64())])), True)
+    return str(warehouse / "orders.db" / "orders")
