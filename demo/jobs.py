@@ -16,7 +16,7 @@ from sluicegate.demo.errors import RunFailed
 from sluicegate.demo.services import STREAM, TOPICS
 from sluicegate.demo.slow import VARIABLE, Slowness
 from sluicegate.demo.tables import DemoTable
-from sluicegate.writer_hooks.spark.attaching import attach
+from sluicegate.writer_hooks import attach
 from sluicegate.writer_hooks.spark.incarnation import close_region
 from sluicegate.writer_hooks.spark.options import TABLE_PREFIX
 

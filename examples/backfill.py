@@ -4,7 +4,7 @@
 
 Each process reads some of the files in the folder, and writes them as one writer of the job. The job id is
 committed once: a second run with it writes nothing, also after a crash of the first one. The region `jobs`
-must be one of the stream's regions, and streaming regions go on meanwhile.
+must be one of the stream's regions, and streaming regions continue meanwhile.
 """
 
 import argparse

@@ -251,7 +251,7 @@ class RegionDriver:
     def _ask_if_live(self, registered: Registered) -> None:
         """Raise RegionReplaced if the coordinator says so. Without an answer, the doubt stays.
 
-        The driver goes on then: if it was replaced, nothing that it completes counts.
+        The driver continues then: if it was replaced, nothing that it completes counts.
         """
         region = replace(
             self._region, registration_timeout=min(self._region.registration_timeout, _DOUBT_PATIENCE)

@@ -1,6 +1,6 @@
 """Driver and writer for asyncio: each call runs in a thread, so the event loop never waits.
 
-A call whose task is cancelled goes on in its thread to its end. Its outcome is unknown to the caller then.
+A call whose task is cancelled continues in its thread to its end. Its outcome is unknown to the caller then.
 """
 
 import asyncio

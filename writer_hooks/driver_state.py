@@ -20,6 +20,8 @@ from sluicegate.writer_hooks.region import Region, Registered
 
 _log = logging.getLogger(__name__)
 
+_FIRST_WARNING: Final = 10.0
+"""Seconds of a wait before the first warning; the next ones follow at doubling intervals."""
 _LOOK: Final = 1.0
 """Seconds between two looks of a waiting thread at the doubt."""
 
@@ -67,6 +69,11 @@ class DriverState:
         with self.lock:
             self._uncommitted[checkpoint.number] = checkpoint
 
+    def answered(self, run: str) -> None:
+        """Note a registration whose answer was read by another process."""
+        with self.lock:
+            self._answered.add(run)
+
     def doubt(self) -> None:
         """Keep a doubt that no coordinator has answered."""
         with self.lock:
@@ -95,6 +102,8 @@ class DriverState:
     ) -> CommittedCheckpoint:
         """Wait for the commit of a completed checkpoint. `require_live` raises if it can never come."""
         until = None if timeout is None else time.monotonic() + timeout
+        began = time.monotonic()
+        pause = _FIRST_WARNING
         while True:
             with self.lock:
                 found = self._committed_from(number)
@@ -104,6 +113,13 @@ class DriverState:
                     found = self._committed_from(number)
             if found is not None:
                 return found
+            if time.monotonic() - began >= pause:
+                _log.warning(
+                    "checkpoint %d of the region %s of the stream %s is not committed after %d s; "
+                    "`sluicegate status` shows what it waits for",
+                    *(number, self._region.name, self._region.stream, pause),
+                )
+                pause *= 2
             if until is not None and time.monotonic() >= until:
                 raise TimeoutError(
                     f"checkpoint {number} of the region {self._region.name} of the stream "

@@ -10,6 +10,7 @@ no commit of another region waits for the job, also not for one that died.
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -40,6 +41,35 @@ _AT_ONCE: Final = 1_000
 """Events that are published in one call."""
 
 
+@dataclass(frozen=True, slots=True)
+class BegunJob:
+    """A registered job, as data: another process can finish it."""
+
+    options: Mapping[str, str] = field(repr=False)
+    """Options of the job. They may contain a password, so they are not shown."""
+    id: str
+    registered: Registered
+    base: Position | None
+    """Position that the job follows."""
+    done: tuple[str, ...]
+    """Ids of the jobs of the region up to the base, oldest first."""
+
+    @property
+    def is_done(self) -> bool:
+        """True if a job of this id counts already, so that nothing has to be written."""
+        return self.id in self.done
+
+    @property
+    def checkpoint(self) -> OpenCheckpoint:
+        """The checkpoint of the job, for its writers."""
+        return OpenCheckpoint(self.options, self.registered.incarnation, self.number, held=True)
+
+    @property
+    def number(self) -> int:
+        """Number of this checkpoint."""
+        return self.base.checkpoint + 1 if self.base is not None else 0
+
+
 class Job:
     """One batch job. Use it as a context: a job that is not finished leaves only files without an event.
 
@@ -57,9 +87,18 @@ class Job:
         self._id = require_name("job.id", job_id)
         self._state = DriverState(self._region, None)
         self._feed = CommitFeed(self._region, self._state.read)
-        self._base: Position | None = None
-        self._done: list[str] = []
-        self._registered: Registered | None = None
+        self._begun: BegunJob | None = None
+
+    @classmethod
+    def resumed(cls, begun: BegunJob) -> Self:
+        """Return a job that another process has started. Raises PublishFailed."""
+        job = cls(begun.options, begun.id)
+        job._feed.start()
+        job._begin(begun)
+        # A newer job may have registered before this process began to read.
+        job._state.answered(begun.registered.run)
+        job._state.doubt()
+        return job
 
     def start(self) -> bool:
         """Register the job. Return False if a job of this id counts already: then write nothing.
@@ -68,22 +107,32 @@ class Job:
         """
         try:
             self._feed.start()
-            begun = begin_incarnation(self._region, _KIND, rests=True)
-            self._done = _ids_of(self._region, begun.base, begun.source_offsets)
+            found = begin_incarnation(self._region, _KIND, rests=True)
+            done = _ids_of(self._region, found.base, found.source_offsets)
         except BaseException:
             self._feed.stop()
             raise
-        self._registered, self._base = begun.registered, begun.base
+        self._begin(BegunJob(self._options, self._id, found.registered, found.base, done))
+        return not self.begun.is_done
+
+    def _begin(self, begun: BegunJob) -> None:
+        self._begun = begun
         after = None
         if begun.base is not None:
-            after = CommittedCheckpoint(begun.base.checkpoint, {"jobs": self._done}, begun.base)
+            after = CommittedCheckpoint(begun.base.checkpoint, {"jobs": list(begun.done)}, begun.base)
         self._state.begin(begun.registered, after)
-        return self._id not in self._done
+
+    @property
+    def begun(self) -> BegunJob:
+        """The job as data. Raises HookError before `start`, and after the end."""
+        if self._begun is None:
+            raise HookError(f"the job {self._id} was not started, or has ended; call `start` to run it")
+        return self._begun
 
     @property
     def checkpoint(self) -> OpenCheckpoint:
         """The checkpoint of the job, for writers in other processes."""
-        return OpenCheckpoint(self._options, self._require_started().incarnation, self._number, held=True)
+        return self.begun.checkpoint
 
     def write(self, writer: str, rows: Rows) -> WriterResult:
         """Write rows as one writer of the job, as `OpenCheckpoint.write` does."""
@@ -96,14 +145,16 @@ class Job:
         run the job again with the same id: if it counts, it is not written again. Raises PublishFailed,
         TimeoutError, NotOurs, or RegionReplaced.
         """
-        registered, number = self._require_started(), self._number
-        if self._id in self._done:
+        begun = self.begun
+        registered, number = begun.registered, begun.number
+        if begun.is_done:
             raise HookError(f"the job {self._id} is committed already, so it has nothing to finish")
-        done = {"jobs": _newest([*self._done, self._id])}
+        self._check_live()
+        done = {"jobs": _newest([*begun.done, self._id])}
         body = completion(
             (registered.incarnation, number),
             results,
-            predecessor=self._base,
+            predecessor=begun.base,
             source_offsets=offsets_text(done),
             watermark=None,
             listeners={},
@@ -125,11 +176,7 @@ class Job:
     def stop(self) -> None:
         """End the job. Without `finish`, nothing of it counts. Repeated calls are allowed."""
         self._feed.stop()
-        self._registered = None
-
-    @property
-    def _number(self) -> int:
-        return self._base.checkpoint + 1 if self._base is not None else 0
+        self._begun = None
 
     def _held(self, result: WriterResult) -> list[Event]:
         """Return the events of a result, whose ids the completion names."""
@@ -149,18 +196,13 @@ class Job:
 
     def _check_live(self) -> None:
         """Raise RegionReplaced if another job has taken the region. Without an answer, the doubt stays."""
-        registered = self._require_started()
+        begun = self.begun
         if self._state.take_doubt():
-            probe = self._region.registration(registered.incarnation, self._base, probe=True)
+            probe = self._region.registration(begun.registered.incarnation, begun.base, probe=True)
             try:
-                require_live(self._region, registered, ask(self._region, probe), "this region")
+                require_live(self._region, begun.registered, ask(self._region, probe), "this region")
             except (PublishFailed, RegistrationUnanswered):
                 self._state.doubt()
-
-    def _require_started(self) -> Registered:
-        if self._registered is None:
-            raise HookError(f"the job {self._id} was not started, or has ended; call `start` to run it")
-        return self._registered
 
     def __enter__(self) -> Self:
         return self
@@ -181,10 +223,10 @@ def prepare_jobs(options: Mapping[str, str]) -> None:
     begin_incarnation(region, _KIND, rests=True)
 
 
-def _ids_of(region: Region, base: Position | None, text: str | None) -> list[str]:
+def _ids_of(region: Region, base: Position | None, text: str | None) -> tuple[str, ...]:
     """Return the ids of the jobs up to the base, oldest first."""
     if base is None:
-        return []
+        return ()
     found: Any = parsed_offsets(text)
     ids = found.get("jobs") if isinstance(found, dict) else None
     if not isinstance(ids, list) or not all(isinstance(each, str) for each in ids):
@@ -192,7 +234,7 @@ def _ids_of(region: Region, base: Position | None, text: str | None) -> list[str
             f"the source offsets of the region {region.name} of the stream {region.stream} do not name its "
             "jobs, so an id could be written twice. Give the jobs a region of their own"
         )
-    return ids
+    return tuple(ids)
 
 
 def _newest(ids: list[str]) -> list[str]:

@@ -1,13 +1,15 @@
 """Parts of the plain Python driver that need no server."""
 
+import pyarrow as pa
 import pytest
 
 from sluicegate.events.models import Assignment, Position
-from sluicegate.writer_hooks import BadOption, SourceOffsetsUnknown
+from sluicegate.writer_hooks import BadOption, HookError, Job, NotOurs, SourceOffsetsUnknown, driver_state
 from sluicegate.writer_hooks.beats import Beats
 from sluicegate.writer_hooks.job import _ids_of, _newest
 from sluicegate.writer_hooks.kafka import KafkaSettings
 from sluicegate.writer_hooks.region import Region, Registered
+from sluicegate.writer_hooks.spark.jobs import _result_of
 from tests.integration.waiting import wait_until
 
 BASE = Position(incarnation="job-1", checkpoint=3, digest="d")
@@ -37,6 +39,29 @@ def test_a_wrong_cadence_is_refused(interval: float, idle_after: float) -> None:
 def test_a_region_whose_offsets_are_no_jobs_is_refused(text: str | None) -> None:
     with pytest.raises(SourceOffsetsUnknown, match="Give the jobs a region of their own"):
         _ids_of(region(), BASE, text)
+
+
+def test_a_job_that_was_not_started_says_so() -> None:
+    options = {
+        "stream": "flights",
+        "region": "jobs",
+        "table": "/lake/flights",
+        "format": "delta",
+        "kafka.bootstrap.servers": "127.0.0.1:1",
+    }
+    with pytest.raises(HookError, match="call `start` to run it"):
+        Job(options, "monday").write("w0", pa.table({"id": [1]}))
+    with pytest.raises(NotOurs, match="run the job again, with the same id"):
+        _result_of(None)
+
+
+def test_a_wait_for_a_commit_is_logged(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(driver_state, "_FIRST_WARNING", 0.0)
+    with pytest.raises(TimeoutError):
+        driver_state.DriverState(region(), None).await_commit(0, 0.01, lambda: None)
+    assert "is not committed after 0 s; `sluicegate status` shows what it waits for" in caplog.text
 
 
 def test_a_region_remembers_as_many_jobs_as_a_completion_can_carry() -> None:

@@ -3,6 +3,8 @@
 import asyncio
 
 import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
 
 from sluicegate.writer_hooks import (
     AsyncRegionDriver,
@@ -16,6 +18,7 @@ from sluicegate.writer_hooks import (
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import read_ids
+from tests.integration.sparkjob import SparkThread
 from tests.integration.test_python_driver import options_of, put, rows
 
 pytestmark = pytest.mark.kafka
@@ -56,3 +59,39 @@ async def test_an_id_is_one_commit_and_a_job_that_died_leaves_nothing(place: Pla
         with pytest.raises(SourceOffsetsUnknown, match="Give this driver another region"):
             await asyncio.to_thread(lambda: Job(options_of(place, **REGIONS), "monday").start())
     assert read_ids(place.table) == [1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.spark
+async def test_a_batch_write_of_spark_is_a_job(place: Place, spark: SparkThread) -> None:
+    options = options_of(place, region="jobs", **REGIONS)
+
+    def save(job_id: str, *ids: int, mode: str = "append") -> None:
+        rows = [(each, "JFK", None) for each in ids]
+        frame = spark.session.createDataFrame(rows, "id long, origin string, at timestamp_ntz").repartition(2)
+        given = {**options, "job.id": job_id} if job_id else options
+        frame.write.format("sluicegate").options(**given).mode(mode).save()
+
+    async with (
+        running(place.settings()),
+        AsyncRegionDriver(options_of(place, **REGIONS), idle_after=0.0),
+    ):
+        await spark.call(lambda: save("monday", 1, 2, 3))
+        assert read_ids(place.table) == [1, 2, 3]
+        await spark.call(lambda: save("monday", 1, 2, 3))
+        await spark.call(lambda: save("tuesday", 4))
+        assert not await asyncio.to_thread(lambda: run(options, "tuesday", 4))
+        with pytest.raises(PySparkException, match="repeat a write that has failed with the same one"):
+            await spark.call(lambda: save("", 5))
+        with pytest.raises(PySparkException, match=r'use mode\("append"\)'):
+            await spark.call(lambda: save("wednesday", 5, mode="overwrite"))
+        failed = spark.session.range(2).selectExpr("assert_true(id < 1) is null as origin", "id")
+        with pytest.raises(PySparkException):
+            await spark.call(lambda: write_failing(failed, {**options, "job.id": "thursday"}))
+        await spark.call(lambda: save("thursday", 6))
+    assert read_ids(place.table) == [1, 2, 3, 4, 6]
+
+
+def write_failing(frame: DataFrame, options: dict[str, str]) -> None:
+    """Write rows of which the last one fails."""
+    fitting = frame.selectExpr("id", "cast(origin as string) as origin", "cast(null as timestamp_ntz) as at")
+    fitting.write.format("sluicegate").options(**options).mode("append").save()

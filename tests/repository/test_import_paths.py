@@ -6,7 +6,7 @@ from typing import Final
 import grimp
 from grimp import ImportGraph
 
-LONGEST: Final = 13
+LONGEST: Final = 12
 """Modules of the longest path. It only falls: lower it after a change that makes all paths shorter."""
 
 

@@ -2,7 +2,7 @@
 
 import logging
 from functools import partial
-from typing import ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
@@ -14,6 +14,9 @@ from sluicegate.writer_hooks.spark.incarnation import check_live, register_query
 from sluicegate.writer_hooks.spark.options import NAME, SinkOptions
 from sluicegate.writer_hooks.spark.registry import Registry
 from sluicegate.writer_hooks.spark.writer import ListenerState, StreamWriter
+
+if TYPE_CHECKING:
+    from sluicegate.writer_hooks.spark.jobs import JobWriter
 
 _log = logging.getLogger(__name__)
 
@@ -51,11 +54,14 @@ class SluicegateSource(DataSource):  # type: ignore[misc]
             options, marker, spark_watermark=watermarked, listener_state=type(self).listener_state
         )
 
-    def writer(self, schema: StructType, overwrite: bool) -> StreamWriter:
-        """Raise BadOption: a batch write has no batch ids to commit by."""
-        raise BadOption(
-            'the format "sluicegate" is for writeStream; a batch job can use trigger(availableNow=True)'
-        )
+    def writer(self, schema: StructType, overwrite: bool) -> "JobWriter":
+        """Return the writer of a batch job, after registering it. Raises HookError."""
+        if overwrite:
+            raise BadOption('the mode overwrite rewrites the table; use mode("append")')
+        # A stream, which starts a process for each batch, does not need it.
+        from sluicegate.writer_hooks.spark.jobs import JobWriter
+
+        return JobWriter(self.options)
 
     def _require_registered(self, options: SinkOptions) -> IncarnationMarker:
         """Return the marker of a query that is registered by this run."""
