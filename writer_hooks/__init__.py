@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         RegistrationRefused,
         RegistrationUnanswered,
         SourceOffsetsUnknown,
+        TooManyUncommitted,
         TopicMissing,
     )
     from sluicegate.writer_hooks.job import Job, prepare_jobs
@@ -58,6 +59,7 @@ __all__ = [
     "RegistrationRefused",
     "RegistrationUnanswered",
     "SourceOffsetsUnknown",
+    "TooManyUncommitted",
     "TopicMissing",
     "Writer",
     "WriterResult",

@@ -123,8 +123,13 @@ class RegionDriver:
     # --- checkpoints ------------------------------------------------------------------------------
 
     def begin(self) -> OpenCheckpoint:
-        """Begin the next checkpoint. Raises RegionReplaced if another driver has taken the region."""
+        """Begin the next checkpoint.
+
+        Raises RegionReplaced if another driver has taken the region, and TooManyUncommitted if the options
+        say so. With `backpressure = wait` the call waits for commits.
+        """
         registered = self._require_live()
+        self._state.await_room(self._sink.backpressure, self._require_live)
         with self._state.lock:
             opened = OpenCheckpoint(self._options, registered.incarnation, self._next)
             self._next += 1

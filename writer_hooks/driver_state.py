@@ -15,7 +15,8 @@ from sluicegate.events.notifications import (
     RegistrationAnswered,
     Stalled,
 )
-from sluicegate.writer_hooks.errors import HookError
+from sluicegate.writer_hooks.backpressure import Backpressure
+from sluicegate.writer_hooks.errors import HookError, TooManyUncommitted
 from sluicegate.writer_hooks.region import Region, Registered
 
 _log = logging.getLogger(__name__)
@@ -49,6 +50,8 @@ class DriverState:
         self._committed: CommittedCheckpoint | None = None
         self._uncommitted: dict[int, CommittedCheckpoint] = {}
         """By number, checkpoints whose completion was published."""
+        self._completed_at: dict[int, float] = {}
+        """By number, the time of that, in monotonic seconds."""
         self._doubted = False
         self._error: HookError | None = None
 
@@ -68,6 +71,7 @@ class DriverState:
         """Note a checkpoint before its completion is published, so that no commit of it is missed."""
         with self.lock:
             self._uncommitted[checkpoint.number] = checkpoint
+            self._completed_at.setdefault(checkpoint.number, time.monotonic())
 
     def answered(self, run: str) -> None:
         """Note a registration whose answer was read by another process."""
@@ -128,6 +132,29 @@ class DriverState:
                 )
             require_live()
 
+    def await_room(self, limit: Backpressure, require_live: Callable[[], object]) -> None:
+        """Return when another checkpoint may begin. Raises TooManyUncommitted if the limit says fail."""
+        pause, began = 0.0, time.monotonic()
+        while True:
+            with self.lock:
+                excess = limit.excess(self._completed_at, time.monotonic())
+                if excess is not None and pause:
+                    self.lock.wait(_LOOK)
+            if excess is None:
+                return
+            place = f"region {self._region.name} of stream {self._region.stream}: {excess}"
+            if limit.reaction == "fail":
+                raise TooManyUncommitted(
+                    f"{place}. Nothing is lost; `sluicegate status` shows what the commits wait for. Begin "
+                    "again when they follow"
+                )
+            if time.monotonic() - began >= pause:
+                _log.warning("%s; `sluicegate status` shows what the commits wait for", place)
+                pause = max(2 * pause, _FIRST_WARNING)
+            if limit.reaction == "warn":
+                return
+            require_live()
+
     def _committed_from(self, number: int) -> CommittedCheckpoint | None:
         """Return the newest committed checkpoint if it is this one or a later one of the incarnation."""
         found = self._committed
@@ -171,7 +198,7 @@ class DriverState:
                 return  # a repetition of a notification
             self._committed = found
             for number in [each for each in self._uncommitted if each <= at.checkpoint]:
-                del self._uncommitted[number]
+                del self._uncommitted[number], self._completed_at[number]
             self.lock.notify_all()
         if self._on_commit is not None:
             try:

@@ -53,5 +53,9 @@ class BatchUnfinished(HookError):
     """The query has planned a batch that it has not completed. Start it again to finish the batch."""
 
 
+class TooManyUncommitted(HookError):
+    """A limit of completed checkpoints without a commit is exceeded. Nothing is lost; try again later."""
+
+
 class SourceOffsetsUnknown(HookError):
     """The region has a position without source offsets, or with those of another kind of driver."""

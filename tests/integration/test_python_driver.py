@@ -1,5 +1,7 @@
 """Drivers and writers in plain Python, with a real coordinator: exact over restarts, races and takeovers."""
 
+import asyncio
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pyarrow as pa
@@ -16,6 +18,7 @@ from sluicegate.writer_hooks import (
     OpenCheckpoint,
     RegionReplaced,
     SourceOffsetsUnknown,
+    TooManyUncommitted,
     WriterResult,
 )
 from tests.integration.conftest import Place
@@ -189,6 +192,36 @@ async def test_a_commit_that_waits_ends_with_its_timeout_and_still_follows(place
         async with AsyncRegionDriver(options_of(place, region="r2", **regions), idle_after=0.0):
             assert (await driver.await_commit(checkpoint)).number == 0
     assert read_ids(place.table) == [1]
+
+
+async def test_a_limit_stops_the_driver_until_commits_follow(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    limits = {"max.uncommitted.checkpoints": "2"}
+    async with AsyncExitStack() as coordinator:
+        await coordinator.enter_async_context(running(place.settings()))
+        driver = AsyncRegionDriver(options_of(place, **limits, backpressure="fail"))
+        await driver.start()
+        await driver.await_commit(await put(driver, 1))
+        await coordinator.aclose()
+        await put(driver, 2)
+        await put(driver, 3)
+        with pytest.raises(TooManyUncommitted, match="Begin again when they follow"):
+            await driver.begin()
+        async with running(place.settings()):
+            await until(lambda: driver.committed is not None and driver.committed.number == 2)
+            await driver.await_commit(await put(driver, 4))
+            await driver.stop()
+            patient = AsyncRegionDriver(options_of(place, **limits))
+            await patient.start()
+        await put(patient, 5)
+        await put(patient, 6)
+        waiting = asyncio.create_task(patient.begin())
+        await until(lambda: "shows what the commits wait for" in caplog.text)
+        async with running(place.settings()):
+            assert (await waiting).number == 6
+            await patient.stop()
+    assert read_ids(place.table) == [1, 2, 3, 4, 5, 6]
 
 
 async def test_another_kind_of_driver_is_taken_over_only_on_demand(place: Place) -> None:

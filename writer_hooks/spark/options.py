@@ -4,7 +4,7 @@ import difflib
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -13,6 +13,8 @@ from sluicegate.kafka.topics import TopicNames
 from sluicegate.lakes.evolution import EVOLVE_VALUES, Evolve, evolving
 from sluicegate.lakes.port import TableRef, TableRefused
 from sluicegate.lakes.registry import DEFAULT_FORMAT, adapter
+from sluicegate.writer_hooks.backpressure import NAMES as BACKPRESSURE
+from sluicegate.writer_hooks.backpressure import Backpressure
 from sluicegate.writer_hooks.errors import BadOption
 from sluicegate.writer_hooks.kafka import PREFIX, KafkaSettings
 from sluicegate.writer_hooks.region import DEFAULT_PREFIX, FOREVER, Region
@@ -64,6 +66,8 @@ class SinkOptions:
     table_options: tuple[tuple[str, str], ...] = ()
     message_max_bytes: int = _DEFAULT_MESSAGE
     evolve: Evolve = "never"
+    backpressure: Backpressure = field(default_factory=Backpressure)
+    """Only drivers without Spark have limits."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, located: bool = True) -> "SinkOptions":
@@ -83,6 +87,7 @@ class SinkOptions:
             table_options=_table_options(options),
             message_max_bytes=_message_max_bytes(options),
             evolve=_evolve(options),
+            backpressure=Backpressure() if located else Backpressure.parse(options),
         )
 
     def table_ref(self) -> TableRef:
@@ -93,7 +98,11 @@ class SinkOptions:
 def wrong_values(given: Mapping[str, str], *, located: bool = True) -> list[str]:
     """Return a sentence for each option that is missing, unknown or has an invalid value."""
     options, found = _lower(given), []
-    for part in (*_PARTS, _location) if located else _PARTS:
+    limits: dict[str, str] = (
+        {} if located else {name: options.pop(name) for name in BACKPRESSURE if name in options}
+    )
+    parts = (*_PARTS, _location) if located else (*_PARTS, lambda _: Backpressure.parse(limits))
+    for part in parts:
         try:
             part(options)
         except BadOption as error:

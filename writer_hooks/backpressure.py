@@ -1,0 +1,81 @@
+"""Limits on what a region has completed and the coordinator has not committed yet.
+
+Nothing is lost beyond a limit. But each uncommitted checkpoint keeps the log, and readers of the table wait
+for it. A limit makes that visible, or stops the source until commits follow.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+from sluicegate.writer_hooks.errors import BadOption
+
+Reaction = Literal["warn", "wait", "fail"]
+
+_CHECKPOINTS: Final = "max.uncommitted.checkpoints"
+_AGE: Final = "max.uncommitted.age"
+_REACTION: Final = "backpressure"
+NAMES: Final = (_CHECKPOINTS, _AGE, _REACTION)
+"""Options of a limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class Backpressure:
+    """Limits of a region; without one, it never waits for commits."""
+
+    max_checkpoints: int | None = None
+    """The most completed checkpoints that are not committed."""
+    max_age: float | None = None
+    """Seconds that the oldest of them may wait."""
+    reaction: Reaction = "wait"
+    """Beyond a limit: only warn, wait before the next checkpoint, or fail."""
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> "Backpressure":
+        """Read the options, whose names are in lower case. Raises BadOption."""
+        count, age = options.get(_CHECKPOINTS), options.get(_AGE)
+        reaction = options.get(_REACTION, "wait").strip().lower()
+        if count is not None and not (count.isascii() and count.isdigit() and int(count) > 0):
+            raise BadOption(f"the option {_CHECKPOINTS} must be a whole number from 1: {count!r}")
+        seconds = _seconds(age) if age is not None else None
+        if _REACTION in options and count is None and age is None:
+            raise BadOption(f"the option {_REACTION} needs a limit: set {_CHECKPOINTS} or {_AGE} too")
+        for known in get_args(Reaction):
+            if reaction == known:
+                return cls(int(count) if count is not None else None, seconds, known)
+        raise BadOption(f"the option {_REACTION} must be {', '.join(get_args(Reaction))}: {reaction!r}")
+
+    @property
+    def is_limited(self) -> bool:
+        """True if there is a limit."""
+        return self.max_checkpoints is not None or self.max_age is not None
+
+    def excess(self, completed: Mapping[int, float], now: float) -> str | None:
+        """Return the limit that is exceeded, as a text; None if there is none.
+
+        `completed`: by number, the times at which the uncommitted checkpoints were completed, in seconds by
+        the clock of `now`.
+        """
+        if self.max_checkpoints is not None and len(completed) >= self.max_checkpoints:
+            return (
+                f"{len(completed)} completed checkpoints are not committed, and "
+                f"max.uncommitted.checkpoints is {self.max_checkpoints}"
+            )
+        age = now - min(completed.values(), default=now)
+        if self.max_age is not None and age > self.max_age:
+            return (
+                f"checkpoint {min(completed)} is not committed after {age:.0f} s, and max.uncommitted.age is "
+                f"{self.max_age:g} s"
+            )
+        return None
+
+
+def _seconds(value: str) -> float:
+    try:
+        seconds = float(value)
+    except ValueError:
+        seconds = math.nan
+    if not 0 < seconds < math.inf:
+        raise BadOption(f"the option {_AGE} must be a number of seconds above 0: {value!r}")
+    return seconds
