@@ -429,6 +429,11 @@ def simulator(figures: Figures) -> str:
     return _table(("figure", "value"), rows)
 
 
+def doubling(figures: Figures) -> str:
+    rows = [(each["sink"], each["rows"], each["rows"] - each["distinct"], each["spark"]) for each in figures]
+    return _table(("sink", "rows; 30 are right", "doubled rows", "Spark"), rows)
+
+
 MAKERS: Final[dict[str, Callable[[Figures], str]]] = {
     "latency": latency,
     "ingest": ingest,
@@ -445,6 +450,7 @@ MAKERS: Final[dict[str, Callable[[Figures], str]]] = {
     "streams": streams,
     "streams_stuck": streams,
     "restart": restart,
+    "doubling": doubling,
     "demo": demo,
     "kills": kills,
     "races": races,

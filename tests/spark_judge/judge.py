@@ -57,13 +57,10 @@ class SparkJudge:
     """One session in a child process. Use it as a context."""
 
     def __init__(self, folder: Path) -> None:
-        home = cached_directory(f"pyspark-{SPARK}", _install)
-        jars = _runtimes()
-        environment = {**os.environ, "PYTHONPATH": str(home), "PYTHONNOUSERSITE": "1"}
-        environment.pop("SPARK_HOME", None)
+        environment, jars = spark_with_runtimes()
         with (folder / "spark.log").open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, str(_WORKER), ",".join(map(str, jars)), str(folder)],
+                [sys.executable, str(_WORKER), jars, str(folder)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -107,6 +104,14 @@ class SparkJudge:
     ) -> None:
         # Spark ends at the end of its input.
         self._process.communicate()
+
+
+def spark_with_runtimes() -> tuple[dict[str, str], str]:
+    """Return the environment of a process with this Spark, and its `spark.jars`. Raises FetchError."""
+    home = cached_directory(f"pyspark-{SPARK}", _install)
+    environment = {**os.environ, "PYTHONPATH": str(home), "PYTHONNOUSERSITE": "1"}
+    environment.pop("SPARK_HOME", None)
+    return environment, ",".join(map(str, _runtimes()))
 
 
 def _runtimes() -> list[Path]:
