@@ -77,6 +77,7 @@ BENCHMARKS: Final = (
         _words(f"--formats {_MERGING} --commits 120 --rounds 1 --json"),
     ),
     Benchmark("ageing", "ageing", _words("--json"), _words("--commits 40 --json")),
+    Benchmark("file_sizes", "file_sizes", _words("--json"), _words("--rows 20000 --rounds 1 --json")),
     Benchmark("freeze", "freeze", _words("--json"), _words("--batches 10 --rounds 1 --json")),
     Benchmark(
         "slow_region",

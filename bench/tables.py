@@ -221,6 +221,25 @@ def ageing(figures: Figures) -> str:
     return _table(head, rows)
 
 
+def file_sizes(figures: Figures) -> str:
+    head = ("format", "layout", "files", "bytes", "Spark, bytes", "ratio", "rows/s", "pyarrow alone, rows/s")
+    rows = [
+        (
+            each["format"],
+            each["layout"],
+            each["files"],
+            f"{each['bytes']:,}",
+            f"{each['spark_bytes']:,}",
+            each["ratio"],
+            f"{each['rows_per_s']:,}",
+            f"{each['pyarrow_rows_per_s']:,}",
+        )
+        for each in figures
+    ]
+    said = f"{figures[0]['rows']:,} rows; rates are medians of {figures[0]['rounds']} rounds."
+    return f"{_table(head, rows)}\n\n{said}"
+
+
 def races(figures: Figures) -> str:
     counted = ("commits", "lost, doubled", "publications", "of another process", "conflicts")
     rows = []
@@ -443,6 +462,7 @@ MAKERS: Final[dict[str, Callable[[Figures], str]]] = {
     "last_event": last_event,
     "merging": merging,
     "ageing": ageing,
+    "file_sizes": file_sizes,
     "freeze": freeze,
     "slow_region": slow_region,
     "replay": replay,

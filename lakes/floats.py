@@ -23,8 +23,10 @@ class Floats:
         made = pq.ParquetWriter(pa.BufferOutputStream(), schema, store_schema=False)
         made.close()
         leaves = [made.writer.metadata.schema.column(number) for number in range(_width(made))]
+        self.leaves: Final = tuple(leaf.path for leaf in leaves)
+        """Paths of all columns, as Parquet names them."""
         self.others: Final = tuple(leaf.path for leaf in leaves if leaf.physical_type not in _FLOATS)
-        """Paths of all other columns, as Parquet names them."""
+        """Paths of the columns that are no floats."""
         self.names: Final = tuple(_floats(pa.struct(schema), ()))
         """Names of each column of floats from the outside to the inside. None is in a list or a map."""
         self._paths: Final = tuple(leaf.path for leaf in leaves if leaf.physical_type in _FLOATS)

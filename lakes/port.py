@@ -390,5 +390,7 @@ class Adapter(Protocol):
 
         `digest`: what the name of each file carries between its first two hyphens (`events.naming`). None:
         nothing, so only a stream with `file_names = "unchecked"` takes the files.
+
+        An adapter that follows options of files is a `lakes.file_options.FollowsFileOptions`, too.
         """
         ...

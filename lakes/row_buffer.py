@@ -1,27 +1,40 @@
 """Rows that a writer keeps until they are worth a row group, whatever the size of the batches it is given."""
 
+from collections.abc import Sequence
 from typing import Final
 
 import pyarrow as pa
 
 from sluicegate.lakes.arrow import conform
 from sluicegate.lakes.event_time import event_time_range
+from sluicegate.lakes.file_options import DEFAULT_ROW_GROUP, SortColumn
 from sluicegate.lakes.port import SchemaMismatch, TableRefused
+from sluicegate.lakes.sorting import sorted_rows
 
 BUFFER_ROWS: Final = 1 << 20
-BUFFER_BYTES: Final = 64 << 20
 
 
 class RowBuffer:
     """Rows in the columns of a table."""
 
-    def __init__(self, location: str, columns: pa.Schema, event_time: str | None) -> None:
+    def __init__(
+        self,
+        location: str,
+        columns: pa.Schema,
+        event_time: str | None,
+        most_bytes: int = DEFAULT_ROW_GROUP,
+        order: Sequence[SortColumn] = (),
+    ) -> None:
         """Keep rows for the table at `location`; event times come from the column `event_time`.
+
+        `take` returns the rows in the order, once they are `most_bytes` or BUFFER_ROWS.
 
         Raises TableRefused if the table has no such column, or if its values are no times.
         """
         self._columns = columns
         self._event_time = event_time
+        self._most_bytes = most_bytes
+        self._order = order
         self._batches: list[pa.RecordBatch] = []
         self._rows = self._bytes = 0
         if event_time is None:
@@ -45,7 +58,7 @@ class RowBuffer:
             self._batches.append(fitting)
             self._rows += fitting.num_rows
             self._bytes += fitting.nbytes
-        return self._rows >= BUFFER_ROWS or self._bytes >= BUFFER_BYTES
+        return self._rows >= BUFFER_ROWS or self._bytes >= self._most_bytes
 
     def take(self) -> pa.Table | None:
         """Return all rows, and forget them; None if there are none."""
@@ -53,7 +66,7 @@ class RowBuffer:
             return None
         rows = pa.Table.from_batches(self._batches, schema=self._columns).combine_chunks()
         self.clear()
-        return rows
+        return sorted_rows(rows, self._order) if self._order else rows
 
     def clear(self) -> None:
         """Forget all rows."""

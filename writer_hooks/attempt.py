@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes import Adapter, FileWriter
 from sluicegate.lakes.evolution import Evolve
+from sluicegate.lakes.file_options import FileOptions, open_writer
 from sluicegate.lakes.port import TableRef
 from sluicegate.writer_hooks.region import Attempt, Event, Region, digest_of, files_written
 
@@ -24,6 +25,7 @@ class Target:
     message_max_bytes: int
     evolve: Evolve = "never"
     """`add-columns`: the first rows of an attempt may bring nullable columns that the table lacks."""
+    files: FileOptions | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,9 @@ class AttemptWriter:
 
                 evolve(target.adapter, target.table, batch.schema)
             digest = digest_of(self._region, self._attempt)
-            self._writer = target.adapter.open_writer(target.table, target.event_time_column, digest)
+            self._writer = open_writer(
+                target.adapter, target.table, target.event_time_column, digest, target.files
+            )
         self._writer.write(batch)
 
     def finish(self) -> tuple[Written, list[Event]]:

@@ -127,6 +127,7 @@ class Writer:
             event_time_column=options.event_time_column,
             message_max_bytes=options.message_max_bytes,
             evolve=options.evolve,
+            files=options.files,
         )
         self._writer = AttemptWriter(self._region, self._attempt, target)
         self._is_over = False

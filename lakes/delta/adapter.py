@@ -10,6 +10,7 @@ from sluicegate.lakes.delta.entries import FORMAT, FORMAT_VERSION
 from sluicegate.lakes.delta.maintenance import DeltaMaintenance
 from sluicegate.lakes.delta.scope import open_in_scope
 from sluicegate.lakes.evolution import TableColumns
+from sluicegate.lakes.file_options import NO_OPTIONS, FileOptions
 from sluicegate.lakes.port import PORT_VERSION, TableRef, TableRefused
 from sluicegate.lakes.storages import location_uri, open_storage
 
@@ -59,13 +60,14 @@ class DeltaAdapter:
         table: TableRef,
         event_time_column: str | None,
         digest: str | None = None,
+        files: FileOptions | None = None,
     ) -> "DeltaWriter":
         """Open the writer half. Raises TableRefused or LakeUnavailable."""
         # This import loads Parquet, which would delay the start of a coordinator.
         from sluicegate.lakes.delta.writer import DeltaWriter
 
         storage = open_storage(table.location)
-        return DeltaWriter(storage, open_in_scope(storage), event_time_column, digest)
+        return DeltaWriter(storage, open_in_scope(storage), event_time_column, digest, files or NO_OPTIONS)
 
     def read_columns(self, table: TableRef) -> TableColumns:
         """Return the newest columns. Raises TableRefused or LakeUnavailable."""

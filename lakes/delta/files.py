@@ -6,7 +6,7 @@ import re
 import time
 import uuid
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
@@ -19,13 +19,17 @@ from sluicegate.lakes.delta.log import State
 from sluicegate.lakes.delta.partitions import partition_folder
 from sluicegate.lakes.delta.schema import TableSchema
 from sluicegate.lakes.delta.statistics import leaves, make_statistics
+from sluicegate.lakes.encodings import Dictionaries
 from sluicegate.lakes.event_time import event_time_range
+from sluicegate.lakes.file_options import Compression, FileOptions, FileSettings
 from sluicegate.lakes.floats import Counts, Floats
 from sluicegate.lakes.port import LakeUnavailable
 from sluicegate.lakes.storage import Storage
 
-_CODECS: Final = {"uncompressed": "none", "lz4_raw": "lz4"}
-"""Names of codecs that differ in pyarrow."""
+_CODECS: Final = {"none": "uncompressed", "lz4_raw": "lz4"}
+"""Names of codecs that differ in options of files."""
+_SIZE: Final = re.compile(r"([0-9]{1,15})(k|m|g|t|)b?")
+_UNITS: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _DEFAULT_INDEXED: Final = 32
 _NUMBER: Final = re.compile(r"-?[0-9]{1,9}")
 
@@ -39,26 +43,53 @@ class Layout:
     schema: TableSchema
     parquet: pa.Schema
     floats: Floats
-    codec: str
+    settings: FileSettings
     page_version: str
-    indexed: frozenset[tuple[str, ...]]
-    """Paths of the columns that get statistics."""
+    bounded: frozenset[tuple[str, ...]]
+    """Paths of the columns that get bounds."""
+    counted: frozenset[tuple[str, ...]]
+    """Paths of the columns whose nulls are counted."""
+    dictionaries: Dictionaries = field(default_factory=Dictionaries)
 
 
-def layout_of(state: State, schema: TableSchema, clustering: Collection[tuple[str, ...]]) -> Layout:
+def layout_of(
+    state: State,
+    schema: TableSchema,
+    clustering: Collection[tuple[str, ...]],
+    files: FileOptions,
+    event_time: str | None,
+) -> Layout:
     """Return the layout of a table. `clustering` are the paths that it clusters by: they need statistics."""
     configuration = state.metadata.configuration
-    codec = configuration.get("delta.parquet.compression.codec", "zstd").strip().lower()
     pages = configuration.get("delta.parquet.format.version", "1.0.0")
     parquet = physical_schema(schema.data)
+    of_table = frozenset({*_indexed(configuration, schema), *clustering})
+    wanted = files.bounded([column.name for column in schema.data], event_time)
+    bounded = of_table if wanted is None else frozenset({*_paths_of(wanted, schema), *clustering})
     return Layout(
         schema,
         parquet,
         Floats(parquet),
-        _CODECS.get(codec, codec),
+        files.settings(_of_table(configuration)),
         "2.0" if pages.startswith("2.") else "1.0",
-        frozenset({*_indexed(configuration, schema), *clustering}),
+        bounded,
+        of_table | bounded,
     )
+
+
+def _of_table(configuration: Mapping[str, str]) -> FileOptions:
+    """Return the values of a table's properties."""
+    codec = configuration.get("delta.parquet.compression.codec", "zstd").strip().lower()
+    size = _SIZE.fullmatch(configuration.get("delta.targetFileSize", "").strip().lower())
+    return FileOptions(
+        target_size=(int(size[1]) << _UNITS[size[2]] if size else None),
+        compression=Compression(_CODECS.get(codec, codec)),
+    )
+
+
+def _paths_of(names: Collection[str], schema: TableSchema) -> list[tuple[str, ...]]:
+    tops = {column.physical for column in schema.data if column.name in names}
+    return [leaf.path for leaf in leaves(schema.data) if leaf.path and leaf.path[0] in tops]
 
 
 def _indexed(configuration: Mapping[str, str], schema: TableSchema) -> list[tuple[str, ...]]:
@@ -66,8 +97,7 @@ def _indexed(configuration: Mapping[str, str], schema: TableSchema) -> list[tupl
     named = configuration.get("delta.dataSkippingStatsColumns")
     if named is not None:
         names = {name.strip().strip("`").split(".")[0].strip("`") for name in named.split(",")}
-        tops = {column.physical for column in schema.data if column.name in names}
-        return [path for path in paths if path and path[0] in tops]
+        return _paths_of(names, schema)
     said = configuration.get("delta.dataSkippingNumIndexedCols", "")
     most = int(said) if _NUMBER.fullmatch(said) else _DEFAULT_INDEXED
     return [path for path in (paths if most < 0 else paths[:most]) if path]
@@ -82,9 +112,10 @@ class DataFile:
         layout: Layout,
         texts: Mapping[str, str | None],
         digest: str | None,
+        rows: pa.Table,
         counts: Counts,
     ) -> None:
-        """Open a file. `counts` are those of its first rows. Raises OSError."""
+        """Open a file. `rows` are its first ones, `counts` those of them. Raises OSError."""
         self._storage = storage
         self._layout = layout
         self._texts = texts
@@ -96,7 +127,8 @@ class DataFile:
         self._writer = pq.ParquetWriter(
             self._sink,
             layout.parquet,
-            compression=layout.codec,
+            **layout.settings.compression.arguments(),
+            use_dictionary=layout.dictionaries.columns(layout.floats.leaves, rows),
             data_page_version=layout.page_version,
             store_schema=False,
             metadata_collector=self._footers,
@@ -119,7 +151,7 @@ class DataFile:
         self._counts.add(counts)
         if event_times is not None:
             self._times = _joined(self._times, event_time_range(event_times))
-        self._writer.write_table(rows)
+        self._writer.write_table(rows, rows.num_rows)
 
     def finish(self) -> FileInfo:
         """Close the file and describe it. Raises OSError or LakeUnavailable."""
@@ -131,7 +163,8 @@ class DataFile:
         else:
             self._sink.close()
         (footer,) = self._footers
-        said = make_statistics(footer, self._layout.schema.data, self._layout.indexed, self._counts.null)
+        columns = self._layout.schema.data
+        said = make_statistics(footer, columns, self._layout.bounded, self._layout.counted, self._counts.null)
         values = {each.name: self._texts[each.physical] for each in self._layout.schema.partitions}
         return FileInfo(
             path=self.path,

@@ -72,17 +72,18 @@ def _leaves_of(kind: Kind, path: tuple[str, ...]) -> Iterator[Leaf]:
 def make_statistics(
     footer: "pq.FileMetaData",
     columns: Sequence[Column],
-    indexed: Collection[tuple[str, ...]],
+    bounded: Collection[tuple[str, ...]],
+    counted: Collection[tuple[str, ...]],
     nulls: Mapping[tuple[str, ...], int],
 ) -> dict[str, Any]:
     """Return the statistics of a file.
 
-    `indexed` are the paths that get any. `nulls` has the nulls of columns of floats: with NaN, the footer has
-    no statistics of them.
+    `bounded` are the paths that get bounds, `counted` those whose nulls are counted. `nulls` has the nulls of
+    columns of floats: with NaN, the footer has no statistics of them.
     """
     found: dict[str, Any] = {"numRecords": footer.num_rows, "minValues": {}, "maxValues": {}, "nullCount": {}}
     for number, leaf in enumerate(leaves(columns)):
-        if not leaf.path or leaf.path not in indexed:
+        if not leaf.path or leaf.path not in counted:
             continue
         chunks = [footer.row_group(group).column(number) for group in range(footer.num_row_groups)]
         parts = [chunk.statistics for chunk in chunks]
@@ -92,7 +93,7 @@ def make_statistics(
             continue
         if all(part.has_null_count for part in parts):
             _put(found["nullCount"], leaf.path, sum(part.null_count for part in parts))
-        bounds = _bounds(leaf.kind, parts)
+        bounds = _bounds(leaf.kind, parts) if leaf.path in bounded else None
         if bounds is not None and bounds.lowest is not None:
             _put(found["minValues"], leaf.path, bounds.lowest)
         if bounds is not None and bounds.highest is not None:

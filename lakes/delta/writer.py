@@ -13,15 +13,15 @@ from sluicegate.lakes.delta.files import DataFile, columns_of, layout_of, unavai
 from sluicegate.lakes.delta.log import State
 from sluicegate.lakes.delta.partitions import partition_text
 from sluicegate.lakes.delta.schema import read_schema
+from sluicegate.lakes.file_options import NO_OPTIONS, FileOptions
 from sluicegate.lakes.floats import Counts
 from sluicegate.lakes.port import SchemaMismatch
+from sluicegate.lakes.rolling import Rolling
 from sluicegate.lakes.row_buffer import RowBuffer
 from sluicegate.lakes.storage import Storage
 
-LARGEST: Final = 256 << 20
-"""Bytes after which the rows of a partition go to another file."""
-MOST_OPEN: Final = 64
-"""Files that are open at a time."""
+HELD_BYTES: Final = 256 << 20
+"""Bytes of open files that are kept in memory, if the table is in an object store."""
 _CLUSTERING: Final = "delta.clustering"
 
 
@@ -29,18 +29,30 @@ class DeltaWriter:
     """Writer of one attempt of one task."""
 
     def __init__(
-        self, storage: Storage, state: State, event_time_column: str | None, digest: str | None
+        self,
+        storage: Storage,
+        state: State,
+        event_time_column: str | None,
+        digest: str | None,
+        files: FileOptions = NO_OPTIONS,
     ) -> None:
+        """Prepare a writer. Raises TableRefused for wrong options."""
         schema = read_schema(state.metadata)
         self.location = storage.uri
         self.schema_id = schema.id
         self.spec_id = 0
         self._storage = storage
-        self._layout = layout_of(state, schema, _clustering(state))
+        columns = logical_schema(schema.columns)
+        files.check_columns(self.location, columns)
+        self._layout = layout_of(state, schema, _clustering(state), files, event_time_column)
+        settings = self._layout.settings
+        self._rolling = Rolling(settings.target_size)
         self._defaults = [column.name for column in schema.columns if has_default(column)]
         self._event_time = event_time_column
         self._digest = digest
-        self._buffer = RowBuffer(self.location, logical_schema(schema.columns), event_time_column)
+        self._buffer = RowBuffer(
+            self.location, columns, event_time_column, settings.row_group_size, settings.sort
+        )
         self._open: dict[tuple[Any, ...], DataFile] = {}
         """By partition; the one that was written to last is the last."""
         self._infos: list[FileInfo] = []
@@ -77,32 +89,59 @@ class DeltaWriter:
         rows = self._buffer.take()
         if rows is None:
             return
-        schema = self._layout.schema
-        for values, part in by_partition(rows, schema.partition_names):
-            data = columns_of(part, self._layout)
-            counts = self._layout.floats.count(data)
-            file = self._file(values, counts)
-            times = part.column(self._event_time) if self._event_time is not None else None
-            try:
-                file.write(data, counts, times)
-            except OSError as error:
-                raise unavailable(self.location, error) from error
-            if file.size >= LARGEST:
-                self._close(values)
+        for values, part in by_partition(rows, self._layout.schema.partition_names):
+            self._write_part(values, part)
+        self._relieve()
 
-    def _file(self, values: tuple[Any, ...], counts: Counts) -> DataFile:
+    def _write_part(self, values: tuple[Any, ...], rows: pa.Table) -> None:
+        data = columns_of(rows, self._layout)
+        times = rows.column(self._event_time) if self._event_time is not None else None
+        start = 0
+        while start < data.num_rows:
+            open_file = self._open.get(values)
+            number = self._rolling.fitting(data.slice(start), open_file.size if open_file is not None else 0)
+            part = times.slice(start, number) if times is not None else None
+            self._write_group(values, data.slice(start, number), part)
+            start += number
+
+    def _write_group(self, values: tuple[Any, ...], data: pa.Table, times: pa.ChunkedArray | None) -> None:
+        """Write one row group."""
+        counts = self._layout.floats.count(data)
+        file = self._file(values, data, counts)
+        before = file.size
+        try:
+            file.write(data, counts, times)
+        except OSError as error:
+            raise unavailable(self.location, error) from error
+        self._rolling.learn(data.nbytes, file.size - before)
+        if self._rolling.is_full(file.size):
+            self._close(values)
+
+    def _relieve(self) -> None:
+        """Upload the largest open files until the others may stay in memory."""
+        if not self._storage.object_store:
+            return
+        sizes = {values: file.size for values, file in self._open.items()}
+        held = sum(sizes.values())
+        for values in sorted(sizes, key=sizes.__getitem__, reverse=True):
+            if held <= HELD_BYTES:
+                return
+            held -= sizes[values]
+            self._close(values)
+
+    def _file(self, values: tuple[Any, ...], rows: pa.Table, counts: Counts) -> DataFile:
         """Return a file for rows of a partition, now the last one in order. Raises LakeUnavailable."""
         if values in self._open and not self._open[values].takes(counts):
             self._close(values)
         file = self._open.pop(values, None)
         if file is None:
-            if len(self._open) >= MOST_OPEN:
+            if len(self._open) >= self._layout.settings.open_partitions:
                 self._close(next(iter(self._open)))
-            file = self._created(values, counts)
+            file = self._created(values, rows, counts)
         self._open[values] = file
         return file
 
-    def _created(self, values: tuple[Any, ...], counts: Counts) -> DataFile:
+    def _created(self, values: tuple[Any, ...], rows: pa.Table, counts: Counts) -> DataFile:
         texts = {}
         for column, value in zip(self._layout.schema.partitions, values, strict=True):
             texts[column.physical] = text = partition_text(str(column.kind), value)
@@ -111,7 +150,7 @@ class DeltaWriter:
                     f"the partition column {column.name} must not be null. In Delta, an empty text is null"
                 )
         try:
-            return DataFile(self._storage, self._layout, texts, self._digest, counts)
+            return DataFile(self._storage, self._layout, texts, self._digest, rows, counts)
         except OSError as error:
             raise unavailable(self.location, error) from error
 

@@ -5,6 +5,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
 from sluicegate.lakes.evolution import TableColumns
+from sluicegate.lakes.file_options import NO_OPTIONS, FileOptions
 from sluicegate.lakes.iceberg.catalog import (
     DEFAULT_CATALOG,
     Catalog,
@@ -86,18 +87,18 @@ class IcebergAdapter:
         table: TableRef,
         event_time_column: str | None,
         digest: str | None = None,
+        files: FileOptions | None = None,
     ) -> "IcebergWriter":
         """Open the writer half. Raises TableRefused or LakeUnavailable."""
         # This import loads libraries that a coordinator does not need.
         from sluicegate.lakes.iceberg.writer import IcebergWriter
 
-        files = Files()
-        catalog = open_catalog(table, files)
+        catalog = open_catalog(table, Files())
         try:
             view = checked_table(table, load_existing(table, catalog), table.options.get("branch", MAIN))
         finally:
             catalog.close()
-        return IcebergWriter(view, event_time_column, digest)
+        return IcebergWriter(view, event_time_column, digest, files or NO_OPTIONS)
 
     def read_columns(self, table: TableRef) -> TableColumns:
         """Return the newest columns. Raises TableRefused or LakeUnavailable."""

@@ -1,5 +1,6 @@
 """Metrics of data files, from the footers of Parquet files."""
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import Any, Final
 
@@ -7,12 +8,13 @@ from pyarrow.parquet import FileMetaData
 from pyiceberg.io.pyarrow import (
     MetricModeTypes,
     MetricsMode,
+    StatisticsCollector,
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
     parquet_path_to_id_mapping,
 )
 from pyiceberg.schema import sanitize_column_names
-from pyiceberg.types import StringType
+from pyiceberg.types import BinaryType, StringType
 
 from sluicegate.lakes.floats import Counts, Floats
 from sluicegate.lakes.iceberg.layout import metric_pairs
@@ -25,6 +27,9 @@ _FIELDS: Final = (
 )
 _NONE: Final = MetricsMode(MetricModeTypes.NONE)
 _FULL: Final = MetricsMode(MetricModeTypes.FULL)
+_COUNTS: Final = MetricsMode(MetricModeTypes.COUNTS)
+_TRUNCATE: Final = MetricsMode(MetricModeTypes.TRUNCATE, 16)
+"""Iceberg's default."""
 _LAST: Final = 0x10FFFF
 _SURROGATES: Final = range(0xD800, 0xE000)
 
@@ -32,10 +37,18 @@ _SURROGATES: Final = range(0xD800, 0xE000)
 class Metrics:
     """Maker of the metrics of one table's files."""
 
-    def __init__(self, table: TableView, floats: Floats) -> None:
-        """Read the table's properties. Raises TableRefused for values that cannot be followed."""
+    def __init__(self, table: TableView, floats: Floats, bounded: Collection[str] | None = None) -> None:
+        """Read the table's properties. Raises TableRefused for values that cannot be followed.
+
+        `bounded` are the columns of the table that get bounds, whatever the properties are; the others get
+        counts. None: the properties decide.
+        """
         self._floats = floats
         self._plan: dict[int, Any] = _plan(table)
+        if bounded is not None:
+            self._plan = {
+                column: replace(each, mode=_mode(each, bounded)) for column, each in self._plan.items()
+            }
         self._columns: dict[str, int] = parquet_path_to_id_mapping(sanitize_column_names(table.schema))
         self._lengths = {
             column: each.mode.length
@@ -83,6 +96,15 @@ class Metrics:
             above = shortened_above(upper.pop(column).decode(), self._lengths[column])
             if above is not None:
                 upper[column] = above.encode()
+
+
+def _mode(of_table: StatisticsCollector, bounded: Collection[str]) -> MetricsMode:
+    """Return the mode of a column if the job names the columns with bounds. Nested columns have none."""
+    if of_table.column_name not in bounded or "." in of_table.column_name:
+        return _COUNTS
+    if of_table.mode.type in (MetricModeTypes.FULL, MetricModeTypes.TRUNCATE):
+        return of_table.mode
+    return _TRUNCATE if isinstance(of_table.iceberg_type, StringType | BinaryType) else _FULL
 
 
 def shortened_above(text: str, length: int) -> str | None:

@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from pyiceberg.partitioning import PartitionSpec
@@ -92,6 +92,7 @@ class TableView:
         self.version: int = metadata.version
         self.properties: Mapping[str, str] = metadata.properties
         self.sort_orders = [int(each["order-id"]) for each in fields.get("sort-orders") or ()]
+        self.raw_sort_fields = _sort_fields(fields)
         self._refuse_partitions(metadata)
         self.metadata_location = metadata.metadata_folder
         path = self.properties.get("write.data.path")
@@ -187,3 +188,10 @@ def _type_out_of_scope(kind: Any) -> str | None:
         case other:
             return f"the type {other}, which is not supported"
     return next((reason for reason in found if reason is not None), None)
+
+
+def _sort_fields(fields: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the fields of the table's own sort order, as its metadata has them."""
+    own = fields.get("default-sort-order-id", 0)
+    orders = [each.get("fields", ()) for each in fields.get("sort-orders") or () if each["order-id"] == own]
+    return orders[0] if orders else ()

@@ -5,7 +5,7 @@ import errno
 import os
 import posixpath
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -22,24 +22,23 @@ from pyiceberg.types import (
 )
 
 from sluicegate.events.models import FileInfo
+from sluicegate.lakes.encodings import Dictionaries
 from sluicegate.lakes.event_time import event_time_range
+from sluicegate.lakes.file_options import NO_OPTIONS, FileOptions
 from sluicegate.lakes.floats import Counts, Floats
 from sluicegate.lakes.iceberg.files import folder_of, local_of
 from sluicegate.lakes.iceberg.layout import Layout, Partition
 from sluicegate.lakes.iceberg.metrics import Metrics
 from sluicegate.lakes.iceberg.partitioning import Splitter
+from sluicegate.lakes.iceberg.properties import file_options, page_options
 from sluicegate.lakes.iceberg.table import TableView
 from sluicegate.lakes.iceberg.values import partition_key, partition_text
 from sluicegate.lakes.port import LakeUnavailable, SchemaMismatch, TableRefused
+from sluicegate.lakes.rolling import Rolling
 from sluicegate.lakes.row_buffer import RowBuffer
 
 HELD_BYTES: Final = 256 << 20
 """Bytes of open files that are kept in memory, if the table is in an object store."""
-_TARGET: Final = "write.target-file-size-bytes"
-_DEFAULT_TARGET: Final = 512 << 20
-_LARGEST: Final = (1 << 63) - 1
-_DIGITS: Final = 19
-"""Of that number."""
 _UNSORTED: Final = 0
 _REFUSED_TYPES: Final = (TimestampNanoType, TimestamptzNanoType, UUIDType)
 """Types that the library cannot write, or not in a way that all engines read."""
@@ -76,8 +75,14 @@ class _Closed:
 class IcebergWriter:
     """Writer of one attempt of one task, with the current schema and partition spec."""
 
-    def __init__(self, table: TableView, event_time_column: str | None, digest: str | None) -> None:
-        """Prepare a writer. Raises TableRefused for columns that cannot be written."""
+    def __init__(
+        self,
+        table: TableView,
+        event_time_column: str | None,
+        digest: str | None,
+        files: FileOptions = NO_OPTIONS,
+    ) -> None:
+        """Prepare a writer. Raises TableRefused for columns that cannot be written, or for wrong options."""
         _refuse_types(table)
         self.location = table.event_location
         self.schema_id = table.schema.schema_id
@@ -87,16 +92,23 @@ class IcebergWriter:
         self._layout = Layout(table.schema, table.spec, table.version)
         self._file_schema = _file_schema(table)
         self._floats = Floats(self._file_schema)
+        self._dictionaries = Dictionaries()
         self._splitter = Splitter(table.schema, self._layout)
         self._event_time = event_time_column
         columns = schema_to_pyarrow(table.schema, include_field_ids=False)
-        self._buffer = RowBuffer(self.location, columns, event_time_column)
+        files.check_columns(self.location, columns)
+        settings = files.settings(file_options(table, columns))
+        self._buffer = RowBuffer(
+            self.location, columns, event_time_column, settings.row_group_size, settings.sort
+        )
         self._prefix = f"data-{digest}-" if digest is not None else "data-"
-        self._options = _parquet_options(table.properties)
-        self._target = _positive(table.properties, _TARGET, _DEFAULT_TARGET)
-        self._metrics = Metrics(table, self._floats)
+        self._options = {**page_options(table), **settings.compression.arguments()}
+        self._rolling = Rolling(settings.target_size)
+        self._most_open = settings.open_partitions
+        bounded = files.bounded(columns.names, event_time_column)
+        self._metrics = Metrics(table, self._floats, bounded)
         self._open: dict[Partition, _OpenFile] = {}
-        """By the key of the partition."""
+        """By the key of the partition; the one that was written to last is the last."""
         self._closed: list[_Closed] = []
         self._paths: list[str] = []
         self._described = False
@@ -152,20 +164,45 @@ class IcebergWriter:
     def _write_part(self, partition: Partition, rows: pa.Table) -> None:
         # Only the names may differ, since Parquet files have the names that Avro allows.
         data = pa.Table.from_arrays(rows.columns, schema=self._file_schema)
-        counts, key = self._floats.count(data), partition_key(partition)
-        if key in self._open and counts.spoils(self._open[key].counts):
-            self._close(key)
-        opened = self._open.get(key)
-        if opened is None:
-            opened = self._open[key] = self._create(partition, counts)
-        if self._event_time is not None:
-            opened.range = _joined(opened.range, event_time_range(rows.column(self._event_time)))
+        times = rows.column(self._event_time) if self._event_time is not None else None
+        key = partition_key(partition)
+        start = 0
+        while start < data.num_rows:
+            opened = self._open.get(key)
+            number = self._rolling.fitting(data.slice(start), opened.sink.tell() if opened is not None else 0)
+            part = times.slice(start, number) if times is not None else None
+            self._write_group(key, partition, data.slice(start, number), part)
+            start += number
+
+    def _write_group(
+        self, key: Partition, partition: Partition, data: pa.Table, times: pa.ChunkedArray | None
+    ) -> None:
+        """Write one row group."""
+        counts = self._floats.count(data)
+        opened = self._opened(key, partition, data, counts)
+        if times is not None:
+            opened.range = _joined(opened.range, event_time_range(times))
         opened.counts.add(counts)
-        opened.parquet.write_table(data)
-        if opened.sink.tell() >= self._target:
+        before = opened.sink.tell()
+        opened.parquet.write_table(data, data.num_rows)
+        size = opened.sink.tell()
+        self._rolling.learn(data.nbytes, size - before)
+        if self._rolling.is_full(size):
             self._close(key)
 
-    def _create(self, partition: Partition, counts: Counts) -> _OpenFile:
+    def _opened(self, key: Partition, partition: Partition, data: pa.Table, counts: Counts) -> _OpenFile:
+        """Return a file for rows of a partition, now the last one in order."""
+        if key in self._open and counts.spoils(self._open[key].counts):
+            self._close(key)
+        opened = self._open.pop(key, None)
+        if opened is None:
+            if len(self._open) >= self._most_open:
+                self._close(next(iter(self._open)))
+            opened = self._create(partition, data, counts)
+        self._open[key] = opened
+        return opened
+
+    def _create(self, partition: Partition, data: pa.Table, counts: Counts) -> _OpenFile:
         path = self._path(partition)
         self._paths.append(path)
         sink = self._sink(path)
@@ -173,6 +210,7 @@ class IcebergWriter:
             sink,
             self._file_schema,
             store_decimal_as_integer=True,
+            use_dictionary=self._dictionaries.columns(self._floats.leaves, data),
             write_statistics=self._floats.with_statistics(counts),
             **self._options,
         )
@@ -300,51 +338,6 @@ def _nested(schema: Schema) -> Sequence[NestedField]:
     kinds = [each.field_type for each in fields.values()]
     ids = {part.field_id for kind in kinds if isinstance(kind, StructType) for part in kind.fields}
     return [fields[number] for number in sorted(ids - top)]
-
-
-def _parquet_options(properties: Mapping[str, str]) -> dict[str, Any]:
-    codec = properties.get("write.parquet.compression-codec", "zstd").lower()
-    if codec != "uncompressed" and not _is_codec(codec):
-        raise TableRefused(
-            f"the property write.parquet.compression-codec = {codec} is not supported; use zstd, snappy, "
-            "gzip, lz4, brotli or uncompressed"
-        )
-    level = properties.get("write.parquet.compression-level", "").strip()
-    if level.isdigit() and codec != "uncompressed":
-        _check_level(codec, int(level))
-    return {
-        "compression": "none" if codec == "uncompressed" else codec,
-        "compression_level": int(level) if level.isdigit() else None,
-        "data_page_size": _positive(properties, "write.parquet.page-size-bytes", 1 << 20),
-        "dictionary_pagesize_limit": _positive(properties, "write.parquet.dict-size-bytes", 2 << 20),
-        "write_batch_size": _positive(properties, "write.parquet.page-row-limit", 20_000),
-    }
-
-
-def _check_level(codec: str, level: int) -> None:
-    try:
-        pa.Codec(codec, compression_level=level)
-    except (ValueError, OverflowError, OSError) as error:
-        raise TableRefused(
-            f"the property write.parquet.compression-level = {level} is no level of {codec}: {error}. "
-            "Correct or remove it"
-        ) from error
-
-
-def _is_codec(name: str) -> bool:
-    try:
-        return bool(pa.Codec.is_available(name))
-    except ValueError:
-        return False
-
-
-def _positive(properties: Mapping[str, str], name: str, default: int) -> int:
-    text = properties.get(name, "").strip()
-    if not text.isdigit():
-        return default
-    if len(text) > _DIGITS or int(text) > _LARGEST:
-        raise TableRefused(f"the property {name} = {text[:64]} is above {_LARGEST}. Give it a lower value")
-    return int(text) or default
 
 
 def _joined(one: Range, other: Range) -> Range:

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from sluicegate.lakes.evolution import TableColumns
+from sluicegate.lakes.file_options import NO_OPTIONS, FileOptions
 from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.paimon.entries import FORMAT, FORMAT_VERSION
 from sluicegate.lakes.paimon.maintenance import PaimonMaintenance
@@ -46,12 +47,13 @@ class PaimonAdapter:
         table: TableRef,
         event_time_column: str | None,
         digest: str | None = None,
+        files: FileOptions | None = None,
     ) -> "PaimonWriter":
         """Open the writer half. Raises TableRefused or LakeUnavailable."""
         # This import loads half of pypaimon, which would delay the start of a coordinator.
         from sluicegate.lakes.paimon.writer import PaimonWriter
 
-        return PaimonWriter(open_storage(table.location), event_time_column, digest)
+        return PaimonWriter(open_storage(table.location), event_time_column, digest, files or NO_OPTIONS)
 
     def read_columns(self, table: TableRef) -> TableColumns:
         """Return the newest columns. Raises TableRefused or LakeUnavailable."""

@@ -19,40 +19,51 @@ from pypaimon.write.commit_message import CommitMessage
 
 from sluicegate.events.models import FileInfo
 from sluicegate.lakes.event_time import event_time_range, in_milliseconds
-from sluicegate.lakes.paimon.bounds import FloatBounds
+from sluicegate.lakes.file_options import NO_OPTIONS, FileOptions
 from sluicegate.lakes.paimon.buckets import hash_once, layout
+from sluicegate.lakes.paimon.data_files import DataFiles
 from sluicegate.lakes.paimon.encoding import encode_entry
 from sluicegate.lakes.paimon.entries import partition_folder
+from sluicegate.lakes.paimon.open_partitions import OpenPartitions
+from sluicegate.lakes.paimon.properties import file_options, held_bytes, library_options, unbounded
 from sluicegate.lakes.paimon.schema_table import SchemaTable
 from sluicegate.lakes.paimon.table import Table
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
 from sluicegate.lakes.row_buffer import RowBuffer
 from sluicegate.lakes.storage import Storage
 
-_STATS: Final = "metadata.stats-mode"
 _PREFIX: Final = "data-file.prefix"
 
 
 class PaimonWriter:
     """Writer of one attempt of one task."""
 
-    def __init__(self, storage: Storage, event_time_column: str | None, digest: str | None) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        event_time_column: str | None,
+        digest: str | None,
+        files: FileOptions = NO_OPTIONS,
+    ) -> None:
+        """Prepare a writer. Raises TableRefused for wrong options, or LakeUnavailable."""
         table = Table(storage).newest()
+        columns: pa.Schema = PyarrowFieldParser.from_paimon_schema(table.fields).remove_metadata()
+        files.check_columns(storage.uri, columns)
+        of_table = {key: str(value) for key, value in table.table_schema.options.items()}
+        settings = files.settings(file_options(of_table))
         options = {"write.native.enabled": "false", "commit.native.enabled": "false"}
-        # The statistics of a file contain its range of event times. `none` is an explicit choice of the user.
-        if str(table.table_schema.options.get(_STATS, "full")) != "none":
-            options[_STATS] = "full"
+        options |= library_options(files, of_table)
         if digest is not None:
             # The library adds a random name, so all file names of the attempt differ.
             options[_PREFIX] = f"data-{digest}-"
-        files = _library_files(table, storage)
-        self._bounds = FloatBounds(files)
-        self._table = _library_table(table, files).copy(options)
+        access = _library_files(table, storage)
+        bare = unbounded(files, of_table, columns.names, event_time_column)
+        self._files = DataFiles(access, settings, files.compression, bare)
+        self._table = _library_table(table, access).copy(options)
         self.location = storage.uri
         self.schema_id = int(table.table_schema.id)
         self.spec_id = 0
         self._storage = storage
-        columns: pa.Schema = PyarrowFieldParser.from_paimon_schema(table.fields).remove_metadata()
         self._event_time = event_time_column
         self._buffer = RowBuffer(storage.uri, columns, event_time_column)
         self._write = self._table.new_stream_write_builder().new_write()
@@ -62,6 +73,8 @@ class PaimonWriter:
             # sets instead.
             self._write.file_store_write._seq_number_stats = lambda partition: {}
             self._write.row_key_extractor = hash_once(self._write.row_key_extractor)
+        held = held_bytes(of_table, settings.target_size)
+        OpenPartitions(self._write.file_store_write, settings.open_partitions, held)
         self._range: tuple[int | None, int | None] = (None, None)
         self._written: list[str] = []
         self._described = False
@@ -137,7 +150,7 @@ class PaimonWriter:
             raise TableRefused("the Paimon writer made more than new files; such a table is not supported")
         files: Sequence[DataFileMeta] = message.new_files
         for file in files:
-            self._bounds.correct(file)
+            self._files.correct(file)
         return files
 
     def _event_times(self, file: DataFileMeta) -> tuple[int | None, int | None]:

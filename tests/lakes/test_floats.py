@@ -185,19 +185,19 @@ def test_records_of_iceberg_count_nan_and_have_no_bounds_of_it(tmp_path: Path) -
 
 
 def test_entries_of_paimon_have_no_bounds_of_nan(tmp_path: Path) -> None:
-    from sluicegate.lakes.paimon.bounds import FloatBounds
+    from sluicegate.lakes.paimon.data_files import DataFiles
 
     seen = []
-    correct = FloatBounds.correct
+    correct = DataFiles.correct
 
-    def watching(self: FloatBounds, file: Any) -> None:
+    def watching(self: DataFiles, file: Any) -> None:
         correct(self, file)
         seen.append(file.value_stats)
 
     writer, _ = made("paimon", tmp_path)
     writer.write(batch([*FIRST, row(4, 2.0, -0.0, 2.0)]))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(FloatBounds, "correct", watching)
+        patch.setattr(DataFiles, "correct", watching)
         writer.finish()
     (stats,) = seen
     bounds = (stats.min_values, stats.max_values)

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from sluicegate.kafka.topics import TopicNames
 from sluicegate.lakes import Adapter, LakeError, adapter
 from sluicegate.lakes.evolution import Evolve, evolving
+from sluicegate.lakes.file_options import FileOptions, open_writer
 from sluicegate.lakes.port import TableRef
 from sluicegate.writer_hooks.errors import BadCheckpointLocation, BadOption, PublishFailed, TopicMissing
 from sluicegate.writer_hooks.kafka import KafkaSettings
@@ -45,18 +46,25 @@ def troubles(sink: SinkOptions, timeout: float) -> Iterator[str]:
 
     The checks run on the driver, so problems of executors are not found.
     """
-    yield from table_troubles(sink.format, sink.table_ref(), sink.event_time_column, sink.evolve)
+    yield from table_troubles(sink.format, sink.table_ref(), sink.event_time_column, sink.evolve, sink.files)
     yield from log_troubles(sink.region.kafka, TopicNames(sink.region.topic_prefix), timeout)
 
 
 def table_troubles(
-    table_format: str, table: TableRef, event_time_column: str | None, evolve: Evolve = "never"
+    table_format: str,
+    table: TableRef,
+    event_time_column: str | None,
+    evolve: Evolve = "never",
+    files: FileOptions | None = None,
 ) -> Iterator[str]:
     """Yield the reasons why the table cannot be written at present."""
     kind = adapter(table_format)
     cannot = "its table cannot be written from the driver's machine"
+    if files is not None and evolve == "add-columns":
+        # The first rows may bring the columns that the options name.
+        files = files.without_columns()
     try:
-        kind.open_writer(table, None).abort()
+        open_writer(kind, table, None, files=files).abort()
         is_new = evolve == "add-columns" and _lacks(kind, table, event_time_column)
     except LakeError as error:
         unseen = f". The option event.time.column ({event_time_column}) could not be compared with it"

@@ -11,6 +11,8 @@ from urllib.parse import urlsplit
 from sluicegate.events.models import NAME_PATTERN, Assignment, SingleRegionReason
 from sluicegate.kafka.topics import TopicNames
 from sluicegate.lakes.evolution import EVOLVE_VALUES, Evolve, evolving
+from sluicegate.lakes.file_options import NAMES as FILE_NAMES
+from sluicegate.lakes.file_options import BadFileOption, FileOptions
 from sluicegate.lakes.port import TableRef, TableRefused
 from sluicegate.lakes.registry import DEFAULT_FORMAT, adapter
 from sluicegate.writer_hooks.backpressure import NAMES as BACKPRESSURE
@@ -33,6 +35,7 @@ _KNOWN: Final = (
     "topic.prefix",
     "event.time.column",
     "evolve",
+    *FILE_NAMES,
     "assignment",
     "assignment.after",
     "regions",
@@ -68,6 +71,8 @@ class SinkOptions:
     evolve: Evolve = "never"
     backpressure: Backpressure = field(default_factory=Backpressure)
     """Only drivers without Spark have limits."""
+    files: FileOptions | None = None
+    """Options of the data files; None: the table and the defaults decide."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, located: bool = True) -> "SinkOptions":
@@ -88,6 +93,7 @@ class SinkOptions:
             message_max_bytes=_message_max_bytes(options),
             evolve=_evolve(options),
             backpressure=Backpressure() if located else Backpressure.parse(options),
+            files=_files(options),
         )
 
     def table_ref(self) -> TableRef:
@@ -111,14 +117,16 @@ def wrong_values(given: Mapping[str, str], *, located: bool = True) -> list[str]
     return list(dict.fromkeys(found))
 
 
-def table_of(given: Mapping[str, str]) -> tuple[str, TableRef, str | None, Evolve]:
-    """Return format, table, column of the event time and `evolve`, whatever the other options are.
+def table_of(given: Mapping[str, str]) -> tuple[str, TableRef, str | None, Evolve, FileOptions | None]:
+    """Return format, table, column of the event time, `evolve` and options of files.
+
+    The other options may be anything.
 
     Raises BadOption.
     """
     options = _lower(given)
     column = options.get("event.time.column") or None
-    return _format(options), _named_table(options), column, _evolve(options)
+    return _format(options), _named_table(options), column, _evolve(options), _files(options)
 
 
 def log_of(given: Mapping[str, str]) -> tuple[KafkaSettings, TopicNames]:
@@ -178,6 +186,13 @@ def _evolving(options: Mapping[str, str]) -> Evolve:
     except TableRefused as error:
         raise BadOption(f"the option evolve cannot be add-columns: {error}") from error
     return "add-columns"
+
+
+def _files(options: Mapping[str, str]) -> FileOptions | None:
+    try:
+        return FileOptions.parse(options)
+    except BadFileOption as error:
+        raise BadOption(str(error)) from error
 
 
 def _table_options(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
@@ -363,5 +378,6 @@ _PARTS: Final[tuple[Callable[[Mapping[str, str]], object], ...]] = (
     _registration_timeout,
     _message_max_bytes,
     _evolve,
+    _files,
 )
 """Functions that each read one part of the options, and raise BadOption."""

@@ -73,6 +73,7 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
             event_time_column=options.event_time_column,
             message_max_bytes=options.message_max_bytes,
             evolve=options.evolve,
+            files=options.files,
         )
         region = options.region
         written, events = write_attempt(region, attempt, target, iterator)

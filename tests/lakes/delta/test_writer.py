@@ -12,8 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from sluicegate.events.models import FileInfo, FilesWritten
-from sluicegate.lakes import row_buffer
-from sluicegate.lakes.delta import writer as writing
+from sluicegate.lakes import file_options, row_buffer
 from sluicegate.lakes.delta.adapter import ADAPTER
 from sluicegate.lakes.delta.partitions import is_partition_text, partition_text
 from sluicegate.lakes.delta.schema import Column
@@ -213,8 +212,8 @@ def test_large_attempts_are_split_and_few_files_are_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(row_buffer, "BUFFER_ROWS", 10)
-    monkeypatch.setattr(writing, "MOST_OPEN", 2)
-    monkeypatch.setattr(writing, "LARGEST", 2_000)
+    monkeypatch.setattr(file_options, "DEFAULT_OPEN", 2)
+    monkeypatch.setattr(file_options, "DEFAULT_TARGET", 2_000)
     lake = DeltaLake(tmp_path, pa.schema([("id", pa.int64()), ("p", pa.int64())]), ["p"])
     batches = [
         pa.record_batch(
