@@ -50,6 +50,8 @@ def main() -> None:
         "topic.prefix": given.topic_prefix,
     }
     files = sorted(str(path) for path in given.folder.glob("*.parquet"))
+    if not files:
+        raise SystemExit(f"{given.folder} has no file *.parquet")
     with Job(options, given.job_id) as job:
         if not job.start():
             print(f"{given.job_id} is committed already")

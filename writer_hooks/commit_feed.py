@@ -14,7 +14,7 @@ from sluicegate.events.notifications import Notification
 from sluicegate.events.partitioning import partition_of
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.pauses import spread
-from sluicegate.writer_hooks.errors import HookError, PublishFailed
+from sluicegate.writer_hooks.errors import PublishFailed
 from sluicegate.writer_hooks.loop_thread import LoopThread
 from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.region import Region
@@ -31,10 +31,17 @@ class CommitFeed:
     It misses nothing that is published after `start` has returned. After a failure it continues where it was.
     """
 
-    def __init__(self, region: Region, read: Callable[[Notification], None]) -> None:
-        """Make a feed. `read` is called in the feed's thread, with each notification of the stream."""
+    def __init__(
+        self, region: Region, read: Callable[[Notification], None], reconnected: Callable[[], None]
+    ) -> None:
+        """Make a feed. Both functions are called in its thread.
+
+        `read` gets each notification of the stream. `reconnected` is called after a failure: notifications
+        may be missing, if the topic was made again meanwhile.
+        """
         self._region = region
         self._read = read
+        self._reconnected = reconnected
         self._position: int | None = None
         self._thread: LoopThread | None = None
         self._reading: Future[None] | None = None
@@ -73,12 +80,15 @@ class CommitFeed:
                 async with started(self._consumer()) as consumer:
                     consumer.assign([source])
                     end = (await consumer.end_offsets([source]))[source]
-                    # A topic that was deleted and created again has smaller offsets.
-                    consumer.seek(source, min(self._position or 0, end))
+                    # A topic that was deleted and created again has smaller offsets: it is read whole.
+                    at = self._position or 0
+                    consumer.seek(source, at if at <= end else 0)
+                    if failed:
+                        self._reconnected()
                     while True:
                         await self._poll(consumer)
                         failed = 0
-            except (KafkaError, HookError, OSError, TimeoutError) as error:
+            except Exception as error:  # whatever it is, the driver must not stop hearing of commits
                 failed += 1
                 # Logged the first time, the second, the fourth, the eighth ...
                 if not failed & (failed - 1):

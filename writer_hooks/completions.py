@@ -46,12 +46,21 @@ def completion(
         {
             "events": tuple(event for result in results for event in result.written.events),
             "predecessor": predecessor,
-            "source_digest": hashlib.sha256(source_offsets.encode()).hexdigest(),
+            "source_digest": _digest(number, results, source_offsets),
             "watermark": watermark if watermark is not None else max(times, default=None),
             "listeners": dict(listeners),
             "source_offsets": source_offsets,
         }
     )
+
+
+def _digest(number: int, results: Sequence[WriterResult], source_offsets: str) -> str:
+    """Return a digest of everything that a repetition of the completion has to have in common with it.
+
+    A checkpoint that is completed twice with other files stalls its region, and is not taken as a replay.
+    """
+    events = [event for result in results for event in result.written.events]
+    return hashlib.sha256(json.dumps([number, events, source_offsets]).encode()).hexdigest()
 
 
 def offsets_text(source_offsets: Any) -> str:

@@ -10,12 +10,12 @@ The newest driver of a region is the one that counts. An older one that is still
 import logging
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Self
 
 from sluicegate.events.envelope import EventType
-from sluicegate.events.models import CheckpointCompleted, Position, RegionClosed
+from sluicegate.events.models import Position, RegionClosed
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
 from sluicegate.writer_hooks.beats import Beats
@@ -27,19 +27,13 @@ from sluicegate.writer_hooks.errors import (
     EventTooLarge,
     HookError,
     NotOurs,
-    PublishFailed,
-    RegistrationUnanswered,
 )
 from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.region import Event, Registered
-from sluicegate.writer_hooks.registration import ask, require_live
 from sluicegate.writer_hooks.spark.options import SinkOptions
 from sluicegate.writer_hooks.writer import OpenCheckpoint, WriterResult
 
 _log = logging.getLogger(__name__)
-
-_DOUBT_PATIENCE: Final = 5.0
-"""Seconds for a coordinator to say if this driver was replaced; its next call asks again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +42,8 @@ class _Completion:
 
     number: int
     event: Event
+    gives_up: bool
+    """True: it has no rows, because the checkpoint was given up."""
 
 
 class RegionDriver:
@@ -80,7 +76,7 @@ class RegionDriver:
         self._region = self._sink.region
         self._take_over = take_over
         self._state = DriverState(self._region, on_commit)
-        self._feed = CommitFeed(self._region, self._state.read)
+        self._feed = CommitFeed(self._region, self._state.read, self._state.doubt)
         self._beats = Beats(self._region, heartbeat_interval, idle_after)
         self._incarnation = ""
         self._registered: Registered | None = None
@@ -92,18 +88,23 @@ class RegionDriver:
         """Held while a completion is published: one at a time, in their order."""
         self._next = 0
         """Number of the next checkpoint to be begun."""
+        self._offsets = "null"
+        """Source offsets of the newest completed checkpoint, as JSON; null: there are none yet."""
         self._unacknowledged: _Completion | None = None
+        self._was_started = False
 
     # --- the start --------------------------------------------------------------------------------
 
     def start(self) -> CommittedCheckpoint | None:
-        """Register, wait for the answer, and return the position to continue after; None: the region's first.
+        """Register, wait for the answer, and return the position to continue after.
 
-        The position is decided: it is committed, or will be. Raises RegistrationRefused,
+        None: nothing of the source counts yet, so begin at its beginning. The position is decided: it is
+        committed, or will be. A driver starts once, also after an error. Raises RegistrationRefused,
         RegistrationUnanswered, PublishFailed, TopicMissing, or SourceOffsetsUnknown.
         """
-        if self._registered is not None:
+        if self._was_started:
             raise HookError("this driver was started already; make another RegionDriver to start again")
+        self._was_started = True
         try:
             self._feed.start()
             registered, base, offsets = begin_incarnation(self._region, DRIVER, take_over=self._take_over)
@@ -115,7 +116,10 @@ class RegionDriver:
         self._next = self._first_open()
         after = None
         if base is not None:
-            after = CommittedCheckpoint(base.checkpoint, parsed_offsets(offsets), base)
+            self._offsets = "null" if offsets is None else offsets
+            # Checkpoints that were given up at the beginning of the source have no place in it.
+            if offsets is None or self._offsets != "null":
+                after = CommittedCheckpoint(base.checkpoint, parsed_offsets(offsets), base)
         self._state.begin(registered, after)
         self._beats.start(registered)
         return after
@@ -133,24 +137,25 @@ class RegionDriver:
         with self._state.lock:
             opened = OpenCheckpoint(self._options, registered.incarnation, self._next)
             self._next += 1
-        self._beats.set_open(is_open=True)
+            self._beats.set_open(is_open=True)
         return opened
 
-    def give_up(self, checkpoint: OpenCheckpoint) -> None:
-        """Give up an open checkpoint, and those that began after it. Their numbers are used again.
+    def give_up(self) -> None:
+        """Complete all open checkpoints without rows, at the place in the source before them.
 
-        Nothing that was written for them counts. Raises HookError if its completion may be in the log.
+        Nothing that was written for them counts, and their range of the source has to be read again. Raises
+        HookError if a completion of them may be in the log, and the errors of `complete`.
         """
-        number = self._own_number(checkpoint)
-        with self._state.lock:
-            if self._unacknowledged is not None or number < self._first_open():
+        registered = self._require_live()
+        with self._completing:
+            before = self._unacknowledged
+            if before is not None and not before.gives_up:
                 raise HookError(
-                    f"the completion of checkpoint {number} may be in the log already, so it cannot be given "
-                    "up. Repeat the call of complete, with the same arguments"
+                    f"the completion of checkpoint {before.number} may be in the log already, so it cannot "
+                    "be given up. Repeat the call of complete, with the same arguments"
                 )
-            self._next = min(self._next, number)
-            none_is_open = self._next == self._first_open()
-        self._beats.set_open(is_open=not none_is_open)
+            while self._first_open() < self._next:
+                self._complete(registered, self._first_open(), None, self._offsets, None, {})
 
     def complete(
         self,
@@ -175,48 +180,58 @@ class RegionDriver:
         with self._completing:
             number = self._own_number(checkpoint)
             self._require_next(number)
-            body = completion(
-                (registered.incarnation, number),
-                results,
-                predecessor=self._previous,
-                source_offsets=offsets,
-                watermark=watermark,
-                listeners=listeners or {},
-            )
-            position = Position(
-                incarnation=registered.incarnation, checkpoint=number, digest=body.source_digest
-            )
-            self._state.completing(CommittedCheckpoint(number, source_offsets, position))
-            self._publish_completion(registered, number, body)
-            with self._state.lock:
-                self._unacknowledged, self._previous = None, position
-                none_is_open = self._next == number + 1
-        self._beats.set_open(is_open=not none_is_open)
+            self._complete(registered, number, results, offsets, watermark, listeners or {})
 
-    def _publish_completion(self, registered: Registered, number: int, body: CheckpointCompleted) -> None:
-        region = self._region
-        event = self._same_as_before(
-            number,
-            region.event(EventType.CHECKPOINT_COMPLETED, registered.incarnation, body, checkpoint=number),
+    def _complete(
+        self,
+        registered: Registered,
+        number: int,
+        results: Sequence[WriterResult] | None,
+        offsets: str,
+        watermark: int | None,
+        listeners: Mapping[str, str],
+    ) -> None:
+        """Complete the next checkpoint; without results it is given up."""
+        body = completion(
+            (registered.incarnation, number),
+            results or (),
+            predecessor=self._previous,
+            source_offsets=offsets,
+            watermark=watermark,
+            listeners=listeners,
         )
+        position = Position(incarnation=registered.incarnation, checkpoint=number, digest=body.source_digest)
+        event = self._region.event(
+            EventType.CHECKPOINT_COMPLETED, registered.incarnation, body, checkpoint=number
+        )
+        event = self._same_as_before(_Completion(number, event, results is None))
+        self._state.completing(CommittedCheckpoint(number, parsed_offsets(offsets), position))
+        self._publish(event, number)
+        with self._state.lock:
+            self._unacknowledged, self._previous, self._offsets = None, position, offsets
+            self._beats.set_open(is_open=self._next > number + 1)
+
+    def _publish(self, event: Event, number: int) -> None:
+        region = self._region
         hit(Failpoint.HOOK_COMPLETION_BEFORE)
         try:
             shared_publisher(region.kafka).publish(region.events_topic, [event], region.publish_timeout)
         except EventTooLarge:
-            self._unacknowledged = None  # the broker has refused it, so it is not in the log
+            # The broker has refused it, so it is not in the log.
+            self._unacknowledged = None
+            self._state.refused(number)
             raise
         hit(Failpoint.HOOK_COMPLETION_AFTER)
 
-    def _same_as_before(self, number: int, event: Event) -> Event:
+    def _same_as_before(self, now: _Completion) -> Event:
         """Return the event of an earlier call whose acknowledgement is missing, which must be equal."""
-        with self._state.lock:
-            before = self._unacknowledged
-            if before is None:
-                self._unacknowledged = _Completion(number, event)
-                return event
-        if before.event.body != event.body:
+        before = self._unacknowledged
+        if before is None:
+            self._unacknowledged = now
+            return now.event
+        if before.event.body != now.event.body:
             raise HookError(
-                f"the completion of checkpoint {number} may be in the log with other content. Repeat the "
+                f"the completion of checkpoint {now.number} may be in the log with other content. Repeat the "
                 "call with the arguments of the first one, or start a new driver"
             )
         return before.event
@@ -228,7 +243,7 @@ class RegionDriver:
         if number > first:
             raise HookError(
                 f"checkpoint {number} cannot be completed before checkpoint {first}; complete that first, or "
-                "give it up, which gives up all that follow"
+                "give up all that are open"
             )
 
     def _first_open(self) -> int:
@@ -248,31 +263,8 @@ class RegionDriver:
         registered = self._registered
         if registered is None:
             raise HookError("this driver was not started, or has ended; call `start`, or make another one")
-        self._state.raise_replaced()
-        if self._state.take_doubt():
-            self._ask_if_live(registered)
+        self._state.check(registered, self._base)
         return registered
-
-    def _ask_if_live(self, registered: Registered) -> None:
-        """Raise RegionReplaced if the coordinator says so. Without an answer, the doubt stays.
-
-        The driver continues then: if it was replaced, nothing that it completes counts.
-        """
-        region = replace(
-            self._region, registration_timeout=min(self._region.registration_timeout, _DOUBT_PATIENCE)
-        )
-        probe = region.registration(registered.incarnation, self._base, probe=True)
-        try:
-            require_live(region, registered, ask(region, probe), "this region")
-        except (PublishFailed, RegistrationUnanswered) as error:
-            self._state.doubt()
-            _log.warning(
-                "region %s of %s: another driver may have taken the region, and no coordinator says so (%s)",
-                *(region.name, region.stream, error),
-            )
-        except HookError as error:
-            self._state.fail(error)
-            raise
 
     # --- commits ----------------------------------------------------------------------------------
 
@@ -297,8 +289,18 @@ class RegionDriver:
     def stop(self) -> None:
         """Stop the driver: commits of other regions do not wait for this one until its next start.
 
-        Completed checkpoints are committed as always. Repeated calls are allowed.
+        Completed checkpoints are committed as always, and open ones are given up. Repeated calls are allowed.
         """
+        if self._registered is not None and self._first_open() < self._next:
+            try:
+                self.give_up()
+            except HookError as error:
+                _log.error(
+                    "region %s of %s: its open checkpoints were not given up (%s). What it completed is "
+                    "safe. Commits of the stream's other regions may wait for it; start a driver of it to "
+                    "end that",
+                    *(self._region.name, self._region.stream, error),
+                )
         self._end()
 
     def close(self) -> int | None:
@@ -321,8 +323,8 @@ class RegionDriver:
         event = region.event(
             EventType.REGION_CLOSED, registered.incarnation, RegionClosed(final=final, run=registered.run)
         )
-        self._beats.stop(idle=False)
         shared_publisher(region.kafka).publish(region.events_topic, [event], region.publish_timeout)
+        self._beats.stop(idle=False)
         self._end()
         return final
 

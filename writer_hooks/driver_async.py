@@ -32,9 +32,9 @@ class AsyncRegionDriver:
         """As `RegionDriver.begin`."""
         return await asyncio.to_thread(self._driver.begin)
 
-    async def give_up(self, checkpoint: OpenCheckpoint) -> None:
+    async def give_up(self) -> None:
         """As `RegionDriver.give_up`."""
-        await asyncio.to_thread(self._driver.give_up, checkpoint)
+        await asyncio.to_thread(self._driver.give_up)
 
     async def complete(self, checkpoint: OpenCheckpoint, results: Sequence[WriterResult], **how: Any) -> None:
         """As `RegionDriver.complete`."""

@@ -34,6 +34,20 @@ class Begun(NamedTuple):
     """Source offsets of the base, if its driver published them."""
 
 
+def probe(region: Region, kind: str, *, take_over: bool = False) -> RegistrationAnswered:
+    """Ask for the decided position and its source offsets; nothing is changed.
+
+    The arguments and errors are those of `begin_incarnation`.
+    """
+    incarnation = f"{kind}{uuid4().hex}"
+    _, answer = ask_until_known(region, lambda: region.registration(incarnation, None, probe=True))
+    if not answer.accepted and not _has_moved_on(answer):
+        require_accepted(region, incarnation, answer)
+    if not take_over:
+        _require_own(region, kind, answer)
+    return answer
+
+
 def begin_incarnation(region: Region, kind: str, *, take_over: bool = False, rests: bool = False) -> Begun:
     """Register a new incarnation in the place of the live one, and wait for the answer.
 
@@ -43,13 +57,9 @@ def begin_incarnation(region: Region, kind: str, *, take_over: bool = False, res
 
     Raises RegistrationRefused, RegistrationUnanswered, PublishFailed, TopicMissing, or SourceOffsetsUnknown.
     """
+    answer = probe(region, kind, take_over=take_over)
     incarnation = f"{kind}{uuid4().hex}"
-    _, answer = ask_until_known(region, lambda: region.registration(incarnation, None, probe=True))
     for _ in range(_ATTEMPTS):
-        if not answer.accepted and not _has_moved_on(answer):
-            break
-        if not take_over:
-            _require_own(region, kind, answer)
         base, replaces = answer.decided, answer.live
         event = region.registration(incarnation, base, replaces=replaces)
         idle = RegionHeartbeat(idle=True, run=event.envelope.id)
@@ -61,6 +71,10 @@ def begin_incarnation(region: Region, kind: str, *, take_over: bool = False, res
                 place = (region.name, region.stream, replaces)
                 _log.info("region %s of %s: this driver replaces the incarnation %s", *place)
             return Begun(Registered(incarnation, event.envelope.id), base, answer.source_offsets)
+        if not _has_moved_on(answer):
+            break
+        if not take_over:
+            _require_own(region, kind, answer)
     require_accepted(region, incarnation, answer)
     raise AssertionError("an accepted registration has returned")
 

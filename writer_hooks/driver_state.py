@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from sluicegate.events.models import Position
@@ -16,13 +16,22 @@ from sluicegate.events.notifications import (
     Stalled,
 )
 from sluicegate.writer_hooks.backpressure import Backpressure
-from sluicegate.writer_hooks.errors import HookError, TooManyUncommitted
+from sluicegate.writer_hooks.errors import (
+    HookError,
+    PublishFailed,
+    RegionReplaced,
+    RegistrationUnanswered,
+    TooManyUncommitted,
+)
 from sluicegate.writer_hooks.region import Region, Registered
+from sluicegate.writer_hooks.registration import ask, require_live
 
 _log = logging.getLogger(__name__)
 
 _FIRST_WARNING: Final = 10.0
 """Seconds of a wait before the first warning; the next ones follow at doubling intervals."""
+_DOUBT_PATIENCE: Final = 5.0
+"""Seconds for a coordinator to say if the driver was replaced; the next call asks again."""
 _LOOK: Final = 1.0
 """Seconds between two looks of a waiting thread at the doubt."""
 
@@ -47,6 +56,8 @@ class DriverState:
         self._incarnation = self._run = ""
         self._answered: set[str] = set()
         """Ids of the registrations of the region whose answers were read."""
+        self._newest_live: str | None = None
+        """Live incarnation as of the newest answer that was read."""
         self._committed: CommittedCheckpoint | None = None
         self._uncommitted: dict[int, CommittedCheckpoint] = {}
         """By number, checkpoints whose completion was published."""
@@ -66,12 +77,22 @@ class DriverState:
         with self.lock:
             self._run, self._incarnation = registered.run, registered.incarnation
             self._committed = after
+            # Another driver may have registered between the own answer and this call.
+            self._doubted = self._run in self._answered and self._newest_live != self._incarnation
 
     def completing(self, checkpoint: CommittedCheckpoint) -> None:
         """Note a checkpoint before its completion is published, so that no commit of it is missed."""
         with self.lock:
+            if self._committed_from(checkpoint.number) is not None:
+                return  # a repetition, and the first try is committed
             self._uncommitted[checkpoint.number] = checkpoint
             self._completed_at.setdefault(checkpoint.number, time.monotonic())
+
+    def refused(self, number: int) -> None:
+        """Note that a completion is not in the log."""
+        with self.lock:
+            self._uncommitted.pop(number, None)
+            self._completed_at.pop(number, None)
 
     def answered(self, run: str) -> None:
         """Note a registration whose answer was read by another process."""
@@ -83,23 +104,41 @@ class DriverState:
         with self.lock:
             self._doubted = True
 
-    def fail(self, error: HookError) -> None:
-        """Note that the driver was replaced."""
-        with self.lock:
-            self._error = error
-            self.lock.notify_all()
+    def check(self, registered: Registered, base: Position | None) -> RegistrationAnswered | None:
+        """Raise RegionReplaced if the driver was replaced. If there is a doubt, the coordinator is asked.
 
-    def take_doubt(self) -> bool:
-        """Return True once after a notification that names another incarnation."""
-        with self.lock:
-            doubted, self._doubted = self._doubted, False
-            return doubted
-
-    def raise_replaced(self) -> None:
-        """Raise the error of a driver that was replaced."""
+        Return its answer; None if nothing was asked, or nobody answered. Then the doubt stays, and the driver
+        continues: if it was replaced, nothing that it completes counts.
+        """
         with self.lock:
             if self._error is not None:
                 raise self._error
+            doubted, self._doubted = self._doubted, False
+        if not doubted:
+            return None
+        patience = min(self._region.registration_timeout, _DOUBT_PATIENCE)
+        region = replace(self._region, registration_timeout=patience)
+        try:
+            answer = ask(region, region.registration(registered.incarnation, base, probe=True))
+            require_live(region, registered, answer, "this region")
+        except RegionReplaced as error:
+            with self.lock:
+                self._error = error
+                self.lock.notify_all()
+            raise
+        except (PublishFailed, RegistrationUnanswered) as error:
+            self.doubt()
+            place = (region.name, region.stream)
+            _log.warning(
+                "region %s of %s: no coordinator says if another driver has taken the region (%s)",
+                *place,
+                error,
+            )
+            return None
+        except BaseException:
+            self.doubt()
+            raise
+        return answer
 
     def await_commit(
         self, number: int, timeout: float | None, require_live: Callable[[], object]
@@ -186,6 +225,7 @@ class DriverState:
         """
         with self.lock:
             self._answered.add(answer.registration)
+            self._newest_live = answer.live
             if self._run in self._answered and answer.live != self._incarnation:
                 self._doubted = True
 

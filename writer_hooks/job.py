@@ -15,22 +15,16 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from sluicegate.events.envelope import EventType, with_counts
-from sluicegate.events.models import FilesWritten, Position
+from sluicegate.events.models import CheckpointCompleted, FilesWritten, Position, RegionHeartbeat
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
 from sluicegate.writer_hooks.commit_feed import CommitFeed
 from sluicegate.writer_hooks.completions import LONGEST_OFFSETS, completion, offsets_text, parsed_offsets
-from sluicegate.writer_hooks.driver_start import begin_incarnation
+from sluicegate.writer_hooks.driver_start import begin_incarnation, probe
 from sluicegate.writer_hooks.driver_state import CommittedCheckpoint, DriverState
-from sluicegate.writer_hooks.errors import (
-    HookError,
-    PublishFailed,
-    RegistrationUnanswered,
-    SourceOffsetsUnknown,
-)
+from sluicegate.writer_hooks.errors import HookError, SourceOffsetsUnknown
 from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.region import Event, Region, Registered
-from sluicegate.writer_hooks.registration import ask, require_live
 from sluicegate.writer_hooks.spark.options import SinkOptions, require_name
 from sluicegate.writer_hooks.writer import OpenCheckpoint, Rows, WriterResult
 
@@ -53,11 +47,6 @@ class BegunJob:
     """Position that the job follows."""
     done: tuple[str, ...]
     """Ids of the jobs of the region up to the base, oldest first."""
-
-    @property
-    def is_done(self) -> bool:
-        """True if a job of this id counts already, so that nothing has to be written."""
-        return self.id in self.done
 
     @property
     def checkpoint(self) -> OpenCheckpoint:
@@ -86,8 +75,10 @@ class Job:
         self._region = SinkOptions.parse(options, located=False).region
         self._id = require_name("job.id", job_id)
         self._state = DriverState(self._region, None)
-        self._feed = CommitFeed(self._region, self._state.read)
+        self._feed = CommitFeed(self._region, self._state.read, self._state.doubt)
         self._begun: BegunJob | None = None
+        self._completed: CheckpointCompleted | None = None
+        """Completion that was published, perhaps without an acknowledgement."""
 
     @classmethod
     def resumed(cls, begun: BegunJob) -> Self:
@@ -103,17 +94,25 @@ class Job:
     def start(self) -> bool:
         """Register the job. Return False if a job of this id counts already: then write nothing.
 
-        Raises SourceOffsetsUnknown if the region has another kind of driver, and errors of a registration.
+        In that case nothing is registered, so a job that runs in the region is not disturbed. Raises
+        SourceOffsetsUnknown if the region has another kind of driver, and errors of a registration.
         """
         try:
             self._feed.start()
+            answer = probe(self._region, _KIND)
+            if self._id in _ids_of(self._region, answer.decided, answer.source_offsets):
+                self._feed.stop()
+                return False
             found = begin_incarnation(self._region, _KIND, rests=True)
             done = _ids_of(self._region, found.base, found.source_offsets)
         except BaseException:
             self._feed.stop()
             raise
+        if self._id in done:  # another process has finished it meanwhile
+            self._feed.stop()
+            return False
         self._begin(BegunJob(self._options, self._id, found.registered, found.base, done))
-        return not self.begun.is_done
+        return True
 
     def _begin(self, begun: BegunJob) -> None:
         self._begun = begun
@@ -145,11 +144,8 @@ class Job:
         run the job again with the same id: if it counts, it is not written again. Raises PublishFailed,
         TimeoutError, NotOurs, or RegionReplaced.
         """
-        begun = self.begun
+        begun, region = self.begun, self._region
         registered, number = begun.registered, begun.number
-        if begun.is_done:
-            raise HookError(f"the job {self._id} is committed already, so it has nothing to finish")
-        self._check_live()
         done = {"jobs": _newest([*begun.done, self._id])}
         body = completion(
             (registered.incarnation, number),
@@ -159,19 +155,38 @@ class Job:
             watermark=None,
             listeners={},
         )
+        if self._completed not in (None, body):
+            raise HookError(
+                f"the completion of the job {self._id} may be in the log with other results. Run the job "
+                "again, with the same id"
+            )
+        self._completed = body
         position = Position(incarnation=registered.incarnation, checkpoint=number, digest=body.source_digest)
+        if self._is_decided(position):
+            return
         self._state.completing(CommittedCheckpoint(number, done, position))
-        region = self._region
-        events = [event for result in results for event in self._held(result)]
-        events.append(
-            region.event(EventType.CHECKPOINT_COMPLETED, registered.incarnation, body, checkpoint=number)
-        )
         hit(Failpoint.HOOK_COMPLETION_BEFORE)
-        publisher = shared_publisher(region.kafka)
+        publisher, events = shared_publisher(region.kafka), self._events(results, body)
         for at in range(0, len(events), _AT_ONCE):
             publisher.publish(region.events_topic, events[at : at + _AT_ONCE], region.publish_timeout)
         hit(Failpoint.HOOK_COMPLETION_AFTER)
-        self._state.await_commit(number, timeout, self._check_live)
+        self._state.await_commit(number, timeout, lambda: self._state.check(registered, begun.base))
+
+    def _is_decided(self, position: Position) -> bool:
+        """Return True if an earlier try has completed the job, and a decision includes it."""
+        answer = self._state.check(self.begun.registered, self.begun.base)
+        return answer is not None and answer.decided == position
+
+    def _events(self, results: Sequence[WriterResult], body: CheckpointCompleted) -> list[Event]:
+        """Return all events of the job. The last one states that its region is idle again."""
+        registered, region = self.begun.registered, self._region
+        idle = RegionHeartbeat(idle=True, run=registered.run)
+        number, incarnation = self.begun.number, registered.incarnation
+        return [
+            *(event for result in results for event in self._held(result)),
+            region.event(EventType.CHECKPOINT_COMPLETED, incarnation, body, checkpoint=number),
+            region.event(EventType.REGION_HEARTBEAT, incarnation, idle),
+        ]
 
     def stop(self) -> None:
         """End the job. Without `finish`, nothing of it counts. Repeated calls are allowed."""
@@ -193,16 +208,6 @@ class Job:
             )
             found.append(Event(with_counts(envelope._replace(id=event_id), body), body))
         return found
-
-    def _check_live(self) -> None:
-        """Raise RegionReplaced if another job has taken the region. Without an answer, the doubt stays."""
-        begun = self.begun
-        if self._state.take_doubt():
-            probe = self._region.registration(begun.registered.incarnation, begun.base, probe=True)
-            try:
-                require_live(self._region, begun.registered, ask(self._region, probe), "this region")
-            except (PublishFailed, RegistrationUnanswered):
-                self._state.doubt()
 
     def __enter__(self) -> Self:
         return self

@@ -4,7 +4,15 @@ import pyarrow as pa
 import pytest
 
 from sluicegate.events.models import Assignment, Position
-from sluicegate.writer_hooks import BadOption, HookError, Job, NotOurs, SourceOffsetsUnknown, driver_state
+from sluicegate.writer_hooks import (
+    BadOption,
+    HookError,
+    Job,
+    NotOurs,
+    RegionDriver,
+    SourceOffsetsUnknown,
+    driver_state,
+)
 from sluicegate.writer_hooks.beats import Beats
 from sluicegate.writer_hooks.job import _ids_of, _newest
 from sluicegate.writer_hooks.kafka import KafkaSettings
@@ -53,6 +61,22 @@ def test_a_job_that_was_not_started_says_so() -> None:
         Job(options, "monday").write("w0", pa.table({"id": [1]}))
     with pytest.raises(NotOurs, match="run the job again, with the same id"):
         _result_of(None)
+
+
+def test_open_checkpoints_that_cannot_be_given_up_are_named(caplog: pytest.LogCaptureFixture) -> None:
+    options = {
+        "stream": "flights",
+        "region": "r1",
+        "table": "/lake/flights",
+        "format": "delta",
+        "kafka.bootstrap.servers": "127.0.0.1:1",
+        "publish.timeout": "0.2",
+    }
+    driver = RegionDriver(options)
+    driver._registered, driver._incarnation = Registered("driver-1", "run"), "driver-1"
+    driver.begin()
+    driver.stop()
+    assert "start a driver of it to end that" in caplog.text
 
 
 def test_a_wait_for_a_commit_is_logged(

@@ -121,11 +121,14 @@ async def test_checkpoints_are_completed_in_their_order_with_their_own_results(p
         await driver.complete(first, [early], source_offsets=1)
         with pytest.raises(HookError, match="was completed already; begin the next one"):
             await driver.complete(first, [early], source_offsets=1)
-        await driver.give_up(second)
-        with pytest.raises(NotOurs, match="give one that its `begin` has returned"):
+        await driver.give_up()
+        with pytest.raises(HookError, match="was completed already; begin the next one"):
             await driver.complete(second, [late], source_offsets=2)
+        foreign = OpenCheckpoint(options_of(place), "driver-of-others", 2)
+        with pytest.raises(NotOurs, match="give one that its `begin` has returned"):
+            await driver.complete(foreign, [], source_offsets=2)
         again = await driver.begin()
-        assert again.number == second.number
+        assert again.number == second.number + 1
         await driver.complete(again, [again.write("w0", rows(3))], source_offsets=3)
         await driver.await_commit(again)
     assert read_ids(place.table) == [1, 3]
@@ -146,15 +149,15 @@ async def test_a_completion_without_an_acknowledgement_is_repeated_unchanged(pla
         finally:
             points.arm("")
         with pytest.raises(HookError, match="Repeat the call of complete, with the same arguments"):
-            await driver.give_up(checkpoint)
+            await driver.give_up()
         with pytest.raises(HookError, match="Repeat the call with the arguments of the first one"):
             await driver.complete(checkpoint, [other], source_offsets=1)
         await driver.complete(checkpoint, [result], source_offsets=1)
         await driver.await_commit(checkpoint)
         with pytest.raises(HookError, match="complete them or give them up before `close`"):
             await driver.close()
-        await driver.give_up(following)
-        assert await driver.close() == 0
+        await driver.give_up()
+        assert await driver.close() == following.number
         with pytest.raises(HookError, match="make another RegionDriver to start again"):
             async with AsyncRegionDriver(options_of(place)) as another:
                 await another.start()
@@ -192,6 +195,31 @@ async def test_a_commit_that_waits_ends_with_its_timeout_and_still_follows(place
         async with AsyncRegionDriver(options_of(place, region="r2", **regions), idle_after=0.0):
             assert (await driver.await_commit(checkpoint)).number == 0
     assert read_ids(place.table) == [1]
+
+
+async def test_what_was_given_up_is_read_again_and_holds_nothing_back(place: Place) -> None:
+    regions = {"regions": "r1,r2", "assignment": "1"}
+    async with (
+        running(place.settings()),
+        AsyncRegionDriver(options_of(place, region="r2", **regions), idle_after=0.0) as other,
+    ):
+        one = AsyncRegionDriver(options_of(place, **regions))
+        assert await one.start() is None
+        (await one.begin()).write("w0", rows(1))
+        await one.stop()
+        await other.await_commit(await put(other, 2))  # the event of the first one is no pending work
+        again = AsyncRegionDriver(options_of(place, **regions))
+        assert await again.start() is None, "nothing of the source counts yet"
+        await again.await_commit(await put(again, 1))
+        (await again.begin()).write("w0", rows(100))
+        await again.stop()
+        await other.await_commit(await put(other, 3))
+        last = AsyncRegionDriver(options_of(place, **regions))
+        after = await last.start()
+        assert after is not None
+        assert after.source_offsets == {"ids": 1}
+        await last.stop()
+    assert read_ids(place.table) == [1, 2, 3]
 
 
 async def test_a_limit_stops_the_driver_until_commits_follow(

@@ -12,7 +12,7 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from sluicegate.writer_hooks.errors import BadOption, NotOurs
-from sluicegate.writer_hooks.job import Job
+from sluicegate.writer_hooks.job import BegunJob, Job
 from sluicegate.writer_hooks.writer import Writer, WriterResult
 
 if TYPE_CHECKING:
@@ -40,13 +40,15 @@ class JobWriter(DataSourceArrowWriter):  # type: ignore[misc]
                 f"the option {JOB_ID} is missing: a name for this write, which is committed once. Set it, "
                 "and repeat a write that has failed with the same one. For a stream use writeStream"
             )
+        self._job: BegunJob | None = None
+        """None: the job is committed already."""
         with Job(options, job_id) as job:
-            job.start()
-            self._job = job.begun
+            if job.start():
+                self._job = job.begun
 
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> JobMessage:
         """Write a task's rows to files. Their events travel in the result."""
-        if self._job.is_done:
+        if self._job is None:
             return JobMessage("")
         name = f"p{TaskContext.get().partitionId():05d}"
         with Writer(self._job.checkpoint, name) as writer:
@@ -56,7 +58,7 @@ class JobWriter(DataSourceArrowWriter):  # type: ignore[misc]
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Complete the job, and wait until it is committed. Raises the errors of `Job.finish`."""
-        if self._job.is_done:
+        if self._job is None:
             return
         results = [_result_of(message) for message in messages]
         with Job.resumed(self._job) as job:
