@@ -14,19 +14,21 @@ _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_=.\-][A-Za-z0-9_=.\-/]*")
 """Characters that every reader interprets alike: no percent-encoding, no scheme, no control characters."""
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:/")
+_SAME_STORE: Final = {"s3a": "s3", "s3n": "s3", "abfs": "abfss"}
+"""Schemes with which Hadoop's file systems name a store, and its canonical scheme."""
 _DECODED: Final = 4
 """Maximum number of readings of a text: the text itself, and the results of repeated percent-decoding."""
 
 
 def location_problem(body: FilesWritten, allowed: Sequence[str]) -> Problem | None:
     """Return the problem if an event's files are outside all allowed locations, else None."""
-    folder = normal(body.location)
+    folder = place_of(body.location)
     for file in body.files:
         if _escapes(file.path):
             return Problem(code=Code.PATH_ESCAPES, names=(file.path, body.location))
     if (ambiguity := _ambiguity(body.location)) is not None:
         return Problem(code=Code.LOCATION_AMBIGUOUS, names=(body.location,), cause=ambiguity)
-    if not _inside(folder, allowed):
+    if not _inside(folder, list(map(place_of, allowed))):
         return Problem(code=Code.LOCATION_NOT_ALLOWED, names=(body.location, *allowed))
     return None
 
@@ -36,11 +38,24 @@ def is_allowed_table(table: str | None, allowed: Sequence[str]) -> bool:
 
     An unknown table (None) is allowed here: each file is validated later.
     """
-    return table is None or (_ambiguity(table) is None and _inside(normal(table), allowed))
+    # Not by `place_of`: the log decides this, so all releases must find the same.
+    return table is None or (_ambiguity(table) is None and _inside(normal(table), list(map(normal, allowed))))
 
 
-def _inside(folder: str, allowed: Sequence[str]) -> bool:
-    return any(folder == prefix or folder.startswith(f"{prefix}/") for prefix in map(normal, allowed))
+def is_same_place(one: str, other: str) -> bool:
+    """Return True if two locations name one folder, without a doubt."""
+    return _ambiguity(one) is None and place_of(one) == place_of(other)
+
+
+def place_of(location: str) -> str:
+    """Return the canonical URI of a location by which files are found: `normal`, and one scheme a store."""
+    found = normal(location)
+    scheme, colon, rest = found.partition(":")
+    return f"{_SAME_STORE.get(scheme, scheme)}{colon}{rest}"
+
+
+def _inside(folder: str, prefixes: Sequence[str]) -> bool:
+    return any(folder == prefix or folder.startswith(f"{prefix}/") for prefix in prefixes)
 
 
 def _escapes(path: str) -> bool:

@@ -59,7 +59,7 @@ class Body(BaseModel):
 
 
 class FileInfo(Body):
-    """One data file, with the table format's own description of it as an opaque blob."""
+    """One data file. Its footer, or a blob of the lake adapter, says what a table must know about it."""
 
     path: RelativePath
     """Relative to the event's `location`: no scheme, no `..`, not absolute."""
@@ -70,16 +70,19 @@ class FileInfo(Body):
     min_event_time: Millis | None = None
     max_event_time: Millis | None = None
     metadata: bytes = b""
-    """Blob of the lake adapter. Its writer half writes it, and only its committer half reads it."""
+    """Blob of the lake adapter. Its writer half writes it, and only its committer half reads it.
+
+    Empty: the committer reads the file's Parquet footer, and makes the table's entry from that.
+    """
 
 
 class FilesWritten(Body):
     """Files of one writer attempt, or a part of them."""
 
     format: Name
-    """Name of the lake adapter that wrote the metadata, such as `paimon`."""
-    format_version: Count
-    """Version of the adapter's metadata blobs."""
+    """Name of the lake adapter: `paimon`, `iceberg` or `delta`."""
+    format_version: Count = 0
+    """Version of the adapter's metadata blobs; 0 if no file has one."""
     location: Annotated[str, StringConstraints(min_length=1)]
     """URI of the folder that the paths are relative to."""
     schema_id: Count

@@ -38,6 +38,16 @@ class Stamped(NamedTuple):
     """As `Storage.stamp` returns it, of a moment at which the file had no other content."""
 
 
+class Range(NamedTuple):
+    """A part of a file."""
+
+    name: str
+    start: int
+    """Number of its first byte, counted from 0."""
+    length: int
+    """Bytes, at least one."""
+
+
 class Parts(Protocol):
     """Content that need not be in memory as a whole."""
 
@@ -106,6 +116,13 @@ class Storage(Protocol):
 
     def sizes(self, names: Sequence[str]) -> list[int | None]:
         """Return the sizes of many files, in order, as `size` does. Requests may run side by side."""
+        ...
+
+    def read_ranges(self, ranges: Sequence[Range]) -> list[bytes | None]:
+        """Return parts of files, in order; None for a missing file. Requests may run side by side.
+
+        A file that ends before the end of its range gives fewer bytes, or raises LakeUnavailable.
+        """
         ...
 
     def leads_out(self, name: str) -> bool:

@@ -24,7 +24,7 @@ from sluicegate.lakes.durable import (
     write_durably,
 )
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
-from sluicegate.lakes.storage import CannotPut, Content, Stamped, Storage, Uncertain
+from sluicegate.lakes.storage import CannotPut, Content, Range, Stamped, Storage, Uncertain
 from sluicegate.lakes.storage_errors import explain
 
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EXDEV})
@@ -120,6 +120,18 @@ class LocalStorage:
 
     def sizes(self, names: Sequence[str]) -> list[int | None]:
         return [self.size(name) for name in names]
+
+    def read_ranges(self, ranges: Sequence[Range]) -> list[bytes | None]:
+        return [self._read_range(*each) for each in ranges]
+
+    def _read_range(self, name: str, start: int, length: int) -> bytes | None:
+        try:
+            with open(self._path(name), "rb", buffering=0) as file:
+                return os.pread(file.fileno(), length, start)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise self._unavailable(f"cannot read {name}", name, error) from error
 
     def leads_out(self, name: str) -> bool:
         try:

@@ -21,13 +21,14 @@ from sluicegate.events.causes import CauseCode
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
-from sluicegate.lakes.storage import CannotPut, Content, Stamped, Storage, Uncertain, whole
+from sluicegate.lakes.storage import CannotPut, Content, Range, Stamped, Storage, Uncertain, whole
 from sluicegate.lakes.storage_object_errors import Failure, Kind, explain_failure, understand
 
 if TYPE_CHECKING:
     from obstore.store import RetryConfig
 
 _T = TypeVar("_T")
+_U = TypeVar("_U")
 
 _LONGEST_NAME: Final = 1024
 """Bytes of the longest name of an object, in all three stores."""
@@ -149,6 +150,21 @@ class ObjectStorage:
 
     def sizes(self, names: Sequence[str]) -> list[int | None]:
         return _side_by_side(self.size, names)
+
+    def read_ranges(self, ranges: Sequence[Range]) -> list[bytes | None]:
+        return _side_by_side(self._read_range, ranges)
+
+    def _read_range(self, wanted: Range) -> bytes | None:
+        key = self._key(wanted.name)
+        if key is None:
+            return None
+        store, start, length = self._stores.patient, wanted.start, wanted.length
+        found = self._try(lambda: bytes(obstore.get_range(store, key, start=start, length=length)))
+        if isinstance(found, Failure):
+            if found.kind in (Kind.ABSENT, Kind.NO_NAME):
+                return None
+            raise self._unavailable(f"cannot read {wanted.name}", found)
+        return found
 
     def leads_out(self, name: str) -> bool:
         return ".." in name.split("/")
@@ -377,8 +393,8 @@ def _list(store: ObjectStore, key: str, after: str) -> list[str]:
     return [*(each["path"] for each in found["objects"]), *found["common_prefixes"]]
 
 
-def _side_by_side(call: Callable[[str], _T], names: Sequence[str]) -> list[_T]:
-    if len(names) < 2:
-        return [call(name) for name in names]
-    with ThreadPoolExecutor(min(len(names), _AT_ONCE)) as threads:
-        return list(threads.map(call, names))
+def _side_by_side(call: Callable[[_U], _T], arguments: Sequence[_U]) -> list[_T]:
+    if len(arguments) < 2:
+        return [call(each) for each in arguments]
+    with ThreadPoolExecutor(min(len(arguments), _AT_ONCE)) as threads:
+        return list(threads.map(call, arguments))

@@ -1,15 +1,21 @@
 """Examinations of events by a committer: against the schema of their files, and the newest one."""
 
+from typing import TYPE_CHECKING
+
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.checked import Premises
 from sluicegate.lakes.delta.actions import Malformed, Metadata, Protocol
 from sluicegate.lakes.delta.earlier import schemas_of
-from sluicegate.lakes.delta.entries import Entries, Examiner
+from sluicegate.lakes.delta.entries import FORMAT, FORMAT_VERSION, Entries, Examiner
 from sluicegate.lakes.delta.evolution import problem_of_older
 from sluicegate.lakes.delta.features import TYPE_WIDENING, supports
 from sluicegate.lakes.delta.log import Log, State
 from sluicegate.lakes.delta.schema import TableSchema, read_schema
 from sluicegate.lakes.port import BadFiles, LakeUnavailable
+from sluicegate.lakes.undescribed import described, is_described, located, prepared
+
+if TYPE_CHECKING:
+    from sluicegate.lakes.delta.described import Describer
 
 
 class UnknownSchema(BadFiles):
@@ -29,6 +35,8 @@ class Examinations:
         self._widening = False
         self._examiners: dict[int, Examiner] = {}
         """By schema id; only of schemas whose files the table takes."""
+        self._describers: dict[int, Describer] = {}
+        """By schema id, as the examiners."""
         self._older: dict[int, TableSchema] = {}
         self._searched = -1
         """Version down from which the log was searched for older schemas."""
@@ -40,9 +48,24 @@ class Examinations:
         return Premises(state.metadata.id, f"{schema.id}, {self._widening}")
 
     def examine(self, state: State, event: FilesWritten) -> Entries:
-        """Check all that an event itself can prove. Raises BadFiles, LakeUnavailable."""
+        """Check all that an event itself can prove, with the footers of files without metadata.
+
+        Raises BadFiles, LakeUnavailable.
+        """
         self._follow(state)
-        return self._examiner(state, event.schema_id).examine(event)
+        examiner, event = self._examiner(state, event.schema_id), located(event, self._location)
+        if event.format == FORMAT and event.location == self._location and not is_described(event):
+            describe = self._describer(state, event.schema_id).describe
+            event = described(event, self._log.storage, FORMAT_VERSION, describe)
+        return examiner.examine(event)
+
+    def _describer(self, state: State, schema_id: int) -> "Describer":
+        from sluicegate.lakes.delta.described import Describer
+
+        if schema_id not in self._describers:
+            schema = self._taken(state, schema_id)
+            self._describers[schema_id] = prepared(lambda: Describer(state, schema))
+        return self._describers[schema_id]
 
     def require(self, state: State, schema_id: int) -> None:
         """Check that the table takes files of a schema. Raises BadFiles, LakeUnavailable."""
@@ -61,6 +84,7 @@ class Examinations:
             self._older[self._schema.id] = self._schema
         self._schema, self._widening = schema, widening
         self._examiners.clear()
+        self._describers.clear()
 
     def _examiner(self, state: State, schema_id: int) -> Examiner:
         """Return the examiner of a schema whose files the table takes. Raises BadFiles for any other."""

@@ -44,7 +44,7 @@ class DeltaWriter:
         self._storage = storage
         columns = logical_schema(schema.columns)
         files.check_columns(self.location, columns)
-        self._layout = layout_of(state, schema, _clustering(state), files, event_time_column)
+        self._layout = layout_of(state, schema, clustering_of(state), files, event_time_column)
         settings = self._layout.settings
         self._rolling = Rolling(settings.target_size)
         self._defaults = [column.name for column in schema.columns if has_default(column)]
@@ -161,7 +161,7 @@ class DeltaWriter:
             raise unavailable(self.location, error) from error
 
 
-def _clustering(state: State) -> list[tuple[str, ...]]:
+def clustering_of(state: State) -> list[tuple[str, ...]]:
     """Return the paths of the columns that the table clusters by."""
     try:
         parsed = json.loads(state.domains.get(_CLUSTERING) or "null")

@@ -4,7 +4,7 @@ import time
 import uuid
 from collections.abc import Sequence
 from functools import partial
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.models import FilesWritten
@@ -26,6 +26,7 @@ from sluicegate.lakes.iceberg.catalog import Catalog, NoTable
 from sluicegate.lakes.iceberg.drafts import Draft, Drafts, NewSnapshot, summary_totals
 from sluicegate.lakes.iceberg.entries import Entries, Examiner
 from sluicegate.lakes.iceberg.files import Files
+from sluicegate.lakes.iceberg.layout import FORMAT, FORMAT_VERSION
 from sluicegate.lakes.iceberg.lists import UnknownMetadata
 from sluicegate.lakes.iceberg.metadata import Append, Metadata, Snapshot
 from sluicegate.lakes.iceberg.table import TableView, parts_of
@@ -47,6 +48,10 @@ from sluicegate.lakes.port import (
 )
 from sluicegate.lakes.storage import Uncertain
 from sluicegate.lakes.twins import Twins, paths_of
+from sluicegate.lakes.undescribed import described, is_described, located
+
+if TYPE_CHECKING:
+    from sluicegate.lakes.iceberg.described import Describers
 
 _NUMBERS_BYTES: Final = 16
 """Memory for the two numbers of each file."""
@@ -66,6 +71,7 @@ class IcebergCommitter:
         """View of one metadata file, by its location."""
         self._opened: tuple[TableView, Examiner, Drafts] | None = None
         """Examiner and drafts for one state of the schemas, specs and properties."""
+        self._describers: Describers | None = None
 
     def inspect(self) -> TableState:
         metadata = self._load()
@@ -104,11 +110,26 @@ class IcebergCommitter:
     def _check(self, view: TableView, files: Sequence[FilesWritten]) -> list[Checked]:
         twins = Twins()
         examiner = self._open(view)[1]
+        files = [self._described(view, event) for event in files]
         found = [_checked(event, view.premises, examiner) for event in files]
         for event in files:
             twins.add(event)
         look(self._files.folder(view.data_location), files)
         return found
+
+    def _described(self, view: TableView, event: FilesWritten) -> FilesWritten:
+        """Return an event with metadata for each file. Raises BadFiles or LakeUnavailable."""
+        event = located(event, view.event_location)
+        if event.format != FORMAT or event.location != view.event_location or is_described(event):
+            return event
+        from sluicegate.lakes.iceberg.described import Describers
+
+        if self._describers is None or self._describers.table is not view:
+            self._describers = Describers(view)
+        describer = self._describers.of(event.schema_id, event.spec_id)
+        if describer is None:
+            return event
+        return described(event, self._files.folder(view.data_location), FORMAT_VERSION, describer.describe)
 
     def publish(self, request: CommitRequest) -> Publication:
         try:

@@ -138,6 +138,8 @@ class IcebergMaintenance:
 
     def _adopted(self, view: TableView, event: FilesWritten, file: FileInfo) -> FileInfo:
         """Return a file as of this table. Raises BadFiles."""
+        if not file.metadata:
+            return file
         try:
             _check_path(file)
             record = with_path(file.metadata, f"{view.data_location}/{file.path}")

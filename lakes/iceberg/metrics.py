@@ -1,6 +1,6 @@
 """Metrics of data files, from the footers of Parquet files."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from pyiceberg.io.pyarrow import (
 from pyiceberg.schema import sanitize_column_names
 from pyiceberg.types import BinaryType, StringType
 
+from sluicegate.lakes.extremes import unbounded
 from sluicegate.lakes.floats import Counts, Floats
 from sluicegate.lakes.iceberg.layout import metric_pairs
 from sluicegate.lakes.iceberg.table import TableView
@@ -64,11 +65,30 @@ class Metrics:
         `counts` are those of its columns of floats.
         """
         bare = self._floats.without_statistics(counts)
+        metrics = self._found(footer, dict.fromkeys(bare, _NONE))
+        for names, count in counts.nan.items():
+            column = self._columns[".".join(names)]
+            if self._plan[column].mode != _NONE:
+                metrics["value_counts"][column] = footer.num_rows
+                metrics["null_value_counts"][column] = counts.null[names]
+                metrics["nan_value_counts"][column] = count
+        return _fields(metrics)
+
+    def of_footer(self, footer: FileMetaData) -> dict[str, Any]:
+        """Return the same fields of a file that another program wrote. Raises SchemaMismatch.
+
+        Columns of floats have no bounds, because the footer does not count NaN.
+        """
+        bare = {path: _NONE if found.nulls is None else _COUNTS for path, found in unbounded(footer)}
+        return _fields(self._found(footer, bare))
+
+    def _found(self, footer: FileMetaData, modes: Mapping[str, MetricsMode]) -> dict[str, Any]:
+        """Return metrics from a footer, of some columns in another mode. Raises SchemaMismatch."""
         # The library warns of each column whose footer has no statistics, unless none are wanted.
         wanted = self._plan | {
-            column: replace(self._plan[column], mode=_NONE)
+            column: replace(self._plan[column], mode=modes[path])
             for path, column in self._columns.items()
-            if path in bare
+            if path in modes and self._plan[column].mode != _NONE
         }
         try:
             found = data_file_statistics_from_parquet_metadata(footer, wanted, self._columns)
@@ -76,14 +96,7 @@ class Metrics:
         except (OverflowError, ValueError) as error:
             raise SchemaMismatch(f"a value of the rows is out of range: {error}") from error
         self._limit_bounds(metrics["lower_bounds"], metrics["upper_bounds"], footer)
-        for names, count in counts.nan.items():
-            column = self._columns[".".join(names)]
-            if self._plan[column].mode != _NONE:
-                metrics["value_counts"][column] = footer.num_rows
-                metrics["null_value_counts"][column] = counts.null[names]
-                metrics["nan_value_counts"][column] = count
-        pairs = {name: metric_pairs(metrics[name]) for name in _FIELDS}
-        return {**pairs, "split_offsets": metrics["split_offsets"]}
+        return metrics
 
     def _limit_bounds(self, lower: dict[int, bytes], upper: dict[int, bytes], footer: FileMetaData) -> None:
         """Take bounds away that cover only a part of the rows, and shorten those of texts."""
@@ -105,6 +118,11 @@ def _mode(of_table: StatisticsCollector, bounded: Collection[str]) -> MetricsMod
     if of_table.mode.type in (MetricModeTypes.FULL, MetricModeTypes.TRUNCATE):
         return of_table.mode
     return _TRUNCATE if isinstance(of_table.iceberg_type, StringType | BinaryType) else _FULL
+
+
+def _fields(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    pairs = {name: metric_pairs(metrics[name]) for name in _FIELDS}
+    return {**pairs, "split_offsets": metrics["split_offsets"]}
 
 
 def shortened_above(text: str, length: int) -> str | None:

@@ -37,7 +37,7 @@ class Splitter:
         fields = zip(layout.spec.fields, layout.partition_type.fields, strict=True)
         self._parts = [
             (
-                _path_of(schema, field.source_id),
+                path_of(schema, field.source_id),
                 _transform(field, schema.find_type(field.source_id)),
                 typed.field_type,
             )
@@ -143,7 +143,7 @@ def _truncated(transform: Callable[[pa.Array], pa.Array], column: pa.Array) -> p
     return found
 
 
-def _path_of(schema: Schema, source: int) -> list[str]:
+def path_of(schema: Schema, source: int) -> list[str]:
     """Return the names that lead to a column, from the top."""
     parents = schema._lazy_id_to_parent
     names = [schema.find_field(source).name]

@@ -83,14 +83,14 @@ class IcebergWriter:
         files: FileOptions = NO_OPTIONS,
     ) -> None:
         """Prepare a writer. Raises TableRefused for columns that cannot be written, or for wrong options."""
-        _refuse_types(table)
+        refuse_types(table)
         self.location = table.event_location
         self.schema_id = table.schema.schema_id
         self.spec_id = table.spec.spec_id
         self._table = table
         self._storage = folder_of(table.data_location)
         self._layout = Layout(table.schema, table.spec, table.version)
-        self._file_schema = _file_schema(table)
+        self._file_schema = file_schema(table)
         self._floats = Floats(self._file_schema)
         self._dictionaries = Dictionaries()
         self._splitter = Splitter(table.schema, self._layout)
@@ -294,7 +294,7 @@ class IcebergWriter:
         return {each.name: partition_text(each, typed.field_type, value) for each, typed, value in fields}
 
 
-def _refuse_types(table: TableView) -> None:
+def refuse_types(table: TableView) -> None:
     for column in index_by_id(table.schema).values():
         if isinstance(column.field_type, _REFUSED_TYPES):
             raise TableRefused(
@@ -303,7 +303,7 @@ def _refuse_types(table: TableView) -> None:
             )
 
 
-def _file_schema(table: TableView) -> pa.Schema:
+def file_schema(table: TableView) -> pa.Schema:
     """Return the Arrow schema of the files, with field ids and the names that Parquet files have."""
     _refuse_names(table)
     named = sanitize_column_names(table.schema)

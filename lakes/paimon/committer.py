@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.models import FilesWritten
@@ -11,7 +12,7 @@ from sluicegate.lakes.checked import Checked, Outdated, Premises
 from sluicegate.lakes.committers import Reading, look, made_by, overtaken, unknown, with_overwriting
 from sluicegate.lakes.paimon.ancestry import Ancestry
 from sluicegate.lakes.paimon.buckets import layout
-from sluicegate.lakes.paimon.entries import Entries, Examiner
+from sluicegate.lakes.paimon.entries import FORMAT, FORMAT_VERSION, Entries, Examiner
 from sluicegate.lakes.paimon.manifests import FOLDER, Draft, Manifests, UnknownMetadata
 from sluicegate.lakes.paimon.snapshots import VERSION, Commit, Snapshot, Snapshots, parse, render
 from sluicegate.lakes.paimon.table import Table
@@ -34,6 +35,10 @@ from sluicegate.lakes.port import (
 )
 from sluicegate.lakes.storage import CannotPut, Storage, Uncertain
 from sluicegate.lakes.twins import Twins, paths_of
+from sluicegate.lakes.undescribed import described, is_described, located, prepared
+
+if TYPE_CHECKING:
+    from sluicegate.lakes.paimon.described import Describer
 
 
 class PaimonCommitter:
@@ -45,6 +50,8 @@ class PaimonCommitter:
         self._table = Table(storage)
         self._snapshots = Snapshots(storage)
         self._opened: tuple[int, Examiner, Manifests] | None = None
+        self._describers: dict[int, Describer] = {}
+        """By schema id. Schemas never change."""
         self._identity = ""
         """Of the table that was asked last."""
 
@@ -85,10 +92,13 @@ class PaimonCommitter:
         return found
 
     def _checked(self, event: FilesWritten, premises: Premises) -> Checked:
-        """Check all that an event itself can prove. Raises BadFiles."""
+        """Check all that an event itself can prove, with the footers of files without metadata.
+
+        Raises BadFiles or LakeUnavailable.
+        """
         if not self._table.has_schema(event.schema_id):
             raise BadFiles(f"the files were written with schema {event.schema_id}, which the table lacks")
-        entries = self._open()[1].examine(event)
+        entries = self._open()[1].examine(self._described(event))
         paths = paths_of(event)
         return Checked(
             premises=premises,
@@ -99,6 +109,19 @@ class PaimonCommitter:
             content=entries,
             held=len(paths) + len(entries.encoded),
         )
+
+    def _described(self, event: FilesWritten) -> FilesWritten:
+        """Return an event with metadata for each file. Raises BadFiles or LakeUnavailable."""
+        event = located(event, self._storage.uri)
+        if event.format != FORMAT or event.location != self._storage.uri or is_described(event):
+            return event
+        from sluicegate.lakes.paimon.described import Describer
+
+        describer = self._describers.get(event.schema_id)
+        if describer is None:
+            schema = self._table.at(event.schema_id)
+            describer = self._describers[event.schema_id] = prepared(lambda: Describer(schema))
+        return described(event, self._storage, FORMAT_VERSION, describer.describe)
 
     def publish(self, request: CommitRequest) -> Publication:
         try:

@@ -88,6 +88,10 @@ class Table:
             self._opened[newest] = opened
         return self._opened[newest]
 
+    def at(self, schema_id: int) -> SchemaTable:
+        """Return the table with a schema that it has. Raises LakeUnavailable or TableRefused."""
+        return self._opened.get(schema_id) or self._open(schema_id)
+
     def _no_table(self) -> TableRefused:
         """Return the refusal of a folder without schemas. Raises LakeUnavailable."""
         start = f"no Paimon table at {self.storage.uri}: "

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from sluicegate.lakes.port import LakeUnavailable
-from sluicegate.lakes.storage import Storage
+from sluicegate.lakes.storage import Range, Storage
 from sluicegate.lakes.storages import open_storage
 from tests.contracts.storages.conftest import Place
 
@@ -142,3 +142,10 @@ def test_a_folder_has_one_uri(place: Place, storage: Storage, more: str) -> None
     if place.files is None:
         assert open_storage(f"{place.root}//numbers{more}").uri == storage.uri
         assert open_storage(storage.uri + more).uri == storage.uri
+
+
+def test_parts_of_files_are_read(storage: Storage) -> None:
+    storage.write("bucket-0", {"a": b"0123456789", "b ü%20": b"xy"})
+    wanted = [Range("bucket-0/a", 7, 3), Range("bucket-0/b ü%20", 0, 2), Range("bucket-0/none", 0, 1)]
+    assert storage.read_ranges(wanted) == [b"789", b"xy", None]
+    assert storage.read_ranges([Range("bucket-0/a", 2, 4)]) == [b"2345"]
