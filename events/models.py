@@ -64,11 +64,15 @@ class FileInfo(Body):
     path: RelativePath
     """Relative to the event's `location`: no scheme, no `..`, not absolute."""
     size: Count
+    """In bytes, as the storage has it."""
     rows: Rows
+    """Number of rows in the file."""
     partition: dict[str, str | None] = {}
     """Partition values as text, as the table's partition spec makes them; null: the value is null."""
     min_event_time: Millis | None = None
+    """Lowest event time of the rows; None: unknown."""
     max_event_time: Millis | None = None
+    """Highest event time of the rows; None: unknown."""
     metadata: bytes = b""
     """Blob of the lake adapter. Its writer half writes it, and only its committer half reads it.
 
@@ -86,16 +90,20 @@ class FilesWritten(Body):
     location: Annotated[str, StringConstraints(min_length=1)]
     """URI of the folder that the paths are relative to."""
     schema_id: Count
+    """Id of the table's schema that the files were written with. Delta has none: see the page of files."""
     spec_id: Count = 0
     """Id of the table's partition spec that the files were written with; 0 where the format has none."""
     files: tuple[FileInfo, ...]
+    """As many as the attribute `files` states, with no path twice."""
 
 
 class Position(Body):
     """A checkpoint of a region, identified by incarnation, number and content."""
 
     incarnation: Name
+    """Incarnation that has completed it."""
     checkpoint: Count
+    """Its number."""
     digest: SourceDigest
     """Digest of the source range of this checkpoint. Replays have the same digest."""
 
@@ -111,7 +119,9 @@ class Planned(Body):
     """A checkpoint that the driver's checkpoint location contains."""
 
     checkpoint: Count
+    """Its number."""
     digest: SourceDigest
+    """Digest of its source range."""
 
 
 def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
@@ -124,7 +134,9 @@ class Assignment(Body):
     """The numbered set of a stream's regions."""
 
     number: Count
+    """Higher than that of the assignment before; 0 is a usual first one."""
     regions: Annotated[tuple[Name, ...], Field(min_length=1), AfterValidator(_distinct)]
+    """All regions. Each registration of the assignment names the same ones."""
     after: Count = 0
     """Id of the decision with the final cut of the previous assignment; 0: there is none."""
 
@@ -143,10 +155,13 @@ class RegionRegistered(Body):
     planned: tuple[Planned, ...] = ()
     """Newest checkpoints of the location, at most two, newest first. Only plain restarts have any."""
     assignment: Assignment
+    """Assignment that the region belongs to."""
     single_region: SingleRegionReason | None = None
+    """Reason why all writers of the stream are one failure domain; None: regions are independent."""
     table: str | None = None
     """Table that the writers write to; None: unknown."""
     bounded: bool = False
+    """True: the source ends, and the region closes then."""
     owned: bool = True
     """False: the source was restored without claiming ownership of earlier files."""
     probe: bool = False
@@ -157,26 +172,33 @@ class CheckpointCompleted(Body):
     """A driver names the events that make up a checkpoint; only these count."""
 
     events: tuple[EventId, ...]
+    """Ids of the `files.written` of the winning attempts; empty for a checkpoint without rows."""
     predecessor: Position | None
     """Checkpoint before this one, possibly of an earlier incarnation; None for a region's first."""
     source_digest: SourceDigest
+    """Digest of the source range that was really read. A replay of the checkpoint has the same."""
     watermark: Millis | None = None
+    """Event time below which the region expects no rows; None: unknown."""
     listeners: Mapping[Name, ListenerState] = {}
     """State of listeners as of this checkpoint. Absent listeners keep their previous state."""
     source_offsets: SourceOffsets | None = None
+    """Where the source continues after this checkpoint, as text of the writer; answers give it back."""
 
 
 class CheckpointFailed(Body):
     """A hint about a checkpoint, or the report that files of a checkpoint are lost."""
 
     outcome: Literal["delayed", "redone", "lost"]
+    """Hints: `delayed`, `redone`. Only a coordinator sends `lost`."""
     reason: str = ""
+    """For people."""
 
 
 class RegionHeartbeat(Body):
     """The driver is alive. A coordinator also sends one, for an idle region that is silent."""
 
     idle: bool = False
+    """True: the source has no new rows, and no checkpoint is under way."""
     interval: Count | None = None
     """Milliseconds until the next heartbeat; None: unknown, or no further heartbeat follows."""
     silent: bool = False

@@ -25,8 +25,11 @@ class RegistrationAnswered(Body):
     """The coordinator's answer to one `region.registered`, also to a probe."""
 
     registration: EventId
+    """Id of the event that is answered."""
     accepted: bool
+    """True: the incarnation is live."""
     problem: Problem | None = None
+    """Reason of a refusal."""
     reason: str = ""
     """The problem as a sentence, with the remedy."""
     decided: Position | None = None

@@ -41,7 +41,7 @@ is upgraded. Messages of version 1 are from releases with protocol version 3; th
 """
 
 
-class _WithoutTitles(GenerateJsonSchema):
+class WithoutTitles(GenerateJsonSchema):
     """The default titles only repeat the fields' names."""
 
     def field_title_should_be_set(self, schema: object) -> bool:
@@ -128,7 +128,7 @@ def _table(bodies: Mapping[EventType, type[Body]] | Mapping[NotificationType, ty
 def body_schema(body: type[Body], title: str) -> str:
     """Return the text of a body's schema."""
     return as_json(
-        {"$schema": DIALECT, **body.model_json_schema(schema_generator=_WithoutTitles), "title": title}
+        {"$schema": DIALECT, **body.model_json_schema(schema_generator=WithoutTitles), "title": title}
     )
 
 
@@ -140,7 +140,8 @@ def as_json(schema: dict[str, Any]) -> str:
 def stale_files(folder: Path) -> list[str]:
     """Return the names of files that differ from the rendered ones, are missing, or are obsolete."""
     wanted = render()
-    present = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*") if path.is_file()}
+    found = [*folder.glob(f"*{SUFFIX}"), folder / "README.md"]
+    present = {path.name: path.read_text(encoding="utf-8") for path in found if path.is_file()}
     return sorted(name for name in wanted.keys() | present.keys() if wanted.get(name) != present.get(name))
 
 

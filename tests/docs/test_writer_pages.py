@@ -1,0 +1,119 @@
+"""The pages for foreign writers: generated files are current, and each example is what the code makes."""
+
+import hashlib
+import json
+import re
+from pathlib import Path
+from typing import Any, Final
+from zlib import crc32
+
+import pytest
+
+from sluicegate.coordinator.telemetry.refusal_messages import MESSAGES
+from sluicegate.events.asyncapi import OF_WRITERS, document, main, render
+from sluicegate.events.envelope import BODIES, wire_type
+from sluicegate.events.naming import attempt_digest
+from sluicegate.events.notifications import NOTIFICATION_BODIES
+from sluicegate.events.partitioning import key_of, partition_of
+from sluicegate.events.problems import Code
+from sluicegate.lakes.delta.actions import Metadata
+from sluicegate.lakes.delta.schema import read_schema
+
+ROOT: Final = Path(__file__).parents[2]
+CONTRACT: Final = (ROOT / "docs" / "writers" / "contract.md").read_text(encoding="utf-8")
+FILES: Final = (ROOT / "docs" / "writers" / "files.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", render(), ids=str)
+def test_a_generated_file_is_current(path: Path) -> None:
+    current = (ROOT / path).read_text(encoding="utf-8")
+    assert current == render()[path], "run python -m sluicegate.events.asyncapi"
+
+
+def test_the_command_writes_the_files(tmp_path: Path) -> None:
+    assert main([str(tmp_path)]) == 0
+    assert {path: (tmp_path / path).read_text(encoding="utf-8") for path in render()} == render()
+
+
+def references(part: Any) -> set[str]:
+    if isinstance(part, dict):
+        own = {part["$ref"]} if isinstance(part.get("$ref"), str) else set[str]()
+        return own.union(*(references(each) for each in part.values()))
+    return set[str]().union(*(references(each) for each in part)) if isinstance(part, list) else set()
+
+
+def found(whole: Any, reference: str) -> Any:
+    for name in reference.removeprefix("#/").split("/"):
+        whole = whole[name]
+    return whole
+
+
+def test_each_reference_of_the_document_leads_somewhere() -> None:
+    written = json.loads(json.dumps(document()))
+    assert all(isinstance(found(written, each), dict) for each in references(written))
+    wires = {wire_type(kind).decode() for kind in (*BODIES, *NOTIFICATION_BODIES)}
+    assert {each["name"] for each in written["components"]["messages"].values()} == wires
+    sent = [found(written, each["$ref"]) for each in written["operations"]["publish"]["messages"]]
+    names = {found(written, each["$ref"])["name"] for each in sent}
+    assert names == {wire_type(kind).decode() for kind in OF_WRITERS}
+
+
+def table(page: str, heading: str) -> list[list[str]]:
+    """Return the rows of the table below a line of headings."""
+    lines = page.partition(f"\n{heading}\n")[2].splitlines()[1:]
+    rows = lines[: next((at for at, line in enumerate(lines) if not line.startswith("|")), len(lines))]
+    return [[cell.strip().strip("`") for cell in row.strip("|").split(" | ")] for row in rows]
+
+
+def test_the_partitions_of_the_page() -> None:
+    rows = table(CONTRACT, "| stream | CRC-32 | of 12 partitions | of 50 partitions |")
+    assert len(rows) >= 4
+    for stream, checksum, *partitions in rows:
+        assert crc32(stream.encode()) == int(checksum)
+        assert [partition_of(stream, 12), partition_of(stream, 50)] == [int(each) for each in partitions]
+
+
+def test_the_keys_of_the_page() -> None:
+    assert f"`{key_of('flights', 'EWR', 7).decode()}`" in CONTRACT
+    assert f"`{key_of('flights', 'EWR').decode()}`" in CONTRACT
+
+
+def test_the_digests_of_the_page() -> None:
+    rows = table(FILES, "| input | digest |")
+    assert len(rows) == 3
+    for text, digest in rows:
+        assert attempt_digest(*json.loads(text)) == digest
+        assert hashlib.sha256(text.encode()).hexdigest()[:32] == digest
+
+
+def test_the_schema_id_of_the_page() -> None:
+    ((text, number),) = table(FILES, "| input | `schema_id` |")
+    mode, partitions, columns = json.loads(text)
+    fields = [
+        {"name": name, "type": kind, "nullable": nullable, "metadata": {}}
+        for name, _, nullable, kind in columns
+    ]
+    schema = json.dumps({"type": "struct", "fields": fields})
+    metadata = Metadata(
+        id="t", schema=schema, partition_columns=tuple(partitions), configuration={}, provider="parquet"
+    )
+    read = read_schema(metadata)
+    assert (read.mode, read.id) == (mode, int(number))
+
+
+def test_each_code_of_a_refusal_is_on_the_page() -> None:
+    rows = table(CONTRACT, "| code | meaning | the driver |")
+    assert {code for code, *_ in rows} == {str(code) for code in (*MESSAGES, Code.UNKNOWN_STREAM)}
+
+
+def test_each_code_and_field_that_the_pages_name_exists() -> None:
+    fields = {
+        name for body in (*BODIES.values(), *NOTIFICATION_BODIES.values()) for name in body.model_fields
+    }
+    for name in ("probe", "planned", "replaces", "decided", "live", "run", "source_offsets", "final"):
+        assert f"`{name}" in CONTRACT
+        assert name in fields
+    section = CONTRACT.partition("\n## A region that stops")[2].partition("\n## ")[0]
+    codes = set(re.findall(r"`([a-z]+-[a-z-]+|reverted)`", section))
+    assert len(codes) > 5
+    assert codes <= {*map(str, Code)}
