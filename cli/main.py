@@ -12,6 +12,7 @@ COMMANDS: Final = {
     "assignment": "assignment",
     "check": "check",
     "commit": "commit",
+    "conformance": "conformance",
     "dead-letters": "deadletters",
     "demo": "demo",
     "init": "init",

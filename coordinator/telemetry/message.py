@@ -20,8 +20,8 @@ class Message(NamedTuple):
 STATUS: Final = "`sluicegate status --stream {stream}`"
 RESET: Final = (
     "`sluicegate region reset --stream {stream} --region {region} --checkpoint-location LOCATION`, then "
-    "start "
-    "its query again"
+    "start its query again. A writer without Spark registers a new incarnation at the committed position "
+    "instead"
 )
 RESUME: Final = "`sluicegate stream resume --stream {stream}`"
 VERIFY: Final = "`sluicegate replay verify --stream {stream}`"

@@ -22,7 +22,7 @@ NOUNS = {
     "stream": ["cancel", "drain", "forget", "pause", "recover", "resume", "savepoint"],
     "topics": ["create"],
 }
-SINGLE = ["check", "demo", "init", "run", "servers", "simulate", "status"]
+SINGLE = ["check", "conformance", "demo", "init", "run", "servers", "simulate", "status"]
 
 
 def tree(group: click.Group) -> Iterator[tuple[str, click.Command]]:
