@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from sluicegate.events.models import FileInfo
+from sluicegate.lakes.footer_bytes import check_footer
 from sluicegate.lakes.port import BadFiles, LakeUnavailable
 from sluicegate.lakes.storage import Range, Storage
 
@@ -77,6 +78,7 @@ def _parsed(file: FileInfo, footer: bytes) -> "pq.FileMetaData":
     import pyarrow.parquet as pq
 
     try:
+        check_footer(footer[:-_ENDING])
         found = pq.read_metadata(pa.BufferReader(_MAGIC + footer))
         problem = _problem(found, file, file.size - len(footer))
     except LakeUnavailable:

@@ -41,8 +41,8 @@ def prepared(make: Callable[[], T]) -> T:
 
 
 def is_described(event: FilesWritten) -> bool:
-    """Return True if each file of an event has metadata."""
-    return all(file.metadata for file in event.files)
+    """Return True if an event has files, and each has metadata."""
+    return bool(event.files) and all(file.metadata for file in event.files)
 
 
 def located(event: FilesWritten, location: str) -> FilesWritten:

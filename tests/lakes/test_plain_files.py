@@ -1,6 +1,7 @@
 """Files of other programs: neutral fields are enough, and no claim about a file is believed."""
 
 import importlib.util
+import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -230,6 +231,45 @@ LIES: dict[str, tuple[Callable[[Place], FileInfo], str]] = {
     "climbing": (_changed(path="a/../region=EU/x.parquet"), "empty part or dots"),
     "another ending": (_changed(path="region=EU/bucket-0/data-0-x.orc"), "does not end with .parquet"),
 }
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_spoiled_footer_is_refused_or_taken_and_ends_no_process(table: Place, seed: int) -> None:
+    """The Parquet library alone ends the process for some of these footers."""
+    dice = random.Random(seed)
+    file = write(table, rows(), row_group_size=2)
+    path = table.root / file.path
+    whole = path.read_bytes()
+    start = len(whole) - 8 - int.from_bytes(whole[-8:-4], "little")
+    committer, found = Stream(table.lake).committer, set[str]()
+    for _ in range(150):
+        spoiled = bytearray(whole)
+        for _ in range(dice.choice((1, 1, 1, 3, 8))):
+            spoiled[dice.randrange(start, len(whole) - 8)] = dice.randrange(256)
+        path.write_bytes(spoiled)
+        try:
+            committer.check([event(table, file)])
+            found.add("taken")
+        except BadFiles:
+            found.add("refused")
+    assert found == {"taken", "refused"}
+
+
+@pytest.mark.parametrize(
+    ("place_of_bound", "length"),
+    [(b"\x18\x08", b"\x18\x07"), (b"\x18\x08", b"\x18\x09")],
+)
+def test_a_bound_of_another_length_than_its_type_is_refused(
+    table: Place, place_of_bound: bytes, length: bytes
+) -> None:
+    file = write(table, rows())
+    path = table.root / file.path
+    content = path.read_bytes()
+    start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
+    at = content.index(place_of_bound, start)
+    path.write_bytes(content[:at] + length + content[at + len(length) :])
+    with pytest.raises(BadFiles, match="cannot be read"):
+        Stream(table.lake).committer.check([event(table, file)])
 
 
 @pytest.mark.parametrize("lie", LIES)
