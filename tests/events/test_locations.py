@@ -5,7 +5,7 @@ import json
 import pytest
 
 from sluicegate.events.causes import Cause, CauseCode
-from sluicegate.events.locations import is_allowed_table, location_problem, normal
+from sluicegate.events.locations import is_allowed_table, is_same_place, location_problem, normal
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.events.problems import Code, Problem
 
@@ -145,7 +145,8 @@ def test_paths_that_lead_out_are_refused_however_they_are_written(path: str) -> 
         "s3://bucket/lake2",
         "s3://bucket.evil/lake/t",
         "s3://bucket@evil/lake/t",
-        "s3a://bucket/lake/t",
+        "s3a://bucket/lake2/t",
+        "gs://bucket/lake/t",
         "https://bucket/lake/t",
         "//bucket/lake/t",
         "s3://bucket/lake/t?x=/../..",
@@ -185,3 +186,34 @@ def test_a_path_in_json_escapes_is_read_before_it_is_judged() -> None:
     text = json.dumps(body).replace('"X"', r'"\u002e\u002e/x"')
     with pytest.raises(ValueError, match="relative"):
         FilesWritten.model_validate_json(text)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("file:/x/t", "file:///x/t/"),
+        ("/x/a b", "file://localhost/x/a%20b"),
+        ("s3a://bucket/lake/t", "s3://bucket/lake/t/"),
+        ("S3N://bucket/lake/t", "s3://bucket/lake/t"),
+        ("abfs://c@a.dfs.core.windows.net/t", "abfss://c@a.dfs.core.windows.net/t"),
+    ],
+)
+def test_two_texts_of_one_place_are_the_same(one: str, other: str) -> None:
+    assert is_same_place(one, other)
+    assert location_problem(written("a", one), [other]) is None
+    assert location_problem(written("a", other), [one]) is None
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("s3://bucket/a%20b", "s3://bucket/a b"),
+        ("s3://bucket/lake", "s3://Bucket/lake"),
+        ("s3://bucket/lake", "gs://bucket/lake"),
+        ("s3://bucket/lake", "s3://bucket/lake/t"),
+        ("file://evil/x", "file:///x"),
+        ("file:///x/%2e%2e/y", "file:///y"),
+    ],
+)
+def test_other_places_are_not_the_same(one: str, other: str) -> None:
+    assert not is_same_place(one, other)
