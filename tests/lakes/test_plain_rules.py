@@ -3,13 +3,15 @@
 import json
 import os
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import write_deltalake
 
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes.delta.adapter import ADAPTER as DELTA
@@ -21,7 +23,17 @@ from sluicegate.lakes.storage_local import LocalStorage
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.paimon_lake import PaimonLake
 from tests.lakes.delta.making import column, info, mapped, metadata, protocol, put
-from tests.lakes.plain_files import DeltaPlace, PaimonPlace, delta_schema_id, event, rows, write
+from tests.lakes.plain_files import (
+    DeltaPlace,
+    PaimonPlace,
+    Place,
+    commit,
+    delta_schema_id,
+    event,
+    place,
+    rows,
+    write,
+)
 
 ROW = (1, "one", None, None, 0.5)
 
@@ -144,3 +156,30 @@ def test_a_named_pipe_is_never_opened(tmp_path: Path) -> None:
     with pytest.raises(BadFiles, match="only 0 bytes"):
         Stream(table.lake).committer.check([event(table, file)])
     assert LocalStorage(str(table.root)).size(path) == 0
+
+
+def _by_duckdb(data: pa.Table, path: Path) -> None:
+    with duckdb.connect() as connection:
+        connection.register("given", data)
+        connection.table("given").write_parquet(str(path))
+
+
+def _by_parquet_rs(data: pa.Table, path: Path) -> None:
+    write_deltalake(str(path.parent / "source"), data)
+    (made,) = (path.parent / "source").glob("*.parquet")
+    made.rename(path)
+
+
+@pytest.mark.parametrize("library", [_by_duckdb, _by_parquet_rs])
+@pytest.mark.parametrize("kind", [PaimonPlace, DeltaPlace])
+def test_files_of_other_libraries_are_committed(
+    tmp_path: Path, kind: type[Place], library: Callable[[pa.Table, Path], None]
+) -> None:
+    table = place(kind.format, tmp_path)
+    path = table.root / f"{table.folder}data-0-x.parquet"
+    path.parent.mkdir(parents=True)
+    library(table.columns(rows()), path)
+    name, size = str(path.relative_to(table.root)), path.stat().st_size
+    commit(table, event(table, FileInfo(path=name, size=size, rows=3, partition={"region": "EU"})))
+    assert table.lake.ids() == [1, 2, 3]
+    assert table.bounded() == ({"id", "name", "at"} if table.format == "delta" else set())
