@@ -143,7 +143,6 @@ def test_the_line_describes_the_file(lake: DeltaLake) -> None:
 
 
 BLOBS: Mapping[str, Callable[[bytes], bytes]] = {
-    "empty": lambda blob: b"",
     "no JSON": lambda blob: b"{",
     "no object": lambda blob: b"[]",
     "not UTF-8": lambda blob: blob.replace(b"data-", b"data\xff"),
