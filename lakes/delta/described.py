@@ -26,7 +26,7 @@ class Describer:
         self._schema = schema
         layout = layout_of(state, schema, clustering_of(state), NO_OPTIONS, None)
         self._columns = FileColumns(layout.parquet, schema.id)
-        self._indexed = layout.indexed
+        self._bounded = layout.bounded
 
     def describe(self, file: FileInfo, footer: "pq.FileMetaData") -> bytes:
         """Return the line of a file. Raises BadFiles."""
@@ -38,8 +38,8 @@ class Describer:
             )
         self._columns.check(file.path, footer)
         bare = {path for path, _ in unbounded(footer)} | _decimals_in_integers(footer)
-        indexed = {path for path in self._indexed if ".".join(path) not in bare}
-        found = make_statistics(footer, self._schema.data, indexed, {})
+        bounded = {path for path in self._bounded if ".".join(path) not in bare}
+        found = make_statistics(footer, self._schema.data, bounded, bounded, {})
         values = {column.physical: file.partition[column.name] for column in self._schema.partitions}
         return encode(file.path, values, file.size, time.time_ns() // 1_000_000, found)
 
