@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from sluicegate.writer_hooks.job import Job, prepare_jobs
     from sluicegate.writer_hooks.outcomes import RegionOutcome
     from sluicegate.writer_hooks.spark.attaching import attach
+    from sluicegate.writer_hooks.spark.foreach import ForeachBatch
     from sluicegate.writer_hooks.spark.incarnation import close_region, start_incarnation
     from sluicegate.writer_hooks.spark.preflight import preflight
     from sluicegate.writer_hooks.writer import OpenCheckpoint, Writer, WriterResult
@@ -47,6 +48,7 @@ __all__ = [
     "BatchUnfinished",
     "CommittedCheckpoint",
     "EventTooLarge",
+    "ForeachBatch",
     "HookError",
     "Job",
     "NotOurs",
@@ -74,6 +76,7 @@ __all__ = [
 _HOMES: Final = {
     "AsyncRegionDriver": "driver_async",
     "AsyncWriter": "driver_async",
+    "ForeachBatch": "spark.foreach",
     "Job": "job",
     "OpenCheckpoint": "writer",
     "CommittedCheckpoint": "driver_state",

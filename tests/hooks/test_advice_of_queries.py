@@ -262,7 +262,7 @@ def test_attach_works_with_the_pyspark_that_its_line_installs(spark: SparkSessio
             print(error)
     """
     done = without({"pyspark", "py4j"}, work)
-    assert "attach needs PySpark 4.1 or newer" in done.stdout, done.stderr
+    assert "attach needs PySpark 3.5 or newer" in done.stdout, done.stderr
     assert 'install it with: pip install "sluicegate[paimon,spark]"' in done.stdout
     try:
         attach(spark.newSession())

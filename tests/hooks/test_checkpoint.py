@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from sluicegate.events.models import Position
-from sluicegate.writer_hooks import BadCheckpointLocation, NotOurs
+from sluicegate.writer_hooks import BadCheckpointLocation, NotOurs, start_incarnation
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
+from tests.hooks.locations import plan
 
 
 def offsets(folder: Path, batch: int, source: str, *, watermark: int = 0, clock: int = 1) -> None:
@@ -114,3 +115,24 @@ def test_location_without_a_query(tmp_path: Path) -> None:
     offsets(tmp_path, 0, "-")
     with pytest.raises(BadCheckpointLocation, match="full URI"):
         Checkpoint(str(tmp_path)).known_query()
+
+
+def test_streams_of_one_query_have_markers_of_their_own(tmp_path: Path) -> None:
+    plan(tmp_path, 0, 1)
+    only, day, night = (Checkpoint(f"{tmp_path}{name}") for name in ("", "#stream=day", "#stream=night"))
+    first = IncarnationMarker(query="q7", incarnation="a", stream="day")
+    only.write_marker(first)
+    assert (only.marker(), day.marker(), night.marker()) == (first, first, None)
+    with pytest.raises(BadCheckpointLocation, match=r"no sluicegate/streams/night\.json"):
+        night.ready_marker()
+    start_incarnation(f"{tmp_path}#stream=night", first=1)
+    found = night.marker()
+    assert found is not None
+    assert (found.first, only.marker()) == (1, first)
+    # The query began with one stream, whose marker stays where it is.
+    day.write_marker(first.model_copy(update={"base": None, "assignment": 2}))
+    assert only.marker() == day.marker()
+    (tmp_path / "sluicegate" / "incarnation.json").unlink()
+    with pytest.raises(BadCheckpointLocation, match=r"Name one of them with the location.*#stream=night"):
+        only.ready_marker()
+    assert night.ready_marker() == found

@@ -9,27 +9,24 @@ from pyspark import TaskContext
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.functions import col, lit, raise_error
-from pyspark.sql.streaming import StreamingQuery
 
 from sluicegate.embedded import EmbeddedKafka
-from sluicegate.events.envelope import EventType
 from sluicegate.events.models import (
-    Assignment,
     CheckpointCompleted,
     CheckpointFailed,
     FilesWritten,
     RegionHeartbeat,
-    RegionRegistered,
 )
 from sluicegate.writer_hooks import NotOurs, publisher
 from sluicegate.writer_hooks.attempt import Written
 from sluicegate.writer_hooks.region import Attempt
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
+from sluicegate.writer_hooks.spark.checkpoint import IncarnationMarker
 from sluicegate.writer_hooks.spark.options import SinkOptions
 from sluicegate.writer_hooks.spark.source import SluicegateSource
 from sluicegate.writer_hooks.spark.writer import StreamWriter, TaskResult
 from tests.hooks.conftest import Job
 from tests.hooks.log import Log
+from tests.hooks.set_back import ends_when_set_back
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -189,28 +186,6 @@ def test_broker_away_during_a_batch(job: Job, own_kafka: EmbeddedKafka, unique: 
     publisher._shared.close()
 
 
-def ends_when_set_back(job: Job, query: StreamingQuery) -> None:
-    """Set the location of a running query back, as a reset does, and wait for the query's end."""
-    known = Checkpoint(str(job.checkpoint))
-    marker = known.marker()
-    assert marker is not None
-    base = known.predecessor(marker, 1)
-    body = RegionRegistered(
-        base=base, replaces=marker.incarnation, assignment=Assignment(number=0, regions=("JFK",))
-    )
-    job.log.judges.commit(job.options["stream"])
-    event = SinkOptions.parse(job.options).region.event(EventType.REGION_REGISTERED, "i2", body)
-    answer = job.log.judges.apply(event.envelope, event.body)
-    assert answer is not None
-    assert answer.accepted, answer
-    known.write_marker(marker.model_copy(update={"incarnation": "i2", "base": base, "first": 1}))
-    job.feed("b", 1, start=100)
-    # A wait inside the JVM cannot be interrupted, so a query that goes on would hold the test for ever.
-    job.log.wait(lambda: not query.isActive, "the query goes on")
-    with pytest.raises(StreamingQueryException, match="was reset meanwhile, to the incarnation i2"):
-        query.awaitTermination()
-
-
 def test_a_query_whose_location_was_set_back_under_it_ends(job: Job) -> None:
     """Its driver was frozen, and taken for dead: Spark would go on from the offsets that it has in memory."""
     job.feed("a", 1)
@@ -220,7 +195,7 @@ def test_a_query_whose_location_was_set_back_under_it_ends(job: Job) -> None:
         # The batch is at its end: what follows is another one.
         job.log.wait((job.checkpoint / "commits" / "0").exists, "the batch does not end")
         old = job.incarnation()
-        ends_when_set_back(job, query)
+        ends_when_set_back(job, query, "was reset meanwhile, to the incarnation i2")
     finally:
         query.stop()
     assert {envelope.incarnation for envelope, _ in job.log.of(CheckpointCompleted)} == {old}
@@ -243,6 +218,6 @@ def test_a_query_that_waits_for_data_ends_too_when_its_location_is_set_back(job:
             lambda: any(body.interval and body.run not in earlier for _, body in job.log.of(RegionHeartbeat)),
             "the query does not begin",
         )
-        ends_when_set_back(job, query)
+        ends_when_set_back(job, query, "was reset meanwhile, to the incarnation i2")
     finally:
         query.stop()

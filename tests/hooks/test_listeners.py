@@ -11,7 +11,7 @@ import pytest
 from sluicegate.events.models import CheckpointCompleted, Position
 from sluicegate.events.notifications import Committed
 from sluicegate.writer_hooks import BadListenerState
-from sluicegate.writer_hooks.spark.writer import _asked
+from sluicegate.writer_hooks.spark.batch import _state_of_listeners
 from tests.hooks.conftest import Job
 from tests.hooks.test_outcomes import _announce
 
@@ -93,9 +93,9 @@ def test_state_is_frozen_and_outcomes_are_told(job: Job, tmp_path: Path) -> None
 @pytest.mark.parametrize("found", [{"a/b": "x"}, {"a": 7}, {"a": "x" * 5000}, 7])
 def test_what_cannot_be_frozen_is_refused(found: object) -> None:
     with pytest.raises(BadListenerState, match=r"listener_state\(3\) must give texts"):
-        _asked(lambda _: found, 3)  # type: ignore[arg-type, return-value]
+        _state_of_listeners(lambda _: found, 3)  # type: ignore[arg-type, return-value]
 
 
 def test_without_a_function_nothing_is_frozen() -> None:
-    assert _asked(None, 3) == {}
-    assert _asked(lambda batch: {"a": str(batch)}, 3) == {"a": "3"}
+    assert _state_of_listeners(None, 3) == {}
+    assert _state_of_listeners(lambda batch: {"a": str(batch)}, 3) == {"a": "3"}

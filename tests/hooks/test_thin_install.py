@@ -73,7 +73,7 @@ def test_attach_without_pyspark() -> None:
             print(error)
     """
     done = without({"pyspark", "py4j"}, work)
-    assert "attach needs PySpark 4.1 or newer" in done.stdout, done.stderr
+    assert "attach needs PySpark 3.5 or newer" in done.stdout, done.stderr
     assert done.stdout.strip().endswith(INSTALL)
 
 

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from sluicegate.writer_hooks import attach
+from sluicegate.writer_hooks import ForeachBatch, attach
 from sluicegate.writer_hooks.spark.options import TABLE_PREFIX
 from tests.faults.tables import FORMATS
 from tests.integration.conftest import Place
@@ -63,6 +63,8 @@ class SparkJob:
     region: str = "r1"
     folder: str = ""
     options: dict[str, str] = field(default_factory=dict)
+    foreach: bool = False
+    """Write with ForeachBatch, not with the data source."""
 
     def __post_init__(self) -> None:
         self.root = self.place.root / (self.folder or self.region)
@@ -94,7 +96,17 @@ class SparkJob:
         """Start the query; without a trigger it ends with what its source has."""
         reader = self.spark.session.readStream.schema(self.columns)
         rows = reader.option("maxFilesPerTrigger", 1).json(str(self.source)) if rows is None else rows
-        options = {
+        if self.foreach:
+            writer = rows.writeStream.foreachBatch(ForeachBatch(self.sink_options))
+            writer = writer.option("checkpointLocation", str(self.checkpoint))
+        else:
+            writer = rows.writeStream.format("sluicegate").options(**self.sink_options)
+        return writer.trigger(**(trigger or {"availableNow": True})).start()
+
+    @property
+    def sink_options(self) -> dict[str, str]:
+        """Options of the sink."""
+        return {
             "stream": "flights",
             "region": self.region,
             "table": self.place.table,
@@ -106,8 +118,6 @@ class SparkJob:
             "checkpointLocation": str(self.checkpoint),
             **self.options,
         }
-        writer = rows.writeStream.format("sluicegate").options(**options)
-        return writer.trigger(**(trigger or {"availableNow": True})).start()
 
     async def run(self, rows: Any = None) -> None:
         """Run the query to its end."""

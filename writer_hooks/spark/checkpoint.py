@@ -1,13 +1,15 @@
 """Content of a query's checkpoint location: its incarnation, and the source ranges of its batches."""
 
 import json
+import posixpath
+import re
 from dataclasses import dataclass
 from typing import Final
 from uuid import uuid4
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from sluicegate.events.models import Planned, Position
+from sluicegate.events.models import NAME_PATTERN, Planned, Position
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
 from sluicegate.writer_hooks.errors import BadCheckpointLocation, NotOurs
@@ -16,6 +18,9 @@ from sluicegate.writer_hooks.spark.ranges import Offsets, json_object, range_dig
 
 FOLDER: Final = "sluicegate"
 MARKER_FILE: Final = f"{FOLDER}/incarnation.json"
+STREAMS_FOLDER: Final = f"{FOLDER}/streams"
+"""Folder with a marker for each stream of a query that writes several."""
+_STREAM: Final = re.compile(rf"(.+)#stream=({NAME_PATTERN.strip('^$')})")
 _LONGEST_OFFSETS: Final = 65_536
 """Characters of the source offsets that a completion may carry."""
 
@@ -52,6 +57,23 @@ def new_incarnation() -> str:
     return uuid4().hex
 
 
+def location_of_stream(uri: str, stream: str) -> str:
+    """Return the name of a location as that of one stream, for a query that writes several streams."""
+    return f"{root_of(uri)}#stream={stream}"
+
+
+def root_of(uri: str) -> str:
+    """Return a checkpoint location without the stream that its name may state."""
+    found = _STREAM.fullmatch(uri)
+    return uri if found is None else found[1]
+
+
+def stream_of(uri: str) -> str | None:
+    """Return the stream that the name of a location states, None if it states none."""
+    found = _STREAM.fullmatch(uri)
+    return None if found is None else found[2]
+
+
 @dataclass(frozen=True, slots=True)
 class BatchSource:
     """Source range of a batch."""
@@ -65,10 +87,15 @@ class BatchSource:
 
 
 class Checkpoint:
-    """A query's checkpoint location. Every method may raise BadCheckpointLocation."""
+    """A query's checkpoint location. Every method may raise BadCheckpointLocation.
+
+    The name of the location may end with `#stream=` and a stream: each stream of a query that writes several
+    ones has its own marker.
+    """
 
     def __init__(self, uri: str) -> None:
-        self._location = Location(uri)
+        self._location = Location(root_of(uri))
+        self._stream = stream_of(uri)
 
     def query_id(self) -> str | None:
         """Return the id of the query, None before Spark has written it."""
@@ -100,10 +127,17 @@ class Checkpoint:
                 f"the query in {self._location.uri} has planned no batch; a continuous trigger is not "
                 "supported: use a micro-batch trigger (processingTime, availableNow)"
             )
+        streams = self._location.files(STREAMS_FOLDER) if self._stream is None else []
+        if streams:
+            named = posixpath.basename(streams[0]).removesuffix(".json")
+            raise BadCheckpointLocation(
+                f"the query in {self._location.uri} writes several streams. Name one of them with the "
+                f"location, such as {location_of_stream(self._location.uri, named)}"
+            )
         if newest is not None and newest > 0:
             raise BadCheckpointLocation(
                 f"the checkpoint location {self._location.uri} has batches up to {newest}, but no "
-                f"{MARKER_FILE}. If another sink wrote them, record where this one begins with "
+                f"{self._own_file}. If another sink wrote them, record where this one begins with "
                 f"sluicegate.writer_hooks.start_incarnation(location, first={newest}); "
                 "if the file was deleted, restore it"
             )
@@ -121,24 +155,43 @@ class Checkpoint:
 
     def marker(self) -> IncarnationMarker | None:
         """Return the recorded incarnation, None if the current query has none."""
-        content = self._location.read(MARKER_FILE)
-        if content is None:
-            return None
-        try:
-            marker = IncarnationMarker.model_validate_json(content)
-        except ValidationError as error:
-            raise BadCheckpointLocation(
-                f"{self._location.uri}/{MARKER_FILE} is malformed: {error.errors()[0]['msg']}; restore it"
-            ) from error
+        marker = self._recorded(self._marker_file())
         # The marker may be that of an earlier query in this location, whose metadata was deleted. It does not
         # count.
-        return marker if marker.query in (None, self.query_id()) else None
+        return marker if marker is not None and marker.query in (None, self.query_id()) else None
 
     def write_marker(self, marker: IncarnationMarker) -> None:
         """Record an incarnation."""
+        name = self._marker_file()
         hit(Failpoint.HOOK_MARKER_BEFORE)
-        self._location.write(MARKER_FILE, marker.model_dump_json().encode())
+        self._location.write(name, marker.model_dump_json().encode())
         hit(Failpoint.HOOK_MARKER_AFTER)
+
+    def has_own_marker(self) -> bool:
+        """Return True if the stream has a marker of its own beside those of other streams."""
+        return self._location.read(self._own_file) is not None
+
+    @property
+    def _own_file(self) -> str:
+        return MARKER_FILE if self._stream is None else f"{STREAMS_FOLDER}/{self._stream}.json"
+
+    def _marker_file(self) -> str:
+        """Return the file of the marker. A query that began with one stream keeps that one's file."""
+        if self._stream is None or self.has_own_marker():
+            return self._own_file
+        marker = self._recorded(MARKER_FILE)
+        return MARKER_FILE if marker is not None and marker.stream == self._stream else self._own_file
+
+    def _recorded(self, name: str) -> IncarnationMarker | None:
+        content = self._location.read(name)
+        if content is None:
+            return None
+        try:
+            return IncarnationMarker.model_validate_json(content)
+        except ValidationError as error:
+            raise BadCheckpointLocation(
+                f"{self._location.uri}/{name} is malformed: {error.errors()[0]['msg']}; restore it"
+            ) from error
 
     def batch_source(self, batch: int) -> BatchSource:
         """Return digest and watermark of a batch, from Spark's offset log and its sources' own logs."""

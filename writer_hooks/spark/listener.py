@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -31,6 +31,7 @@ _LAST_EVENTS: Final = 15.0  # seconds for the events made of them
 _POLL: Final = 0.05
 _FAILED: Final = "STREAM_FAILED"
 """Spark's error class of a query that has failed."""
+_FOREACH: Final = "ForeachBatchSink"
 _WATCH: Final = 0.5  # seconds between two checks for queries that are being stopped
 
 _log = logging.getLogger(__name__)
@@ -48,6 +49,10 @@ class RegionListener(StreamingQueryListener):  # type: ignore[misc]
         self._make_signals = make_signals
         self._signals: Signals | None = None
         self._queries: ClassicQueries | None = None
+        self._runs: dict[str, str] = {}
+        """By query, its current run."""
+        self._streams: dict[str, tuple[str, ...]] = {}
+        """By run, the keys of its streams, if it writes several."""
 
     def __getstate__(self) -> dict[str, Any]:
         # Threads and JVM handles cannot be pickled.
@@ -63,7 +68,17 @@ class RegionListener(StreamingQueryListener):  # type: ignore[misc]
             self._queries.started(str(event.id), str(event.runId))
         else:
             Registry(self._folder).new_run(str(event.id))
+        self._runs[str(event.id)] = str(event.runId)
         self._tell(Kind.STARTED, event)
+
+    def streams_began(self, query: str, keys: Sequence[str]) -> None:
+        """Send heartbeats for each stream of a query, which the registry has by these keys from now on."""
+        run = self._runs.get(query)
+        if run is None or run in self._streams:
+            return
+        self._streams[run] = tuple(keys)
+        for key in keys:
+            self._send(Kind.STARTED, key, run, self._registry_finder(key))
 
     def onQueryProgress(self, event: Any) -> None:
         """Record the end of a batch."""
@@ -77,8 +92,12 @@ class RegionListener(StreamingQueryListener):  # type: ignore[misc]
         """Record the end of a run."""
         error = event.exception
         self._tell(Kind.ENDED if error is None else Kind.FAILED, event, error=error or "")
+        run = str(event.runId)
         if self._queries is not None:
-            self._queries.told(str(event.runId))
+            self._queries.told(run)
+        self._streams.pop(run, None)
+        if self._runs.get(str(event.id)) == run:
+            del self._runs[str(event.id)]
 
     def close(self) -> None:
         """Send the remaining events when the driver ends."""
@@ -88,21 +107,35 @@ class RegionListener(StreamingQueryListener):  # type: ignore[misc]
             self._signals.stop(_LAST_EVENTS)
 
     def _tell(self, kind: Kind, about: Any, rows: int = 0, error: str = "") -> None:
+        query, run = str(about.id), str(about.runId)
+        self._send(kind, query, run, self._finder(query, run), rows, error)
+        for key in self._streams.get(run, ()):
+            self._send(kind, key, run, self._registry_finder(key), rows, error)
+
+    def _send(self, kind: Kind, key: str, run: str, finder: Finder, rows: int = 0, error: str = "") -> None:
         if self._signals is None:
             self._signals = self._make_signals()
-        query, run = str(about.id), str(about.runId)
         queries = self._queries
         end, over = (no_ender, unknown_end) if queries is None else (queries.ender(run), queries.ending(run))
-        self._signals.tell(Signal(kind, query, run, self._finder(query, run), rows, end, over, error))
+        self._signals.tell(Signal(kind, key, run, finder, rows, end, over, error))
 
     def _finder(self, query: str, run: str) -> Finder:
         """Return a finder that reads the registry of the workers first, then the query itself.
 
         The query is looked up now, because the session drops it when it ends.
         """
-        registry = Registry(self._folder)
+        registered = self._registry_finder(query)
         ask = self._queries.asker(run) if self._queries is not None else _unknown
-        return lambda: registry.options(query) or ask()
+
+        def find() -> Options | None:
+            # Each of several streams has signals of its own.
+            return {} if run in self._streams else registered() or ask()
+
+        return find
+
+    def _registry_finder(self, key: str) -> Finder:
+        registry = Registry(self._folder)
+        return lambda: registry.options(key)
 
 
 def _unknown() -> Options | None:
@@ -212,7 +245,10 @@ class ClassicQueries:
 
     def _sink_options(self, query: StreamingQuery) -> Options | None:
         try:
-            plan = query._jsq.streamingQuery().logicalPlan()
+            execution = query._jsq.streamingQuery()
+            if execution.sink().getClass().getSimpleName() == _FOREACH:
+                return None  # Its function is unknown here. If it is this sink, the first batch registers.
+            plan = execution.logicalPlan()
             if (
                 plan.getClass().getSimpleName() != "WriteToMicroBatchDataSource"
                 or plan.table().name() != NAME

@@ -20,6 +20,7 @@ from sluicegate.writer_hooks.backpressure import Backpressure
 from sluicegate.writer_hooks.errors import BadOption
 from sluicegate.writer_hooks.kafka import PREFIX, KafkaSettings
 from sluicegate.writer_hooks.region import DEFAULT_PREFIX, FOREVER, Region
+from sluicegate.writer_hooks.spark.clustering import cluster_by, refuse_cluster_by
 
 NAME: Final = "sluicegate"
 """Name of the data source, for `format`."""
@@ -36,6 +37,7 @@ _KNOWN: Final = (
     "event.time.column",
     "evolve",
     *FILE_NAMES,
+    "cluster.by",
     "assignment",
     "assignment.after",
     "regions",
@@ -73,6 +75,8 @@ class SinkOptions:
     """Only drivers without Spark have limits."""
     files: FileOptions | None = None
     """Options of the data files; None: the table and the defaults decide."""
+    cluster_by: tuple[str, ...] = ()
+    """Columns by which the rows of a batch are moved together and sorted."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, located: bool = True) -> "SinkOptions":
@@ -94,6 +98,7 @@ class SinkOptions:
             evolve=_evolve(options),
             backpressure=Backpressure() if located else Backpressure.parse(options),
             files=_files(options),
+            cluster_by=cluster_by(options),
         )
 
     def table_ref(self) -> TableRef:
@@ -107,8 +112,8 @@ def wrong_values(given: Mapping[str, str], *, located: bool = True) -> list[str]
     limits: dict[str, str] = (
         {} if located else {name: options.pop(name) for name in BACKPRESSURE if name in options}
     )
-    parts = (*_PARTS, _location) if located else (*_PARTS, lambda _: Backpressure.parse(limits))
-    for part in parts:
+    others = (_location,) if located else (lambda _: Backpressure.parse(limits), refuse_cluster_by)
+    for part in (*_PARTS, *others):
         try:
             part(options)
         except BadOption as error:
@@ -379,5 +384,6 @@ _PARTS: Final[tuple[Callable[[Mapping[str, str]], object], ...]] = (
     _message_max_bytes,
     _evolve,
     _files,
+    cluster_by,
 )
 """Functions that each read one part of the options, and raise BadOption."""

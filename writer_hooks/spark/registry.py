@@ -5,6 +5,7 @@ Only heartbeats and the number of repeated registrations depend on it; its loss 
 """
 
 import fcntl
+import hashlib
 import json
 import os
 import re
@@ -24,8 +25,13 @@ _OPTIONS: Final = "options"
 _OURS: Final = re.compile(r"sluicegate-[0-9a-f]{32}")
 
 
+def stream_key(query: str, stream: str) -> str:
+    """Return the key of a stream of a query that writes several ones, as short as the name of a file."""
+    return f"{query}@{hashlib.sha256(stream.encode()).hexdigest()[:16]}"
+
+
 class Registry:
-    """Queries of one session, by their ids."""
+    """Queries of one session, by their ids. A stream of a query with several ones has its `stream_key`."""
 
     def __init__(self, folder: str) -> None:
         self._folder = Path(folder)
@@ -108,9 +114,11 @@ class Registry:
             return None
 
     def new_run(self, query: str) -> None:
-        """Delete the records of the previous run of the query."""
+        """Delete the records of the previous run of the query, and of its streams."""
         for path in (self._file, self._began, self._stop_mark, self._doubt):
             path(query).unlink(missing_ok=True)
+            for each in self._folder.glob(path(f"{query}@*").name):
+                each.unlink(missing_ok=True)
 
     def doubt(self, query: str) -> None:
         """Record that the query has to ask, before its next batch, if its incarnation is still live."""
@@ -143,7 +151,8 @@ class Registry:
             return None
 
     def _stop_mark(self, query: str) -> Path:
-        return self._folder / f"{query}.stopped"
+        # The streams of a query stop together.
+        return self._folder / f"{query.partition('@')[0]}.stopped"
 
     def _began(self, query: str) -> Path:
         return self._folder / f"{query}.incarnation"

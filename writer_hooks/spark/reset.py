@@ -17,9 +17,11 @@ from sluicegate.writer_hooks.errors import BadCheckpointLocation, RegistrationRe
 from sluicegate.writer_hooks.spark.checkpoint import (
     FOLDER,
     MARKER_FILE,
+    STREAMS_FOLDER,
     Checkpoint,
     IncarnationMarker,
     new_incarnation,
+    root_of,
 )
 from sluicegate.writer_hooks.spark.location import Location
 
@@ -121,7 +123,12 @@ class Reset:
 
     def __init__(self, order: ResetOrder) -> None:
         self._order = order
-        self._location = Location(order.location)
+        self._location = Location(root_of(order.location))
+        if self._location.files(STREAMS_FOLDER):
+            raise BadCheckpointLocation(
+                f"the query in {self._location.uri} writes several streams, so its location cannot be set "
+                f"back for one of them. Write this stream with a query of its own: {_EMPTY}"
+            )
         self._checkpoint = Checkpoint(order.location)
         self._known = self._known_marker()
         """Marker that is currently recorded; None in an empty location."""

@@ -10,21 +10,22 @@ from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 from uuid import uuid4
 from weakref import WeakKeyDictionary
 
+from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sluicegate.writer_hooks.errors import HookError
 from sluicegate.writer_hooks.outcomes import OnOutcome
+from sluicegate.writer_hooks.spark.attached import ATTACHED
+from sluicegate.writer_hooks.spark.batch import ListenerState
 from sluicegate.writer_hooks.spark.heartbeats import make_heartbeats
 from sluicegate.writer_hooks.spark.listener import RegionListener
 from sluicegate.writer_hooks.spark.options import NAME
 from sluicegate.writer_hooks.spark.registry import Registry
-from sluicegate.writer_hooks.spark.source import SluicegateSource
-from sluicegate.writer_hooks.spark.writer import ListenerState
 
 _log = logging.getLogger(__name__)
 
@@ -48,11 +49,12 @@ atexit.register(_registry.remove)
 
 def attach_to(
     spark: SparkSession,
+    source: type[Any] | None,
     beats: tuple[float, float],
     on_outcome: OnOutcome | None = None,
     listener_state: ListenerState | None = None,
 ) -> None:
-    """Register the data source and the listener with a session, once."""
+    """Register the listener with a session, and the class of the data source if there is one, once."""
     if spark in _attached:
         return
     # A process that is ended by a signal does not remove its own folder.
@@ -64,12 +66,16 @@ def attach_to(
     _tune(spark)
     if not _is_remote(spark):
         _check_python(spark.sparkContext.pythonExec)
-    _register(spark, listener_state)
+    if source is not None:
+        _register(spark, source, listener_state)
     listener = RegionListener(_FOLDER, partial(make_heartbeats, _FOLDER, *beats, on_outcome))
     if not _is_remote(spark):
         listener.look_into(spark)
         _at_exit(listener.close)
     spark.streams.addListener(listener)
+    ATTACHED.registry = _registry
+    ATTACHED.listener_state = ATTACHED.listener_state or listener_state
+    ATTACHED.began.append(listener.streams_began)
     _attached[spark] = listener
 
 
@@ -97,11 +103,11 @@ def _at_exit(work: Callable[[], None]) -> None:
     register(work)
 
 
-def _register(spark: SparkSession, listener_state: ListenerState | None) -> None:
+def _register(spark: SparkSession, source: type[Any], listener_state: ListenerState | None) -> None:
     # A subclass carries the folder's name to the workers.
     held = None if listener_state is None else staticmethod(listener_state)
     told = {"registry_folder": _FOLDER, "listener_state": held}
-    source = type(SluicegateSource.__name__, (SluicegateSource,), told)
+    source = type(source.__name__, (source,), told)
     try:
         spark.dataSource.register(source)
     except PySparkException as error:
@@ -144,6 +150,6 @@ def _tune(spark: SparkSession) -> None:
 def _setting(spark: SparkSession, name: str) -> str | None:
     try:
         value = spark.conf.get(name)
-    except PySparkException:
-        return None
+    except (PySparkException, Py4JError):
+        return None  # This release does not have the setting.
     return None if value is None else str(value)

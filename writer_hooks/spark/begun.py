@@ -1,0 +1,74 @@
+"""Registration of a query that runs: before its first file, and again when its incarnation is in doubt."""
+
+import logging
+from collections.abc import Mapping, MutableMapping
+from functools import partial
+
+from sluicegate.writer_hooks.errors import RegionReplaced
+from sluicegate.writer_hooks.region import Registered
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
+from sluicegate.writer_hooks.spark.incarnation import Stopped, check_live, register_query
+from sluicegate.writer_hooks.spark.options import SinkOptions
+from sluicegate.writer_hooks.spark.registry import Registry
+
+_log = logging.getLogger(__name__)
+
+
+def require_registered(
+    options: SinkOptions, given: Mapping[str, str], key: str, registry: Registry
+) -> IncarnationMarker:
+    """Return the marker of a query that is registered by this run. The first call of a run waits for that.
+
+    `given` are the options as the user gave them; `key` names the query, or its stream, in the registry.
+    Raises HookError.
+    """
+    # The listener may register at the same time. The later registration of the two would be unknown to
+    # the process that made the earlier one.
+    with registry.registering(key):
+        registered, stopped = registry.registered(key), partial(registry.stopped, key)
+        marker = _check_began(options.checkpoint_location, registered, registry.incarnation(key))
+        if registered is None or marker is None:
+            marker, registered = register_query(options, stopped)
+            registry.put(key, given, registered)
+        elif registry.take_doubt(key):
+            check_live(options, registered, stopped)
+    return marker
+
+
+def require_registered_alone(
+    options: SinkOptions,
+    key: str,
+    known: MutableMapping[str, Registered],
+    stopped: Stopped = lambda: False,
+) -> IncarnationMarker:
+    """Return the marker as `require_registered` does, without a listener. `known` belongs to this process."""
+    marker = _check_began(options.checkpoint_location, known.get(key))
+    if marker is not None:
+        return marker
+    marker, known[key] = register_query(options, stopped)
+    _log.warning(
+        "sluicegate.writer_hooks.attach(spark) was not called: the region %s sends no heartbeats, so it "
+        "holds back commits while its source is idle, and is not closed when a bounded source ends",
+        options.region.name,
+    )
+    return marker
+
+
+def _check_began(
+    location: str, registered: Registered | None, began: str | None = None
+) -> IncarnationMarker | None:
+    """Return the marker of a run that is registered, None if it is not.
+
+    Raises RegionReplaced if the location has another incarnation than the run began with: it was reset.
+    """
+    marker = Checkpoint(location).marker()
+    found = marker.incarnation if marker is not None else None
+    known = registered.incarnation if registered is not None else began
+    if known is not None and known != found:
+        raise RegionReplaced(
+            f"the query ran with the incarnation {known}, and its checkpoint location was reset meanwhile, "
+            f"to the incarnation {found}: the memory of this driver does not match the location. Nothing of "
+            "this batch counts. If another driver was started there, leave this one stopped; else start the "
+            "query again, in a new driver"
+        )
+    return marker if registered is not None else None

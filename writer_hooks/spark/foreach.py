@@ -1,0 +1,276 @@
+"""Sink for `writeStream.foreachBatch`, which works with every supported release of Spark.
+
+The function runs in the driver. It registers before the first file, has Spark run the tasks as one action,
+and publishes the completion with the results that this action returned.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Final
+
+from pydantic import TypeAdapter
+
+from sluicegate.writer_hooks.errors import BadOption, HookError, NotOurs
+from sluicegate.writer_hooks.region import Registered
+from sluicegate.writer_hooks.spark.attached import ATTACHED
+from sluicegate.writer_hooks.spark.batch import (
+    TaskOutcome,
+    announce_abort,
+    complete_batch,
+    require_counted,
+    write_task,
+)
+from sluicegate.writer_hooks.spark.begun import require_registered, require_registered_alone
+from sluicegate.writer_hooks.spark.calls import CALLS, Call, State
+from sluicegate.writer_hooks.spark.checkpoint import (
+    Checkpoint,
+    IncarnationMarker,
+    location_of_stream,
+    stream_of,
+)
+from sluicegate.writer_hooks.spark.options import SinkOptions
+from sluicegate.writer_hooks.spark.registry import stream_key
+from sluicegate.writer_hooks.spark.versions import require_arrow, require_spark
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+    from sluicegate.writer_hooks.spark.running import RunningBatch
+
+Options = Mapping[str, str]
+Split = Callable[["DataFrame", int], Mapping[str, "DataFrame"]]
+"""Function of a batch and its id that returns the rows of each stream, by the names of the streams."""
+
+_COLUMN: Final = "outcome"
+_LOCATION: Final = "checkpointLocation"
+_NOT_INSTALLED: Final = "No module named 'sluicegate"
+_alone: Final[dict[str, Registered]] = {}
+"""By run and checkpoint location, the registration of this process. Used only without `attach`."""
+
+
+class ForeachBatch:
+    """Function for `writeStream.foreachBatch` that writes each batch to the tables of one stream or several.
+
+    It may also be called by a function of the user, once in every batch, with the rows and the batch id.
+    """
+
+    def __init__(self, options: Options | Mapping[str, Options], split: Split | None = None) -> None:
+        """Make a sink from the options of one stream, `checkpointLocation` of the query among them.
+
+        With `split`, `options` has the options of each stream, by names of the user's choice. `split` returns
+        the rows of the streams by these names. A stream without rows may be left out. The rows of the batch
+        are cached until all streams are written. Raises BadOption, and HookError if Spark or a package is
+        missing.
+        """
+        require_spark("ForeachBatch")
+        require_arrow()
+        self._streams = _one_stream(options) if split is None else _several_streams(options)
+        self._split = split
+
+    def __call__(self, frame: "DataFrame", batch_id: int) -> None:
+        """Write a batch, and complete it. Raises HookError, and the errors of Spark."""
+        # Releases before 3.5 lack what this module imports.
+        from sluicegate.writer_hooks.spark.running import running_batch
+
+        batch = running_batch(frame, batch_id)
+        for stream in self._streams:
+            batch.require_location(stream.options.checkpoint_location)
+        with CALLS.claim(batch.run, batch_id, [each.identity for each in self._streams]) as calls:
+            # No file is written before every stream is registered.
+            begun = [stream.begin(batch, call) for stream, call in zip(self._streams, calls, strict=True)]
+            self._announce(batch)
+            if self._split is None:
+                begun[0].write(frame)
+            else:
+                _write_parts(self._split, frame, batch_id, begun)
+
+    def _announce(self, batch: "RunningBatch") -> None:
+        if self._split is not None and ATTACHED.registry is not None:
+            keys = [each.key(batch.query) for each in self._streams]
+            for began in ATTACHED.began:
+                began(batch.query, keys)
+
+
+@dataclass(frozen=True)
+class _Stream:
+    """Stream of a query."""
+
+    name: str
+    """The user's name of it."""
+    given: Options
+    options: SinkOptions
+    is_only: bool
+    """True if the query writes no other one."""
+
+    @property
+    def identity(self) -> str:
+        """Name of the stream within this process, for a query that is called more than once."""
+        return f"{self.options.checkpoint_location} {self.options.region.stream}"
+
+    def key(self, query: str) -> str:
+        """Return the name of the stream in the registry of the session."""
+        return query if self.is_only else stream_key(query, self.options.region.stream)
+
+    def begin(self, batch: "RunningBatch", call: Call) -> "_Begun":
+        """Register the stream if this is its first batch of the run, and read the source range of the batch.
+
+        Raises HookError.
+        """
+        marker = self.require_registered(batch)
+        require_counted(marker, batch.number)
+        digest = Checkpoint(self.options.checkpoint_location).digest(batch.number)
+        return _Begun(self, batch, call, marker, digest)
+
+    def require_registered(self, batch: "RunningBatch") -> IncarnationMarker:
+        """Return the marker of the stream, which is registered by this run. Raises HookError."""
+        if ATTACHED.registry is not None:
+            return require_registered(self.options, self.given, self.key(batch.query), ATTACHED.registry)
+        key = f"{batch.run} {self.identity}"
+        return require_registered_alone(self.options, key, _alone, batch.is_stopped)
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """Stream that may write a batch."""
+
+    stream: _Stream
+    batch: "RunningBatch"
+    call: Call
+    marker: IncarnationMarker
+    digest: str
+    """Digest of the source range that the batch had at its start."""
+
+    def write(self, rows: "DataFrame | None") -> None:
+        """Write rows, and complete the batch. Raises HookError, and the errors of Spark."""
+        number, options = self.batch.number, self.stream.options
+        try:
+            outcomes = [] if rows is None else self._run_tasks(rows)
+        except BaseException as error:
+            reason = f"the tasks of the batch failed: {type(error).__name__}"
+            announce_abort(options, self.marker, number, reason)
+            raise
+        # The location may have been reset meanwhile, or the incarnation be in doubt.
+        self.stream.require_registered(self.batch)
+        self.call.state = State.COMPLETING
+        complete_batch(
+            options,
+            self.marker,
+            number,
+            outcomes,
+            spark_watermark=self.batch.has_watermark,
+            listener_state=ATTACHED.listener_state,
+            began=self.digest,
+        )
+        self.call.state = State.COMPLETED
+
+    def _run_tasks(self, rows: "DataFrame") -> list["TaskOutcome"]:
+        """Write rows in one action. Only the results that it returns count: those of the winning attempts."""
+        columns = self.stream.options.cluster_by
+        if columns:
+            rows = rows.repartition(*columns).sortWithinPartitions(*columns)
+        task = partial(_write_partition, self.stream.options, self.marker)
+        try:
+            found = rows.mapInArrow(task, f"{_COLUMN} string").collect()
+        except Exception as error:
+            if _NOT_INSTALLED in str(error):
+                raise HookError(
+                    "the Python of Spark's executors cannot import sluicegate, which runs in every task. "
+                    "Install it there as on the driver, or set PYSPARK_PYTHON to a Python that has it, "
+                    "before the session is made"
+                ) from error
+            raise
+        return _outcomes([row[_COLUMN] for row in found])
+
+
+def _write_parts(split: Split, frame: "DataFrame", batch_id: int, begun: Sequence[_Begun]) -> None:
+    """Write the rows of each stream. All of them see the same rows of the batch."""
+    was_cached = frame.is_cached
+    frame = frame.persist()
+    try:
+        parts = split(frame, batch_id)
+        known = [each.stream.name for each in begun]
+        if unknown := sorted(set(parts) - set(known)):
+            raise NotOurs(
+                f"split returned rows for {', '.join(map(repr, unknown))}, which ForeachBatch has no options "
+                f"of; known are {', '.join(map(repr, known))}. Correct the names that split returns"
+            )
+        for each in begun:
+            each.write(parts.get(each.stream.name))
+    finally:
+        if not was_cached:
+            frame.unpersist()
+
+
+def _write_partition(
+    options: SinkOptions, marker: IncarnationMarker, batches: Iterator["pa.RecordBatch"]
+) -> Iterator["pa.RecordBatch"]:
+    """Write the rows of a task, and yield its result as one row."""
+    import pyarrow as pa
+
+    outcome = write_task(options, marker, batches)
+    text = TypeAdapter(TaskOutcome).dump_json(outcome).decode()
+    yield pa.RecordBatch.from_arrays([pa.array([text], pa.string())], names=[_COLUMN])
+
+
+def _outcomes(texts: Sequence[str]) -> list["TaskOutcome"]:
+    """Return the results of all tasks of a batch. Raises NotOurs unless each partition has exactly one."""
+    adapter = TypeAdapter(TaskOutcome)
+    found = sorted((adapter.validate_json(text) for text in texts), key=lambda each: each.attempt.writer)
+    writers = [each.attempt.writer for each in found]
+    if len(set(writers)) != len(writers):
+        raise NotOurs(
+            f"Spark returned several results of one partition ({', '.join(writers)}), so rows may be "
+            "doubled. Nothing of this batch counts. Start the query again"
+        )
+    return found
+
+
+def _one_stream(options: Mapping[str, object]) -> list[_Stream]:
+    if any(isinstance(value, Mapping) for value in options.values()):
+        raise BadOption(
+            "ForeachBatch was given options of several streams, but no function that divides the rows: use "
+            "ForeachBatch({...}, split=function)"
+        )
+    given = {name: str(value) for name, value in options.items()}
+    parsed = SinkOptions.parse(given)
+    # A query that wrote several streams keeps the marker of this one.
+    location = location_of_stream(parsed.checkpoint_location, parsed.region.stream)
+    if stream_of(parsed.checkpoint_location) is None and Checkpoint(location).has_own_marker():
+        given = _with_location(given, location)
+    stated = stream_of(parsed.checkpoint_location)
+    if stated not in (None, parsed.region.stream):
+        raise BadOption(
+            f"the option checkpointLocation names the stream {stated}, and the option stream is "
+            f"{parsed.region.stream}; correct one of them"
+        )
+    return [_Stream(parsed.region.stream, given, SinkOptions.parse(given), is_only=True)]
+
+
+def _several_streams(options: Mapping[str, object]) -> list[_Stream]:
+    """Return the streams of one query. Raises BadOption."""
+    found = []
+    for name, own in options.items():
+        if not isinstance(own, Mapping):
+            raise BadOption(
+                f"with split, ForeachBatch needs the options of each stream by its name, and {name!r} is "
+                f"{own!r}: use ForeachBatch({{name: options, ...}}, split=function)"
+            )
+        given = {key: str(value) for key, value in own.items()}
+        parsed = SinkOptions.parse(given)
+        location = location_of_stream(parsed.checkpoint_location, parsed.region.stream)
+        given = _with_location(given, location)
+        found.append(_Stream(name, given, SinkOptions.parse(given), is_only=False))
+    streams = [each.options.region.stream for each in found]
+    if not streams or len(set(streams)) != len(streams):
+        raise BadOption(
+            f"with split, ForeachBatch needs streams that differ, and was given {streams}. One stream is one "
+            "table: give each its own option stream"
+        )
+    return found
+
+
+def _with_location(given: Mapping[str, str], location: str) -> dict[str, str]:
+    others = {name: value for name, value in given.items() if name.lower() != _LOCATION.lower()}
+    return {**others, _LOCATION: location}
