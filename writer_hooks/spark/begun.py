@@ -6,8 +6,9 @@ from functools import partial
 
 from sluicegate.writer_hooks.errors import RegionReplaced
 from sluicegate.writer_hooks.region import Registered
+from sluicegate.writer_hooks.registration import Stopped
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
-from sluicegate.writer_hooks.spark.incarnation import Stopped, check_live, register_query
+from sluicegate.writer_hooks.spark.incarnation import check_live, register_query
 from sluicegate.writer_hooks.spark.options import SinkOptions
 from sluicegate.writer_hooks.spark.registry import Registry
 
