@@ -16,6 +16,7 @@ from sluicegate.events.models import (
 )
 from sluicegate.failpoints import points
 from sluicegate.writer_hooks import ForeachBatch
+from sluicegate.writer_hooks.spark.attached import ATTACHED
 from tests.hooks.conftest import Job, make_table
 from tests.hooks.foreach import completions, environment, run, start
 from tests.hooks.set_back import ends_when_set_back
@@ -199,3 +200,17 @@ def test_sparks_watermark_goes_before_the_batchs_own_times(job: Job) -> None:
     job.log.wait_completed(1)
     newest = max(file.max_event_time or 0 for body in job.log.named_files()[0] for file in body.files)
     assert [body.watermark for body in completions(job)] == [None, newest - 60_000]
+
+
+def test_a_query_of_a_session_that_is_not_attached_registers_once_in_each_run(
+    job: Job, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(ATTACHED, "registry", None)
+    job.feed("a", 1)
+    job.feed("b", 1, start=100)
+    run(job)
+    job.feed("c", 1, start=200)
+    run(job)
+    job.log.wait_completed(2)
+    assert caplog.text.count("attach(spark) was not called") == 2
+    assert len(job.log.registrations()) == 2

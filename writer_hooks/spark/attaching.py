@@ -29,9 +29,9 @@ def attach(
       data counts as idle immediately.
     - `on_outcome`: called in a thread of the driver, with the outcome of each commit for each region that
       runs here. It never delays a batch, and its exceptions are only logged.
-    - `listener_state`: called with the id of each completed batch: in the driver for ForeachBatch, and else in
-      a process on its machine. It returns texts by the names of listeners, which become part of the
-      checkpoint. Its exceptions fail the batch.
+    - `listener_state`: called with the id of each completed batch. ForeachBatch calls it in the driver, the
+      data source in a process on the driver's machine. It returns texts by the names of listeners, which
+      become part of the checkpoint. Its exceptions fail the batch.
     - `options`: options of a sink, `checkpointLocation` among them; `preflight` checks them immediately.
 
     Repeated calls are allowed, and the first one counts. Raises HookError if PySpark is missing or too old,
