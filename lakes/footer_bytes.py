@@ -13,7 +13,7 @@ _I32: Final = 5
 _BINARY: Final = 8
 _LIST: Final = 9
 
-_SCHEMA, _GROUPS = 2, 4
+_SCHEMA, _GROUPS, _ORDERS = 2, 4, 7
 """Fields of a footer."""
 _TYPE, _TYPE_LENGTH, _CHILDREN = 1, 2, 5
 """Fields of an element of the schema."""
@@ -45,6 +45,22 @@ def check_footer(footer: bytes) -> None:
             statistics = _field(described, _STATISTICS, STRUCT)
             if statistics is not None:
                 _check_statistics(statistics, kind, length)
+                _check_order(statistics, kind, has_orders=_ORDERS in found)
+
+
+def _check_order(statistics: _Struct, kind: int, *, has_orders: bool) -> None:
+    """Raise ValueError for bounds of texts or bytes in the old form, which do not state their order.
+
+    Some writers compared bytes as signed numbers. The Parquet library believes such bounds, for some of them.
+    """
+    old, new = _PAIRS
+    if kind not in (_BYTE_ARRAY, _FIXED) or not any(field in statistics for field in old):
+        return
+    if not has_orders or not all(field in statistics for field in new):
+        raise ValueError(
+            "a column of texts or bytes has only bounds of the old form (min, max). Write min_value and "
+            "max_value with column orders, or no bounds"
+        )
 
 
 def _check_statistics(statistics: _Struct, kind: int, length: int) -> None:

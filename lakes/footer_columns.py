@@ -42,6 +42,7 @@ class FileColumns:
         self._leaves = [_leaf(each) for each in columns]
         self._definitions = [each.max_definition_level for each in columns]
         self._shape = _shape(pa.struct(schema))
+        self._nested = [each for each in schema if pa.types.is_nested(each.type)]
         self._ids = dict(_ids(pa.struct(schema), ()))
         self._schema_id = schema_id
 
@@ -88,7 +89,20 @@ class FileColumns:
             if "." not in column.path and extremes_of(footer, number).nulls == 0:
                 continue
             return f"the column {column.path} must not be null, and the file may have nulls"
+        found = footer.schema.to_arrow_schema()
+        for wanted in self._nested:
+            loose = next(_loosened(found.field(wanted.name), wanted, wanted.name), None)
+            if loose is not None:
+                return f"the column {loose} must not be null, and the file allows nulls there"
         return None
+
+
+def _loosened(found: pa.Field, wanted: pa.Field, path: str) -> Iterator[str]:
+    """Yield the paths of fields that may be null in a file, and not in the table. Both have one shape."""
+    if found.nullable and not wanted.nullable:
+        yield path
+    for inner, needed in zip(_fields(found.type), _fields(wanted.type), strict=True):
+        yield from _loosened(inner, needed, f"{path}.{needed.name}")
 
 
 def _leaf(column: Any) -> _Leaf:

@@ -19,7 +19,7 @@ _MAGIC: Final = b"PAR1"
 _ENCRYPTED: Final = b"PARE"
 _TAIL: Final = 64 << 10
 """Bytes at the end of a file that are read at first. Most footers are shorter."""
-_LONGEST: Final = 16 << 20
+_LONGEST: Final = 4 << 20
 """Bytes of a footer."""
 _ENDING: Final = 8
 """Bytes after the footer: its length, and the magic number."""

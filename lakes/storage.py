@@ -121,7 +121,8 @@ class Storage(Protocol):
     def read_ranges(self, ranges: Sequence[Range]) -> list[bytes | None]:
         """Return parts of files, in order; None for a missing file. Requests may run side by side.
 
-        A file that ends before the end of its range gives fewer bytes, or raises LakeUnavailable.
+        A file that ends before the end of its range gives fewer bytes, or raises LakeUnavailable. Raises
+        BadFiles for a name that this process may not read, or that is no file.
         """
         ...
 

@@ -23,7 +23,7 @@ from sluicegate.lakes.durable import (
     write_all_durably,
     write_durably,
 )
-from sluicegate.lakes.port import LakeUnavailable, TableRefused
+from sluicegate.lakes.port import BadFiles, LakeUnavailable, TableRefused
 from sluicegate.lakes.storage import CannotPut, Content, Range, Stamped, Storage, Uncertain
 from sluicegate.lakes.storage_errors import explain
 
@@ -31,6 +31,10 @@ _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.ENOSYS, errno.EM
 
 _NO_SUCH_NAME: Final = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
 """Errors for names that no file can have. The file counts as absent, because a retry does not help."""
+_NOT_READABLE: Final = frozenset(
+    {errno.EISDIR, errno.EACCES, errno.EPERM, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.ENODEV}
+)
+"""Errors for names of what is no file, or no file for this process. A retry does not help."""
 
 _TICK: Final = 50_000_000
 """Nanoseconds. Times of files change at least that often."""
@@ -131,6 +135,11 @@ class LocalStorage:
         except FileNotFoundError:
             return None
         except OSError as error:
+            if error.errno in _NOT_READABLE:
+                raise BadFiles(
+                    f"the file {name} cannot be read: {error.strerror}. Write a file there that coordinators "
+                    "may read"
+                ) from error
             raise self._unavailable(f"cannot read {name}", name, error) from error
 
     def leads_out(self, name: str) -> bool:

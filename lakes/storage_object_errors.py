@@ -10,6 +10,8 @@ from typing import Final
 
 from obstore import exceptions
 
+from sluicegate.lakes.port import BadFiles
+
 _STATUS: Final = re.compile(r"status code: (\d{3})")
 _CODE: Final = re.compile(r"<Code>([A-Za-z]{1,50})</Code>")
 _REFUSED_CONNECTION: Final = re.compile(r"HttpError \{\s*kind: Connect\b")
@@ -139,3 +141,16 @@ def explain_failure(attempt: str, failure: Failure) -> str:
     """Return the sentence for a failure. `attempt` describes the failed step and its place."""
     answer = f" ({failure.answer})" if failure.answer else ""
     return f"{attempt}: {failure.kind.value}{answer}. {_HELP.get(failure.kind, _SEE_HEALTH)}"
+
+
+def is_absent(failure: Failure, name: str) -> bool:
+    """Return True if the object is not there, as the answer to a read of it states.
+
+    Raises BadFiles if the store refuses the read of this one object, whose size it has told before.
+    """
+    if failure.kind in (Kind.DENIED, Kind.REJECTED):
+        raise BadFiles(
+            f"the file {name} cannot be read: {failure.kind.value}. Write a file there that coordinators "
+            "may read"
+        )
+    return failure.kind in (Kind.ABSENT, Kind.NO_NAME)

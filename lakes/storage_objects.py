@@ -22,7 +22,7 @@ from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
 from sluicegate.lakes.storage import CannotPut, Content, Range, Stamped, Storage, Uncertain, whole
-from sluicegate.lakes.storage_object_errors import Failure, Kind, explain_failure, understand
+from sluicegate.lakes.storage_object_errors import Failure, Kind, explain_failure, is_absent, understand
 
 if TYPE_CHECKING:
     from obstore.store import RetryConfig
@@ -161,7 +161,7 @@ class ObjectStorage:
         store, start, length = self._stores.patient, wanted.start, wanted.length
         found = self._try(lambda: bytes(obstore.get_range(store, key, start=start, length=length)))
         if isinstance(found, Failure):
-            if found.kind in (Kind.ABSENT, Kind.NO_NAME):
+            if is_absent(found, wanted.name):
                 return None
             raise self._unavailable(f"cannot read {wanted.name}", found)
         return found

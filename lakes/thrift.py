@@ -7,7 +7,11 @@ before, by a reader that takes less: each struct has its fields in the order of 
 from typing import Any, Final, NamedTuple
 
 _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, STRUCT = 1, 2, 3, 7, 8, 9, 10, 11, 12
-_NUMBERS: Final = (4, 5, 6)
+_NUMBERS: Final = {4: 16, 5: 32, 6: 64}
+"""Bits of a number by its type. The Parquet library cuts off what is above, so larger ones are refused."""
+_FIELD_BITS: Final = 16
+_MOST_VALUES: Final = 1_000_000
+"""Values of a message, each of which takes memory and time."""
 _DEEPEST: Final = 100
 """Levels of nested values."""
 _LONGEST: Final = 10
@@ -28,6 +32,7 @@ class Reader:
     def __init__(self, data: bytes) -> None:
         self._data = data
         self._at = 0
+        self._left = _MOST_VALUES
 
     def message(self) -> dict[int, Typed]:
         """Return the struct that the bytes are, to their end."""
@@ -57,8 +62,10 @@ class Reader:
                 return found
         raise ValueError("a number is too long")
 
-    def _number(self) -> int:
+    def _number(self, bits: int) -> int:
         raw = self._varint()
+        if raw >> bits:
+            raise ValueError(f"a number has more than {bits} bits")
         return raw >> 1 ^ -(raw & 1)
 
     def _struct(self, depth: int) -> dict[int, Typed]:
@@ -66,7 +73,7 @@ class Reader:
         last = 0
         while header := self._byte():
             kind, step = header & 0x0F, header >> 4
-            field = last + step if step else self._number()
+            field = last + step if step else self._number(_FIELD_BITS)
             if field <= last:
                 raise ValueError("the fields of a struct are not in their order")
             last = field
@@ -76,10 +83,13 @@ class Reader:
     def _value(self, kind: int, depth: int) -> Any:
         if depth > _DEEPEST:
             raise ValueError("it is nested too deeply")
+        self._left -= 1
+        if self._left < 0:
+            raise ValueError(f"it has more than {_MOST_VALUES} values. Write fewer row groups")
         if kind in (_TRUE, _FALSE):
             return kind == _TRUE
         if kind in _NUMBERS:
-            return self._number()
+            return self._number(_NUMBERS[kind])
         if kind == _BINARY:
             return self._bytes(self._varint())
         if kind == STRUCT:

@@ -226,13 +226,14 @@ class Trial:
                     )
                 elif isinstance(body, RegionHeartbeat):
                     beats[body.run].append(event)
-        for run, events in beats.items():
-            yield from _gaps(run, accepted[run][0], events, self._last_time(accepted[run][1]))
+        for run, (begin, incarnation) in accepted.items():
+            yield from _gaps(run, begin, beats[run], self._end_of(begin, incarnation))
 
-    def _last_time(self, incarnation: str) -> int:
-        return max(
-            each.record.time for each in self.events if each.record.envelope.incarnation == incarnation
-        )
+    def _end_of(self, begin: int, incarnation: str) -> int:
+        """Return the time until which a run had to send heartbeats: its last event, or its successor."""
+        own = [each.record.time for each in self.events if each.record.envelope.incarnation == incarnation]
+        following = [time for time, _ in self._accepted().values() if time > begin]
+        return min([max(own), *following])
 
     def _missing(self) -> Iterator[Violation]:
         if not self._accepted():
@@ -247,7 +248,9 @@ class Trial:
         cuts = [each.cut[self.region] for each in self.commits if self.region in each.cut]
         done = {(each.incarnation, each.checkpoint) for each in cuts}
         lives = {life: max(number for other, number in done if other == life) for life, _ in done}
-        late = sorted(each for each in completed if each[1] > lives.get(each[0], -1))
+        # What a replaced incarnation has completed after its last commit does not count.
+        newest = next(reversed([life for _, life in self._accepted().values()]), None)
+        late = sorted(each for each in completed if each[0] == newest and each[1] > lives.get(newest, -1))
         if not done:
             yield Violation("no-commit", "no commit has a checkpoint of the region")
         elif late:

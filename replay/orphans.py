@@ -24,7 +24,7 @@ from sluicegate.coordinator.telemetry.cause_messages import format_cause
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.events.codec import Flaw, read_attributes, read_files
 from sluicegate.events.envelope import EventType
-from sluicegate.events.locations import normal
+from sluicegate.events.locations import place_of
 from sluicegate.events.naming import attempt_of, names_problem
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.bodies import BodyUnavailable
@@ -192,7 +192,7 @@ class Search:
 
     async def _named(self, orphans: list[Orphan]) -> dict[str, Deletable]:
         """Return the files of orphans that are in the stream's table, by path."""
-        home, found = normal(self._table.maintenance.location), dict[str, Deletable]()
+        home, found = place_of(self._table.maintenance.location), dict[str, Deletable]()
         policy = self._fold.replica.state.policy
         names_checked = policy is None or policy.file_names == "checked"
         for start in range(0, len(orphans), CHUNK):
@@ -203,7 +203,7 @@ class Search:
                 raise ReplayRefused(f"{format_cause(error.cause)}. Try again") from error
             for offset, written in events.items():
                 event = read_files(written.envelope, written.body)
-                if isinstance(event, Problem) or normal(event.location) != home:
+                if isinstance(event, Problem) or place_of(event.location) != home:
                     continue
                 if not names_checked or names_problem(attempt_of(written.envelope), event) is None:
                     found |= {

@@ -16,8 +16,6 @@ from typing import Any, Self
 
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import Position, RegionClosed
-from sluicegate.failpoints.names import Failpoint
-from sluicegate.failpoints.points import hit
 from sluicegate.writer_hooks.beats import Beats
 from sluicegate.writer_hooks.commit_feed import CommitFeed
 from sluicegate.writer_hooks.completions import completion, offsets_text, parsed_offsets
@@ -28,7 +26,7 @@ from sluicegate.writer_hooks.errors import (
     HookError,
     NotOurs,
 )
-from sluicegate.writer_hooks.publisher import shared_publisher
+from sluicegate.writer_hooks.publisher import publish_completion, shared_publisher
 from sluicegate.writer_hooks.region import Event, Registered
 from sluicegate.writer_hooks.spark.options import SinkOptions
 from sluicegate.writer_hooks.writer import OpenCheckpoint, WriterResult
@@ -212,16 +210,13 @@ class RegionDriver:
             self._beats.set_open(is_open=self._next > number + 1)
 
     def _publish(self, event: Event, number: int) -> None:
-        region = self._region
-        hit(Failpoint.HOOK_COMPLETION_BEFORE)
         try:
-            shared_publisher(region.kafka).publish(region.events_topic, [event], region.publish_timeout)
+            publish_completion(self._region, [event])
         except EventTooLarge:
             # The broker has refused it, so it is not in the log.
             self._unacknowledged = None
             self._state.refused(number)
             raise
-        hit(Failpoint.HOOK_COMPLETION_AFTER)
 
     def _same_as_before(self, now: _Completion) -> Event:
         """Return the event of an earlier call whose acknowledgement is missing, which must be equal."""

@@ -8,8 +8,6 @@ from sluicegate.events.envelope import EventType
 from sluicegate.events.models import Position, RegionHeartbeat
 from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.events.problems import Code
-from sluicegate.failpoints.names import Failpoint
-from sluicegate.failpoints.points import hit
 from sluicegate.writer_hooks.errors import SourceOffsetsUnknown
 from sluicegate.writer_hooks.region import Region, Registered
 from sluicegate.writer_hooks.registration import ask, ask_until_known, require_accepted
@@ -66,7 +64,6 @@ def begin_incarnation(region: Region, kind: str, *, take_over: bool = False, res
         beat = region.event(EventType.REGION_HEARTBEAT, incarnation, idle)
         answer = ask(region, event, following=[beat] if rests else ())
         if answer.accepted:
-            hit(Failpoint.HOOK_ANSWER_AFTER)
             if replaces is not None:
                 place = (region.name, region.stream, replaces)
                 _log.info("region %s of %s: this driver replaces the incarnation %s", *place)

@@ -16,14 +16,12 @@ from typing import Any, Final, Self
 
 from sluicegate.events.envelope import EventType, with_counts
 from sluicegate.events.models import CheckpointCompleted, FilesWritten, Position, RegionHeartbeat
-from sluicegate.failpoints.names import Failpoint
-from sluicegate.failpoints.points import hit
 from sluicegate.writer_hooks.commit_feed import CommitFeed
 from sluicegate.writer_hooks.completions import LONGEST_OFFSETS, completion, offsets_text, parsed_offsets
 from sluicegate.writer_hooks.driver_start import begin_incarnation, probe
 from sluicegate.writer_hooks.driver_state import CommittedCheckpoint, DriverState
 from sluicegate.writer_hooks.errors import HookError, SourceOffsetsUnknown
-from sluicegate.writer_hooks.publisher import shared_publisher
+from sluicegate.writer_hooks.publisher import publish_completion
 from sluicegate.writer_hooks.region import Event, Region, Registered
 from sluicegate.writer_hooks.spark.options import SinkOptions, require_name
 from sluicegate.writer_hooks.writer import OpenCheckpoint, Rows, WriterResult
@@ -31,8 +29,6 @@ from sluicegate.writer_hooks.writer import OpenCheckpoint, Rows, WriterResult
 _KIND: Final = "job-"
 _MOST_IDS: Final = 1_000
 """Ids of jobs that a region remembers, if they are not too long together."""
-_AT_ONCE: Final = 1_000
-"""Events that are published in one call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +140,7 @@ class Job:
         run the job again with the same id: if it counts, it is not written again. Raises PublishFailed,
         TimeoutError, NotOurs, or RegionReplaced.
         """
-        begun, region = self.begun, self._region
+        begun = self.begun
         registered, number = begun.registered, begun.number
         done = {"jobs": _newest([*begun.done, self._id])}
         body = completion(
@@ -165,11 +161,7 @@ class Job:
         if self._is_decided(position):
             return
         self._state.completing(CommittedCheckpoint(number, done, position))
-        hit(Failpoint.HOOK_COMPLETION_BEFORE)
-        publisher, events = shared_publisher(region.kafka), self._events(results, body)
-        for at in range(0, len(events), _AT_ONCE):
-            publisher.publish(region.events_topic, events[at : at + _AT_ONCE], region.publish_timeout)
-        hit(Failpoint.HOOK_COMPLETION_AFTER)
+        publish_completion(self._region, self._events(results, body))
         self._state.await_commit(number, timeout, lambda: self._state.check(registered, begun.base))
 
     def _is_decided(self, position: Position) -> bool:

@@ -24,19 +24,22 @@ from aiokafka.protocol.metadata import MetadataRequest
 
 from sluicegate.events.encoding import Message, encode_event
 from sluicegate.events.partitioning import partition_of
-from sluicegate.failpoints.points import arm_from
+from sluicegate.failpoints.names import Failpoint
+from sluicegate.failpoints.points import arm_from, hit
 from sluicegate.kafka.clients import start_client, stop_client
 from sluicegate.kafka.outages import KAFKA, quiet_clients
 from sluicegate.kafka.pauses import spread
 from sluicegate.writer_hooks.errors import EventTooLarge, PublishFailed, TopicMissing
 from sluicegate.writer_hooks.kafka import KafkaSettings
 from sluicegate.writer_hooks.loop_thread import LoopThread
-from sluicegate.writer_hooks.region import Event
+from sluicegate.writer_hooks.region import Event, Region
 
 _LARGEST_REQUEST: Final = 64 * 1024 * 1024  # before compression; the broker's own limit decides
 _PAUSE: Final = 0.2  # seconds between attempts
 _TOPIC_GRACE: Final = 3.0  # seconds in which a broker may not have the metadata of a new topic yet
 _STOP_TIMEOUT: Final = 5.0
+_AT_ONCE: Final = 1_000
+"""Events that are published in one call, each with its own timeout."""
 
 T = TypeVar("T")
 
@@ -232,3 +235,22 @@ atexit.register(_shared.close)
 def shared_publisher(settings: KafkaSettings) -> Publisher:
     """Return the process's publisher for these settings: opened once, shared by all tasks of the process."""
     return _shared.get(settings)
+
+
+def publish_files(region: Region, events: Sequence[Event]) -> None:
+    """Publish the events of one attempt; on return, Kafka has acknowledged them. Raises as `publish` does."""
+    if not events:
+        return
+    publisher = shared_publisher(region.kafka)
+    hit(Failpoint.HOOK_FILES_WRITTEN_BEFORE)
+    publisher.publish(region.events_topic, events, region.publish_timeout)
+    hit(Failpoint.HOOK_FILES_WRITTEN_AFTER)
+
+
+def publish_completion(region: Region, events: Sequence[Event]) -> None:
+    """Publish a completion, with the events that precede and follow it. Raises as `publish` does."""
+    publisher = shared_publisher(region.kafka)
+    hit(Failpoint.HOOK_COMPLETION_BEFORE)
+    for at in range(0, len(events), _AT_ONCE):
+        publisher.publish(region.events_topic, events[at : at + _AT_ONCE], region.publish_timeout)
+    hit(Failpoint.HOOK_COMPLETION_AFTER)

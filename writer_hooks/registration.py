@@ -81,7 +81,10 @@ def ask(
         hit(Failpoint.HOOK_PROBE_AFTER if probe else Failpoint.HOOK_REGISTRATION_AFTER)
 
     answers = TopicPartition(region.commits_topic, partition)
-    return _await_answer(region, registration.envelope.id, answers, deadline, publish, stopped)
+    answer = _await_answer(region, registration.envelope.id, answers, deadline, publish, stopped)
+    if not probe:
+        hit(Failpoint.HOOK_ANSWER_AFTER)
+    return answer
 
 
 def ask_until_known(

@@ -10,12 +10,10 @@ from dataclasses import asdict, dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, Union
 
-from sluicegate.failpoints.names import Failpoint
-from sluicegate.failpoints.points import hit
 from sluicegate.lakes.registry import adapter
 from sluicegate.writer_hooks.attempt import AttemptWriter, Target, Written
 from sluicegate.writer_hooks.errors import BadOption, HookError, NotOurs
-from sluicegate.writer_hooks.publisher import shared_publisher
+from sluicegate.writer_hooks.publisher import publish_files
 from sluicegate.writer_hooks.region import Attempt
 from sluicegate.writer_hooks.spark.options import SinkOptions, require_name
 
@@ -150,12 +148,7 @@ class Writer:
         if self._holds:
             held = tuple(event.body.model_dump_json() for event in events)
             return WriterResult(self._attempt, written, held)
-        if events:
-            region = self._region
-            publisher = shared_publisher(region.kafka)
-            hit(Failpoint.HOOK_FILES_WRITTEN_BEFORE)
-            publisher.publish(region.events_topic, events, region.publish_timeout)
-            hit(Failpoint.HOOK_FILES_WRITTEN_AFTER)
+        publish_files(self._region, events)
         return WriterResult(self._attempt, written)
 
     def abort(self) -> None:

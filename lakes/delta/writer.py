@@ -155,10 +155,13 @@ class DeltaWriter:
             raise unavailable(self.location, error) from error
 
     def _close(self, values: tuple[Any, ...]) -> None:
+        # A file that cannot be finished stays open, so that `abort` removes it.
         try:
-            self._infos.append(self._open.pop(values).finish())
+            info = self._open[values].finish()
         except OSError as error:
             raise unavailable(self.location, error) from error
+        del self._open[values]
+        self._infos.append(info)
 
 
 def clustering_of(state: State) -> list[tuple[str, ...]]:

@@ -1,6 +1,14 @@
 """Bound on the rows that pypaimon keeps: it collects the rows of a file in memory, and writes it at once."""
 
-from typing import Any
+from typing import Any, NamedTuple
+
+
+class _Held(NamedTuple):
+    """Rows of a partition in memory."""
+
+    size: int
+    """Bytes."""
+    rows: int
 
 
 class OpenPartitions:
@@ -12,32 +20,37 @@ class OpenPartitions:
         self._writers: dict[Any, Any] = store_write.data_writers
         self._most = most
         self._most_bytes = most_bytes
-        self._sizes: dict[Any, int] = {}
-        """Bytes in memory, by partition and bucket."""
+        self._held: dict[Any, _Held] = {}
+        """By partition and bucket."""
         store_write.write = self._watched
 
     def _watched(self, partition: tuple[Any, ...], bucket: int, data: Any, total_buckets: Any = None) -> None:
         self._write(partition, bucket, data, total_buckets)
         key = (partition, bucket)
-        self._sizes.pop(key, None)
+        before = self._held.pop(key, _Held(0, 0))
+        size, rows = before.size + data.nbytes, before.rows + data.num_rows
         # The library may have written full files meanwhile.
-        self._sizes[key] = self._writers[key].pending_row_count * data.nbytes // max(1, data.num_rows)
-        while len(self._sizes) > self._most:
-            self._close(next(iter(self._sizes)))
-        if sum(self._sizes.values()) > self._most_bytes:
+        left = int(self._writers[key].pending_row_count)
+        self._held[key] = _Held(size * left // max(1, rows), left)
+        while len(self._held) > self._most:
+            self._close(next(iter(self._held)))
+        if self._total() > self._most_bytes:
             self._relieve()
+
+    def _total(self) -> int:
+        return sum(each.size for each in self._held.values())
 
     def _relieve(self) -> None:
         """Write the largest partitions to files until the others may stay in memory."""
-        held = sum(self._sizes.values())
-        for key in sorted(self._sizes, key=self._sizes.__getitem__, reverse=True):
-            if held <= self._most_bytes:
+        total = self._total()
+        for key in sorted(self._held, key=lambda each: self._held[each].size, reverse=True):
+            if total <= self._most_bytes:
                 return
-            held -= self._sizes[key]
+            total -= self._held[key].size
             self._close(key)
 
     def _close(self, key: Any) -> None:
         """Write the rows of a partition to a file. Later rows of it begin another one."""
-        del self._sizes[key]
+        del self._held[key]
         # The writer keeps the description of the file for the end of the attempt, or deletes it.
         self._writers[key].prepare_commit()

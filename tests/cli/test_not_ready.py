@@ -22,6 +22,7 @@ COMMANDS = {
     "assignment withdraw": STREAM,
     "check": (),
     "commit revert": (*STREAM, "--decision", "1", "--region", "EWR", "--timeout", "0.01"),
+    "conformance": (*STREAM, "--region", "EWR"),
     "dead-letters drop": ("--offset", "0"),
     "dead-letters list": (),
     "dead-letters retry": ("--offset", "0"),

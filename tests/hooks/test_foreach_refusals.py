@@ -4,6 +4,7 @@ import os
 import shutil
 import textwrap
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,16 +14,19 @@ import pytest
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql.functions import lit, raise_error
 
-from sluicegate.events.models import Assignment, CheckpointFailed, FilesWritten
+from sluicegate.events.models import Assignment, CheckpointCompleted, CheckpointFailed, FilesWritten
 from sluicegate.writer_hooks import BadCheckpointLocation, BadOption, ForeachBatch, HookError, NotOurs
+from sluicegate.writer_hooks.spark.attached import ATTACHED
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
 from sluicegate.writer_hooks.spark.foreach import _outcomes
 from sluicegate.writer_hooks.spark.reset import Reset, ResetOrder
-from sluicegate.writer_hooks.spark.running import _is_same, _require_append
+from sluicegate.writer_hooks.spark.running import _is_same, _require_append, _run_of
 from sluicegate.writer_hooks.spark.versions import has_data_source
 from tests.hooks.conftest import Job
 from tests.hooks.foreach import completions, environment, run, start
 from tests.hooks.log import refuse, silent
 from tests.hooks.test_thin_install import without
+from tests.integration.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -200,6 +204,7 @@ def test_a_second_call_in_a_batch_is_refused_before_it_writes(job: Job) -> None:
 
     def twice(frame: Any, batch: int) -> None:
         sink(frame.where("id < 2"), batch)
+        frame.sparkSession.sparkContext.setJobGroup("second", "a group of the user")
         ForeachBatch(job.options)(frame.where("id >= 2"), batch)
 
     job.feed("a", 4)
@@ -212,6 +217,81 @@ def test_a_second_call_in_a_batch_is_refused_before_it_writes(job: Job) -> None:
 
     run(job, together)
     job.log.wait(lambda: len(completions(job)) == 2, "two completions")
+
+
+def test_a_job_group_of_the_user_does_not_hide_a_replay(job: Job) -> None:
+    sink = ForeachBatch(job.options)
+
+    def grouped(frame: Any, batch: int) -> None:
+        frame.sparkSession.sparkContext.setJobGroup("always", "a group of the user")
+        sink(frame, batch)
+
+    job.feed("a", 4)
+    run(job, grouped)
+    for path in (job.checkpoint / "commits").iterdir():
+        path.unlink()
+    run(job, grouped)
+    job.log.wait(lambda: len(completions(job)) == 2, "two completions")
+    first, again = completions(job)
+    assert first.source_digest == again.source_digest
+
+
+def test_without_the_query_in_the_jvm_the_job_group_names_the_run() -> None:
+    run_id = "c2a4f0de-2a66-4bd5-9d9a-4e4c7d7d0f3b"
+    assert _run_of(None, run_id) == run_id
+    with pytest.raises(NotOurs, match="Set no job group before the call"):
+        _run_of(None, "always")
+
+
+def test_a_batch_that_is_left_out_at_the_beginning_of_a_run_is_refused(job: Job) -> None:
+    sink = ForeachBatch(job.options)
+    job.feed("a", 4)
+    run(job, sink)
+
+    def careless(frame: Any, batch: int) -> None:
+        if batch != 1:
+            sink(frame, batch)
+
+    job.feed("b", 1, start=100)
+    run(job, careless)
+    job.feed("c", 1, start=200)
+    with pytest.raises(StreamingQueryException, match="left batches out, or caught their errors"):
+        run(job, sink)
+    assert [envelope.checkpoint for envelope, _ in job.log.of(CheckpointCompleted)] == [0]
+    # The format `sluicegate` is called for every batch, so it keeps no note.
+    Checkpoint(job.options["checkpointLocation"]).forget_completed()
+    run(job, sink)
+    job.log.wait(lambda: len(completions(job)) == 2, "the next completion")
+
+
+def test_two_spellings_of_a_location_are_one_stream(job: Job) -> None:
+    other = ForeachBatch({**job.options, "checkpointLocation": f"file://{job.checkpoint}"})
+    sink = ForeachBatch(job.options)
+
+    def twice(frame: Any, batch: int) -> None:
+        sink(frame.where("id < 2"), batch)
+        other(frame.where("id >= 2"), batch)
+
+    job.feed("a", 4)
+    with pytest.raises(StreamingQueryException, match="a second time for batch 0"):
+        run(job, twice)
+
+
+def test_a_location_that_is_set_back_before_the_first_batch_of_a_run_ends_it(job: Job) -> None:
+    sink = ForeachBatch(job.options)
+    job.feed("a", 4)
+    run(job, sink)
+    query = start(job, sink, processingTime="100 milliseconds")
+    registry, checkpoint = ATTACHED.registry, Checkpoint(job.options["checkpointLocation"])
+    assert registry is not None
+    wait_until(lambda: registry.incarnation(query.id) is not None, what="the start of the run")
+    marker = checkpoint.marker()
+    assert marker is not None
+    checkpoint.write_marker(marker.model_copy(update={"incarnation": "another"}))
+    job.feed("b", 1, start=100)
+    with pytest.raises(StreamingQueryException, match="was reset meanwhile, to the incarnation another"):
+        query.awaitTermination()
+    assert len(completions(job)) == 1
 
 
 def test_rows_of_an_unknown_stream_are_refused(job: Job) -> None:
@@ -239,7 +319,9 @@ def test_a_location_of_several_streams_is_not_set_back_for_one(tmp_path: Path) -
     with pytest.raises(BadCheckpointLocation, match="Write this stream with a query of its own"):
         Reset(order)
     shutil.rmtree(tmp_path / "sluicegate")
-    assert Reset(order).is_empty
+    with pytest.raises(BadCheckpointLocation, match="whose name states no stream"):
+        Reset(order)
+    assert Reset(replace(order, location=str(tmp_path))).is_empty
 
 
 @pytest.mark.skipif(not has_data_source(), reason="this release has no data source")

@@ -13,12 +13,10 @@ from pydantic import TypeAdapter
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import CheckpointCompleted, CheckpointFailed, Name
 from sluicegate.events.models import ListenerState as ListenerText
-from sluicegate.failpoints.names import Failpoint
-from sluicegate.failpoints.points import hit
 from sluicegate.lakes import adapter
 from sluicegate.writer_hooks.attempt import Target, Written, write_attempt
 from sluicegate.writer_hooks.errors import BadListenerState, NotOurs
-from sluicegate.writer_hooks.publisher import shared_publisher
+from sluicegate.writer_hooks.publisher import publish_completion, publish_files, shared_publisher
 from sluicegate.writer_hooks.region import Attempt
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
 from sluicegate.writer_hooks.spark.options import SinkOptions
@@ -68,11 +66,8 @@ def write_task(
     )
     region = options.region
     written, events = write_attempt(region, attempt, target, batches)
+    publish_files(region, events)
     if events:
-        publisher = shared_publisher(region.kafka)
-        hit(Failpoint.HOOK_FILES_WRITTEN_BEFORE)
-        publisher.publish(region.events_topic, events, region.publish_timeout)
-        hit(Failpoint.HOOK_FILES_WRITTEN_AFTER)
         keep_modules()
     return TaskOutcome(attempt, written)
 
@@ -127,10 +122,7 @@ def complete_batch(
             "and start it again"
         )
     completion = region.event(EventType.CHECKPOINT_COMPLETED, marker.incarnation, body, checkpoint=batch)
-    publisher = shared_publisher(region.kafka)
-    hit(Failpoint.HOOK_COMPLETION_BEFORE)
-    publisher.publish(region.events_topic, [completion], region.publish_timeout)
-    hit(Failpoint.HOOK_COMPLETION_AFTER)
+    publish_completion(region, [completion])
 
 
 def _require_own(outcome: TaskOutcome, marker: IncarnationMarker, batch: int) -> None:

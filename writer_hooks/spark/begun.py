@@ -1,7 +1,7 @@
 """Registration of a query that runs: before its first file, and again when its incarnation is in doubt."""
 
 import logging
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from functools import partial
 
 from sluicegate.writer_hooks.errors import RegionReplaced
@@ -16,12 +16,16 @@ _log = logging.getLogger(__name__)
 
 
 def require_registered(
-    options: SinkOptions, given: Mapping[str, str], key: str, registry: Registry
+    options: SinkOptions,
+    given: Mapping[str, str],
+    key: str,
+    registry: Registry,
+    began: Callable[[], None] = lambda: None,
 ) -> IncarnationMarker:
     """Return the marker of a query that is registered by this run. The first call of a run waits for that.
 
     `given` are the options as the user gave them; `key` names the query, or its stream, in the registry.
-    Raises HookError.
+    `began` is called after the registration of a run. Raises HookError.
     """
     # The listener may register at the same time. The later registration of the two would be unknown to
     # the process that made the earlier one.
@@ -30,6 +34,7 @@ def require_registered(
         marker = _check_began(options.checkpoint_location, registered, registry.incarnation(key))
         if registered is None or marker is None:
             marker, registered = register_query(options, stopped)
+            began()
             registry.put(key, given, registered)
         elif registry.take_doubt(key):
             check_live(options, registered, stopped)
@@ -41,12 +46,14 @@ def require_registered_alone(
     key: str,
     known: MutableMapping[str, Registered],
     stopped: Stopped = lambda: False,
+    began: Callable[[], None] = lambda: None,
 ) -> IncarnationMarker:
     """Return the marker as `require_registered` does, without a listener. `known` belongs to this process."""
     marker = _check_began(options.checkpoint_location, known.get(key))
     if marker is not None:
         return marker
     marker, known[key] = register_query(options, stopped)
+    began()
     _log.warning(
         "sluicegate.writer_hooks.attach(spark) was not called: the region %s sends no heartbeats, so it "
         "holds back commits while its source is idle, and is not closed when a bounded source ends",

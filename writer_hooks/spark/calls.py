@@ -60,8 +60,9 @@ def _require_next(last: Call | None, run: str, batch: int) -> None:
         return
     if last.batch == batch and last.state is not State.FAILED:
         raise NotOurs(
-            f"ForeachBatch was called a second time for batch {batch}, whose first call counts: the rows of "
-            "this one would be lost. Call it once in each batch, with all rows of the stream (frame.union)"
+            f"ForeachBatch was called a second time for batch {batch}. Call it once in each batch, with all "
+            "rows of the stream (frame.union). The batch counts with the rows of its first call, also when "
+            "the query is started again. So write its other rows once more, for example with a batch job"
         )
     if last.batch < batch and (last.batch, last.state) != (batch - 1, State.COMPLETED):
         raise NotOurs(

@@ -52,6 +52,30 @@ class IncarnationMarker(BaseModel):
     """During a reset: the marker that is restored if the new incarnation is refused."""
 
 
+class CompletedNote(BaseModel):
+    """Newest batch that ForeachBatch has completed."""
+
+    model_config = ConfigDict(frozen=True)
+
+    incarnation: str
+    batch: int
+
+
+def incarnations_in(uri: str) -> dict[str | None, str]:
+    """Return the recorded incarnations of a location, by stream; None: of a query with one stream.
+
+    Raises BadCheckpointLocation.
+    """
+    files = Location(uri).files(STREAMS_FOLDER)
+    streams: list[str | None] = [posixpath.basename(name).removesuffix(".json") for name in files]
+    found: dict[str | None, str] = {}
+    for stream in streams or [None]:
+        marker = Checkpoint(uri if stream is None else location_of_stream(uri, stream)).marker()
+        if marker is not None:
+            found[stream] = marker.incarnation
+    return found
+
+
 def new_incarnation() -> str:
     """Return a new random incarnation id."""
     return uuid4().hex
@@ -138,7 +162,7 @@ class Checkpoint:
             raise BadCheckpointLocation(
                 f"the checkpoint location {self._location.uri} has batches up to {newest}, but no "
                 f"{self._own_file}. If another sink wrote them, record where this one begins with "
-                f"sluicegate.writer_hooks.start_incarnation(location, first={newest}); "
+                f"sluicegate.writer_hooks.start_incarnation({self._shown}, first={newest}); "
                 "if the file was deleted, restore it"
             )
         return None
@@ -170,6 +194,54 @@ class Checkpoint:
     def has_own_marker(self) -> bool:
         """Return True if the stream has a marker of its own beside those of other streams."""
         return self._location.read(self._own_file) is not None
+
+    # --- batches that ForeachBatch has completed ------------------------------------------------------
+
+    def require_follows(self, marker: IncarnationMarker, batch: int) -> None:
+        """Raise NotOurs if the batch before was noted by nobody, although an earlier one was.
+
+        Spark does not see if the function of `foreachBatch` writes a batch. Without this, the rows of a batch
+        that it left out would be missing, and the coordinator would wait for its completion.
+        """
+        noted = self._noted(marker)
+        if noted is not None and batch > noted + 1:
+            raise NotOurs(
+                f"ForeachBatch has completed batch {noted} of the incarnation {marker.incarnation} and no "
+                f"later one, and is called for batch {batch}: the function left batches out, or caught their "
+                "errors. Call it in every batch, also for no rows. To repeat the batches, reset the region: "
+                "sluicegate region reset"
+            )
+
+    def note_completed(self, marker: IncarnationMarker, batch: int) -> None:
+        """Note a batch whose completion is in the log. A crash before the note repeats the batch."""
+        note = CompletedNote(incarnation=marker.incarnation, batch=batch)
+        self._location.write(self._note_file, note.model_dump_json().encode())
+
+    def forget_completed(self) -> None:
+        """Delete the note: batches follow that are not noted."""
+        self._location.delete(self._note_file)
+
+    def _noted(self, marker: IncarnationMarker) -> int | None:
+        content = self._location.read(self._note_file)
+        if content is None:
+            return None
+        try:
+            note = CompletedNote.model_validate_json(content)
+        except ValidationError:
+            return None  # Nothing depends on the note but an early refusal.
+        return note.batch if note.incarnation == marker.incarnation else None
+
+    @property
+    def _note_file(self) -> str:
+        return (
+            f"{FOLDER}/completed.json" if self._stream is None else f"{FOLDER}/completed/{self._stream}.json"
+        )
+
+    @property
+    def _shown(self) -> str:
+        """Text for the location in an advice; the name of the variable if it is the query's own."""
+        stream = self._stream
+        return "location" if stream is None else repr(location_of_stream(self._location.uri, stream))
 
     @property
     def _own_file(self) -> str:

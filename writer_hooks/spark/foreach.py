@@ -77,7 +77,7 @@ class ForeachBatch:
         batch = running_batch(frame, batch_id)
         for stream in self._streams:
             batch.require_location(stream.options.checkpoint_location)
-        with CALLS.claim(batch.run, batch_id, [each.identity for each in self._streams]) as calls:
+        with CALLS.claim(batch.run, batch_id, [each.name_in(batch.query) for each in self._streams]) as calls:
             # No file is written before every stream is registered.
             begun = [stream.begin(batch, call) for stream, call in zip(self._streams, calls, strict=True)]
             self._announce(batch)
@@ -104,10 +104,9 @@ class _Stream:
     is_only: bool
     """True if the query writes no other one."""
 
-    @property
-    def identity(self) -> str:
-        """Name of the stream within this process, for a query that is called more than once."""
-        return f"{self.options.checkpoint_location} {self.options.region.stream}"
+    def name_in(self, query: str) -> str:
+        """Return the name of the stream within this process, however its location is spelled."""
+        return f"{query} {self.options.region.stream}"
 
     def key(self, query: str) -> str:
         """Return the name of the stream in the registry of the session."""
@@ -120,14 +119,16 @@ class _Stream:
         """
         marker = self.require_registered(batch)
         require_counted(marker, batch.number)
-        digest = Checkpoint(self.options.checkpoint_location).digest(batch.number)
+        checkpoint = Checkpoint(self.options.checkpoint_location)
+        checkpoint.require_follows(marker, batch.number)
+        digest = checkpoint.digest(batch.number)
         return _Begun(self, batch, call, marker, digest)
 
     def require_registered(self, batch: "RunningBatch") -> IncarnationMarker:
         """Return the marker of the stream, which is registered by this run. Raises HookError."""
         if ATTACHED.registry is not None:
             return require_registered(self.options, self.given, self.key(batch.query), ATTACHED.registry)
-        key = f"{batch.run} {self.identity}"
+        key = f"{batch.run} {self.name_in(batch.query)}"
         return require_registered_alone(self.options, key, _alone, batch.is_stopped)
 
 
@@ -163,6 +164,7 @@ class _Begun:
             listener_state=ATTACHED.listener_state,
             began=self.digest,
         )
+        Checkpoint(options.checkpoint_location).note_completed(self.marker, number)
         self.call.state = State.COMPLETED
 
     def _run_tasks(self, rows: "DataFrame") -> list["TaskOutcome"]:
@@ -196,6 +198,8 @@ def _write_parts(split: Split, frame: "DataFrame", batch_id: int, begun: Sequenc
                 f"split returned rows for {', '.join(map(repr, unknown))}, which ForeachBatch has no options "
                 f"of; known are {', '.join(map(repr, known))}. Correct the names that split returns"
             )
+        if all(parts.get(name) is None for name in known):
+            frame.count()  # A stateful query writes its state only if its rows are computed.
         for each in begun:
             each.write(parts.get(each.stream.name))
     finally:

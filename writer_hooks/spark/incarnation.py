@@ -12,8 +12,6 @@ from dataclasses import replace
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import Position, RegionClosed, RegionHeartbeat
 from sluicegate.events.problems import Code
-from sluicegate.failpoints.names import Failpoint
-from sluicegate.failpoints.points import hit
 from sluicegate.writer_hooks.errors import BadCheckpointLocation, BatchUnfinished, RegionReplaced
 from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.region import Event, Region, Registered
@@ -50,7 +48,6 @@ def register_query(
     registration, answer = ask_until_known(
         region, lambda: _restart_event(region, checkpoint, marker), stopped
     )
-    hit(Failpoint.HOOK_ANSWER_AFTER)
     require_accepted(region, marker.incarnation, answer)
     return marker, Registered(marker.incarnation, registration.envelope.id)
 

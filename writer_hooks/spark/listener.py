@@ -12,8 +12,10 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery, StreamingQueryListener
 
+from sluicegate.writer_hooks.errors import HookError
+from sluicegate.writer_hooks.spark.checkpoint import incarnations_in
 from sluicegate.writer_hooks.spark.options import NAME
-from sluicegate.writer_hooks.spark.registry import Registry
+from sluicegate.writer_hooks.spark.registry import Registry, stream_key
 from sluicegate.writer_hooks.spark.runs import (
     Ender,
     Finder,
@@ -161,11 +163,27 @@ class ClassicQueries:
             self._registry.new_run(query)
             if found is None:
                 return
+            self._note_incarnations(query, found)
             self._running[run] = found
             self._newest[query] = run
             if self._watcher is None:
                 self._watcher = threading.Thread(target=self._watch, name="sluicegate-stops", daemon=True)
                 self._watcher.start()
+
+    def _note_incarnations(self, query: str, found: StreamingQuery) -> None:
+        """Record the incarnations that a run with ForeachBatch begins with.
+
+        After a reset the location has another one, which this run must not use. For the data source, its
+        heartbeats do the same once its options are known.
+        """
+        try:
+            execution = found._jsq.streamingQuery()
+            if execution.sink().getClass().getSimpleName() != _FOREACH:
+                return
+            for stream, incarnation in incarnations_in(str(execution.resolvedCheckpointRoot())).items():
+                self._registry.begin(query if stream is None else stream_key(query, stream), incarnation)
+        except (Py4JError, HookError, OSError) as error:
+            _log.info("the incarnations of query %s are unknown at its start: %s", query, error)
 
     def told(self, run: str) -> None:
         """Forget a run whose end was reported."""

@@ -22,6 +22,7 @@ from sluicegate.writer_hooks.spark.checkpoint import (
     IncarnationMarker,
     new_incarnation,
     root_of,
+    stream_of,
 )
 from sluicegate.writer_hooks.spark.location import Location
 
@@ -124,10 +125,11 @@ class Reset:
     def __init__(self, order: ResetOrder) -> None:
         self._order = order
         self._location = Location(root_of(order.location))
-        if self._location.files(STREAMS_FOLDER):
+        if stream_of(order.location) is not None or self._location.files(STREAMS_FOLDER):
             raise BadCheckpointLocation(
                 f"the query in {self._location.uri} writes several streams, so its location cannot be set "
-                f"back for one of them. Write this stream with a query of its own: {_EMPTY}"
+                f"back for one of them. Write this stream with a query of its own, in a location whose name "
+                f"states no stream: {_EMPTY}"
             )
         self._checkpoint = Checkpoint(order.location)
         self._known = self._known_marker()

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 _RUN_PROPERTY: Final = "spark.jobGroup.id"
+_RUN: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _APPEND: Final = "Append"
 _BATCHED: Final = ("ProcessingTimeTrigger", "AvailableNowTrigger", "OneTimeTrigger")
 _URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):(?://([^/]*))?(.*)")
@@ -72,8 +73,24 @@ def running_batch(frame: "DataFrame", number: int) -> RunningBatch:
     execution = _execution(session, query)
     if execution is not None:
         _require_append(execution)
-    run = context.getLocalProperty(_RUN_PROPERTY) or ""
+    run = _run_of(execution, context.getLocalProperty(_RUN_PROPERTY) or "")
     return RunningBatch(query, run, number, has_watermark(frame.schema), execution)
+
+
+def _run_of(execution: Any, group: str) -> str:
+    """Return the id of the query's run.
+
+    It is the job group of the query's thread as well, unless the user's function has set another one. Raises
+    NotOurs if the run is unknown.
+    """
+    if execution is not None:
+        return str(execution.runId().toString())
+    if _RUN.fullmatch(group) is None:
+        raise NotOurs(
+            f"the job group is {group!r}, so ForeachBatch cannot see in which run of the query it is called. "
+            "Set no job group before the call"
+        )
+    return group
 
 
 def _execution(session: Any, query: str) -> Any:

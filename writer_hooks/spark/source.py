@@ -64,8 +64,10 @@ class SluicegateSource(DataSource):  # type: ignore[misc]
     def _require_registered(self, options: SinkOptions) -> IncarnationMarker:
         """Return the marker of a query that is registered by this run."""
         location = options.checkpoint_location
+        # A query may have been one of ForeachBatch before.
+        forget = Checkpoint(location).forget_completed
         if self.registry_folder is None:
             # Each worker of the query registers.
-            return require_registered_alone(options, location, _registered)
+            return require_registered_alone(options, location, _registered, began=forget)
         query = Checkpoint(location).known_query()
-        return require_registered(options, self.options, query, Registry(self.registry_folder))
+        return require_registered(options, self.options, query, Registry(self.registry_folder), forget)

@@ -1,0 +1,113 @@
+"""Footers that the Parquet library must not see, and files that do not fit a table."""
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from sluicegate.events.models import FileInfo
+from sluicegate.lakes import footer_bytes, thrift
+from sluicegate.lakes.footer_columns import FileColumns
+from sluicegate.lakes.port import BadFiles
+from sluicegate.lakes.thrift import STRUCT, Reader, Typed
+from tests.contracts.lakes.harness import Stream
+from tests.lakes.plain_files import PaimonPlace, event
+
+I16, I32, I64, BINARY, LIST = 4, 5, 6, 8, 9
+BYTE_ARRAY, FIXED, INT32 = 6, 7, 1
+
+
+def varint(number: int) -> bytes:
+    found = b""
+    while number >= 0x80:
+        found, number = found + bytes([number & 0x7F | 0x80]), number >> 7
+    return found + bytes([number])
+
+
+def zigzag(number: int) -> bytes:
+    return varint(number << 1 if number >= 0 else (-number << 1) - 1)
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        bytes([I32]) + zigzag(65_536 + 12) + zigzag(1) + b"\0",
+        bytes([0x10 | I32]) + zigzag(1 << 32) + b"\0",
+        bytes([0x10 | I16]) + zigzag(1 << 15) + b"\0",
+        bytes([0x10 | I64]) + zigzag(1 << 63) + b"\0",
+    ],
+)
+def test_a_number_that_the_library_would_cut_off_is_refused(message: bytes) -> None:
+    with pytest.raises(ValueError, match="a number has more than"):
+        Reader(message).message()
+
+
+def test_the_widest_numbers_are_read() -> None:
+    numbers = [(I16, -(1 << 15)), (I32, (1 << 31) - 1), (I64, -(1 << 63))]
+    message = b"".join(bytes([0x10 | kind]) + zigzag(number) for kind, number in numbers) + b"\0"
+    assert [each.value for each in Reader(message).message().values()] == [number for _, number in numbers]
+
+
+def test_a_footer_of_very_many_values_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(thrift, "_MOST_VALUES", 1_000)
+    message = bytes([0x10 | LIST, 0xF0 | STRUCT]) + varint(1_001) + b"\0" * 1_001 + b"\0"
+    with pytest.raises(ValueError, match="Write fewer row groups"):
+        Reader(message).message()
+
+
+@pytest.mark.parametrize(
+    ("fields", "kind", "has_orders", "refused"),
+    [
+        ((1, 2), BYTE_ARRAY, True, True),
+        ((1, 2), FIXED, True, True),
+        ((1, 2, 5, 6), BYTE_ARRAY, False, True),
+        ((1, 2, 5, 6), BYTE_ARRAY, True, False),
+        ((5, 6), BYTE_ARRAY, False, False),
+        ((1, 2), INT32, True, False),
+    ],
+)
+def test_bounds_of_texts_without_a_known_order_are_refused(
+    fields: tuple[int, ...], kind: int, has_orders: bool, refused: bool
+) -> None:
+    statistics = {field: Typed(BINARY, b"a") for field in fields}
+    if not refused:
+        footer_bytes._check_order(statistics, kind, has_orders=has_orders)
+        return
+    with pytest.raises(ValueError, match="Write min_value and max_value with column orders, or no bounds"):
+        footer_bytes._check_order(statistics, kind, has_orders=has_orders)
+
+
+def nested(outer: bool, inner: bool) -> pa.Schema:
+    """A column of structs; each is True if it may be null."""
+    return pa.schema([pa.field("s", pa.struct([pa.field("x", pa.int32(), inner)]), outer)])
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_nested_column_that_may_be_null_does_not_fit_one_that_may_not(tmp_path: Path, listed: bool) -> None:
+    def schema(outer: bool, inner: bool) -> pa.Schema:
+        if not listed:
+            return nested(outer, inner)
+        return pa.schema([pa.field("s", pa.list_(pa.field("element", pa.int32(), inner)), outer)])
+
+    def check(table: pa.Schema, file: pa.Schema) -> None:
+        value = [[1]] if listed else [{"x": 1}]
+        path = tmp_path / "a.parquet"
+        pq.write_table(pa.table({"s": pa.array(value, file.field("s").type)}, schema=file), path)
+        FileColumns(table, 0).check("a.parquet", pq.read_metadata(path))
+
+    check(schema(True, True), schema(True, True))
+    check(schema(True, True), schema(False, False))
+    for table, file in (((False, True), (True, False)), ((True, False), (False, True))):
+        with pytest.raises(BadFiles, match="must not be null, and the file"):
+            check(schema(*table), schema(*file))
+
+
+def test_a_folder_with_the_name_of_a_file_is_refused(tmp_path: Path) -> None:
+    table = PaimonPlace(tmp_path)
+    path = f"{table.folder}data-0-folder.parquet"
+    (table.root / path).mkdir(parents=True)
+    size = (table.root / path).stat().st_size
+    file = FileInfo(path=path, size=size, rows=1, partition={"region": "EU"})
+    with pytest.raises(BadFiles, match=r"Is a directory\. Write a file there that coordinators"):
+        Stream(table.lake).committer.check([event(table, file)])
