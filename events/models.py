@@ -182,7 +182,7 @@ class CheckpointCompleted(Body):
     listeners: Mapping[Name, ListenerState] = {}
     """State of listeners as of this checkpoint. Absent listeners keep their previous state."""
     source_offsets: SourceOffsets | None = None
-    """Where the source continues after this checkpoint, as text of the writer; answers give it back."""
+    """Place in the source after this checkpoint, as text of the writer; answers give it back."""
 
 
 class CheckpointFailed(Body):
