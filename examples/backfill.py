@@ -37,6 +37,7 @@ def main() -> None:
     parser.add_argument("--stream", default="orders")
     parser.add_argument("--regions", default="orders,jobs", help="all regions of the stream")
     parser.add_argument("--assignment", default="1", help="number of this list of regions")
+    parser.add_argument("--format", default="paimon", help="that of the table")
     parser.add_argument("--topic-prefix", default="sluicegate", help="that of the coordinator")
     parser.add_argument("--workers", type=int, default=2)
     given = parser.parse_args()
@@ -46,6 +47,7 @@ def main() -> None:
         "regions": given.regions,
         "assignment": given.assignment,
         "table": given.table,
+        "format": given.format,
         "kafka.bootstrap.servers": given.bootstrap,
         "topic.prefix": given.topic_prefix,
     }

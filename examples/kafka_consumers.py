@@ -136,6 +136,9 @@ def main() -> None:
     parser.add_argument("bootstrap", help="Kafka, host:port")
     parser.add_argument("topic", help="the source topic")
     parser.add_argument("table", help="location of the table")
+    parser.add_argument("--format", default="paimon", help="that of the table")
+    parser.add_argument("--regions", default="orders", help="all regions of the stream")
+    parser.add_argument("--assignment", default="0", help="number of this list of regions")
     parser.add_argument("--topic-prefix", default="sluicegate", help="that of the coordinator")
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--once", action="store_true")
@@ -143,7 +146,10 @@ def main() -> None:
     options = {
         "stream": "orders",
         "region": "orders",
+        "regions": given.regions,
+        "assignment": given.assignment,
         "table": given.table,
+        "format": given.format,
         "kafka.bootstrap.servers": given.bootstrap,
         "topic.prefix": given.topic_prefix,
         "registration.timeout": "forever",  # wait for a coordinator; the log says so after 10 s
