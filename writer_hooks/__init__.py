@@ -95,23 +95,25 @@ _HOMES: Final = {
 _OF_SPARK: Final = "spark."
 
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = _HOMES.get(name, "errors")
-    try:
-        found = getattr(import_module(f"{__name__}.{home}"), name)
-    except ModuleNotFoundError as error:
-        if (error.name or "sluicegate").partition(".")[0] == "sluicegate":
-            raise
-        line = install_line(*(["spark"] if home.startswith(_OF_SPARK) else []))
-        raise ModuleNotFoundError(
-            f"sluicegate.writer_hooks.{name} needs the package {error.name}, which is not installed in this "
-            f"environment; install what a writing job needs with: {line}",
-            name=error.name,
-        ) from None
-    globals()[name] = found
-    return found
+if not TYPE_CHECKING:  # a type checker would take any name
+
+    def __getattr__(name: str) -> Any:
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        home = _HOMES.get(name, "errors")
+        try:
+            found = getattr(import_module(f"{__name__}.{home}"), name)
+        except ModuleNotFoundError as error:
+            if (error.name or "sluicegate").partition(".")[0] == "sluicegate":
+                raise
+            line = install_line(*(["spark"] if home.startswith(_OF_SPARK) else []))
+            raise ModuleNotFoundError(
+                f"sluicegate.writer_hooks.{name} needs the package {error.name}, which is not installed in "
+                f"this environment; install what a writing job needs with: {line}",
+                name=error.name,
+            ) from None
+        globals()[name] = found
+        return found
 
 
 def __dir__() -> list[str]:

@@ -12,9 +12,9 @@ from sluicegate.embedded.ports import free_port
 from sluicegate.events.models import StreamCommand
 from sluicegate.writer_hooks import (
     PreflightFailed,
-    answers,
     attach,
     preflight,
+    registration,
 )
 from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.registration import ask
@@ -179,7 +179,7 @@ def test_a_registration_may_wait_for_ever_and_says_so_ever_more_rarely(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(answers, "_FIRST_WARNING", 0.2)
+    monkeypatch.setattr(registration, "_FIRST_WARNING", 0.2)
     log.answer = silent
     there = {"kafka.bootstrap.servers": log.bootstrap, "kafka.request.timeout.ms": "15000"}
     region = SinkOptions.parse(
@@ -207,7 +207,7 @@ def test_a_registration_that_waits_for_a_time_says_how_long(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(answers, "_FIRST_WARNING", 0.2)
+    monkeypatch.setattr(registration, "_FIRST_WARNING", 0.2)
     log.answer = silent
     there = {"kafka.bootstrap.servers": log.bootstrap, "kafka.request.timeout.ms": "15000"}
     with caplog.at_level(logging.WARNING):
