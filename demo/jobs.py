@@ -17,8 +17,8 @@ from sluicegate.demo.services import STREAM, TOPICS
 from sluicegate.demo.slow import VARIABLE, Slowness
 from sluicegate.demo.tables import DemoTable
 from sluicegate.writer_hooks import attach
+from sluicegate.writer_hooks.options import TABLE_PREFIX
 from sluicegate.writer_hooks.spark.incarnation import close_region
-from sluicegate.writer_hooks.spark.options import TABLE_PREFIX
 
 _TRIGGER: Final = "50 milliseconds"
 _RHYTHMS: Final = (700, 750, 800)

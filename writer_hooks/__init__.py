@@ -33,11 +33,12 @@ if TYPE_CHECKING:
     )
     from sluicegate.writer_hooks.job import Job, prepare_jobs
     from sluicegate.writer_hooks.outcomes import RegionOutcome
+    from sluicegate.writer_hooks.result import WriterResult
     from sluicegate.writer_hooks.spark.attaching import attach
     from sluicegate.writer_hooks.spark.foreach import ForeachBatch
     from sluicegate.writer_hooks.spark.incarnation import close_region, start_incarnation
     from sluicegate.writer_hooks.spark.preflight import preflight
-    from sluicegate.writer_hooks.writer import OpenCheckpoint, Writer, WriterResult
+    from sluicegate.writer_hooks.writer import OpenCheckpoint, Writer
 
 __all__ = [
     "AsyncRegionDriver",
@@ -83,7 +84,7 @@ _HOMES: Final = {
     "RegionDriver": "driver",
     "RegionOutcome": "outcomes",
     "Writer": "writer",
-    "WriterResult": "writer",
+    "WriterResult": "result",
     "Written": "attempt",
     "attach": "spark.attaching",
     "close_region": "spark.incarnation",

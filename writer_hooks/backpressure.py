@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, get_args
 
 from sluicegate.writer_hooks.errors import BadOption
+from sluicegate.writer_hooks.option_values import seconds
 
 Reaction = Literal["warn", "wait", "fail"]
 
@@ -34,16 +35,16 @@ class Backpressure:
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "Backpressure":
         """Read the options, whose names are in lower case. Raises BadOption."""
-        count, age = options.get(_CHECKPOINTS), options.get(_AGE)
+        count = options.get(_CHECKPOINTS)
         reaction = options.get(_REACTION, "wait").strip().lower()
         if count is not None and not (count.isascii() and count.isdigit() and int(count) > 0):
             raise BadOption(f"the option {_CHECKPOINTS} must be a whole number from 1: {count!r}")
-        seconds = _seconds(age) if age is not None else None
-        if _REACTION in options and count is None and age is None:
+        age = seconds(options, _AGE, math.inf)
+        if _REACTION in options and count is None and _AGE not in options:
             raise BadOption(f"the option {_REACTION} needs a limit: set {_CHECKPOINTS} or {_AGE} too")
         for known in get_args(Reaction):
             if reaction == known:
-                return cls(int(count) if count is not None else None, seconds, known)
+                return cls(int(count) if count is not None else None, None if age == math.inf else age, known)
         raise BadOption(f"the option {_REACTION} must be {', '.join(get_args(Reaction))}: {reaction!r}")
 
     @property
@@ -69,13 +70,3 @@ class Backpressure:
                 f"{self.max_age:g} s"
             )
         return None
-
-
-def _seconds(value: str) -> float:
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise BadOption(f"the option {_AGE} must be a number of seconds above 0: {value!r}")
-    return seconds

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from sluicegate.events.models import CheckpointCompleted, Position
 from sluicegate.writer_hooks.errors import BadOption, NotOurs
-from sluicegate.writer_hooks.writer import WriterResult
+from sluicegate.writer_hooks.result import WriterResult
 
 LONGEST_OFFSETS: Final = 65_536
 """Characters of the source offsets that a completion may carry."""

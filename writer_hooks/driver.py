@@ -26,10 +26,11 @@ from sluicegate.writer_hooks.errors import (
     HookError,
     NotOurs,
 )
+from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.publisher import publish_completion, shared_publisher
 from sluicegate.writer_hooks.region import Event, Registered
-from sluicegate.writer_hooks.spark.options import SinkOptions
-from sluicegate.writer_hooks.writer import OpenCheckpoint, WriterResult
+from sluicegate.writer_hooks.result import WriterResult
+from sluicegate.writer_hooks.writer import OpenCheckpoint
 
 _log = logging.getLogger(__name__)
 

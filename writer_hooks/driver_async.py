@@ -10,7 +10,8 @@ from typing import Any, Self
 
 from sluicegate.writer_hooks.driver import RegionDriver
 from sluicegate.writer_hooks.driver_state import CommittedCheckpoint
-from sluicegate.writer_hooks.writer import OpenCheckpoint, Rows, Writer, WriterResult
+from sluicegate.writer_hooks.result import WriterResult
+from sluicegate.writer_hooks.writer import OpenCheckpoint, Rows, Writer
 
 
 class AsyncRegionDriver:

@@ -21,10 +21,11 @@ from sluicegate.writer_hooks.completions import LONGEST_OFFSETS, completion, off
 from sluicegate.writer_hooks.driver_start import begin_incarnation, probe
 from sluicegate.writer_hooks.driver_state import CommittedCheckpoint, DriverState
 from sluicegate.writer_hooks.errors import HookError, SourceOffsetsUnknown
+from sluicegate.writer_hooks.options import SinkOptions, require_name
 from sluicegate.writer_hooks.publisher import publish_completion
 from sluicegate.writer_hooks.region import Event, Region, Registered
-from sluicegate.writer_hooks.spark.options import SinkOptions, require_name
-from sluicegate.writer_hooks.writer import OpenCheckpoint, Rows, WriterResult
+from sluicegate.writer_hooks.result import WriterResult
+from sluicegate.writer_hooks.writer import OpenCheckpoint, Rows
 
 _KIND: Final = "job-"
 _MOST_IDS: Final = 1_000

@@ -8,20 +8,17 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Final, Protocol, Self, Union
+from typing import TYPE_CHECKING, Protocol, Self, Union
 
-from sluicegate.lakes.registry import adapter
-from sluicegate.writer_hooks.attempt import AttemptWriter, Target, Written
-from sluicegate.writer_hooks.errors import BadOption, HookError, NotOurs
+from sluicegate.writer_hooks.attempt import AttemptWriter
+from sluicegate.writer_hooks.errors import HookError, NotOurs
+from sluicegate.writer_hooks.options import SinkOptions, require_name
 from sluicegate.writer_hooks.publisher import publish_files
 from sluicegate.writer_hooks.region import Attempt
-from sluicegate.writer_hooks.spark.options import SinkOptions, require_name
+from sluicegate.writer_hooks.result import WriterResult, read_json
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-_SHOWN: Final = 200
-"""Characters of a malformed text that an error shows."""
 
 
 class ArrowStream(Protocol):
@@ -63,46 +60,8 @@ class OpenCheckpoint:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Read the result of `to_json`. Raises BadOption."""
-        found = _read(text, {"options": dict, "incarnation": str, "number": int, "held": bool})
+        found = read_json(text, {"options": dict, "incarnation": str, "number": int, "held": bool})
         return cls(found["options"], found["incarnation"], found["number"], found["held"])
-
-
-@dataclass(frozen=True, slots=True)
-class WriterResult:
-    """Result of a writer. The files count after the driver has completed the checkpoint with it."""
-
-    attempt: Attempt
-    written: Written
-    held: tuple[str, ...] = field(default=(), repr=False)
-    """Bodies of the events, as JSON, that the driver publishes; empty if the writer has published them."""
-
-    def to_json(self) -> str:
-        """Return the result as JSON, for the driver."""
-        return json.dumps(
-            {"attempt": asdict(self.attempt), "written": asdict(self.written), "held": self.held}
-        )
-
-    @classmethod
-    def from_json(cls, text: str) -> Self:
-        """Read the result of `to_json`. Raises BadOption."""
-        found = _read(text, {"attempt": dict, "written": dict, "held": list})
-        try:
-            written = {**found["written"], "events": tuple(found["written"]["events"])}
-            return cls(Attempt(**found["attempt"]), Written(**written), tuple(found["held"]))
-        except (KeyError, TypeError) as error:
-            raise BadOption(f"this is no result of a writer ({error}): {text[:_SHOWN]}") from error
-
-
-def _read(text: str, kinds: Mapping[str, type]) -> dict[str, Any]:
-    try:
-        found = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise BadOption(f"this is no JSON ({error}): {text[:_SHOWN]}") from error
-    given = found if isinstance(found, dict) else {}
-    wrong = [name for name, kind in kinds.items() if not isinstance(given.get(name), kind)]
-    if wrong:
-        raise BadOption(f"this JSON lacks {', '.join(wrong)}, or has another type there: {text[:_SHOWN]}")
-    return given
 
 
 class Writer:
@@ -119,15 +78,7 @@ class Writer:
         self._region = options.region
         self._holds = checkpoint.held
         self._attempt = Attempt(checkpoint.incarnation, checkpoint.number, require_name("writer", name))
-        target = Target(
-            adapter=adapter(options.format),
-            table=options.table_ref(),
-            event_time_column=options.event_time_column,
-            message_max_bytes=options.message_max_bytes,
-            evolve=options.evolve,
-            files=options.files,
-        )
-        self._writer = AttemptWriter(self._region, self._attempt, target)
+        self._writer = AttemptWriter(self._region, self._attempt, options.target())
         self._is_over = False
 
     def write(self, rows: Rows) -> None:

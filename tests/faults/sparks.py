@@ -20,7 +20,7 @@ from sluicegate.events.models import CheckpointCompleted
 from sluicegate.events.partitioning import partition_of
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import LOG_VARIABLE, VARIABLE
-from sluicegate.writer_hooks.spark.options import TABLE_PREFIX
+from sluicegate.writer_hooks.options import TABLE_PREFIX
 from tests.faults.executors import CLUSTERED, SparkCluster
 from tests.faults.lives import Deployment
 from tests.faults.scenes import Maker

@@ -6,8 +6,8 @@ from pyspark.sql.streaming import StreamingQuery
 
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import Assignment, RegionRegistered
+from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
-from sluicegate.writer_hooks.spark.options import SinkOptions
 from tests.hooks.conftest import Job
 
 

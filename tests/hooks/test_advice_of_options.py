@@ -21,11 +21,11 @@ from sluicegate.writer_hooks import (
     preflight,
 )
 from sluicegate.writer_hooks.kafka import KafkaSettings
+from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.registration import ask
 from sluicegate.writer_hooks.spark import session
 from sluicegate.writer_hooks.spark.examining import troubles
-from sluicegate.writer_hooks.spark.options import SinkOptions
 from tests.hooks.conftest import make_table
 from tests.hooks.log import Log, silent
 from tests.hooks.test_preflight import nobody_answers

@@ -11,11 +11,11 @@ from sluicegate.embedded.ports import free_port
 from sluicegate.events.models import CheckpointCompleted, RegionClosed, RegionHeartbeat, StreamCommand
 from sluicegate.writer_hooks import BatchUnfinished, HookError, NotOurs, attach, close_region
 from sluicegate.writer_hooks.attempt import Written
+from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.region import Attempt
 from sluicegate.writer_hooks.spark import session
 from sluicegate.writer_hooks.spark.checkpoint import IncarnationMarker
 from sluicegate.writer_hooks.spark.heartbeats import Heartbeats
-from sluicegate.writer_hooks.spark.options import SinkOptions
 from sluicegate.writer_hooks.spark.runs import Kind, Signal
 from sluicegate.writer_hooks.spark.writer import StreamWriter, TaskResult
 from tests.hooks.conftest import Job

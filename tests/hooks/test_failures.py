@@ -19,9 +19,9 @@ from sluicegate.events.models import (
 )
 from sluicegate.writer_hooks import NotOurs, publisher
 from sluicegate.writer_hooks.attempt import Written
+from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.region import Attempt
 from sluicegate.writer_hooks.spark.checkpoint import IncarnationMarker
-from sluicegate.writer_hooks.spark.options import SinkOptions
 from sluicegate.writer_hooks.spark.source import SluicegateSource
 from sluicegate.writer_hooks.spark.writer import StreamWriter, TaskResult
 from tests.hooks.conftest import Job

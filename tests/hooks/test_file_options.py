@@ -14,9 +14,9 @@ from sluicegate.lakes.file_options import Compression, FileOptions, SortColumn
 from sluicegate.writer_hooks import BadOption
 from sluicegate.writer_hooks.attempt import Target, write_attempt
 from sluicegate.writer_hooks.kafka import KafkaSettings
+from sluicegate.writer_hooks.options import SinkOptions, table_of, wrong_values
 from sluicegate.writer_hooks.region import Attempt, Region
 from sluicegate.writer_hooks.spark.examining import table_troubles
-from sluicegate.writer_hooks.spark.options import SinkOptions, table_of, wrong_values
 
 OPTIONS = {
     "stream": "flights",

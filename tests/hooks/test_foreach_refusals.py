@@ -16,6 +16,9 @@ from pyspark.sql.functions import lit, raise_error
 
 from sluicegate.events.models import Assignment, CheckpointCompleted, CheckpointFailed, FilesWritten
 from sluicegate.writer_hooks import BadCheckpointLocation, BadOption, ForeachBatch, HookError, NotOurs
+from sluicegate.writer_hooks.attempt import Written
+from sluicegate.writer_hooks.region import Attempt
+from sluicegate.writer_hooks.result import WriterResult
 from sluicegate.writer_hooks.spark.attached import ATTACHED
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
 from sluicegate.writer_hooks.spark.foreach import _outcomes
@@ -304,12 +307,10 @@ def test_rows_of_an_unknown_stream_are_refused(job: Job) -> None:
 
 
 def test_two_results_of_one_partition_are_refused() -> None:
-    result = (
-        '{"attempt":{"incarnation":"i","checkpoint":0,"writer":"p00000","id":"%s"},"written":{"events":[]}}'
-    )
-    assert len(_outcomes([result % "a"])) == 1
+    one, other = (WriterResult(Attempt("i", 0, "p00000"), Written(events=())).to_json() for _ in range(2))
+    assert len(_outcomes([one])) == 1
     with pytest.raises(NotOurs, match=r"Nothing of this batch counts\. Start the query again"):
-        _outcomes([result % "a", result % "b"])
+        _outcomes([one, other])
 
 
 def test_a_location_of_several_streams_is_not_set_back_for_one(tmp_path: Path) -> None:

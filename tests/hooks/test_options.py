@@ -6,7 +6,7 @@ import pytest
 
 from sluicegate.writer_hooks import BadOption
 from sluicegate.writer_hooks.kafka import KafkaSettings
-from sluicegate.writer_hooks.spark.options import SinkOptions
+from sluicegate.writer_hooks.options import SinkOptions
 
 GOOD = {
     "stream": "flights",

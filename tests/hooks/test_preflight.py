@@ -16,10 +16,10 @@ from sluicegate.writer_hooks import (
     preflight,
     registration,
 )
+from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.registration import ask
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
-from sluicegate.writer_hooks.spark.options import SinkOptions
 from tests.hooks.conftest import make_table
 from tests.hooks.log import Log, silent
 from tests.hooks.unanswered import unanswered

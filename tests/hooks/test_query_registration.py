@@ -15,8 +15,8 @@ from sluicegate.events.models import (
 )
 from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.writer_hooks import BadCheckpointLocation, start_incarnation
+from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.spark.incarnation import register_query
-from sluicegate.writer_hooks.spark.options import SinkOptions
 from tests.hooks.conftest import Job
 from tests.hooks.locations import position
 from tests.hooks.log import refuse, silent

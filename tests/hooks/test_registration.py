@@ -19,10 +19,10 @@ from sluicegate.writer_hooks import (
     RegistrationRefused,
     start_incarnation,
 )
+from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.region import Event, Registered
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
 from sluicegate.writer_hooks.spark.incarnation import check_live, register_query
-from sluicegate.writer_hooks.spark.options import SinkOptions
 from tests.hooks.locations import complete, files, finish, plan, position
 from tests.hooks.log import Log
 

@@ -14,11 +14,11 @@ from pyspark.sql.functions import raise_error
 from sluicegate.embedded.ports import free_port
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import CheckpointCompleted, RegionClosed, RegionHeartbeat, RegionRegistered
+from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.region import Registered
 from sluicegate.writer_hooks.spark.heartbeats import Heartbeats
 from sluicegate.writer_hooks.spark.incarnation import rest_region
-from sluicegate.writer_hooks.spark.options import SinkOptions
 from sluicegate.writer_hooks.spark.runs import Kind, Signal
 from tests.hooks.conftest import Job, make_table
 from tests.integration.waiting import BACKSTOP

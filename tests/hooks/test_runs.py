@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from sluicegate.events.models import RegionRegistered
+from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.region import Live, Registered
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
-from sluicegate.writer_hooks.spark.options import SinkOptions
 from sluicegate.writer_hooks.spark.registry import Registry
 from sluicegate.writer_hooks.spark.runs import Run
 from tests.hooks.locations import plan

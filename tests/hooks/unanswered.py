@@ -1,8 +1,8 @@
 """A registration that nobody answers, with a limit that suffices for this machine to publish it."""
 
 from sluicegate.writer_hooks import PublishFailed, RegistrationUnanswered
+from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.registration import ask
-from sluicegate.writer_hooks.spark.options import SinkOptions
 from tests.integration.waiting import BACKSTOP
 
 

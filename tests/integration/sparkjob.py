@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 from sluicegate.writer_hooks import ForeachBatch, attach
-from sluicegate.writer_hooks.spark.options import TABLE_PREFIX
+from sluicegate.writer_hooks.options import TABLE_PREFIX
 from tests.faults.tables import FORMATS
 from tests.integration.conftest import Place
 

@@ -5,7 +5,6 @@
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from pydantic import TypeAdapter
@@ -13,13 +12,13 @@ from pydantic import TypeAdapter
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import CheckpointCompleted, CheckpointFailed, Name
 from sluicegate.events.models import ListenerState as ListenerText
-from sluicegate.lakes import adapter
-from sluicegate.writer_hooks.attempt import Target, Written, write_attempt
+from sluicegate.writer_hooks.attempt import write_attempt
 from sluicegate.writer_hooks.errors import BadListenerState, NotOurs
+from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.publisher import publish_completion, publish_files, shared_publisher
 from sluicegate.writer_hooks.region import Attempt
+from sluicegate.writer_hooks.result import WriterResult
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
-from sluicegate.writer_hooks.spark.options import SinkOptions
 from sluicegate.writer_hooks.spark.warm import keep_modules
 
 if TYPE_CHECKING:
@@ -40,36 +39,20 @@ ListenerState = Callable[[int], Mapping[str, str]]
 """Function that returns the state of listeners, by their names, as of a batch."""
 
 
-@dataclass(frozen=True)
-class TaskOutcome:
-    """Result of the winning attempt of a task."""
-
-    attempt: Attempt
-    written: Written
-
-
 def write_task(
     options: SinkOptions, marker: IncarnationMarker, batches: Iterable["pa.RecordBatch"]
-) -> TaskOutcome:
+) -> WriterResult:
     """Write a task's rows to files, and publish them. On return, Kafka has acknowledged the events.
 
     If the publication fails, the files stay, because their events may be in the log.
     """
     attempt = _this_attempt(marker)
-    target = Target(
-        adapter=adapter(options.format),
-        table=options.table_ref(),
-        event_time_column=options.event_time_column,
-        message_max_bytes=options.message_max_bytes,
-        evolve=options.evolve,
-        files=options.files,
-    )
     region = options.region
-    written, events = write_attempt(region, attempt, target, batches)
+    written, events = write_attempt(region, attempt, options.target(), batches)
     publish_files(region, events)
     if events:
         keep_modules()
-    return TaskOutcome(attempt, written)
+    return WriterResult(attempt, written)
 
 
 def _this_attempt(marker: IncarnationMarker) -> Attempt:
@@ -100,7 +83,7 @@ def complete_batch(
     options: SinkOptions,
     marker: IncarnationMarker,
     batch: int,
-    outcomes: Sequence[TaskOutcome],
+    outcomes: Sequence[WriterResult],
     *,
     spark_watermark: bool,
     listener_state: ListenerState | None,
@@ -125,7 +108,7 @@ def complete_batch(
     publish_completion(region, [completion])
 
 
-def _require_own(outcome: TaskOutcome, marker: IncarnationMarker, batch: int) -> None:
+def _require_own(outcome: WriterResult, marker: IncarnationMarker, batch: int) -> None:
     if outcome.attempt.checkpoint != batch or outcome.attempt.incarnation != marker.incarnation:
         raise NotOurs(
             f"batch {batch} of the incarnation {marker.incarnation} was given a result of "
@@ -145,7 +128,7 @@ def _completion(
     options: SinkOptions,
     marker: IncarnationMarker,
     batch: int,
-    outcomes: Sequence[TaskOutcome],
+    outcomes: Sequence[WriterResult],
     spark_watermark: bool,
     listener_state: ListenerState | None,
 ) -> CheckpointCompleted:

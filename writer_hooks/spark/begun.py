@@ -5,11 +5,11 @@ from collections.abc import Callable, Mapping, MutableMapping
 from functools import partial
 
 from sluicegate.writer_hooks.errors import RegionReplaced
+from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.region import Registered
 from sluicegate.writer_hooks.registration import Stopped
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
 from sluicegate.writer_hooks.spark.incarnation import check_live, register_query
-from sluicegate.writer_hooks.spark.options import SinkOptions
 from sluicegate.writer_hooks.spark.registry import Registry
 
 _log = logging.getLogger(__name__)

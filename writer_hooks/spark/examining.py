@@ -9,14 +9,14 @@ from sluicegate.lakes.file_options import FileOptions, open_writer
 from sluicegate.lakes.port import TableRef
 from sluicegate.writer_hooks.errors import BadCheckpointLocation, BadOption, PublishFailed, TopicMissing
 from sluicegate.writer_hooks.kafka import KafkaSettings
-from sluicegate.writer_hooks.publisher import shared_publisher
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
-from sluicegate.writer_hooks.spark.options import (
+from sluicegate.writer_hooks.options import (
     SinkOptions,
     location_of,
     log_of,
     wrong_values,
 )
+from sluicegate.writer_hooks.publisher import shared_publisher
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
 
 
 def wrong_options(options: Mapping[str, str]) -> list[str]:

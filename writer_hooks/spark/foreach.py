@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from pydantic import TypeAdapter
-
 from sluicegate.writer_hooks.errors import BadOption, HookError, NotOurs
+from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.region import Registered
+from sluicegate.writer_hooks.result import WriterResult
 from sluicegate.writer_hooks.spark.attached import ATTACHED
 from sluicegate.writer_hooks.spark.batch import (
-    TaskOutcome,
     announce_abort,
     complete_batch,
     require_counted,
@@ -29,7 +28,6 @@ from sluicegate.writer_hooks.spark.checkpoint import (
     location_of_stream,
     stream_of,
 )
-from sluicegate.writer_hooks.spark.options import SinkOptions
 from sluicegate.writer_hooks.spark.registry import stream_key
 from sluicegate.writer_hooks.spark.versions import require_arrow, require_spark
 
@@ -167,7 +165,7 @@ class _Begun:
         Checkpoint(options.checkpoint_location).note_completed(self.marker, number)
         self.call.state = State.COMPLETED
 
-    def _run_tasks(self, rows: "DataFrame") -> list["TaskOutcome"]:
+    def _run_tasks(self, rows: "DataFrame") -> list[WriterResult]:
         """Write rows in one action. Only the results that it returns count: those of the winning attempts."""
         columns = self.stream.options.cluster_by
         if columns:
@@ -214,14 +212,12 @@ def _write_partition(
     import pyarrow as pa
 
     outcome = write_task(options, marker, batches)
-    text = TypeAdapter(TaskOutcome).dump_json(outcome).decode()
-    yield pa.RecordBatch.from_arrays([pa.array([text], pa.string())], names=[_COLUMN])
+    yield pa.RecordBatch.from_arrays([pa.array([outcome.to_json()], pa.string())], names=[_COLUMN])
 
 
-def _outcomes(texts: Sequence[str]) -> list["TaskOutcome"]:
+def _outcomes(texts: Sequence[str]) -> list[WriterResult]:
     """Return the results of all tasks of a batch. Raises NotOurs unless each partition has exactly one."""
-    adapter = TypeAdapter(TaskOutcome)
-    found = sorted((adapter.validate_json(text) for text in texts), key=lambda each: each.attempt.writer)
+    found = sorted(map(WriterResult.from_json, texts), key=lambda each: each.attempt.writer)
     writers = [each.attempt.writer for each in found]
     if len(set(writers)) != len(writers):
         raise NotOurs(

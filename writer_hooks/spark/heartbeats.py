@@ -21,13 +21,13 @@ from sluicegate.writer_hooks.errors import (
     RegionReplaced,
     RegistrationUnanswered,
 )
+from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.outcomes import OnOutcome, Outcomes
 from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.region import Registered
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
 from sluicegate.writer_hooks.spark.examining import troubles, wrong_options
 from sluicegate.writer_hooks.spark.incarnation import check_live, end_region, rest_region
-from sluicegate.writer_hooks.spark.options import SinkOptions
 from sluicegate.writer_hooks.spark.registry import Registry
 from sluicegate.writer_hooks.spark.runs import FIRST_LOOK, Kind, Options, Run, Signal
 

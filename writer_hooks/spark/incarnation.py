@@ -13,6 +13,7 @@ from sluicegate.events.envelope import EventType
 from sluicegate.events.models import Position, RegionClosed, RegionHeartbeat
 from sluicegate.events.problems import Code
 from sluicegate.writer_hooks.errors import BadCheckpointLocation, BatchUnfinished, RegionReplaced
+from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.region import Event, Region, Registered
 from sluicegate.writer_hooks.registration import (
@@ -25,7 +26,6 @@ from sluicegate.writer_hooks.registration import (
     running,
 )
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker, new_incarnation
-from sluicegate.writer_hooks.spark.options import SinkOptions
 
 
 def register_query(

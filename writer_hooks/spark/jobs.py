@@ -13,7 +13,8 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from sluicegate.writer_hooks.errors import BadOption, NotOurs
 from sluicegate.writer_hooks.job import BegunJob, Job
-from sluicegate.writer_hooks.writer import Writer, WriterResult
+from sluicegate.writer_hooks.result import WriterResult
+from sluicegate.writer_hooks.writer import Writer
 
 if TYPE_CHECKING:
     import pyarrow as pa

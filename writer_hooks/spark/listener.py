@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery, StreamingQueryListener
 
 from sluicegate.writer_hooks.errors import HookError
+from sluicegate.writer_hooks.options import NAME
 from sluicegate.writer_hooks.spark.checkpoint import incarnations_in
-from sluicegate.writer_hooks.spark.options import NAME
 from sluicegate.writer_hooks.spark.registry import Registry, stream_key
 from sluicegate.writer_hooks.spark.runs import (
     Ender,

@@ -6,10 +6,10 @@ from typing import Final
 
 from sluicegate.lakes.port import TableRefused
 from sluicegate.writer_hooks.errors import BadOption, HookError, PreflightFailed, RegistrationUnanswered
+from sluicegate.writer_hooks.options import SinkOptions, log_of, table_of
 from sluicegate.writer_hooks.registration import coordinator_advice
 from sluicegate.writer_hooks.spark.examining import log_troubles, table_troubles, wrong_options
 from sluicegate.writer_hooks.spark.incarnation import check_location, probe_query
-from sluicegate.writer_hooks.spark.options import SinkOptions, log_of, table_of
 
 _TIMEOUT: Final = 10.0
 

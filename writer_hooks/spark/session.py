@@ -19,12 +19,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from sluicegate.writer_hooks.errors import HookError
+from sluicegate.writer_hooks.options import NAME
 from sluicegate.writer_hooks.outcomes import OnOutcome
 from sluicegate.writer_hooks.spark.attached import ATTACHED
 from sluicegate.writer_hooks.spark.batch import ListenerState
 from sluicegate.writer_hooks.spark.heartbeats import make_heartbeats
 from sluicegate.writer_hooks.spark.listener import RegionListener
-from sluicegate.writer_hooks.spark.options import NAME
 from sluicegate.writer_hooks.spark.registry import Registry
 
 _log = logging.getLogger(__name__)

@@ -5,13 +5,13 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import StructType
 
+from sluicegate.writer_hooks.clustering import refuse_cluster_by
 from sluicegate.writer_hooks.errors import BadOption
+from sluicegate.writer_hooks.options import NAME, SinkOptions
 from sluicegate.writer_hooks.region import Registered
 from sluicegate.writer_hooks.spark.batch import ListenerState, has_watermark
 from sluicegate.writer_hooks.spark.begun import require_registered, require_registered_alone
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
-from sluicegate.writer_hooks.spark.clustering import refuse_cluster_by
-from sluicegate.writer_hooks.spark.options import NAME, SinkOptions
 from sluicegate.writer_hooks.spark.registry import Registry
 from sluicegate.writer_hooks.spark.writer import StreamWriter
 

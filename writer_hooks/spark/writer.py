@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 
 from sluicegate.writer_hooks.errors import NotOurs
+from sluicegate.writer_hooks.options import SinkOptions
+from sluicegate.writer_hooks.result import WriterResult
 from sluicegate.writer_hooks.spark.batch import (
     ListenerState,
-    TaskOutcome,
     announce_abort,
     complete_batch,
     write_task,
 )
 from sluicegate.writer_hooks.spark.checkpoint import IncarnationMarker
-from sluicegate.writer_hooks.spark.options import SinkOptions
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
 @dataclass(frozen=True)
-class TaskResult(TaskOutcome, WriterCommitMessage):  # type: ignore[misc]
+class TaskResult(WriterResult, WriterCommitMessage):  # type: ignore[misc]
     """Result of the winning attempt of a task, as Spark hands it over."""
 
 

@@ -15,12 +15,14 @@ from sluicegate.lakes.file_options import NAMES as FILE_NAMES
 from sluicegate.lakes.file_options import BadFileOption, FileOptions
 from sluicegate.lakes.port import TableRef, TableRefused
 from sluicegate.lakes.registry import DEFAULT_FORMAT, adapter
+from sluicegate.writer_hooks.attempt import Target
 from sluicegate.writer_hooks.backpressure import NAMES as BACKPRESSURE
 from sluicegate.writer_hooks.backpressure import Backpressure
+from sluicegate.writer_hooks.clustering import cluster_by, refuse_cluster_by
 from sluicegate.writer_hooks.errors import BadOption
 from sluicegate.writer_hooks.kafka import PREFIX, KafkaSettings
+from sluicegate.writer_hooks.option_values import seconds, truth, whole
 from sluicegate.writer_hooks.region import DEFAULT_PREFIX, FOREVER, Region
-from sluicegate.writer_hooks.spark.clustering import cluster_by, refuse_cluster_by
 
 NAME: Final = "sluicegate"
 """Name of the data source, for `format`."""
@@ -53,8 +55,8 @@ _KNOWN: Final = (
 _NAME: Final = re.compile(NAME_PATTERN)
 _SMALLEST_MESSAGE: Final = 16_384
 _DEFAULT_MESSAGE: Final = 1_000_000  # below Kafka's default limit of 1,048,588
+_DEFAULT_TIMEOUT: Final = 60.0  # seconds
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
-_TRUTH: Final = {"true": True, "false": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +107,17 @@ class SinkOptions:
         """Return the table as its adapter reads it. Raises BadOption."""
         return _table_ref(self.format, self.table, self.table_options)
 
+    def target(self) -> Target:
+        """Return what an attempt needs to know of the table. Raises BadOption."""
+        return Target(
+            adapter=adapter(self.format),
+            table=self.table_ref(),
+            event_time_column=self.event_time_column,
+            message_max_bytes=self.message_max_bytes,
+            evolve=self.evolve,
+            files=self.files,
+        )
+
 
 def wrong_values(given: Mapping[str, str], *, located: bool = True) -> list[str]:
     """Return a sentence for each option that is missing, unknown or has an invalid value."""
@@ -154,7 +167,7 @@ def _location(options: Mapping[str, str]) -> str:
 
 
 def _message_max_bytes(options: Mapping[str, str]) -> int:
-    return _whole(options, "message.max.bytes", _DEFAULT_MESSAGE, _SMALLEST_MESSAGE)
+    return whole(options, "message.max.bytes", _DEFAULT_MESSAGE, _SMALLEST_MESSAGE)
 
 
 def _named_table(options: Mapping[str, str]) -> TableRef:
@@ -232,14 +245,14 @@ def _region(options: Mapping[str, str]) -> Region:
         assignment=Assignment(
             number=_number(options),
             regions=_regions(options),
-            after=_whole(options, "assignment.after", 0, 0),
+            after=whole(options, "assignment.after", 0, 0),
         ),
-        bounded=_truth(options, "bounded"),
+        bounded=truth(options, "bounded"),
         single_region=_single_region(options),
-        owned=_truth(options, "owned", default="true"),
+        owned=truth(options, "owned", default="true"),
         table=_named_table(options).location,
         topic_prefix=_topic_prefix(options),
-        publish_timeout=_seconds(options, "publish.timeout"),
+        publish_timeout=seconds(options, "publish.timeout", _DEFAULT_TIMEOUT),
         registration_timeout=_registration_timeout(options),
     )
 
@@ -275,7 +288,7 @@ def _number(options: Mapping[str, str]) -> int:
             "the option assignment is missing: with several regions it numbers their list; "
             "raise it whenever the list changes"
         )
-    return _whole(options, "assignment", 0, 0)
+    return whole(options, "assignment", 0, 0)
 
 
 def _single_region(options: Mapping[str, str]) -> SingleRegionReason | None:
@@ -327,43 +340,14 @@ def require_name(option: str, value: str) -> str:
     return value
 
 
-def _whole(options: Mapping[str, str], name: str, default: int, lowest: int) -> int:
-    value = options.get(name)
-    if value is None:
-        return default
-    if not (value.isascii() and value.isdigit() and int(value) >= lowest):
-        raise BadOption(f"the option {name} must be a whole number from {lowest}: {value!r}")
-    return int(value)
-
-
-def _seconds(options: Mapping[str, str], name: str, default: float = 60.0) -> float:
-    value = options.get(name)
-    if value is None:
-        return default
-    try:
-        seconds = float(value)
-    except ValueError:
-        seconds = math.nan
-    if not 0 < seconds < math.inf:
-        raise BadOption(f"the option {name} must be a number of seconds above 0: {value!r}")
-    return seconds
-
-
 def _registration_timeout(options: Mapping[str, str]) -> float:
     name = "registration.timeout"
     if options.get(name, "").strip().lower() == FOREVER:
         return math.inf
     try:
-        return _seconds(options, name)
+        return seconds(options, name, _DEFAULT_TIMEOUT)
     except BadOption as error:
         raise BadOption(f"{error}; or {FOREVER}") from None
-
-
-def _truth(options: Mapping[str, str], name: str, default: str = "false") -> bool:
-    value = options.get(name, default).strip().lower()
-    if value not in _TRUTH:
-        raise BadOption(f"the option {name} must be true or false: {value!r}")
-    return _TRUTH[value]
 
 
 _PARTS: Final[tuple[Callable[[Mapping[str, str]], object], ...]] = (
@@ -372,14 +356,14 @@ _PARTS: Final[tuple[Callable[[Mapping[str, str]], object], ...]] = (
     _region_name,
     _regions,
     _number,
-    lambda options: _whole(options, "assignment.after", 0, 0),
+    lambda options: whole(options, "assignment.after", 0, 0),
     _named_table,
     KafkaSettings.from_options,
     _topic_prefix,
     _single_region,
-    lambda options: _truth(options, "bounded"),
-    lambda options: _truth(options, "owned", default="true"),
-    lambda options: _seconds(options, "publish.timeout"),
+    lambda options: truth(options, "bounded"),
+    lambda options: truth(options, "owned", default="true"),
+    lambda options: seconds(options, "publish.timeout", _DEFAULT_TIMEOUT),
     _registration_timeout,
     _message_max_bytes,
     _evolve,
