@@ -1,0 +1,132 @@
+"""Rows a second of a streaming write: through the whole hook, Kafka included, and Spark's own Parquet sink.
+
+    python -m bench.hook_rates [--formats paimon,iceberg,delta] [--rounds 5] [--batches 6] [--rows 336776]
+        [--json]
+
+One streaming query at a time, in one session of two cores: the Parquet sink of Spark (zstd, its own level),
+the data source, and ForeachBatch. All read the same files: the flights of the demo, once in each batch, two
+files and so two tasks. Tables have no partitions. Kafka and the coordinator are processes of their own on the
+same two cores. The first batch of a query does not count: it registers, and its workers load their libraries.
+The rate is that of the other batches, by Spark's own duration of a batch (`triggerExecution`). A round runs
+each sink once, in changing order. A ratio is that of one round, and the median of all rounds is told.
+"""
+
+import argparse
+import logging
+import os
+import shutil
+import statistics
+import tempfile
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import pyarrow.parquet as pq
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+from bench.common import machine, report
+from bench.hooks import CORES, make_session, served
+from sluicegate.demo.data import TOTAL_ROWS, load_flights, spark_schema
+from sluicegate.embedded import EmbeddedKafka
+from sluicegate.writer_hooks import ForeachBatch
+
+SINKS: Final = ("spark", "source", "foreach")
+"""The Parquet sink of Spark, and both of ours."""
+_FIRST_MTIME: Final = 1_700_000_000
+
+
+def make_input(folder: Path, batches: int, rows: int) -> None:
+    """Write the files of the source: as many for a batch as there are cores."""
+    folder.mkdir()
+    flights = load_flights(rows)
+    share = -(-flights.num_rows // CORES)
+    for number in range(batches * CORES):
+        path = folder / f"{number:04d}.parquet"
+        pq.write_table(flights.slice(number % CORES * share, share), path)
+        # The source takes the oldest files first.
+        os.utime(path, (_FIRST_MTIME + number, _FIRST_MTIME + number))
+
+
+def start(
+    spark: SparkSession, source: Path, folder: Path, sink: str, options: Mapping[str, str]
+) -> StreamingQuery:
+    """Start the query of a sink. `options`: those of ours."""
+    place = {"checkpointLocation": str(folder / "checkpoint")}
+    reader = spark.readStream.schema(spark_schema()).option("maxFilesPerTrigger", CORES)
+    writing = reader.parquet(str(source)).writeStream.trigger(availableNow=True).options(**place)
+    if sink == "spark":
+        return writing.format("parquet").option("compression", "zstd").start(str(folder / "out"))
+    if sink == "source":
+        return writing.format("sluicegate").options(**options).start()
+    return writing.foreachBatch(ForeachBatch({**options, **place})).start()
+
+
+def rate(query: StreamingQuery, batches: int) -> float:
+    """Wait for the end of a query; return its rows a second. Raises RuntimeError if a batch is missing."""
+    query.awaitTermination()
+    counted = [each for each in query.recentProgress if each["numInputRows"]]
+    if len(counted) != batches:
+        raise RuntimeError(f"Spark tells of {len(counted)} batches instead of {batches}")
+    seconds = sum(each["durationMs"]["triggerExecution"] for each in counted[1:]) / 1000
+    return float(sum(each["numInputRows"] for each in counted[1:])) / seconds
+
+
+def one_round(
+    spark: SparkSession, root: Path, bootstrap: str, lake: str, order: Sequence[str], batches: int
+) -> dict[str, float]:
+    """Run each sink once, with a table and a coordinator of its own; return their rates."""
+    found = {}
+    for sink in order:
+        folder = root / uuid.uuid4().hex
+        folder.mkdir()
+        with served(lake, folder, bootstrap) as table:
+            found[sink] = rate(start(spark, root / "in", folder, sink, table.sink), batches)
+            if sink != "spark":
+                table.await_commit(batches - 1)
+        shutil.rmtree(folder)
+    return found
+
+
+def summary(lake: str, rounds: Sequence[Mapping[str, float]]) -> dict[str, Any]:
+    """Return the figures of one format."""
+    found: dict[str, Any] = {"format": lake, "rounds": len(rounds)}
+    for sink in SINKS:
+        found[f"{sink}_rows_per_s"] = round(statistics.median(each[sink] for each in rounds))
+    for sink in SINKS[1:]:
+        ratios = [each[sink] / each["spark"] for each in rounds]
+        found[f"{sink}_ratio"] = round(statistics.median(ratios), 2)
+        found[f"{sink}_ratios"] = [round(each, 2) for each in ratios]
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--formats", default="paimon,iceberg,delta")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--batches", type=int, default=6, help="of each query; the first does not count")
+    parser.add_argument("--rows", type=int, default=TOTAL_ROWS, help="rows of a batch")
+    parser.add_argument("--json", action="store_true")
+    given = parser.parse_args()
+    logging.disable(logging.CRITICAL)
+    with tempfile.TemporaryDirectory() as name, EmbeddedKafka() as kafka:
+        root = Path(name)
+        make_input(root / "in", given.batches, given.rows)
+        spark = make_session(root)
+        for lake in given.formats.split(","):
+            before, rounds = machine(), []
+            # One round more: the first one warms the session.
+            for number in range(given.rounds + 1):
+                turn = number % len(SINKS)
+                order = (*SINKS[turn:], *SINKS[:turn])
+                rounds.append(one_round(spark, root, kafka.bootstrap, lake, order, given.batches))
+            told = {**summary(lake, rounds[1:]), "before": before, "after": machine()}
+            report(told, as_json=given.json)
+        spark.stop()
+
+
+if __name__ == "__main__":
+    main()
