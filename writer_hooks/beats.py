@@ -4,12 +4,13 @@ import logging
 import math
 import threading
 import time
+from collections.abc import Callable
 from typing import Final
 
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import RegionHeartbeat
 from sluicegate.kafka.pauses import spread
-from sluicegate.writer_hooks.errors import BadOption, HookError
+from sluicegate.writer_hooks.errors import BadOption, HookError, RegionReplaced
 from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.region import Region, Registered
 
@@ -40,10 +41,15 @@ class Beats:
         self._registered: Registered | None = None
         self._thread: threading.Thread | None = None
         self._failed = 0
+        self._require_live: Callable[[], object] = lambda: None
 
-    def start(self, registered: Registered) -> None:
-        """Send heartbeats for a registration from now on."""
+    def start(self, registered: Registered, require_live: Callable[[], object] = lambda: None) -> None:
+        """Send heartbeats for a registration from now on.
+
+        `require_live` is called before each of them. They end when it raises RegionReplaced.
+        """
         self._registered = registered
+        self._require_live = require_live
         self._rests_since = time.monotonic()
         self._thread = threading.Thread(target=self._work, name="sluicegate-heartbeats", daemon=True)
         self._thread.start()
@@ -80,7 +86,11 @@ class Beats:
     def _work(self) -> None:
         while not self._ended:
             try:
+                self._require_live()
                 self._beat()
+            except RegionReplaced as error:
+                _log.error("region %s of %s: %s", self._region.name, self._region.stream, error)
+                return
             except HookError as error:
                 self._failed += 1
                 # Logged the first time, the second, the fourth, the eighth ...

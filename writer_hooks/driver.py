@@ -120,7 +120,7 @@ class RegionDriver:
             if offsets is None or self._offsets != "null":
                 after = CommittedCheckpoint(base.checkpoint, parsed_offsets(offsets), base)
         self._state.begin(registered, after)
-        self._beats.start(registered)
+        self._beats.start(registered, lambda: self._state.check(registered, base))
         return after
 
     # --- checkpoints ------------------------------------------------------------------------------

@@ -51,6 +51,7 @@ class DriverState:
 
     def __init__(self, region: Region, on_commit: Callable[[CommittedCheckpoint], None] | None) -> None:
         self.lock = threading.Condition()
+        self._asking = threading.Lock()
         self._region = region
         self._on_commit = on_commit
         self._incarnation = self._run = ""
@@ -110,6 +111,11 @@ class DriverState:
         Return its answer; None if nothing was asked, or nobody answered. Then the doubt stays, and the driver
         continues: if it was replaced, nothing that it completes counts.
         """
+        # A thread waits for the answer that another one has asked for.
+        with self._asking:
+            return self._check(registered, base)
+
+    def _check(self, registered: Registered, base: Position | None) -> RegistrationAnswered | None:
         with self.lock:
             if self._error is not None:
                 raise self._error

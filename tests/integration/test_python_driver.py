@@ -104,6 +104,18 @@ async def test_what_a_dead_driver_completed_is_committed_or_read_again_never_bot
     assert read_ids(place.table) == [1, 2, 3, 4, 5]
 
 
+async def test_a_replaced_driver_that_rests_sends_no_more_heartbeats(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with running(place.settings()):
+        old = AsyncRegionDriver(options_of(place), heartbeat_interval=0.2)
+        await old.start()
+        async with AsyncRegionDriver(options_of(place)):
+            await until(lambda: "leave this one stopped; else start a new driver" in caplog.text)
+            assert "sluicegate-heartbeats" in {each.threadName for each in caplog.records}
+        await old.stop()
+
+
 async def test_checkpoints_are_completed_in_their_order_with_their_own_results(place: Place) -> None:
     async with running(place.settings()), AsyncRegionDriver(options_of(place)) as driver:
         first, second = await driver.begin(), await driver.begin()

@@ -1,0 +1,399 @@
+"""Drivers and jobs without Spark whose processes are killed and frozen while the coordinator commits."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from random import Random
+from typing import Final
+
+import psutil
+
+from sluicegate.embedded.process import ChildProcess
+from sluicegate.failpoints.names import Failpoint
+from sluicegate.writer_hooks.options import TABLE_PREFIX
+from tests.faults.lives import Deployment, Life
+from tests.faults.plaindriver import ROWS, WRITERS
+from tests.faults.scenes import Maker
+from tests.faults.sparks import WRITTEN, Tickets
+from tests.faults.tables import Inexact, rows_told, tally
+from tests.integration.waiting import until
+
+ROOT: Final = Path(__file__).parents[2]
+STEP: Final = ROWS * WRITERS
+"""Rows of a checkpoint."""
+STARTING: Final = (
+    Failpoint.HOOK_PROBE_BEFORE,
+    Failpoint.HOOK_PROBE_AFTER,
+    Failpoint.HOOK_REGISTRATION_BEFORE,
+    Failpoint.HOOK_REGISTRATION_AFTER,
+    Failpoint.HOOK_ANSWER_AFTER,
+)
+"""Passed at each start of a driver or a job."""
+COMPLETING: Final = (Failpoint.HOOK_COMPLETION_BEFORE, Failpoint.HOOK_COMPLETION_AFTER)
+_AHEAD: Final = 3 * STEP
+"""Rows that a driver may write before they are committed."""
+
+
+class Program:
+    """One process of the program, with its writers."""
+
+    def __init__(self, job: "PlainJob", *arguments: str) -> None:
+        self._process = ChildProcess(
+            [sys.executable, "-m", "tests.faults.plaindriver", str(job.settings), *arguments],
+            log_file=job.log_file,
+            cwd=ROOT,
+            env={**os.environ, **job.tickets.variables},
+        )
+
+    def poll(self) -> int | None:
+        """Return the exit status, None while it lives."""
+        return self._process.poll()
+
+    @property
+    def pid(self) -> int:
+        """Process of the driver."""
+        return self._process.pid
+
+    @property
+    def is_over(self) -> bool:
+        """True if it has ended."""
+        return self._process.poll() is not None
+
+    def send(self, number: signal.Signals) -> None:
+        """Send a signal to the driver alone."""
+        with suppress(ProcessLookupError):
+            self._process.send(number)
+
+    def kill(self) -> None:
+        """Kill it, with its writers."""
+        self._process.kill()
+
+
+class PlainJob:
+    """Settings of the programs of one region, and what they are to write."""
+
+    def __init__(self, where: Deployment, tickets: Tickets, options: Mapping[str, str]) -> None:
+        """`options`: more options of the driver."""
+        self.where = where
+        self.tickets = tickets
+        folder = where.folder / "plain-job"
+        folder.mkdir()
+        self.log_file = folder / "driver.log"
+        self.settings = folder / "settings.json"
+        given = {
+            "stream": "flights",
+            "region": "r1",
+            "table": where.location("flights"),
+            "format": where.lake,
+            **{f"{TABLE_PREFIX}{name}": value for name, value in where.options("flights").items()},
+            "kafka.bootstrap.servers": where.bootstrap,
+            "topic.prefix": where.prefix,
+            "registration.timeout": "900",
+            **options,
+        }
+        self.settings.write_text(json.dumps(given), encoding="utf-8")
+        self.target = 0
+        """Rows that are asked for."""
+        self.ask_for(0)
+
+    def ask_for(self, more: int) -> None:
+        """Have the driver write so many more rows."""
+        self.target += more
+        draft = self.settings.with_name("draft")
+        draft.write_text(str(self.target))
+        draft.rename(self.settings.with_name("target"))
+
+    @property
+    def committed(self) -> int:
+        """Rows of the table."""
+        return rows_told(self.where.tables["flights"])
+
+    async def await_rows(self, rows: int, program: Program | None = None) -> None:
+        """Wait until the table has so many rows."""
+        await until(
+            lambda: self.committed,
+            lambda told: told >= rows,
+            by=program,
+            log=self.log_file,
+            what=f"{rows} rows",
+        )
+
+    def exact(self) -> None:
+        """Raise Inexact unless the table has all rows that were asked for, each once."""
+        table = self.where.tables["flights"]
+        found = tally(table, range(self.target), self.where.user("flights"))
+        if not found.exact:
+            raise Inexact(f"{table}: {found}\n{self.tail()}")
+
+    def tail(self) -> str:
+        """The end of the log of the programs."""
+        return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-20:])
+
+
+class Campaign:
+    """A driver, or jobs, and what happens to them."""
+
+    def __init__(self, job: PlainJob, life: Life, random: Random) -> None:
+        self.job = job
+        self.life = life
+        self.random = random
+        self.done: Counter[str] = Counter()
+        self.program: Program | None = None
+
+    def start(self) -> Program:
+        """Begin a life of the driver, in the place of the one before."""
+        if self.program is not None:
+            self.program.kill()
+        self.program = Program(self.job)
+        return self.program
+
+    def feed_on(self) -> None:
+        """Ask for more rows, if most are committed."""
+        if self.job.target - self.job.committed < _AHEAD:
+            self.job.ask_for(STEP)
+
+    async def taken(self, ticket: Path) -> None:
+        """Wait until a process has come to a place, while the driver has work."""
+
+        def was_taken() -> bool:
+            if not ticket.exists():
+                return True
+            if self.program is None or self.program.is_over:
+                self.start()
+            self.feed_on()
+            return False
+
+        await asyncio.to_thread(ticket.touch)
+        await until(was_taken, log=self.job.log_file, what=ticket.name)
+
+    async def killed_at(self, point: Failpoint) -> None:
+        """Have the next process that comes to a place killed there."""
+        if point in STARTING:
+            self.start()
+        await self.taken(self.job.tickets.kill[point])
+        if point not in WRITTEN and self.program is not None:
+            # Its writers end with it.
+            await until(lambda: self.program is None or self.program.is_over, log=self.job.log_file)
+            self.start()
+
+    # --- kinds of faults of a driver ----------------------------------------------------------------
+
+    async def driver_killed_at_a_place(self) -> None:
+        await self.killed_at(self.random.choice((*STARTING, *COMPLETING)))
+
+    async def driver_killed_at_random(self) -> None:
+        self.job.ask_for(2 * STEP)
+        await asyncio.sleep(self.random.uniform(0.0, 2.0))  # time: any moment of a checkpoint
+        self.start()
+
+    async def writer_killed(self) -> None:
+        await self.killed_at(self.random.choice(WRITTEN))
+
+    async def writer_repeated(self) -> None:
+        """A writer that needs long, so that another attempt of it counts, and this one is late."""
+        await self.taken(self.job.tickets.slow[self.random.choice(WRITTEN)])
+
+    async def zombie(self) -> None:
+        """A frozen driver, which goes on when another one has taken its region."""
+        old = self.program or self.start()
+        self.job.ask_for(2 * STEP)
+        await asyncio.sleep(self.random.uniform(0.0, 1.0))  # time: any moment of a checkpoint
+        old.send(signal.SIGSTOP)
+        self.program = None
+        self.start()
+        await self.job.await_rows(self.job.target, self.program)
+        old.send(signal.SIGCONT)
+        await self.job.await_rows(self.job.target, self.program)
+
+        def ended() -> bool:
+            # It learns at its next checkpoint that it was replaced.
+            self.feed_on()
+            return old.is_over
+
+        await until(ended, log=self.job.log_file, what="the end of the replaced driver")
+        old.kill()
+
+    async def replay(self) -> None:
+        """Checkpoints that are completed while no coordinator runs, and a driver that begins again."""
+        if self.program is None or self.program.is_over:
+            self.start()
+        self.life.send(signal.SIGSTOP)
+        self.job.ask_for(2 * STEP)
+        await asyncio.sleep(self.random.uniform(0.5, 2.0))  # time: before, within or after the completion
+        if self.program is not None:
+            self.program.kill()
+        self.life.send(signal.SIGCONT)
+        self.start()
+
+    async def coordinator_killed(self) -> None:
+        self.job.ask_for(STEP)
+        self.life.kill()
+        self.life = self.job.where.start()
+
+    async def end(self) -> None:
+        """Let the driver write all that was asked for, and end."""
+        self.job.settings.with_name("done").touch()
+        status = None
+        while status != 0:
+            if self.program is None or status is not None:
+                self.start()
+            assert self.program is not None
+            status = await until(self.program.poll, lambda each: each is not None, log=self.job.log_file)
+        await asyncio.to_thread(self.job.exact)
+
+
+DRIVER_FAULTS: Final[Mapping[str, Callable[[Campaign], Awaitable[None]]]] = {
+    "driver killed at a place": Campaign.driver_killed_at_a_place,
+    "driver killed at random": Campaign.driver_killed_at_random,
+    "writer killed": Campaign.writer_killed,
+    "writer repeated": Campaign.writer_repeated,
+    "zombie driver": Campaign.zombie,
+    "replay": Campaign.replay,
+    "coordinator killed": Campaign.coordinator_killed,
+}
+
+
+async def drivers_hurt(
+    make: Maker, rounds: int, random: Random, options: Mapping[str, str] | None = None
+) -> Counter[str]:
+    """Let each kind of fault happen so often, in a random order; return how often which. Raises Inexact."""
+    where: Deployment = await make()
+    campaign = Campaign(PlainJob(where, Tickets(where), options or {}), where.start(), random)
+    kinds = [*DRIVER_FAULTS] * rounds
+    random.shuffle(kinds)
+    try:
+        campaign.start()
+        campaign.job.ask_for(STEP)
+        await campaign.job.await_rows(STEP)
+        for kind in kinds:
+            await DRIVER_FAULTS[kind](campaign)
+            campaign.done[kind] += 1
+        await campaign.end()
+    finally:
+        if campaign.program is not None:
+            campaign.program.kill()
+        campaign.life.end()
+    return campaign.done
+
+
+# --- jobs -----------------------------------------------------------------------------------------------
+
+
+class Jobs:
+    """Jobs of one region, one after the other; what happens to each."""
+
+    def __init__(self, job: PlainJob, life: Life, random: Random) -> None:
+        self.job = job
+        self.life = life
+        self.random = random
+        self.number = 0
+
+    def run(self) -> Program:
+        """Start the next job, or the same one again."""
+        return Program(self.job, str(self.number))
+
+    async def finish(self) -> None:
+        """Run the job until it is committed, and check that it counts once."""
+        status = None
+        while status != 0:
+            program = self.run()
+            status = await until(program.poll, lambda each: each is not None, log=self.job.log_file)
+            program.kill()
+        self.job.ask_for(STEP)
+        await self.job.await_rows(self.job.target)
+        self.number += 1
+
+    async def killed_at_a_place(self) -> None:
+        ticket = self.job.tickets.kill[self.random.choice((*STARTING, *COMPLETING))]
+        ticket.touch()
+        program = self.run()
+        await until(lambda: program.is_over, log=self.job.log_file, what=ticket.name)
+        program.kill()
+        ticket.unlink(missing_ok=True)
+        await self.finish()
+
+    async def killed_at_random(self) -> None:
+        program = self.run()
+        await asyncio.sleep(self.random.uniform(0.5, 4.0))  # time: any moment of a job
+        program.kill()
+        await self.finish()
+
+    async def writer_killed(self) -> None:
+        program = self.run()
+        await asyncio.sleep(self.random.uniform(0.5, 3.0))  # time: any moment of the writing
+        kill_one_writer(program, self.random)
+        await until(lambda: program.is_over, log=self.job.log_file, what="the end of the job")
+        program.kill()
+        await self.finish()
+
+    async def repeated(self) -> None:
+        """The same job, after its commit."""
+        await self.finish()
+        self.number -= 1
+        program = self.run()
+        status = await until(program.poll, lambda each: each is not None, log=self.job.log_file)
+        program.kill()
+        if status:
+            raise Inexact(f"a repeated job ended with {status}\n{self.job.tail()}")
+        self.number += 1
+
+    async def zombie(self) -> None:
+        """A frozen job, which goes on when the same job was run again."""
+        old = self.run()
+        await asyncio.sleep(self.random.uniform(0.5, 4.0))  # time: any moment of a job
+        old.send(signal.SIGSTOP)
+        await self.finish()
+        old.send(signal.SIGCONT)
+        await until(lambda: old.is_over, log=self.job.log_file, what="the end of the frozen job")
+        old.kill()
+
+    async def coordinator_killed(self) -> None:
+        program = self.run()
+        await asyncio.sleep(self.random.uniform(0.5, 3.0))  # time: any moment of a job
+        self.life.kill()
+        self.life = self.job.where.start()
+        await until(lambda: program.is_over, log=self.job.log_file, what="the end of the job")
+        program.kill()
+        await self.finish()
+
+
+def kill_one_writer(program: Program, random: Random) -> None:
+    """Kill one of the writers of a program, if there is any."""
+    with suppress(psutil.NoSuchProcess):
+        children = psutil.Process(program.pid).children()
+        writers = [each for each in children if "spawn_main" in " ".join(each.cmdline())]
+        if writers:
+            random.choice(writers).kill()
+
+
+JOB_FAULTS: Final[Mapping[str, Callable[[Jobs], Awaitable[None]]]] = {
+    "job killed at a place": Jobs.killed_at_a_place,
+    "job killed at random": Jobs.killed_at_random,
+    "writer killed": Jobs.writer_killed,
+    "job repeated": Jobs.repeated,
+    "zombie job": Jobs.zombie,
+    "coordinator killed": Jobs.coordinator_killed,
+}
+
+
+async def jobs_hurt(make: Maker, rounds: int, random: Random) -> Counter[str]:
+    """Let each kind of fault happen to so many jobs; return how often which. Raises Inexact."""
+    where: Deployment = await make()
+    jobs = Jobs(PlainJob(where, Tickets(where), {}), where.start(), random)
+    kinds = [*JOB_FAULTS] * rounds
+    random.shuffle(kinds)
+    done: Counter[str] = Counter()
+    try:
+        for kind in kinds:
+            await JOB_FAULTS[kind](jobs)
+            done[kind] += 1
+        await asyncio.to_thread(jobs.job.exact)
+    finally:
+        jobs.life.end()
+    return done
