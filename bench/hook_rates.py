@@ -69,8 +69,9 @@ def rate(query: StreamingQuery, batches: int) -> float:
     counted = [each for each in query.recentProgress if each["numInputRows"]]
     if len(counted) != batches:
         raise RuntimeError(f"Spark tells of {len(counted)} batches instead of {batches}")
-    seconds = sum(each["durationMs"]["triggerExecution"] for each in counted[1:]) / 1000
-    return float(sum(each["numInputRows"] for each in counted[1:])) / seconds
+    seconds: float = sum(each["durationMs"]["triggerExecution"] for each in counted[1:]) / 1000
+    rows: int = sum(each["numInputRows"] for each in counted[1:])
+    return rows / seconds
 
 
 def one_round(

@@ -9,22 +9,16 @@ by hand: tests compare them with the results, and the results with the code that
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
 from bench.catalogue import BENCHMARKS, RESULTS, Benchmark
+from bench.writer_tables import WRITER_TABLES, Figures, counted, table, ways_in
 
 DOCS: Final = Path(__file__).parents[1] / "docs" / "benchmarks.md"
 _TABLE: Final = re.compile(r"<!-- table (\w+) -->\n.*?<!-- end -->", re.DOTALL)
-
-Figures = Sequence[dict[str, Any]]
-
-
-def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(str(cell) for cell in line)} |" for line in lines)
 
 
 def _pair(found: dict[str, float]) -> str:
@@ -42,7 +36,7 @@ def latency(figures: Figures) -> str:
     }
     rows = [(name, found[key]["p50"], found[key]["p99"]) for name, key in names.items()]
     said = f"{found['checkpoints']} checkpoints, {found['commits']} commits."
-    return f"{_table(('duration, ms', 'p50', 'p99'), rows)}\n\n{said}"
+    return f"{table(('duration, ms', 'p50', 'p99'), rows)}\n\n{said}"
 
 
 def ingest(figures: Figures) -> str:
@@ -67,7 +61,7 @@ def ingest(figures: Figures) -> str:
     ]
     same = " and ".join(str(each["ratio_same_collector"]) for each in figures)
     return (
-        f"{_table(head, rows)}\n\nWith the same garbage collector settings on both sides the ratio is {same}."
+        f"{table(head, rows)}\n\nWith the same garbage collector settings on both sides the ratio is {same}."
     )
 
 
@@ -83,7 +77,7 @@ def cadence(figures: Figures) -> str:
         )
         for each in figures
     ]
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def paimon_commit(figures: Figures) -> str:
@@ -112,7 +106,7 @@ def paimon_commit(figures: Figures) -> str:
         )
         for each in figures
     ]
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def visible(figures: Figures) -> str:
@@ -152,7 +146,7 @@ def visible(figures: Figures) -> str:
         if "aged" in each
         for side, name in (("ours", "ours"), ("jvm", "Java library"))
     ]
-    return f"{_table(head, rows)}\n\n{_table(aged_head, aged_rows)}"
+    return f"{table(head, rows)}\n\n{table(aged_head, aged_rows)}"
 
 
 def last_event(figures: Figures) -> str:
@@ -176,7 +170,7 @@ def last_event(figures: Figures) -> str:
         )
         for each in figures
     ]
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def merging(figures: Figures) -> str:
@@ -203,7 +197,7 @@ def merging(figures: Figures) -> str:
         )
         for each in figures
     ]
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def ageing(figures: Figures) -> str:
@@ -218,7 +212,7 @@ def ageing(figures: Figures) -> str:
         )
         for side, name in (("commit", "whole commit"), ("client", "processor time of the client"))
     ]
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def file_sizes(figures: Figures) -> str:
@@ -237,7 +231,7 @@ def file_sizes(figures: Figures) -> str:
         for each in figures
     ]
     said = f"{figures[0]['rows']:,} rows; rates are medians of {figures[0]['rounds']} rounds."
-    return f"{_table(head, rows)}\n\n{said}"
+    return f"{table(head, rows)}\n\n{said}"
 
 
 def races(figures: Figures) -> str:
@@ -250,24 +244,20 @@ def races(figures: Figures) -> str:
         rows.append(
             (each["format"], each["store"], each["processes"], each["rounds"], *counts, f"{conflicts:,}")
         )
-    return _table(("format", "store", "processes", "rounds", *counted), rows)
+    return table(("format", "store", "processes", "rounds", *counted), rows)
 
 
 def faults(figures: Figures) -> str:
     (found,) = figures
     rows = [
         ("format, store", f"{found['format']}, {found['store']}"),
-        ("SIGKILLs", f"{found['kills']}: {_counted(found['by_process'])}"),
+        ("SIGKILLs", f"{found['kills']}: {counted(found['by_process'])}"),
         ("of these at failpoints", found["at_failpoints"]),
         ("tables", found["tables"]),
         ("rows missing, doubled", f"{found['missing']}, {found['doubled']}"),
-        ("also", _counted(found["others"])),
+        ("also", counted(found["others"])),
     ]
-    return _table(("figure", "value"), rows)
-
-
-def _counted(found: dict[str, int]) -> str:
-    return ", ".join(f"{name} {count}" for name, count in found.items())
+    return table(("figure", "value"), rows)
 
 
 def _middle_and_worst(found: dict[str, float]) -> str:
@@ -295,7 +285,7 @@ def freeze(figures: Figures) -> str:
         )
         for number, each in enumerate(found["rounds"], 1)
     ]
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def slow_region(figures: Figures) -> str:
@@ -315,7 +305,7 @@ def slow_region(figures: Figures) -> str:
     ratios = ", ".join(f"{one / other:.2f}" for one, other in zip(slow, calm, strict=True))
     said = f"Median against median: {median(slow):g} against {median(calm):g} ms, "
     said += f"a ratio of {median(slow) / median(calm):.2f}; pair by pair {ratios}."
-    return f"{_table(head, rows)}\n\n{said}"
+    return f"{table(head, rows)}\n\n{said}"
 
 
 def _exact(found: dict[str, Any]) -> str:
@@ -336,7 +326,7 @@ def replay(figures: Figures) -> str:
     said += (
         f"{found['there']} found in the table. The start of the command, {found['start_s']} s, is left out."
     )
-    return f"{_table(('work', 'time'), rows)}\n\n{said}"
+    return f"{table(('work', 'time'), rows)}\n\n{said}"
 
 
 def scale(figures: Figures) -> str:
@@ -363,7 +353,7 @@ def scale(figures: Figures) -> str:
         )
         for each in runs
     ]
-    return f"{_table(head, rows)}\n\nAn idle process has {runs[0]['idle_mib']} MiB."
+    return f"{table(head, rows)}\n\nAn idle process has {runs[0]['idle_mib']} MiB."
 
 
 def streams(figures: Figures) -> str:
@@ -377,7 +367,7 @@ def streams(figures: Figures) -> str:
     ]
     said = f"{found['streams']} streams, {found['stuck']} stuck, {found['commits_a_round']} commits in each "
     said += f"cell. Median ratio of p99: {found['p99_median_ratio']}."
-    return f"{_table(head, rows)}\n\n{said}"
+    return f"{table(head, rows)}\n\n{said}"
 
 
 def restart(figures: Figures) -> str:
@@ -405,7 +395,7 @@ def restart(figures: Figures) -> str:
             middle["cpu_ratio"],
         ),
     ]
-    return f"{_table(head, rows)}\n\n{len(rounds)} rounds, {rounds[-1]['records']:,} records."
+    return f"{table(head, rows)}\n\n{len(rounds)} rounds, {rounds[-1]['records']:,} records."
 
 
 def demo(figures: Figures) -> str:
@@ -421,7 +411,7 @@ def demo(figures: Figures) -> str:
         )
         for each in figures
     ]
-    return _table(head, rows)
+    return table(head, rows)
 
 
 def kills(figures: Figures) -> str:
@@ -432,7 +422,7 @@ def kills(figures: Figures) -> str:
     exact = sum(_exact(each) == "exact" for each in figures)
     said = f"{exact} of {len(figures)} tables exact, {steps.total()} kills, {min(seconds):g} to "
     said += f"{max(seconds):g} seconds for each run (median {median(seconds):g})."
-    return f"{_table(('step under way', 'kills'), steps.most_common())}\n\n{said}"
+    return f"{table(('step under way', 'kills'), steps.most_common())}\n\n{said}"
 
 
 def simulator(figures: Figures) -> str:
@@ -445,12 +435,12 @@ def simulator(figures: Figures) -> str:
         ("rows of the coverage table", found["rows"]),
         *((f"hit least: {name}", times) for name, times in found["rarest"].items()),
     ]
-    return _table(("figure", "value"), rows)
+    return table(("figure", "value"), rows)
 
 
 def doubling(figures: Figures) -> str:
     rows = [(each["sink"], each["rows"], each["rows"] - each["distinct"], each["spark"]) for each in figures]
-    return _table(("sink", "rows; 30 are right", "doubled rows", "Spark"), rows)
+    return table(("sink", "rows; 30 are right", "doubled rows", "Spark"), rows)
 
 
 MAKERS: Final[dict[str, Callable[[Figures], str]]] = {
@@ -475,6 +465,8 @@ MAKERS: Final[dict[str, Callable[[Figures], str]]] = {
     "kills": kills,
     "races": races,
     **{each.name: faults for each in BENCHMARKS if each.module == "faults"},
+    **{each.name: ways_in for each in BENCHMARKS if each.module == "ways_in"},
+    **WRITER_TABLES,
     "simulator": simulator,
 }
 

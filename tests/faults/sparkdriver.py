@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from sluicegate.writer_hooks import attach
+from sluicegate.writer_hooks import ForeachBatch, attach
 
 SESSION: Final = {
     "spark.ui.enabled": "false",
@@ -72,8 +72,10 @@ def _start(session: SparkSession, given: dict[str, Any]) -> StreamingQuery:
         .json(given["source"])
         .repartition(2)
     )
-    writing = rows.writeStream.format("sluicegate").options(**given["options"])
-    return writing.trigger(processingTime="0 seconds").start()
+    writing = rows.writeStream.trigger(processingTime="0 seconds").options(**given["options"])
+    if given["way"] == "foreach":
+        return writing.foreachBatch(ForeachBatch(given["options"])).start()
+    return writing.format("sluicegate").start()
 
 
 def _started(session: SparkSession, given: dict[str, Any]) -> StreamingQuery:

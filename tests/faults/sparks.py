@@ -9,7 +9,7 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import Final, Literal
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
@@ -47,6 +47,8 @@ HOOKS: Final = tuple(point for point in Failpoint if point.startswith("hook.") a
 WRITTEN: Final = (Failpoint.HOOK_FILES_WRITTEN_BEFORE, Failpoint.HOOK_FILES_WRITTEN_AFTER)
 STRAGGLING: Final = 4_000
 """Milliseconds: long enough for another try of the task, and for the query's next run."""
+Way = Literal["source", "foreach"]
+"""The data source, or ForeachBatch, which does in the driver what the data source does in a worker of it."""
 ROWS: Final = 20
 """Of a batch."""
 _PASSED: Final = 10
@@ -72,9 +74,15 @@ class SparkJob:
     """The driver's process, and the files that its source has got."""
 
     def __init__(
-        self, where: Deployment, tickets: Tickets, seed: int, cluster: SparkCluster | None = None
+        self,
+        where: Deployment,
+        tickets: Tickets,
+        seed: int,
+        cluster: SparkCluster | None = None,
+        way: Way = "source",
     ) -> None:
         self.where = where
+        self.way = way
         self.tickets = tickets
         self.folder = where.folder / "spark-job"
         self.log_file = self.folder / "driver.log"
@@ -100,6 +108,7 @@ class SparkJob:
             "options": options,
             "schema": f"id long, origin string, at {kind_of(where.tables['flights']).SPARK_TIME}",
             "seed": seed,
+            "way": way,
             "stop": 0.005,
             # A task that dies with its worker is tried again.
             "master": cluster.url if cluster else "local[2,4]",
@@ -153,7 +162,12 @@ class SparkJob:
             return "passed" if rows_told(table) > last else ""
 
         what = f"{ticket.name}, or {_PASSED} batches without it"
-        found = await until(outcome, by=self._process, log=self.log_file, what=what)
+        # With ForeachBatch, the process that is killed may be the driver.
+        by = self._process if self.way == "source" else None
+        found = await until(outcome, by=by, log=self.log_file, what=what)
+        if self.way == "foreach" and ticket.name.startswith("kill") and not _is_of_tasks(ticket):
+            await until(self._process.poll, lambda status: status is not None, log=self.log_file)
+            self.kill_driver()
         await asyncio.to_thread(ticket.unlink, missing_ok=True)
         return found == "taken"
 
@@ -185,19 +199,27 @@ class SparkJob:
         return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-20:])
 
 
-async def spark_killed(make: Maker, kills: int, random: Random) -> Counter[str]:
+def _is_of_tasks(ticket: Path) -> bool:
+    return any(ticket.name.endswith(point) for point in WRITTEN)
+
+
+async def spark_killed(make: Maker, kills: int, random: Random, way: Way = "source") -> Counter[str]:
     """Kill workers, drivers and coordinators in turn; how often which."""
     where: Deployment = await make()
     done: Counter[str] = Counter()
     life = where.start()
     tickets = Tickets(where)
-    for point in BEGINNING:
+    for point in BEGINNING if way == "source" else BEGINNING[:1]:
         tickets.kill[point].touch()
-    job = SparkJob(where, tickets, random.randrange(1 << 30))
+    job = SparkJob(where, tickets, random.randrange(1 << 30), way=way)
     try:
         job.feed()
+        if way == "foreach":
+            # One life of the driver for each place.
+            done["spark driver"] += sum([await job.kill_worker(point) for point in BEGINNING])
         await _committed(where, job)
-        done["python worker"] += sum(not tickets.kill[point].exists() for point in BEGINNING)
+        if way == "source":
+            done["python worker"] += sum(not tickets.kill[point].exists() for point in BEGINNING)
         turn = tried = 0
         while done.total() < kills:
             turn += 1
@@ -212,7 +234,8 @@ async def spark_killed(make: Maker, kills: int, random: Random) -> Counter[str]:
                 done["coordinator"] += 1
             else:
                 point, tried = HOOKS[tried % len(HOOKS)], tried + 1
-                done["python worker"] += await job.kill_worker(point)
+                kind = "python worker" if way == "source" or point in WRITTEN else "spark driver"
+                done[kind] += await job.kill_worker(point)
         await _settled(where, job)
     finally:
         job.end()
@@ -220,7 +243,7 @@ async def spark_killed(make: Maker, kills: int, random: Random) -> Counter[str]:
     return done
 
 
-async def executors_killed(make: Maker, kills: int, random: Random) -> Counter[str]:
+async def executors_killed(make: Maker, kills: int, random: Random, way: Way = "source") -> Counter[str]:
     """The same on a cluster whose executors are processes, with speculation; how often what.
 
     In turn: an executor is killed; a task straggles, so that it is speculated, and an executor is killed or
@@ -231,7 +254,7 @@ async def executors_killed(make: Maker, kills: int, random: Random) -> Counter[s
     life = where.start()
     tickets = Tickets(where)
     with SparkCluster(where.folder, tickets.variables) as cluster:
-        job = SparkJob(where, tickets, random.randrange(1 << 30), cluster)
+        job = SparkJob(where, tickets, random.randrange(1 << 30), cluster, way)
         try:
             job.feed()
             await _committed(where, job)

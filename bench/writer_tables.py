@@ -1,0 +1,114 @@
+"""Tables of docs/benchmarks.md about the writers; see bench.tables."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
+
+Figures = Sequence[dict[str, Any]]
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """Return a table in Markdown."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(str(cell) for cell in line)} |" for line in lines)
+
+
+def counted(found: dict[str, int]) -> str:
+    """Return counts by their names, in a line."""
+    return ", ".join(f"{name} {count}" for name, count in found.items())
+
+
+def hook_rates(figures: Figures) -> str:
+    head = ("format", "Spark's Parquet sink, rows/s") + tuple(
+        name
+        for sink in ("data source", "ForeachBatch")
+        for name in (f"{sink}, rows/s", "ratio", "each round")
+    )
+    rows = [
+        (
+            each["format"],
+            f"{each['spark_rows_per_s']:,}",
+            f"{each['source_rows_per_s']:,}",
+            each["source_ratio"],
+            " ".join(str(ratio) for ratio in each["source_ratios"]),
+            f"{each['foreach_rows_per_s']:,}",
+            each["foreach_ratio"],
+            " ".join(str(ratio) for ratio in each["foreach_ratios"]),
+        )
+        for each in figures
+    ]
+    return table(head, rows)
+
+
+def hook_batches(figures: Figures) -> str:
+    head = (
+        "tasks",
+        "plain, ms",
+        "ours adds, ms",
+        "in round trips",
+        "frozen coordinator, ms",
+        "in round trips",
+        "a round trip, ms",
+    )
+    rows = [
+        (
+            each["tasks"],
+            f"{each['plain_ms']:g}",
+            f"{each['ours_added_ms']:g}",
+            each["ours_round_trips"],
+            f"{each['frozen_added_ms']:g}",
+            each["frozen_round_trips"],
+            each["round_trip_ms"],
+        )
+        for each in figures
+    ]
+    return f"{table(head, rows)}\n\nMedians of {figures[0]['rounds']} rounds."
+
+
+def python_writers(figures: Figures) -> str:
+    head = (
+        "format",
+        "way",
+        "appends",
+        "seconds",
+        "failed commits",
+        "commits",
+        "publications",
+        "kills",
+        "rows missing, doubled",
+    )
+    rows = []
+    for each in figures:
+        own = each["way"] == "ours"
+        failed = 0 if own else counted({k: v for k, v in each["errors"].items() if k != "appends"}) or 0
+        rows.append(
+            (
+                each["format"],
+                each["way"],
+                f"{each['appends']:,} of {each['offered']:,}",
+                each["seconds"],
+                failed,
+                each["commits"] if own else each["appends"],
+                f"{each['publications']}, {each['ratio']} for each commit" if own else "",
+                each["kills"] if own else "none",
+                f"{each['missing']}, {each['doubled']}" if own else "",
+            )
+        )
+    return table(head, rows)
+
+
+def ways_in(figures: Figures) -> str:
+    (found,) = figures
+    rows = [
+        ("way, format", f"{found['way']}, {found['format']}"),
+        ("faults", f"{found['faults']}: {counted(found['by_kind'])}"),
+        ("rows missing, doubled", f"{found['missing']}, {found['doubled']}"),
+    ]
+    return table(("figure", "value"), rows)
+
+
+WRITER_TABLES: Final[dict[str, Callable[[Figures], str]]] = {
+    "hook_rates": hook_rates,
+    "hook_batches": hook_batches,
+    "python_writers": python_writers,
+}
+"""By the name of the result."""
