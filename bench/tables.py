@@ -466,7 +466,7 @@ MAKERS: Final[dict[str, Callable[[Figures], str]]] = {
     "races": races,
     **{each.name: faults for each in BENCHMARKS if each.module == "faults"},
     **{each.name: ways_in for each in BENCHMARKS if each.module == "ways_in"},
-    **WRITER_TABLES,
+    **{each.name: WRITER_TABLES[each.name] for each in BENCHMARKS if each.name in WRITER_TABLES},
     "simulator": simulator,
 }
 

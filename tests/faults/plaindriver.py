@@ -102,7 +102,7 @@ def run_driver(settings: Path, options: dict[str, str]) -> None:
             elif was_done:
                 break
             else:
-                time.sleep(0.02)
+                time.sleep(0.02)  # time: no condition; this is a program that polls a file
         if newest is not None:
             driver.await_commit(newest)
 

@@ -9,7 +9,7 @@ from collections import Counter
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
@@ -91,6 +91,12 @@ class SparkJob:
         self.ids: list[int] = []
         self._files = 0
         self._settings = self.folder / "settings.json"
+        given = self._given(seed, cluster)
+        self._settings.write_text(json.dumps(given), encoding="utf-8")
+        self.start()
+
+    def _given(self, seed: int, cluster: SparkCluster | None) -> dict[str, Any]:
+        where = self.where
         options = {
             "stream": "flights",
             "region": "r1",
@@ -102,20 +108,18 @@ class SparkJob:
             "registration.timeout": "900",
             "checkpointLocation": str(self.folder / "checkpoint"),
         }
-        given = {
+        return {
             "folder": str(self.folder),
             "source": str(self.source),
             "options": options,
             "schema": f"id long, origin string, at {kind_of(where.tables['flights']).SPARK_TIME}",
             "seed": seed,
-            "way": way,
+            "way": self.way,
             "stop": 0.005,
             # A task that dies with its worker is tried again.
             "master": cluster.url if cluster else "local[2,4]",
             "session": CLUSTERED if cluster else {},
         }
-        self._settings.write_text(json.dumps(given), encoding="utf-8")
-        self.start()
 
     def start(self) -> None:
         """Begin a life of the driver."""
