@@ -39,7 +39,7 @@ bootstrap_servers = {kafka}  # host:port, several with commas
 # The output of one job into one table. The job gives both names as its options `stream` and `table`.
 [streams.{stream}]
 table = {table}
-{regions}                    # regions that may register; without this key: any
+{format}{regions}                    # regions that may register; without this key: any
 # partial = "allow"          # lagging regions do not hold back the others; without this key: "never"
 # alignment_timeout = "10s"  # wait of a due commit for lagging regions
 # commit_interval = "1m"     # shortest time between two commits; without this key: commit at once
@@ -49,6 +49,14 @@ table = {table}
 @click.command()
 @click.option("--table", required=True, help="Path or URI of the table. A relative path becomes absolute.")
 @click.option("--stream", help="Name of the stream. Default: the name of the table.")
+@click.option("--format", "lake", metavar="NAME", help="Format of the table. Default: that of the settings.")
+@click.option(
+    "--option",
+    "options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Option of the format, as often as there are any.",
+)
 @click.option(
     "--region", "regions", multiple=True, help="Region that may register; repeat it for more. Default: any."
 )
@@ -66,6 +74,8 @@ def init(
     context: click.Context,
     table: str,
     stream: str | None,
+    lake: str | None,
+    options: tuple[str, ...],
     regions: tuple[str, ...],
     kafka: str,
     redis: str | None,
@@ -77,7 +87,8 @@ def init(
     """
     name = stream or PurePosixPath(urlsplit(table).path).name
     location = table if urlsplit(table).scheme else os.path.abspath(table)
-    _write(path, _content(name, location, regions, kafka, redis), name)
+    content = _content(name, location, regions, kafka, redis, lake) + _section(name, options)
+    _write(path, content, name)
     click.echo(f"{path} is written: stream {name}, table {location}, Kafka at {kafka}. Next:")
     named = context.get_parameter_source("path") is ParameterSource.COMMANDLINE
     config = f" --config {shlex.quote(str(path))}" if named else ""
@@ -85,17 +96,38 @@ def init(
         click.echo(f"  sluicegate {command}{config}")
 
 
-def _content(stream: str, table: str, regions: tuple[str, ...], kafka: str, redis: str | None) -> str:
-    """Return the text of the file."""
+def _content(
+    stream: str, table: str, regions: tuple[str, ...], kafka: str, redis: str | None, lake: str | None
+) -> str:
+    """Return the text of the file, without options of the format."""
     names = ", ".join(map(_quoted, regions))
     return _FILE.format(
         kafka=_quoted(kafka),
         hash="# " if redis is None else "",
         redis=_quoted(redis or REDIS),
-        stream=stream if _BARE_KEY.fullmatch(stream) else _quoted(stream),
+        stream=_key(stream),
+        format=f"format = {_quoted(lake)}\n" if lake is not None else "",
         table=_quoted(table),
         regions=f"regions = [{names}]" if regions else '# regions = ["EWR", "JFK"]',
     )
+
+
+def _section(stream: str, options: tuple[str, ...]) -> str:
+    """Return the section with the options of the format, empty if there are none. Raises UserError."""
+    lines = []
+    for given in options:
+        name, equals, value = given.partition("=")
+        if not (name and equals):
+            raise UserError(
+                f"the option of a format must be NAME=VALUE, such as identifier=db.flights: {given!r}"
+            )
+        lines.append(f"{_key(name)} = {_quoted(value)}\n")
+    return f"\n[streams.{_key(stream)}.options]\n{''.join(lines)}" if lines else ""
+
+
+def _key(name: str) -> str:
+    """Format a name as a key of TOML."""
+    return name if _BARE_KEY.fullmatch(name) else _quoted(name)
 
 
 def _quoted(text: str) -> str:
@@ -107,11 +139,14 @@ def _write(path: Path, content: str, stream: str) -> None:
     """Write a file that does not exist yet, if the settings in it can be used. Raises UserError."""
     try:
         validate(tomllib.loads(content), {})
-        with path.open("x", encoding="utf-8") as file:
-            file.write(content)
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{path} is not written: an option is given twice ({error})") from error
     except SettingsError as error:
         lines = "".join(f"\n  {problem}" for problem in error.problems)
         raise UserError(f"{path} is not written, as its settings could not be used:{lines}") from error
+    try:
+        with path.open("x", encoding="utf-8") as file:
+            file.write(content)
     except FileExistsError as error:
         raise UserError(
             f"{path} exists, and is not changed. Add the section [streams.{stream}] to it: all coordinators "

@@ -70,6 +70,25 @@ def test_every_option_is_in_the_file(folder: Path) -> None:
     assert (stream.table, stream.regions) == (str(folder / table), ("JFK", "EWR"))
 
 
+def test_a_format_and_its_options_are_in_the_file() -> None:
+    options = ["--option", "uri=sqlite:////lake/catalog.db?a=b", "--option", 'a "b".c=d\\']
+    assert init("--format", "iceberg", *options, "--option", "identifier=db.flights").exit_code == 0
+    stream = load(FILE, {}).streams["flights"]
+    assert stream.format == "iceberg"
+    assert {name: each.get_secret_value() for name, each in stream.options.items()} == {
+        "uri": "sqlite:////lake/catalog.db?a=b",
+        'a "b".c': "d\\",
+        "identifier": "db.flights",
+    }
+
+
+@pytest.mark.parametrize("options", [("uri",), ("=x",), ("uri=a", "uri=b")])
+def test_options_of_a_format_that_cannot_be_written_write_nothing(options: tuple[str, ...]) -> None:
+    result = init("--format", "iceberg", *(part for each in options for part in ("--option", each)))
+    assert (result.exit_code, FILE.exists()) == (2, False)
+    assert "NAME=VALUE" in result.stderr or "given twice" in result.stderr
+
+
 def test_the_table_of_a_uri_names_the_stream() -> None:
     assert init(table="file:///lake/demo.db/flights").exit_code == 0
     assert load(FILE, {}).streams["flights"].table == "file:///lake/demo.db/flights"
