@@ -9,6 +9,7 @@ The newest driver of a region is the one that counts. An older one that is still
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -30,6 +31,7 @@ from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.publisher import publish_completion, shared_publisher
 from sluicegate.writer_hooks.region import Event, Registered
 from sluicegate.writer_hooks.result import WriterResult
+from sluicegate.writer_hooks.upload.losses import Losses
 from sluicegate.writer_hooks.writer import OpenCheckpoint
 
 _log = logging.getLogger(__name__)
@@ -76,7 +78,9 @@ class RegionDriver:
         self._take_over = take_over
         self._state = DriverState(self._region, on_commit)
         self._feed = CommitFeed(self._region, self._state.read, self._state.doubt)
-        self._beats = Beats(self._region, heartbeat_interval, idle_after)
+        uploads = self._sink.uploads
+        self._losses = Losses(self._region, uploads) if uploads is not None else None
+        self._beats = Beats(self._region, heartbeat_interval, idle_after, self._report_losses)
         self._incarnation = ""
         self._registered: Registered | None = None
         self._base: Position | None = None
@@ -261,6 +265,18 @@ class RegionDriver:
             raise HookError("this driver was not started, or has ended; call `start`, or make another one")
         self._state.check(registered, self._base)
         return registered
+
+    def _report_losses(self, registered: Registered) -> None:
+        """Report checkpoints whose files were left to uploaders that did not send them in time."""
+        losses, oldest = self._losses, self._state.oldest()
+        if losses is None:
+            return
+        if oldest is not None:
+            losses.commit(oldest[0] - 1)
+            losses.complete(*oldest)
+        elif self._state.committed is not None:
+            losses.commit(self._state.committed.number)
+        losses.report(registered.incarnation, time.monotonic())
 
     # --- commits ----------------------------------------------------------------------------------
 
