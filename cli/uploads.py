@@ -89,10 +89,12 @@ def drain(spool: str | None, timeout: float) -> None:
 
 def _drain(spool: Spool, ends: Callable[[bool], bool]) -> None:
     """Upload, or wait for the process that does, until `ends` returns True; it learns if nothing waits."""
-    while not ends(not spool.names()):
+    while True:
         with spool.uploading() as mine:
             if mine:
                 Uploader(spool).run(ends)
+        if ends(not spool.names()):
+            return
         time.sleep(_LOOK)
 
 

@@ -13,6 +13,7 @@ import pytest
 
 from sluicegate.failpoints.points import VARIABLE
 from sluicegate.writer_hooks.upload.spool import Spool, make_spool
+from sluicegate.writer_hooks.upload.uploader import Uploader
 from tests.integration.waiting import exit_status, wait_until
 
 
@@ -34,21 +35,18 @@ def spool(tmp_path: Path) -> Iterator[Spool]:
     end_uploader(made)
 
 
-def run_uploader(spool: Spool, failpoints: str = "") -> subprocess.Popen[bytes]:
-    """Start an uploader as a task does, perhaps with failpoints."""
-    with open(f"{spool.folder}/uploader.log", "ab") as log:
-        return subprocess.Popen(
-            [sys.executable, "-m", "sluicegate.writer_hooks.upload.process", spool.folder],
-            env={**os.environ, VARIABLE: failpoints},
-            stdout=log,
-            stderr=log,
-        )
-
-
 def killed_at(spool: Spool, point: str) -> None:
-    """Run an uploader until a failpoint kills it."""
-    status = exit_status(run_uploader(spool, f"{point}=kill"), Path(spool.folder) / "uploader.log")
-    assert status == -signal.SIGKILL
+    """Run an uploader, as a task starts it, until a failpoint kills it."""
+    path = Path(spool.folder) / "uploader.log"
+    command = [sys.executable, "-m", "sluicegate.writer_hooks.upload.process", spool.folder]
+    variables = {**os.environ, VARIABLE: f"{point}=kill"}
+    with path.open("ab") as log, subprocess.Popen(command, env=variables, stdout=log, stderr=log) as process:
+        assert exit_status(process, path) == -signal.SIGKILL
+
+
+def upload_all(spool: Spool) -> None:
+    """Upload in this process until nothing waits."""
+    Uploader(spool).run(lambda empty: empty)
 
 
 @contextlib.contextmanager

@@ -101,21 +101,23 @@ class Deferred:
         """Wait while the spool is over a limit. Raises UploadGivenUp."""
         since, warned = time.time(), False
         region = region_key(self._region, self._attempt.incarnation)
-        place = (self._region.name, self._region.stream)
-        while excess := spool.excess(self._uploads, region, self._attempt.checkpoint):
-            if not warned:
-                _log.warning(
-                    "region %s of %s: a task waits before it writes: %s. `sluicegate uploads list --spool "
-                    "%s` shows the reason",
-                    *(*place, excess, spool.folder),
-                )
-                warned = True
-            given_up = spool.given_up(since, region)
+        while True:
+            excess = spool.excess(self._uploads, region, self._attempt.checkpoint)
+            given_up = spool.given_up(since, region) if warned else ()
             if given_up:
                 raise UploadGivenUp(
                     f"files of checkpoint {given_up[0].checkpoint} are lost: {given_up[0].reason}. The "
                     f"region stalls: {format_way_back(self._region.stream, self._region.name)}"
                 )
+            if excess is None:
+                return
+            if not warned:
+                _log.warning(
+                    "region %s of %s: a task waits before it writes: %s. `sluicegate uploads list --spool "
+                    "%s` shows the reason",
+                    *(self._region.name, self._region.stream, excess, spool.folder),
+                )
+                warned = True
             ensure_uploader(spool)
             time.sleep(_LOOK)
 
