@@ -13,7 +13,8 @@ from sluicegate.cli.errors import UserError
 from sluicegate.cli.group import Commands
 from sluicegate.cli.options import json_option, parse_timeout
 from sluicegate.writer_hooks.errors import SpoolUnusable
-from sluicegate.writer_hooks.upload.entry import BadEntry, EntryName
+from sluicegate.writer_hooks.upload.entry import BadEntry, read_entry
+from sluicegate.writer_hooks.upload.names import EntryName
 from sluicegate.writer_hooks.upload.options import default_spool
 from sluicegate.writer_hooks.upload.spool import Spool, existing_spool
 from sluicegate.writer_hooks.upload.uploader import Uploader
@@ -108,7 +109,7 @@ def _open(folder: str | None) -> Spool:
 def _described(spool: Spool, name: EntryName) -> dict[str, Any] | None:
     """Return an entry for people; None if it was uploaded meanwhile."""
     try:
-        entry = spool.read(name)
+        entry = read_entry(spool, name)
     except BadEntry as error:
         return {**_of_name(name), "stream": "?", "region": "?", "files": 0, "reason": str(error)}
     if entry is None:

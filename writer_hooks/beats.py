@@ -23,14 +23,7 @@ _LAST: Final = 10.0
 class Beats:
     """Heartbeats of one region. A heartbeat that fails is replaced by the next one."""
 
-    def __init__(
-        self,
-        region: Region,
-        interval: float,
-        idle_after: float,
-        also: Callable[[Registered], None] = lambda _: None,
-    ) -> None:
-        """Make heartbeats. `also` is called after each one, with the registration; it may raise HookError."""
+    def __init__(self, region: Region, interval: float, idle_after: float) -> None:
         if interval <= 0 or idle_after < 0:
             raise BadOption(
                 f"heartbeat_interval ({interval:g}) must be above 0, and idle_after ({idle_after:g}) at "
@@ -39,7 +32,6 @@ class Beats:
         self._region = region
         self._interval = interval
         self._idle_after = idle_after
-        self._also = also
         self._changed = threading.Condition()
         self._is_open = False
         """True while a checkpoint is open."""
@@ -96,8 +88,6 @@ class Beats:
             try:
                 self._require_live()
                 self._beat()
-                if self._registered is not None:
-                    self._also(self._registered)
             except RegionReplaced as error:
                 _log.error("region %s of %s: %s", self._region.name, self._region.stream, error)
                 return

@@ -78,9 +78,7 @@ class RegionDriver:
         self._take_over = take_over
         self._state = DriverState(self._region, on_commit)
         self._feed = CommitFeed(self._region, self._state.read, self._state.doubt)
-        uploads = self._sink.uploads
-        self._losses = Losses(self._region, uploads) if uploads is not None else None
-        self._beats = Beats(self._region, heartbeat_interval, idle_after, self._report_losses)
+        self._beats = Beats(self._region, heartbeat_interval, idle_after)
         self._incarnation = ""
         self._registered: Registered | None = None
         self._base: Position | None = None
@@ -124,7 +122,9 @@ class RegionDriver:
             if offsets is None or self._offsets != "null":
                 after = CommittedCheckpoint(base.checkpoint, parsed_offsets(offsets), base)
         self._state.begin(registered, after)
-        self._beats.start(registered, lambda: self._state.check(registered, base))
+        uploads = self._sink.uploads
+        losses = Losses(self._region, uploads) if uploads is not None else None
+        self._beats.start(registered, lambda: self._before_heartbeat(registered, base, losses))
         return after
 
     # --- checkpoints ------------------------------------------------------------------------------
@@ -266,16 +266,18 @@ class RegionDriver:
         self._state.check(registered, self._base)
         return registered
 
-    def _report_losses(self, registered: Registered) -> None:
-        """Report checkpoints whose files were left to uploaders that did not send them in time."""
-        losses, oldest = self._losses, self._state.oldest()
+    def _before_heartbeat(
+        self, registered: Registered, base: Position | None, losses: Losses | None
+    ) -> None:
+        """Raise RegionReplaced if the driver was replaced. Report files that uploaders did not send in time."""
+        self._state.check(registered, base)
         if losses is None:
             return
+        oldest, committed = self._state.oldest(), self._state.committed
+        if committed is not None and committed.position.incarnation == registered.incarnation:
+            losses.commit(committed.number)
         if oldest is not None:
-            losses.commit(oldest[0] - 1)
             losses.complete(*oldest)
-        elif self._state.committed is not None:
-            losses.commit(self._state.committed.number)
         losses.report(registered.incarnation, time.monotonic())
 
     # --- commits ----------------------------------------------------------------------------------

@@ -84,10 +84,7 @@ class IcebergWriter:
         digest: str | None,
         files: FileOptions = NO_OPTIONS,
     ) -> None:
-        """Prepare a writer. `storage` is the folder of the table's data.
-
-        Raises TableRefused for columns that cannot be written, or for wrong options.
-        """
+        """Prepare a writer for the folder of data. Raises TableRefused, also for wrong options."""
         refuse_types(table)
         self.location = table.event_location
         self.schema_id = table.schema.schema_id

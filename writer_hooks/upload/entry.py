@@ -3,46 +3,23 @@
 import hashlib
 import json
 import os
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import FilesWritten
 from sluicegate.writer_hooks.region import Attempt, Event, Region
+from sluicegate.writer_hooks.upload.names import EntryName
 from sluicegate.writer_hooks.upload.options import Uploads
 
+if TYPE_CHECKING:
+    from sluicegate.writer_hooks.upload.spool import Spool
+
 VERSION: Final = 1
-_NAME: Final = re.compile(r"(\d{20})\.([0-9a-f]{16})\.(\d{1,19})\.(\d{1,19})\.([0-9a-f]{32})")
 _OF_STORES: Final = ("AWS_", "GOOGLE_", "AZURE_")
 """Beginnings of the variables with which a process reaches an object store."""
-
-
-class EntryName(NamedTuple):
-    """Name of an entry, which has what the limits of a spool count. Names are in the order of their times."""
-
-    created: int
-    """Nanoseconds since the Unix epoch."""
-    region: str
-    """Digest of stream, region and incarnation."""
-    checkpoint: int
-    size: int
-    """Bytes of its files."""
-    attempt: str
-
-    def __str__(self) -> str:
-        return f"{self.created:020d}.{self.region}.{self.checkpoint}.{self.size}.{self.attempt}"
-
-    @classmethod
-    def parse(cls, text: str) -> "EntryName | None":
-        """Read a name; None if it is not that of an entry."""
-        found = _NAME.fullmatch(text)
-        if found is None:
-            return None
-        created, region, checkpoint, size, attempt = found.groups()
-        return cls(int(created), region, int(checkpoint), int(size), attempt)
 
 
 def store_variables() -> dict[str, str]:
@@ -144,3 +121,9 @@ def name_of(region: Region, attempt: Attempt, files: Sequence[SpooledFile], crea
     """Return the name of the entry of an attempt."""
     size = sum(file.size for file in files)
     return EntryName(created, region_key(region, attempt.incarnation), attempt.checkpoint, size, attempt.id)
+
+
+def read_entry(spool: "Spool", name: EntryName) -> Entry | None:
+    """Return an entry of a spool; None if it is not there any more. Raises BadEntry."""
+    text = spool.read(name)
+    return None if text is None else Entry.from_json(text)

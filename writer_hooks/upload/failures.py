@@ -8,6 +8,6 @@ class Lost(Exception):
 def format_way_back(stream: str, region: str) -> str:
     """Return the remedy for a region whose files are lost."""
     return (
-        f"set it back with: sluicegate region reset --stream {stream} --region {region} (a query of Spark), "
-        "or start its driver again (plain Python)"
+        f"set it back with: sluicegate region reset --stream {stream} --region {region} "
+        "--checkpoint-location LOCATION (a query of Spark), or start its driver again (plain Python)"
     )

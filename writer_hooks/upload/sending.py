@@ -22,8 +22,9 @@ from sluicegate.writer_hooks.options import log_of
 from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.region import Event
 from sluicegate.writer_hooks.upload.before_publish import call_before_publish
-from sluicegate.writer_hooks.upload.entry import Entry, EntryName, SpooledFile, store_variables
+from sluicegate.writer_hooks.upload.entry import Entry, SpooledFile, store_variables
 from sluicegate.writer_hooks.upload.failures import Lost
+from sluicegate.writer_hooks.upload.names import EntryName
 from sluicegate.writer_hooks.upload.spool import GivenUp, Spool
 
 _PUBLISH_TIMEOUT: Final = 60.0

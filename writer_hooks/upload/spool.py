@@ -17,15 +17,17 @@ import stat
 import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from uuid import uuid4
 
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
 from sluicegate.lakes.durable import sync_folder
 from sluicegate.writer_hooks.errors import SpoolUnusable
-from sluicegate.writer_hooks.upload.entry import Entry, EntryName
-from sluicegate.writer_hooks.upload.options import Uploads
+from sluicegate.writer_hooks.upload.names import EntryName
+
+if TYPE_CHECKING:
+    from sluicegate.writer_hooks.upload.options import Uploads
 
 _FOLDERS: Final = ("entries", "files", "reasons", "given-up")
 _SUFFIX: Final = ".json"
@@ -87,18 +89,18 @@ class Spool:
         found = (EntryName.parse(name.removesuffix(_SUFFIX)) for name in listed if name.endswith(_SUFFIX))
         return sorted(name for name in found if name is not None)
 
-    def put(self, name: EntryName, entry: Entry) -> None:
-        """Put an entry durably. Its files are durable already."""
+    def put(self, name: EntryName, entry: str) -> None:
+        """Put an entry durably, as JSON. Its files are durable already."""
         sync_folder(f"{self.folder}/files")
         hit(Failpoint.UPLOAD_ENTRY_BEFORE)
-        self._replace(f"entries/{name}{_SUFFIX}", entry.to_json())
+        self._replace(f"entries/{name}{_SUFFIX}", entry)
         hit(Failpoint.UPLOAD_ENTRY_AFTER)
 
-    def read(self, name: EntryName) -> Entry | None:
-        """Return an entry; None if it is not there any more. Raises BadEntry."""
+    def read(self, name: EntryName) -> str | None:
+        """Return an entry as JSON; None if it is not there any more."""
         try:
             with open(f"{self.folder}/entries/{name}{_SUFFIX}", encoding="utf-8") as file:
-                return Entry.from_json(file.read())
+                return file.read()
         except FileNotFoundError:
             return None
 
@@ -112,7 +114,7 @@ class Spool:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(f"{self.folder}/reasons/{name}")
 
-    def excess(self, uploads: Uploads, region: str, checkpoint: int) -> str | None:
+    def excess(self, uploads: "Uploads", region: str, checkpoint: int) -> str | None:
         """Return the limit that is reached for a task of a checkpoint, as a text; None if there is none."""
         names = self.names()
         size = sum(name.size for name in names)
@@ -240,11 +242,16 @@ def make_spool(folder: str) -> Spool:
         for name in _FOLDERS:
             os.makedirs(f"{folder}/{name}", mode=0o700, exist_ok=True)
     except OSError as error:
-        raise SpoolUnusable(
-            f"the spool {folder} cannot be used ({error.strerror or error}). Set upload.spool to a folder of "
-            "a local disk that the user of the tasks may write to"
-        ) from error
+        raise unusable(folder, error) from error
     return Spool(folder)
+
+
+def unusable(folder: str, error: OSError) -> SpoolUnusable:
+    """Return the error for a folder that cannot be written."""
+    return SpoolUnusable(
+        f"the spool {folder} cannot be used ({error.strerror or error}). Set upload.spool to a folder of a "
+        "local disk with room, that the user of the tasks may write to"
+    )
 
 
 def existing_spool(folder: str) -> Spool:

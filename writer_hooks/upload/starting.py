@@ -6,9 +6,10 @@ import os
 import subprocess
 import sys
 import time
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from sluicegate.writer_hooks.upload.spool import Spool
+if TYPE_CHECKING:
+    from sluicegate.writer_hooks.upload.spool import Spool
 
 _log = logging.getLogger(__name__)
 
@@ -20,7 +21,7 @@ _children: Final[dict[float, subprocess.Popen[bytes]]] = {}
 """Uploaders that this process has started, by the times of that in monotonic seconds."""
 
 
-def ensure_uploader(spool: Spool) -> None:
+def ensure_uploader(spool: "Spool") -> None:
     """Start the uploader of a spool, if none runs. Called after an entry was put, or while a task waits.
 
     An uploader that ends looks for entries once more after it has released its lock. So each entry is seen by
@@ -53,7 +54,7 @@ def ensure_uploader(spool: Spool) -> None:
     _children[time.monotonic()] = child
 
 
-def _log_file(spool: Spool) -> str:
+def _log_file(spool: "Spool") -> str:
     """Return the log file of uploaders, made if it is missing, and empty if it has become large."""
     path = f"{spool.folder}/uploader.log"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)

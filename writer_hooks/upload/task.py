@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 from sluicegate.lakes.port import LakeUnavailable
 from sluicegate.lakes.storage import Storage
 from sluicegate.writer_hooks.attempt import Target
-from sluicegate.writer_hooks.errors import SpoolUnusable, UploadGivenUp
+from sluicegate.writer_hooks.errors import UploadGivenUp
 from sluicegate.writer_hooks.publisher import publish_files
 from sluicegate.writer_hooks.region import Attempt, Event, Region
 from sluicegate.writer_hooks.upload.entry import Entry, SpooledFile, name_of, region_key
 from sluicegate.writer_hooks.upload.failures import format_way_back
 from sluicegate.writer_hooks.upload.options import Uploads, resolve
-from sluicegate.writer_hooks.upload.spool import Spool, make_spool
+from sluicegate.writer_hooks.upload.spool import Spool, make_spool, unusable
 from sluicegate.writer_hooks.upload.starting import ensure_uploader
 
 if TYPE_CHECKING:
@@ -89,10 +89,7 @@ class Deferred:
         try:
             self._lock = spool.begin(self._attempt.id)
         except OSError as error:
-            raise SpoolUnusable(
-                f"cannot write to the spool {spool.folder} ({error.strerror or error}). Set upload.spool to "
-                "a disk with room"
-            ) from error
+            raise unusable(spool.folder, error) from error
         self._spool = spool
         self._storage = SpooledStorage(final, spool.files(self._attempt.id))
         return self._storage
@@ -132,7 +129,7 @@ class Deferred:
         # From here on the entry may be there, so `abort` must keep the files.
         self._spool = None
         try:
-            spool.put(name, entry)
+            spool.put(name, entry.to_json())
         except OSError as error:
             raise LakeUnavailable(
                 f"an entry cannot be put into the spool {spool.folder}: {error}. Another attempt is safe"

@@ -10,8 +10,9 @@ from typing import Final
 from sluicegate.kafka.pauses import spread
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
 from sluicegate.writer_hooks.errors import HookError, PublishFailed
-from sluicegate.writer_hooks.upload.entry import BadEntry, Entry, EntryName
+from sluicegate.writer_hooks.upload.entry import BadEntry, Entry, read_entry
 from sluicegate.writer_hooks.upload.failures import Lost, format_way_back
+from sluicegate.writer_hooks.upload.names import EntryName
 from sluicegate.writer_hooks.upload.sending import Credentials, report_lost, send
 from sluicegate.writer_hooks.upload.spool import GivenUp, Spool
 
@@ -79,7 +80,7 @@ class Uploader:
 
     def _read(self, name: EntryName) -> Entry | None:
         try:
-            return self.spool.read(name)
+            return read_entry(self.spool, name)
         except BadEntry as error:
             _log.error(
                 "the entry %s of the spool %s is given up: %s. If a completion names its events, the driver "
