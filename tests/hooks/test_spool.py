@@ -137,8 +137,8 @@ def test_a_store_that_refuses_for_long_loses_files_and_kafka_never_does(
     spool: Spool, region: Region, tmp_path: Path, log: Log
 ) -> None:
     (tmp_path / "table").write_text("no folder")
-    short = Uploads(timeout=0.001)
-    name = enter(spool, region, str(tmp_path / "table"), uploads=replace(short, timeout=3600.0))
+    short = Uploads.parse({"upload": "async", "upload.timeout": "0.001"})
+    name = enter(spool, region, str(tmp_path / "table"))
     upload_once(spool)
     assert "LakeUnavailable" in str(spool.reason(name))
     assert spool.names() == [name]
