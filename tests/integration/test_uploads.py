@@ -61,6 +61,12 @@ def left(spool: Spool) -> list[Path]:
     return list((Path(spool.folder) / "files").iterdir())
 
 
+def damage(spool: Spool) -> None:
+    """Change the one file that waits."""
+    (file,) = [path for path in left(spool)[0].rglob("*") if path.is_file()]
+    file.write_bytes(b"damaged")
+
+
 def data_files(place: Place) -> list[Path]:
     return list(Path(place.table).rglob("*.parquet"))
 
@@ -108,6 +114,13 @@ async def test_an_uploader_that_is_killed_anywhere_is_continued_by_the_next(
             await asyncio.to_thread(killed_at, spool, point)
         await asyncio.to_thread(upload_all, spool)
         await driver.await_commit(newest)
+        with nobody_uploads(spool):
+            await put(driver, 5)
+            damage(spool)
+        for point in ("upload.lost.before", "upload.lost.after"):
+            await asyncio.to_thread(killed_at, spool, point)
+        await asyncio.to_thread(upload_all, spool)
+        assert "has other content than its task has written" in (await until(lambda: losses(place)))[0]
     assert read_ids(place.table) == [0, 1, 2, 3, 4]
     assert len(data_files(place)) == 5, "no file was uploaded under two names"
     assert not left(spool)
@@ -147,8 +160,7 @@ async def test_a_task_waits_for_room_and_learns_what_is_lost(
             assert len(spool.names()) == 1
             await asyncio.to_thread(upload_all, spool)
             await waiting
-            (file,) = [path for path in left(spool)[0].rglob("*") if path.is_file()]
-            file.write_bytes(b"damaged")
+            damage(spool)
             third = await driver.begin()
             writing = asyncio.create_task(asyncio.to_thread(third.write, "w0", rows(3)))
             await until(lambda: caplog.text.count("a task waits before it writes") == 2)
