@@ -266,10 +266,8 @@ class RegionDriver:
         self._state.check(registered, self._base)
         return registered
 
-    def _before_heartbeat(
-        self, registered: Registered, base: Position | None, losses: Losses | None
-    ) -> None:
-        """Raise RegionReplaced if the driver was replaced. Report files that uploaders did not send in time."""
+    def _before_heartbeat(self, registered: Registered, base: Position | None, losses: Losses | None) -> None:
+        """Raise RegionReplaced if the driver was replaced. Report files that were not sent in time."""
         self._state.check(registered, base)
         if losses is None:
             return
