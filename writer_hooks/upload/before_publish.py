@@ -22,7 +22,7 @@ def call_before_publish(function: str, local: str, uri: str, *, path: Sequence[s
     call raises, or does not end in time; its process is killed then.
     """
     with subprocess.Popen(
-        [sys.executable, "-m", _MODULE, function, local, uri],
+        [sys.executable, "-m", _MODULE, str(os.getpid()), function, local, uri],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
