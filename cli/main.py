@@ -25,6 +25,7 @@ COMMANDS: Final = {
     "status": "status",
     "stream": "stream",
     "topics": "topics",
+    "uploads": "uploads",
 }
 """Module of each command."""
 

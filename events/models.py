@@ -189,7 +189,10 @@ class CheckpointFailed(Body):
     """A hint about a checkpoint, or the report that files of a checkpoint are lost."""
 
     outcome: Literal["delayed", "redone", "lost"]
-    """Hints: `delayed`, `redone`. Only a coordinator sends `lost`."""
+    """Hints: `delayed`, `redone`. `lost` counts while the checkpoint is not sealed.
+
+    A coordinator sends `lost` for events that the log has lost; an uploader, or the driver, for files that
+    can never be uploaded."""
     reason: str = ""
     """For people."""
 

@@ -95,3 +95,18 @@ class Failpoint(StrEnum):
     HOOK_ANSWER_AFTER = "hook.answer.after"
     HOOK_COMPLETION_BEFORE = "hook.completion.before"
     HOOK_COMPLETION_AFTER = "hook.completion.after"
+
+    # The asynchronous upload (writer_hooks/upload): a task, and the uploader of its machine.
+    UPLOAD_ENTRY_BEFORE = "upload.entry.before"
+    """The files of a task are durable on its machine. The next step hands them to the uploader."""
+    UPLOAD_ENTRY_AFTER = "upload.entry.after"
+    UPLOAD_PUT_BEFORE = "upload.put.before"
+    UPLOAD_PUT_AFTER = "upload.put.after"
+    UPLOAD_PUBLISH_BEFORE = "upload.publish.before"
+    """All files of an entry are durable in the table's storage. The next step publishes its events."""
+    UPLOAD_PUBLISH_AFTER = "upload.publish.after"
+    UPLOAD_REMOVED = "upload.removed"
+    """The entry is removed, and its local files are not."""
+    UPLOAD_LOST_BEFORE = "upload.lost.before"
+    """The next step reports the files of an entry as lost."""
+    UPLOAD_LOST_AFTER = "upload.lost.after"

@@ -28,8 +28,10 @@ if TYPE_CHECKING:
         RegistrationRefused,
         RegistrationUnanswered,
         SourceOffsetsUnknown,
+        SpoolUnusable,
         TooManyUncommitted,
         TopicMissing,
+        UploadGivenUp,
     )
     from sluicegate.writer_hooks.job import Job, prepare_jobs
     from sluicegate.writer_hooks.outcomes import RegionOutcome
@@ -62,8 +64,10 @@ __all__ = [
     "RegistrationRefused",
     "RegistrationUnanswered",
     "SourceOffsetsUnknown",
+    "SpoolUnusable",
     "TooManyUncommitted",
     "TopicMissing",
+    "UploadGivenUp",
     "Writer",
     "WriterResult",
     "Written",

@@ -14,6 +14,8 @@ from sluicegate.writer_hooks.region import Attempt, Event, Region, digest_of, fi
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from sluicegate.lakes.spooled import Wrap
+
 
 @dataclass(frozen=True, slots=True)
 class Target:
@@ -26,6 +28,8 @@ class Target:
     evolve: Evolve = "never"
     """`add-columns`: the first rows of an attempt may bring nullable columns that the table lacks."""
     files: FileOptions | None = None
+    wrap: "Wrap | None" = None
+    """Function that returns the storage of the data files, in place of that of the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +70,18 @@ class AttemptWriter:
                 from sluicegate.lakes.new_columns import evolve
 
                 evolve(target.adapter, target.table, batch.schema)
-            digest = digest_of(self._region, self._attempt)
-            self._writer = open_writer(
-                target.adapter, target.table, target.event_time_column, digest, target.files
-            )
+            self._writer = self._open(target)
         self._writer.write(batch)
+
+    def _open(self, target: Target) -> FileWriter:
+        digest = digest_of(self._region, self._attempt)
+        of_table = (target.adapter, target.table, target.event_time_column, digest, target.files)
+        if target.wrap is None:
+            return open_writer(*of_table)
+        # Only asynchronous uploads need the module.
+        from sluicegate.lakes.spooled import open_spooled
+
+        return open_spooled(*of_table, target.wrap)
 
     def finish(self) -> tuple[Written, list[Event]]:
         """Close the files, and return the result with the events to publish for them."""

@@ -9,6 +9,7 @@ The newest driver of a region is the one that counts. An older one that is still
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
@@ -30,6 +31,7 @@ from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.publisher import publish_completion, shared_publisher
 from sluicegate.writer_hooks.region import Event, Registered
 from sluicegate.writer_hooks.result import WriterResult
+from sluicegate.writer_hooks.upload.losses import Losses
 from sluicegate.writer_hooks.writer import OpenCheckpoint
 
 _log = logging.getLogger(__name__)
@@ -120,7 +122,9 @@ class RegionDriver:
             if offsets is None or self._offsets != "null":
                 after = CommittedCheckpoint(base.checkpoint, parsed_offsets(offsets), base)
         self._state.begin(registered, after)
-        self._beats.start(registered, lambda: self._state.check(registered, base))
+        uploads = self._sink.uploads
+        losses = Losses(self._region, uploads) if uploads is not None else None
+        self._beats.start(registered, lambda: self._before_heartbeat(registered, base, losses))
         return after
 
     # --- checkpoints ------------------------------------------------------------------------------
@@ -261,6 +265,18 @@ class RegionDriver:
             raise HookError("this driver was not started, or has ended; call `start`, or make another one")
         self._state.check(registered, self._base)
         return registered
+
+    def _before_heartbeat(self, registered: Registered, base: Position | None, losses: Losses | None) -> None:
+        """Raise RegionReplaced if the driver was replaced. Report files that were not sent in time."""
+        self._state.check(registered, base)
+        if losses is None:
+            return
+        oldest, committed = self._state.oldest(), self._state.committed
+        if committed is not None and committed.position.incarnation == registered.incarnation:
+            losses.commit(committed.number)
+        if oldest is not None:
+            losses.complete(*oldest)
+        losses.report(registered.incarnation, time.monotonic())
 
     # --- commits ----------------------------------------------------------------------------------
 

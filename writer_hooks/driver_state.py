@@ -89,6 +89,12 @@ class DriverState:
             self._uncommitted[checkpoint.number] = checkpoint
             self._completed_at.setdefault(checkpoint.number, time.monotonic())
 
+    def oldest(self) -> tuple[int, float] | None:
+        """Return the oldest completed checkpoint that is not committed, with the time of its completion."""
+        with self.lock:
+            number = min(self._completed_at, default=None)
+            return None if number is None else (number, self._completed_at[number])
+
     def refused(self, number: int) -> None:
         """Note that a completion is not in the log."""
         with self.lock:

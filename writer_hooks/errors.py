@@ -59,3 +59,11 @@ class TooManyUncommitted(HookError):
 
 class SourceOffsetsUnknown(HookError):
     """The region has a position without source offsets, or with those of another kind of driver."""
+
+
+class SpoolUnusable(HookError):
+    """The spool of asynchronous uploads cannot be used; the text contains the remedy."""
+
+
+class UploadGivenUp(HookError):
+    """The uploader has given files up that this region waits for. The region stalls until it is set back."""

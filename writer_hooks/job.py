@@ -25,6 +25,7 @@ from sluicegate.writer_hooks.options import SinkOptions, require_name
 from sluicegate.writer_hooks.publisher import publish_completion
 from sluicegate.writer_hooks.region import Event, Region, Registered
 from sluicegate.writer_hooks.result import WriterResult
+from sluicegate.writer_hooks.upload.options import refuse_uploads
 from sluicegate.writer_hooks.writer import OpenCheckpoint, Rows
 
 _KIND: Final = "job-"
@@ -69,7 +70,12 @@ class Job:
         alone. Raises BadOption.
         """
         self._options = dict(options)
-        self._region = SinkOptions.parse(options, located=False).region
+        parsed = SinkOptions.parse(options, located=False)
+        refuse_uploads(
+            parsed.uploads,
+            "a job publishes everything at its end, and waits for the commit. Leave the option out of jobs",
+        )
+        self._region = parsed.region
         self._id = require_name("job.id", job_id)
         self._state = DriverState(self._region, None)
         self._feed = CommitFeed(self._region, self._state.read, self._state.doubt)

@@ -23,6 +23,8 @@ from sluicegate.writer_hooks.errors import BadOption
 from sluicegate.writer_hooks.kafka import PREFIX, KafkaSettings
 from sluicegate.writer_hooks.option_values import seconds, truth, whole
 from sluicegate.writer_hooks.region import DEFAULT_PREFIX, FOREVER, Region
+from sluicegate.writer_hooks.upload.options import NAMES as UPLOAD_NAMES
+from sluicegate.writer_hooks.upload.options import Uploads
 
 NAME: Final = "sluicegate"
 """Name of the data source, for `format`."""
@@ -40,6 +42,7 @@ _KNOWN: Final = (
     "evolve",
     *FILE_NAMES,
     "cluster.by",
+    *UPLOAD_NAMES,
     "assignment",
     "assignment.after",
     "regions",
@@ -79,6 +82,8 @@ class SinkOptions:
     """Options of the data files; None: the table and the defaults decide."""
     cluster_by: tuple[str, ...] = ()
     """Columns by which the rows of a batch are moved together and sorted."""
+    uploads: Uploads | None = None
+    """Options of asynchronous uploads; None: each task uploads its own files."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, located: bool = True) -> "SinkOptions":
@@ -101,6 +106,7 @@ class SinkOptions:
             backpressure=Backpressure() if located else Backpressure.parse(options),
             files=_files(options),
             cluster_by=cluster_by(options),
+            uploads=Uploads.parse(options),
         )
 
     def table_ref(self) -> TableRef:
@@ -369,5 +375,6 @@ _PARTS: Final[tuple[Callable[[Mapping[str, str]], object], ...]] = (
     _evolve,
     _files,
     cluster_by,
+    Uploads.parse,
 )
 """Functions that each read one part of the options, and raise BadOption."""

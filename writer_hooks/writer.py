@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Protocol, Self, Union
 from sluicegate.writer_hooks.attempt import AttemptWriter
 from sluicegate.writer_hooks.errors import HookError, NotOurs
 from sluicegate.writer_hooks.options import SinkOptions, require_name
-from sluicegate.writer_hooks.publisher import publish_files
 from sluicegate.writer_hooks.region import Attempt
 from sluicegate.writer_hooks.result import WriterResult, read_json
+from sluicegate.writer_hooks.upload.task import delivery_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -78,7 +78,8 @@ class Writer:
         self._region = options.region
         self._holds = checkpoint.held
         self._attempt = Attempt(checkpoint.incarnation, checkpoint.number, require_name("writer", name))
-        self._writer = AttemptWriter(self._region, self._attempt, options.target())
+        self._delivery = delivery_of(self._region, self._attempt, options.uploads)
+        self._writer = AttemptWriter(self._region, self._attempt, self._delivery.target(options.target()))
         self._is_over = False
 
     def write(self, rows: Rows) -> None:
@@ -90,6 +91,8 @@ class Writer:
     def finish(self) -> WriterResult:
         """Close the files, publish their event, and wait until Kafka has acknowledged it.
 
+        With asynchronous uploads, files and event are left to the uploader of this machine.
+
         Raises LakeError, EventTooLarge, PublishFailed or TopicMissing. After each of them, another attempt is
         safe. If the publication fails, the files stay, because their event may be in the log.
         """
@@ -99,7 +102,7 @@ class Writer:
         if self._holds:
             held = tuple(event.body.model_dump_json() for event in events)
             return WriterResult(self._attempt, written, held)
-        publish_files(self._region, events)
+        self._delivery.deliver(events)
         return WriterResult(self._attempt, written)
 
     def abort(self) -> None:
@@ -107,6 +110,7 @@ class Writer:
         if not self._is_over:
             self._is_over = True
             self._writer.abort()
+        self._delivery.abort()
 
     def _require_open(self) -> None:
         if self._is_over:

@@ -12,6 +12,7 @@ from sluicegate.lakes.delta.scope import open_in_scope
 from sluicegate.lakes.evolution import TableColumns
 from sluicegate.lakes.file_options import NO_OPTIONS, FileOptions
 from sluicegate.lakes.port import PORT_VERSION, TableRef, TableRefused
+from sluicegate.lakes.spooled import Wrap, wrapped
 from sluicegate.lakes.storages import location_uri, open_storage
 
 if TYPE_CHECKING:
@@ -61,12 +62,13 @@ class DeltaAdapter:
         event_time_column: str | None,
         digest: str | None = None,
         files: FileOptions | None = None,
+        wrap: Wrap | None = None,
     ) -> "DeltaWriter":
         """Open the writer half. Raises TableRefused or LakeUnavailable."""
         # This import loads Parquet, which would delay the start of a coordinator.
         from sluicegate.lakes.delta.writer import DeltaWriter
 
-        storage = open_storage(table.location)
+        storage = wrapped(open_storage(table.location), wrap)
         return DeltaWriter(storage, open_in_scope(storage), event_time_column, digest, files or NO_OPTIONS)
 
     def read_columns(self, table: TableRef) -> TableColumns:

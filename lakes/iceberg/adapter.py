@@ -16,13 +16,14 @@ from sluicegate.lakes.iceberg.catalog import (
     identifier_of,
 )
 from sluicegate.lakes.iceberg.committer import IcebergCommitter
-from sluicegate.lakes.iceberg.files import Files, is_location
+from sluicegate.lakes.iceberg.files import Files, folder_of, is_location
 from sluicegate.lakes.iceberg.layout import FORMAT, FORMAT_VERSION
 from sluicegate.lakes.iceberg.maintenance import IcebergMaintenance
 from sluicegate.lakes.iceberg.metadata import MAIN, Metadata
 from sluicegate.lakes.iceberg.sql import SqlCatalog
 from sluicegate.lakes.iceberg.table import TableView
 from sluicegate.lakes.port import PORT_VERSION, LakeError, LakeUnavailable, TableRef, TableRefused
+from sluicegate.lakes.spooled import Wrap, wrapped
 from sluicegate.lakes.storages import location_uri
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ class IcebergAdapter:
         event_time_column: str | None,
         digest: str | None = None,
         files: FileOptions | None = None,
+        wrap: Wrap | None = None,
     ) -> "IcebergWriter":
         """Open the writer half. Raises TableRefused or LakeUnavailable."""
         # This import loads libraries that a coordinator does not need.
@@ -98,7 +100,8 @@ class IcebergAdapter:
             view = checked_table(table, load_existing(table, catalog), table.options.get("branch", MAIN))
         finally:
             catalog.close()
-        return IcebergWriter(view, event_time_column, digest, files or NO_OPTIONS)
+        storage = wrapped(folder_of(view.data_location), wrap)
+        return IcebergWriter(view, storage, event_time_column, digest, files or NO_OPTIONS)
 
     def read_columns(self, table: TableRef) -> TableColumns:
         """Return the newest columns. Raises TableRefused or LakeUnavailable."""

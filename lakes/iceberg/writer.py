@@ -26,7 +26,7 @@ from sluicegate.lakes.encodings import Dictionaries
 from sluicegate.lakes.event_time import event_time_range
 from sluicegate.lakes.file_options import NO_OPTIONS, FileOptions
 from sluicegate.lakes.floats import Counts, Floats
-from sluicegate.lakes.iceberg.files import folder_of, local_of
+from sluicegate.lakes.iceberg.files import local_of
 from sluicegate.lakes.iceberg.layout import Layout, Partition
 from sluicegate.lakes.iceberg.metrics import Metrics
 from sluicegate.lakes.iceberg.partitioning import Splitter
@@ -36,6 +36,7 @@ from sluicegate.lakes.iceberg.values import partition_key, partition_text
 from sluicegate.lakes.port import LakeUnavailable, SchemaMismatch, TableRefused
 from sluicegate.lakes.rolling import Rolling
 from sluicegate.lakes.row_buffer import RowBuffer
+from sluicegate.lakes.storage import Storage
 
 HELD_BYTES: Final = 256 << 20
 """Bytes of open files that are kept in memory, if the table is in an object store."""
@@ -78,17 +79,18 @@ class IcebergWriter:
     def __init__(
         self,
         table: TableView,
+        storage: Storage,
         event_time_column: str | None,
         digest: str | None,
         files: FileOptions = NO_OPTIONS,
     ) -> None:
-        """Prepare a writer. Raises TableRefused for columns that cannot be written, or for wrong options."""
+        """Prepare a writer for the folder of data. Raises TableRefused, also for wrong options."""
         refuse_types(table)
         self.location = table.event_location
         self.schema_id = table.schema.schema_id
         self.spec_id = table.spec.spec_id
         self._table = table
-        self._storage = folder_of(table.data_location)
+        self._storage = storage
         self._layout = Layout(table.schema, table.spec, table.version)
         self._file_schema = file_schema(table)
         self._floats = Floats(self._file_schema)

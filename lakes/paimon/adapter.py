@@ -10,6 +10,7 @@ from sluicegate.lakes.paimon.entries import FORMAT, FORMAT_VERSION
 from sluicegate.lakes.paimon.maintenance import PaimonMaintenance
 from sluicegate.lakes.paimon.table import Table
 from sluicegate.lakes.port import PORT_VERSION, TableRef, TableRefused
+from sluicegate.lakes.spooled import Wrap, wrapped
 from sluicegate.lakes.storages import location_uri, open_storage
 
 if TYPE_CHECKING:
@@ -48,12 +49,14 @@ class PaimonAdapter:
         event_time_column: str | None,
         digest: str | None = None,
         files: FileOptions | None = None,
+        wrap: Wrap | None = None,
     ) -> "PaimonWriter":
         """Open the writer half. Raises TableRefused or LakeUnavailable."""
         # This import loads half of pypaimon, which would delay the start of a coordinator.
         from sluicegate.lakes.paimon.writer import PaimonWriter
 
-        return PaimonWriter(open_storage(table.location), event_time_column, digest, files or NO_OPTIONS)
+        storage = wrapped(open_storage(table.location), wrap)
+        return PaimonWriter(storage, event_time_column, digest, files or NO_OPTIONS)
 
     def read_columns(self, table: TableRef) -> TableColumns:
         """Return the newest columns. Raises TableRefused or LakeUnavailable."""

@@ -12,19 +12,23 @@ from deltalake import DeltaTable, write_deltalake
 
 from sluicegate.failpoints.names import Failpoint
 from tests.faults.tallies import Tally, tally_of
+from tests.faults.upload_points import UPLOAD_POINTS
 from tests.integration.job import SCHEMA
 
-LACKING: Final = frozenset(
-    {
-        Failpoint.LAKE_MANIFEST_WRITTEN,
-        Failpoint.LAKE_MANIFESTS_DURABLE,
-        Failpoint.LAKE_HINT_BEFORE,
-        Failpoint.LAKE_HINT_AFTER,
-        Failpoint.LAKE_DISCARD_BEFORE,
-        Failpoint.LAKE_DISCARD_AFTER,
-        Failpoint.PAIMON_WITHDRAW_BEFORE,
-        Failpoint.PAIMON_WITHDRAW_AFTER,
-    }
+LACKING: Final = (
+    frozenset(
+        {
+            Failpoint.LAKE_MANIFEST_WRITTEN,
+            Failpoint.LAKE_MANIFESTS_DURABLE,
+            Failpoint.LAKE_HINT_BEFORE,
+            Failpoint.LAKE_HINT_AFTER,
+            Failpoint.LAKE_DISCARD_BEFORE,
+            Failpoint.LAKE_DISCARD_AFTER,
+            Failpoint.PAIMON_WITHDRAW_BEFORE,
+            Failpoint.PAIMON_WITHDRAW_AFTER,
+        }
+    )
+    | UPLOAD_POINTS
 )
 """Places of a commit that this format has not: a commit is one file."""
 SPARK_TIME: Final = "timestamp"

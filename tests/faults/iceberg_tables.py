@@ -18,17 +18,21 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from sluicegate.failpoints.names import Failpoint
 from tests.faults.tallies import Tally, tally_of
+from tests.faults.upload_points import UPLOAD_POINTS
 from tests.iceberg_duck import duck, duck_on_s3
 from tests.integration.job import SCHEMA
 from tests.s3proxy import BUCKET
 
-LACKING: Final = frozenset(
-    {
-        Failpoint.LAKE_HINT_BEFORE,
-        Failpoint.LAKE_HINT_AFTER,
-        Failpoint.PAIMON_WITHDRAW_BEFORE,
-        Failpoint.PAIMON_WITHDRAW_AFTER,
-    }
+LACKING: Final = (
+    frozenset(
+        {
+            Failpoint.LAKE_HINT_BEFORE,
+            Failpoint.LAKE_HINT_AFTER,
+            Failpoint.PAIMON_WITHDRAW_BEFORE,
+            Failpoint.PAIMON_WITHDRAW_AFTER,
+        }
+    )
+    | UPLOAD_POINTS
 )
 """Places of a commit that this format has not."""
 SPARK_TIME: Final = "timestamp_ntz"

@@ -10,11 +10,11 @@ import pyarrow as pa
 from pypaimon import CatalogFactory, Schema
 
 from sluicegate.demo.reader import read_table
-from sluicegate.failpoints.names import Failpoint
 from tests.faults.tallies import Tally, tally_of
+from tests.faults.upload_points import UPLOAD_POINTS
 from tests.integration.job import SCHEMA
 
-LACKING: Final = frozenset[Failpoint]()
+LACKING: Final = UPLOAD_POINTS
 """Places of a commit that this format has not."""
 SPARK_TIME: Final = "timestamp_ntz"
 """Type of the column `at` as a Spark job writes it."""

@@ -15,11 +15,12 @@ from sluicegate.events.models import ListenerState as ListenerText
 from sluicegate.writer_hooks.attempt import write_attempt
 from sluicegate.writer_hooks.errors import BadListenerState, NotOurs
 from sluicegate.writer_hooks.options import SinkOptions
-from sluicegate.writer_hooks.publisher import publish_completion, publish_files, shared_publisher
+from sluicegate.writer_hooks.publisher import publish_completion, shared_publisher
 from sluicegate.writer_hooks.region import Attempt
 from sluicegate.writer_hooks.result import WriterResult
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
 from sluicegate.writer_hooks.spark.warm import keep_modules
+from sluicegate.writer_hooks.upload.task import delivery_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,12 +45,17 @@ def write_task(
 ) -> WriterResult:
     """Write a task's rows to files, and publish them. On return, Kafka has acknowledged the events.
 
-    If the publication fails, the files stay, because their events may be in the log.
+    With asynchronous uploads, files and events are durable on this machine on return, and its uploader
+    publishes them. If the publication fails, the files stay, because their events may be in the log.
     """
     attempt = _this_attempt(marker)
     region = options.region
-    written, events = write_attempt(region, attempt, options.target(), batches)
-    publish_files(region, events)
+    delivery = delivery_of(region, attempt, options.uploads)
+    try:
+        written, events = write_attempt(region, attempt, delivery.target(options.target()), batches)
+        delivery.deliver(events)
+    finally:
+        delivery.abort()
     if events:
         keep_modules()
     return WriterResult(attempt, written)

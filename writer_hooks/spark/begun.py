@@ -11,6 +11,7 @@ from sluicegate.writer_hooks.registration import Stopped
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
 from sluicegate.writer_hooks.spark.incarnation import check_live, register_query
 from sluicegate.writer_hooks.spark.registry import Registry
+from sluicegate.writer_hooks.upload.options import refuse_uploads
 
 _log = logging.getLogger(__name__)
 
@@ -48,7 +49,15 @@ def require_registered_alone(
     stopped: Stopped = lambda: False,
     began: Callable[[], None] = lambda: None,
 ) -> IncarnationMarker:
-    """Return the marker as `require_registered` does, without a listener. `known` belongs to this process."""
+    """Return the marker as `require_registered` does, without a listener. `known` belongs to this process.
+
+    Raises BadOption for asynchronous uploads, and the errors of `require_registered`.
+    """
+    refuse_uploads(
+        options.uploads,
+        "without attach, nobody reports files that are lost with their machine. Call "
+        "sluicegate.writer_hooks.attach(spark) before the query starts",
+    )
     marker = _check_began(options.checkpoint_location, known.get(key))
     if marker is not None:
         return marker

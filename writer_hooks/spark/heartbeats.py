@@ -150,6 +150,7 @@ class Heartbeats:
     def _note_rows(self, run: Run, signal: Signal, now: float) -> None:
         if signal.rows > 0:
             run.last_rows = now
+            run.note_batch(signal.batch, now)
         idle = signal.kind is Kind.IDLE or (signal.rows == 0 and now - run.last_rows >= self.idle_after)
         if idle != run.idle:
             run.idle, run.due = idle, now
@@ -208,6 +209,7 @@ class Heartbeats:
         beat = region.event(EventType.REGION_HEARTBEAT, registered.incarnation, body)
         shared_publisher(region.kafka).publish(region.events_topic, [*events, beat], self.interval)
         run.registered = registered
+        run.report_losses(options, registered.incarnation, self.outcomes.committed(region))
 
     def _begin(self, run: Run, options: SinkOptions) -> None:
         """Note the incarnation that the run started with, and follow its region.

@@ -84,7 +84,8 @@ class RegionListener(StreamingQueryListener):  # type: ignore[misc]
 
     def onQueryProgress(self, event: Any) -> None:
         """Record the end of a batch."""
-        self._tell(Kind.PROGRESS, event.progress, int(event.progress.numInputRows))
+        progress = event.progress
+        self._tell(Kind.PROGRESS, progress, int(progress.numInputRows), batch=int(progress.batchId))
 
     def onQueryIdle(self, event: Any) -> None:
         """Record that the sources have no new data."""
@@ -108,18 +109,27 @@ class RegionListener(StreamingQueryListener):  # type: ignore[misc]
         if self._signals is not None:
             self._signals.stop(_LAST_EVENTS)
 
-    def _tell(self, kind: Kind, about: Any, rows: int = 0, error: str = "") -> None:
+    def _tell(self, kind: Kind, about: Any, rows: int = 0, error: str = "", batch: int | None = None) -> None:
         query, run = str(about.id), str(about.runId)
-        self._send(kind, query, run, self._finder(query, run), rows, error)
+        self._send(kind, query, run, self._finder(query, run), rows, error, batch)
         for key in self._streams.get(run, ()):
-            self._send(kind, key, run, self._registry_finder(key), rows, error)
+            self._send(kind, key, run, self._registry_finder(key), rows, error, batch)
 
-    def _send(self, kind: Kind, key: str, run: str, finder: Finder, rows: int = 0, error: str = "") -> None:
+    def _send(
+        self,
+        kind: Kind,
+        key: str,
+        run: str,
+        finder: Finder,
+        rows: int = 0,
+        error: str = "",
+        batch: int | None = None,
+    ) -> None:
         if self._signals is None:
             self._signals = self._make_signals()
         queries = self._queries
         end, over = (no_ender, unknown_end) if queries is None else (queries.ender(run), queries.ending(run))
-        self._signals.tell(Signal(kind, key, run, finder, rows, end, over, error))
+        self._signals.tell(Signal(kind, key, run, finder, rows, end, over, batch, error))
 
     def _finder(self, query: str, run: str) -> Finder:
         """Return a finder that reads the registry of the workers first, then the query itself.

@@ -1,16 +1,20 @@
 """Runs of queries, as the listener knows them, and the registrations that their events name."""
 
+import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol
 
+from sluicegate.events.models import Position
 from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.region import Event, Live, Region, Registered
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
 from sluicegate.writer_hooks.spark.registry import Registry
+from sluicegate.writer_hooks.upload.losses import Losses
 
 FIRST_LOOK: Final = 0.05
+_MOST_BATCHES: Final = 1_000
 
 Options = Mapping[str, str]
 Finder = Callable[[], Options | None]
@@ -59,6 +63,8 @@ class Signal:
     rows: int = 0
     end: Ender = no_ender
     over: Over = unknown_end
+    batch: int | None = None
+    """Number of the batch of a progress."""
     error: str = ""
     """Error of a failed run as Spark prints it, with its causes."""
 
@@ -100,6 +106,10 @@ class Run:
     options: Options | None = None
     followed: Region | None = None
     """Region that this run follows in `outcomes`."""
+    batches: dict[int, float] = field(default_factory=dict)
+    """Batches with rows that have ended since the last heartbeat, with the times in monotonic seconds."""
+    losses: Losses | None = None
+    """Reports of lost files, if they are left to uploaders."""
     missed: int = 0
     """Number of consecutive heartbeats that were not sent."""
     look: float = FIRST_LOOK
@@ -112,6 +122,29 @@ class Run:
         if "region" in found and "stream" in found:
             return f"region {found['region']} of stream {found['stream']}"
         return f"query {self.query}"
+
+    def note_batch(self, number: int | None, now: float) -> None:
+        """Note the end of a batch with rows: its completion is in the log. Only the newest ones are kept."""
+        if number is not None:
+            self.batches[number] = now
+            if len(self.batches) > _MOST_BATCHES:
+                del self.batches[min(self.batches)]
+
+    def report_losses(self, options: SinkOptions, incarnation: str, committed: Position | None) -> None:
+        """Report batches whose files were left to uploaders that did not send them in time.
+
+        Raises as `publish` does.
+        """
+        if options.uploads is None:
+            return
+        if self.losses is None:
+            self.losses = Losses(options.region, options.uploads)
+        for number, at in self.batches.items():
+            self.losses.complete(number, at)
+        self.batches.clear()
+        if committed is not None and committed.incarnation == incarnation:
+            self.losses.commit(committed.checkpoint)
+        self.losses.report(incarnation, time.monotonic())
 
     def contradicted(self, registered: Registered) -> Live | None:
         """Return the newest answer if it states another incarnation or run than this registration.

@@ -1,0 +1,131 @@
+"""`sluicegate uploads`: files of asynchronous uploads that wait on this machine."""
+
+import json
+import logging
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import click
+
+from sluicegate.cli.errors import UserError
+from sluicegate.cli.group import Commands
+from sluicegate.cli.options import json_option, parse_timeout
+from sluicegate.writer_hooks.errors import SpoolUnusable
+from sluicegate.writer_hooks.upload.entry import BadEntry, read_entry
+from sluicegate.writer_hooks.upload.names import EntryName
+from sluicegate.writer_hooks.upload.options import default_spool
+from sluicegate.writer_hooks.upload.spool import Spool, existing_spool
+from sluicegate.writer_hooks.upload.uploader import Uploader
+
+_LOOK: Final = 0.1
+_INCOMPLETE: Final = 1
+"""Exit status of a drain after which something is not uploaded."""
+
+spool_option = click.option(
+    "--spool",
+    default=None,
+    metavar="DIR",
+    help="The folder of the option upload.spool; default: that of the user.",
+)
+
+
+@click.group(cls=Commands)
+def uploads() -> None:
+    """List the files that wait on this machine, or upload them now."""
+
+
+@uploads.command("list")
+@spool_option
+@json_option
+def list_uploads(spool: str | None, as_json: bool) -> None:
+    """List the attempts that wait for their upload, oldest first, each with the reason."""
+    opened = _open(spool)
+    found = [each for name in opened.names() if (each := _described(opened, name)) is not None]
+    uploader = opened.has_uploader()
+    if as_json:
+        click.echo(json.dumps({"spool": opened.folder, "uploader": uploader, "waiting": found}, indent=2))
+        return
+    for each in found:
+        click.echo(
+            f"{each['stream']} {each['region']} checkpoint {each['checkpoint']}: {each['files']} files, "
+            f"{each['bytes']} bytes, for {each['seconds']:.0f} s: {each['reason']}"
+        )
+    state = "an uploader runs" if uploader else "no uploader runs; the next task starts one"
+    click.echo(f"{len(found)} attempts wait in {opened.folder}; {state}")
+
+
+@uploads.command()
+@spool_option
+@click.option(
+    "--timeout",
+    default="600s",
+    callback=parse_timeout,
+    help="How long to try, such as 10m; the files that are left keep waiting.",
+)
+def drain(spool: str | None, timeout: float) -> None:
+    """Upload everything that waits, before this machine goes away.
+
+    An uploader that runs continues, and this command waits for it. It ends when nothing waits any more, else
+    with status 1 and the files that could not be uploaded.
+    """
+    opened, began = _open(spool), time.time()
+    logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
+    until = time.monotonic() + timeout
+    _drain(opened, lambda empty: empty or time.monotonic() >= until)
+    left = [each for name in opened.names() if (each := _described(opened, name)) is not None]
+    lost = opened.given_up(began)
+    for each in left:
+        place = f"{each['stream']} {each['region']} checkpoint {each['checkpoint']}"
+        click.echo(f"not uploaded: {place}: {each['reason']}", err=True)
+    for record in lost:
+        click.echo(
+            f"lost: {record.stream} {record.region} checkpoint {record.checkpoint}: {record.reason}", err=True
+        )
+    if left or lost:
+        sys.exit(_INCOMPLETE)
+    click.echo(f"nothing waits in {opened.folder}")
+
+
+def _drain(spool: Spool, ends: Callable[[bool], bool]) -> None:
+    """Upload, or wait for the process that does, until `ends` returns True; it learns if nothing waits."""
+    while True:
+        with spool.uploading() as mine:
+            if mine:
+                Uploader(spool).run(ends)
+        if ends(not spool.names()):
+            return
+        time.sleep(_LOOK)
+
+
+def _open(folder: str | None) -> Spool:
+    try:
+        return existing_spool(folder or default_spool())
+    except SpoolUnusable as error:
+        raise UserError(str(error)) from error
+
+
+def _described(spool: Spool, name: EntryName) -> dict[str, Any] | None:
+    """Return an entry for people; None if it was uploaded meanwhile."""
+    try:
+        entry = read_entry(spool, name)
+    except BadEntry as error:
+        return {**_of_name(name), "stream": "?", "region": "?", "files": 0, "reason": str(error)}
+    if entry is None:
+        return None
+    return {
+        **_of_name(name),
+        "stream": entry.about.stream,
+        "region": entry.about.region,
+        "files": len(entry.files),
+        "reason": spool.reason(name) or "its turn has not come",
+    }
+
+
+def _of_name(name: EntryName) -> dict[str, Any]:
+    return {
+        "checkpoint": name.checkpoint,
+        "bytes": name.size,
+        "seconds": round(max(0.0, time.time() - name.created / 1e9), 1),
+    }

@@ -1,0 +1,302 @@
+"""Spool: a folder of this machine and this user, with files that wait for their upload.
+
+- `files/<attempt>/`: files of one attempt, by their names in the table. Its writer locks the folder.
+- `entries/<name>.json`: an entry for each finished attempt. It appears whole, after its files are durable.
+- `reasons/<name>`: why an entry still waits. `given-up/<name>.json`: entries that were reported as lost.
+- `uploader.lock`: held by the process that uploads. It has that process's id.
+
+An entry is removed before its files. So files without an entry and without a writer are garbage.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Final
+from uuid import uuid4
+
+from sluicegate.failpoints.names import Failpoint
+from sluicegate.failpoints.points import hit
+from sluicegate.lakes.durable import sync_folder
+from sluicegate.writer_hooks.errors import SpoolUnusable
+from sluicegate.writer_hooks.upload.names import EntryName
+
+if TYPE_CHECKING:
+    from sluicegate.writer_hooks.upload.options import Uploads
+
+_FOLDERS: Final = ("entries", "files", "reasons", "given-up")
+_SUFFIX: Final = ".json"
+_DRAFT: Final = "."
+"""First character of a file that is being written."""
+_KEPT: Final = 7 * 86_400
+"""Seconds for which the record of an entry that was given up is kept."""
+_TRIES: Final = 20
+_PAUSE: Final = 0.02
+_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
+
+
+@dataclass(frozen=True, slots=True)
+class GivenUp:
+    """Record of an entry whose files were reported as lost."""
+
+    stream: str
+    region: str
+    checkpoint: int
+    reason: str
+    time: float
+    """Seconds since the Unix epoch."""
+
+
+class Spool:
+    """One spool folder. Methods raise OSError if its file system fails."""
+
+    def __init__(self, folder: str) -> None:
+        """Use a folder that `make_spool` has made, or that may be missing."""
+        self.folder = folder
+
+    # --- files of attempts ------------------------------------------------------------------------
+
+    def files(self, attempt: str) -> str:
+        """Return the folder with the files of an attempt."""
+        return f"{self.folder}/files/{attempt}"
+
+    def begin(self, attempt: str) -> int:
+        """Make the folder of an attempt, and return a descriptor that holds its lock while it is open."""
+        path = self.files(attempt)
+        while True:
+            os.makedirs(path, mode=0o700, exist_ok=True)
+            descriptor = os.open(path, os.O_RDONLY)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            # A sweep may have removed it before it was locked.
+            if _is_same(path, descriptor):
+                return descriptor
+            os.close(descriptor)
+
+    def discard(self, attempt: str) -> None:
+        """Remove the files of an attempt that has no entry."""
+        shutil.rmtree(self.files(attempt), ignore_errors=True)
+
+    # --- entries ----------------------------------------------------------------------------------
+
+    def names(self) -> list[EntryName]:
+        """Return the names of all entries, oldest first. Raises FileNotFoundError without the folder."""
+        listed = os.listdir(f"{self.folder}/entries")
+        found = (EntryName.parse(name.removesuffix(_SUFFIX)) for name in listed if name.endswith(_SUFFIX))
+        return sorted(name for name in found if name is not None)
+
+    def put(self, name: EntryName, entry: str) -> None:
+        """Put an entry durably, as JSON. Its files are durable already."""
+        sync_folder(f"{self.folder}/files")
+        hit(Failpoint.UPLOAD_ENTRY_BEFORE)
+        self._replace(f"entries/{name}{_SUFFIX}", entry)
+        hit(Failpoint.UPLOAD_ENTRY_AFTER)
+
+    def read(self, name: EntryName) -> str | None:
+        """Return an entry as JSON; None if it is not there any more."""
+        try:
+            with open(f"{self.folder}/entries/{name}{_SUFFIX}", encoding="utf-8") as file:
+                return file.read()
+        except FileNotFoundError:
+            return None
+
+    def remove(self, name: EntryName) -> None:
+        """Remove an entry, and after that its files."""
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f"{self.folder}/entries/{name}{_SUFFIX}")
+        sync_folder(f"{self.folder}/entries")
+        hit(Failpoint.UPLOAD_REMOVED)
+        self.discard(name.attempt)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(f"{self.folder}/reasons/{name}")
+
+    def excess(self, uploads: "Uploads", region: str, checkpoint: int) -> str | None:
+        """Return the limit that is reached for a task of a checkpoint, as a text; None if there is none."""
+        names = self.names()
+        size = sum(name.size for name in names)
+        if size >= uploads.max_bytes:
+            return f"{size} bytes wait for their upload, and upload.max.bytes is {uploads.max_bytes}"
+        others = {name.checkpoint for name in names if name.region == region} - {checkpoint}
+        if len(others) >= uploads.max_checkpoints:
+            return (
+                f"files of {len(others)} checkpoints wait for their upload, and upload.max.checkpoints is "
+                f"{uploads.max_checkpoints}"
+            )
+        return None
+
+    # --- what happened to them --------------------------------------------------------------------
+
+    def note(self, name: EntryName, reason: str) -> None:
+        """Note why an entry still waits."""
+        self._replace(f"reasons/{name}", reason)
+
+    def reason(self, name: EntryName) -> str | None:
+        """Return why an entry still waits; None if nothing was noted."""
+        try:
+            with open(f"{self.folder}/reasons/{name}", encoding="utf-8") as file:
+                return file.read()
+        except FileNotFoundError:
+            return None
+
+    def give_up(self, name: EntryName, record: GivenUp) -> None:
+        """Replace an entry by the record of its loss, which is in the log."""
+        self._replace(f"given-up/{name}{_SUFFIX}", json.dumps(asdict(record)))
+        self.remove(name)
+
+    def given_up(self, since: float, region: str | None = None) -> list[GivenUp]:
+        """Return the records since a time in seconds since the Unix epoch, of one region or of all."""
+        found = []
+        for text in sorted(os.listdir(f"{self.folder}/given-up")):
+            name = EntryName.parse(text.removesuffix(_SUFFIX))
+            if name is None or region not in (None, name.region):
+                continue
+            with (
+                contextlib.suppress(FileNotFoundError),
+                open(f"{self.folder}/given-up/{text}", encoding="utf-8") as file,
+            ):
+                record = GivenUp(**json.load(file))
+                if record.time >= since:
+                    found.append(record)
+        return found
+
+    def sweep(self) -> None:
+        """Remove what nobody needs: files of dead tasks, drafts of killed ones, and old records."""
+        for attempt in os.listdir(f"{self.folder}/files"):
+            self._sweep_files(attempt)
+        now = time.time()
+        for folder in ("entries", "reasons", "given-up"):
+            for name in os.listdir(f"{self.folder}/{folder}"):
+                path = f"{self.folder}/{folder}/{name}"
+                if name.startswith(_DRAFT) or folder == "given-up":
+                    with contextlib.suppress(FileNotFoundError):
+                        if now - os.stat(path).st_mtime > _KEPT:
+                            os.unlink(path)
+
+    def _sweep_files(self, attempt: str) -> None:
+        try:
+            descriptor = os.open(self.files(attempt), os.O_RDONLY)
+        except FileNotFoundError:
+            return
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # A task releases its lock after its entry is there.
+            if all(name.attempt != attempt for name in self.names()):
+                self.discard(attempt)
+        except BlockingIOError:
+            return  # its task is alive
+        finally:
+            os.close(descriptor)
+
+    # --- the uploader -----------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def uploading(self) -> Iterator[bool]:
+        """Hold the lock of the uploader in the block. False: another process holds it."""
+        descriptor = os.open(f"{self.folder}/uploader.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            if not _locked(descriptor):
+                yield False
+                return
+            os.pwrite(descriptor, f"{os.getpid():<20}\n".encode(), 0)
+            yield True
+        finally:
+            os.close(descriptor)
+
+    def has_uploader(self) -> bool:
+        """Return True if a process holds the lock of the uploader."""
+        try:
+            descriptor = os.open(f"{self.folder}/uploader.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        except FileNotFoundError:
+            return False
+        try:
+            # A shared lock: two tasks that look at the same time do not take each other for an uploader.
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        else:
+            return False
+        finally:
+            os.close(descriptor)
+
+    def _replace(self, name: str, text: str) -> None:
+        folder, _, last = name.rpartition("/")
+        draft = f"{self.folder}/{folder}/{_DRAFT}{uuid4().hex}"
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with open(descriptor, "wb") as file:
+            file.write(text.encode())
+            file.flush()
+            os.fsync(descriptor)
+        os.replace(draft, f"{self.folder}/{folder}/{last}")
+        sync_folder(f"{self.folder}/{folder}")
+
+
+def make_spool(folder: str) -> Spool:
+    """Return the spool in a folder, which is made if it is missing. Raises SpoolUnusable."""
+    try:
+        os.makedirs(folder, mode=0o700, exist_ok=True)
+        _require_own(folder)
+        for name in _FOLDERS:
+            os.makedirs(f"{folder}/{name}", mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise unusable(folder, error) from error
+    return Spool(folder)
+
+
+def unusable(folder: str, error: OSError) -> SpoolUnusable:
+    """Return the error for a folder that cannot be written."""
+    return SpoolUnusable(
+        f"the spool {folder} cannot be used ({error.strerror or error}). Set upload.spool to a folder of a "
+        "local disk with room, that the user of the tasks may write to"
+    )
+
+
+def existing_spool(folder: str) -> Spool:
+    """Return the spool in a folder. Raises SpoolUnusable if there is none."""
+    if not os.path.isdir(f"{folder}/entries"):
+        raise SpoolUnusable(
+            f"there is no spool in {folder}. Give the folder of the option upload.spool, on the machine of "
+            "the tasks"
+        )
+    return make_spool(folder)
+
+
+def _require_own(folder: str) -> None:
+    """Refuse a folder that others could have made or can change. Raises SpoolUnusable."""
+    found = os.lstat(folder)
+    if not stat.S_ISDIR(found.st_mode):
+        raise SpoolUnusable(f"the spool {folder} is no folder, or a link. Set upload.spool to a folder")
+    if found.st_uid != os.geteuid():
+        raise SpoolUnusable(
+            f"the spool {folder} belongs to the user {found.st_uid}, and this process runs as user "
+            f"{os.geteuid()}. Set upload.spool to a folder of its own, such as a new one inside of {folder}"
+        )
+    if found.st_mode & _OTHERS:
+        raise SpoolUnusable(
+            f"other users have permissions for the spool {folder}, which holds passwords and rows. Run: "
+            f"chmod 700 {folder}"
+        )
+
+
+def _locked(descriptor: int) -> bool:
+    """Take a lock, and return True. False: another uploader holds it."""
+    for _ in range(_TRIES):
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            # A task that looks for an uploader holds the lock for a moment.
+            time.sleep(_PAUSE)
+        else:
+            return True
+    return False
+
+
+def _is_same(path: str, descriptor: int) -> bool:
+    try:
+        found, held = os.stat(path), os.fstat(descriptor)
+    except FileNotFoundError:
+        return False
+    return (found.st_dev, found.st_ino) == (held.st_dev, held.st_ino)

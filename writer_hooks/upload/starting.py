@@ -1,0 +1,66 @@
+"""Start of the uploader of a spool, as a process that outlives the task."""
+
+import logging
+import math
+import os
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from sluicegate.writer_hooks.upload.spool import Spool
+
+_log = logging.getLogger(__name__)
+
+_MODULE: Final = "sluicegate.writer_hooks.upload.process"
+_LARGEST_LOG: Final = 4 << 20
+_STARTS: Final = 5.0
+"""Seconds in which an uploader that was started may not hold its lock yet. It ends much later."""
+_children: Final[dict[float, subprocess.Popen[bytes]]] = {}
+"""Uploaders that this process has started, by the times of that in monotonic seconds."""
+
+
+def ensure_uploader(spool: "Spool") -> None:
+    """Start the uploader of a spool, if none runs. Called after an entry was put, or while a task waits.
+
+    An uploader that ends looks for entries once more after it has released its lock. So each entry is seen by
+    one that runs, or by the task that looks for one here.
+    """
+    for started, child in list(_children.items()):
+        if child.poll() is not None:
+            del _children[started]
+    if max(_children, default=-math.inf) > time.monotonic() - _STARTS or spool.has_uploader():
+        return
+    path = os.pathsep.join(part or os.getcwd() for part in sys.path)
+    try:
+        with open(_log_file(spool), "ab") as log:
+            child = subprocess.Popen(
+                [sys.executable, "-m", _MODULE, spool.folder],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                env={**os.environ, "PYTHONPATH": path},
+                start_new_session=True,
+            )
+    except OSError as error:
+        _log.error(
+            "the uploader of the spool %s cannot be started (%s). Files wait there. Upload them with: "
+            "sluicegate uploads drain --spool %s",
+            *(spool.folder, error, spool.folder),
+        )
+        return
+    _children[time.monotonic()] = child
+
+
+def _log_file(spool: "Spool") -> str:
+    """Return the log file of uploaders, made if it is missing, and empty if it has become large."""
+    path = f"{spool.folder}/uploader.log"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        if os.fstat(descriptor).st_size > _LARGEST_LOG:
+            os.ftruncate(descriptor, 0)
+    finally:
+        os.close(descriptor)
+    return path

@@ -1,0 +1,155 @@
+"""Delivery of a task: its events are published at once, or its files and events wait in the spool."""
+
+import logging
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Protocol
+
+from sluicegate.lakes.port import LakeUnavailable
+from sluicegate.lakes.storage import Storage
+from sluicegate.writer_hooks.attempt import Target
+from sluicegate.writer_hooks.errors import UploadGivenUp
+from sluicegate.writer_hooks.publisher import publish_files
+from sluicegate.writer_hooks.region import Attempt, Event, Region
+from sluicegate.writer_hooks.upload.entry import Entry, SpooledFile, name_of, region_key
+from sluicegate.writer_hooks.upload.failures import format_way_back
+from sluicegate.writer_hooks.upload.options import Uploads, resolve
+from sluicegate.writer_hooks.upload.spool import Spool, make_spool, unusable
+from sluicegate.writer_hooks.upload.starting import ensure_uploader
+
+if TYPE_CHECKING:
+    from sluicegate.lakes.spooled import SpooledStorage
+
+_log = logging.getLogger(__name__)
+
+_LOOK: Final = 0.05
+"""Seconds between two looks of a waiting task at the spool."""
+
+
+class Delivery(Protocol):
+    """Way of the files and events of one attempt."""
+
+    def target(self, target: Target) -> Target:
+        """Return the target that the attempt writes to."""
+        ...
+
+    def deliver(self, events: Sequence[Event]) -> None:
+        """Hand over the events of the complete attempt, and return when no crash of this process loses them.
+
+        Raises PublishFailed, TopicMissing, EventTooLarge, or LakeUnavailable.
+        """
+        ...
+
+    def abort(self) -> None:
+        """Give up an attempt that was not delivered. Repeated calls are allowed."""
+        ...
+
+
+class Direct:
+    """The files are in the table's storage already, and the task publishes the events."""
+
+    def __init__(self, region: Region) -> None:
+        self._region = region
+
+    def target(self, target: Target) -> Target:
+        return target
+
+    def deliver(self, events: Sequence[Event]) -> None:
+        publish_files(self._region, events)
+
+    def abort(self) -> None:
+        """Do nothing: the adapter removes files that no event describes."""
+
+
+class Deferred:
+    """The files stay in the spool of this machine, and its uploader publishes the events."""
+
+    def __init__(self, region: Region, attempt: Attempt, uploads: Uploads) -> None:
+        self._region = region
+        self._attempt = attempt
+        self._uploads = uploads
+        self._spool: Spool | None = None
+        self._storage: SpooledStorage | None = None
+        self._lock: int | None = None
+
+    def target(self, target: Target) -> Target:
+        return replace(target, wrap=self._wrap)
+
+    def _wrap(self, final: Storage) -> Storage:
+        """Return the storage of the attempt, once the spool has room. An attempt without rows needs none."""
+        # The module loads what a driver does not need.
+        from sluicegate.lakes.spooled import SpooledStorage
+
+        if self._uploads.before_publish is not None:
+            resolve(self._uploads.before_publish)
+        spool = make_spool(self._uploads.spool_folder())
+        self._await_room(spool)
+        try:
+            self._lock = spool.begin(self._attempt.id)
+        except OSError as error:
+            raise unusable(spool.folder, error) from error
+        self._spool = spool
+        self._storage = SpooledStorage(final, spool.files(self._attempt.id))
+        return self._storage
+
+    def _await_room(self, spool: Spool) -> None:
+        """Wait while the spool is over a limit. Raises UploadGivenUp."""
+        since, warned = time.time(), False
+        region = region_key(self._region, self._attempt.incarnation)
+        while True:
+            excess = spool.excess(self._uploads, region, self._attempt.checkpoint)
+            given_up = spool.given_up(since, region) if warned else ()
+            if given_up:
+                raise UploadGivenUp(
+                    f"files of checkpoint {given_up[0].checkpoint} are lost: {given_up[0].reason}. The "
+                    f"region stalls: {format_way_back(self._region.stream, self._region.name)}"
+                )
+            if excess is None:
+                return
+            if not warned:
+                _log.warning(
+                    "region %s of %s: a task waits before it writes: %s. `sluicegate uploads list --spool "
+                    "%s` shows the reason",
+                    *(self._region.name, self._region.stream, excess, spool.folder),
+                )
+                warned = True
+            ensure_uploader(spool)
+            time.sleep(_LOOK)
+
+    def deliver(self, events: Sequence[Event]) -> None:
+        spool, storage = self._spool, self._storage
+        if spool is None or storage is None or not events:
+            self.abort()
+            return
+        files = [SpooledFile(name, *found) for name, found in sorted(storage.files.items())]
+        entry = Entry.of_task(storage.uri, files, events, self._uploads)
+        name = name_of(self._region, self._attempt, files, time.time_ns())
+        # From here on the entry may be there, so `abort` must keep the files.
+        self._spool = None
+        try:
+            spool.put(name, entry.to_json())
+        except OSError as error:
+            raise LakeUnavailable(
+                f"an entry cannot be put into the spool {spool.folder}: {error}. Another attempt is safe"
+            ) from error
+        finally:
+            self._unlock()
+        ensure_uploader(spool)
+
+    def abort(self) -> None:
+        spool, self._spool = self._spool, None
+        if spool is not None:
+            spool.discard(self._attempt.id)
+        self._unlock()
+
+    def _unlock(self) -> None:
+        lock, self._lock = self._lock, None
+        if lock is not None:
+            os.close(lock)
+
+
+def delivery_of(region: Region, attempt: Attempt, uploads: Uploads | None) -> Delivery:
+    """Return the way of an attempt."""
+    return Direct(region) if uploads is None else Deferred(region, attempt, uploads)

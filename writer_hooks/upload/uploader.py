@@ -1,0 +1,170 @@
+"""Uploader of a spool: sends its entries, several at a time, and again after failures."""
+
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from typing import Final
+
+from sluicegate.kafka.pauses import spread
+from sluicegate.lakes.port import LakeUnavailable, TableRefused
+from sluicegate.writer_hooks.errors import HookError, PublishFailed
+from sluicegate.writer_hooks.upload.entry import BadEntry, Entry, read_entry
+from sluicegate.writer_hooks.upload.failures import Lost, format_way_back
+from sluicegate.writer_hooks.upload.names import EntryName
+from sluicegate.writer_hooks.upload.sending import Credentials, report_lost, send
+from sluicegate.writer_hooks.upload.spool import GivenUp, Spool
+
+_log = logging.getLogger(__name__)
+
+_LOOK: Final = 0.05
+"""Seconds between two looks at a spool."""
+_SWEEP: Final = 60.0
+"""Seconds between two sweeps."""
+_FIRST_PAUSE: Final = 0.25
+_LONGEST_PAUSE: Final = 15.0
+_MOST: Final = 64
+
+
+@dataclass(slots=True)
+class _Work:
+    """An entry that was seen."""
+
+    threads: int
+    failed: int = 0
+    due: float = 0.0
+    """Time of the next attempt, in monotonic seconds."""
+
+
+@dataclass(slots=True)
+class Uploader:
+    """Uploader of one spool. Only the holder of its lock runs one."""
+
+    spool: Spool
+    _works: dict[EntryName, _Work] = field(default_factory=dict)
+    _running: dict[Future[None], EntryName] = field(default_factory=dict)
+    _credentials: Credentials = field(default_factory=Credentials)
+    _failures: set[str] = field(default_factory=set)
+    """Classes of failures that were logged since the last success."""
+    _swept: float = float("-inf")
+
+    def run(self, ends: Callable[[bool], bool]) -> None:
+        """Send entries until `ends` returns True, which is asked with True if the spool is empty.
+
+        Entries that are under way are sent to their end. Raises OSError if the spool cannot be read.
+        """
+        with ThreadPoolExecutor(_MOST, thread_name_prefix="sluicegate-upload") as pool:
+            while True:
+                names = self.spool.names()
+                self._note(names)
+                for name in self._next(names):
+                    self._running[pool.submit(self._attempt, name)] = name
+                if ends(not names and not self._running):
+                    return
+                self._await()
+
+    def _note(self, names: list[EntryName]) -> None:
+        """Note new entries, and forget those that are gone."""
+        known = set(names)
+        self._works = {name: work for name, work in self._works.items() if name in known}
+        for name in names:
+            if name not in self._works:
+                entry = self._read(name)
+                if entry is not None:
+                    self._credentials.note(name, entry)
+                    self._works[name] = _Work(entry.uploads.threads)
+        if time.monotonic() - self._swept >= _SWEEP:
+            self._swept = time.monotonic()
+            self.spool.sweep()
+
+    def _read(self, name: EntryName) -> Entry | None:
+        try:
+            return read_entry(self.spool, name)
+        except BadEntry as error:
+            _log.error(
+                "the entry %s of the spool %s is given up: %s. If a completion names its events, the driver "
+                "reports them as lost after upload.timeout",
+                *(name, self.spool.folder, error),
+            )
+            self.spool.give_up(name, GivenUp("", "", name.checkpoint, str(error), time.time()))
+            return None
+
+    def _next(self, names: list[EntryName]) -> list[EntryName]:
+        """Return the entries to send now, oldest first."""
+        now, running = time.monotonic(), set(self._running.values())
+        due = [name for name in names if name in self._works and name not in running]
+        due = [name for name in due if self._works[name].due <= now]
+        # The newest task decides for its machine.
+        most = self._works[max(self._works)].threads if self._works else 1
+        return due[: max(0, most - len(running))]
+
+    def _await(self) -> None:
+        """Wait until an entry is sent, or for the next look."""
+        if not self._running:
+            time.sleep(_LOOK)
+            return
+        done, _ = wait(self._running, timeout=_LOOK, return_when=FIRST_COMPLETED)
+        for each in done:
+            self._finish(self._running.pop(each), each)
+
+    def _finish(self, name: EntryName, done: Future[None]) -> None:
+        error, work = done.exception(), self._works.get(name)
+        if error is None:
+            if self._failures:
+                _log.warning("the uploads of the spool %s succeed again", self.spool.folder)
+            self._failures.clear()
+        elif work is not None:
+            work.failed += 1
+            work.due = time.monotonic() + spread(
+                min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(work.failed, 16))
+            )
+            self._note_failure(name, error)
+
+    def _note_failure(self, name: EntryName, error: BaseException) -> None:
+        kind = type(error).__name__
+        if kind in self._failures:
+            return
+        self._failures.add(kind)
+        expected = isinstance(error, LakeUnavailable | TableRefused | HookError | OSError)
+        _log.warning(
+            "files of checkpoint %d wait in the spool %s: %s: %s. They are tried again, with longer pauses; "
+            "further failures of this kind are not logged until one upload succeeds",
+            *(name.checkpoint, self.spool.folder, kind, error),
+            exc_info=None if expected else error,
+        )
+
+    # --- in threads -------------------------------------------------------------------------------
+
+    def _attempt(self, name: EntryName) -> None:
+        """Send one entry, or report that its files are lost."""
+        entry = self._read(name)
+        if entry is None:
+            return
+        try:
+            send(self.spool, name, entry, self._credentials)
+        except Lost as error:
+            self._lose(name, entry, str(error))
+        except PublishFailed as error:
+            # The files are in the store. When Kafka is back, the events still count, however late it is.
+            self.spool.note(name, str(error))
+            raise
+        except Exception as error:
+            age = time.time() - name.created / 1e9
+            if age < entry.uploads.timeout:
+                self.spool.note(name, f"{type(error).__name__}: {error}")
+                raise
+            self._lose(name, entry, f"not uploaded within {entry.uploads.timeout:g} s ({error})")
+
+    def _lose(self, name: EntryName, entry: Entry, reason: str) -> None:
+        about = entry.about
+        try:
+            report_lost(self.spool, name, entry, reason, self._credentials)
+        except BaseException:
+            self.spool.note(name, f"its files are lost, and that could not be published: {reason}")
+            raise
+        _log.error(
+            "files of checkpoint %d of the region %s of %s are lost: %s. The region stalls: %s",
+            *(about.checkpoint, about.region, about.stream, reason),
+            format_way_back(about.stream, about.region),
+        )
