@@ -41,6 +41,7 @@ _KNOWN: Final = (
     "event.time.column",
     "evolve",
     *FILE_NAMES,
+    *BACKPRESSURE,
     "cluster.by",
     *UPLOAD_NAMES,
     "assignment",
@@ -77,7 +78,7 @@ class SinkOptions:
     message_max_bytes: int = _DEFAULT_MESSAGE
     evolve: Evolve = "never"
     backpressure: Backpressure = field(default_factory=Backpressure)
-    """Only drivers without Spark have limits."""
+    """Limits of completed checkpoints that are not committed."""
     files: FileOptions | None = None
     """Options of the data files; None: the table and the defaults decide."""
     cluster_by: tuple[str, ...] = ()
@@ -103,7 +104,7 @@ class SinkOptions:
             table_options=_table_options(options),
             message_max_bytes=_message_max_bytes(options),
             evolve=_evolve(options),
-            backpressure=Backpressure() if located else Backpressure.parse(options),
+            backpressure=Backpressure.parse(options),
             files=_files(options),
             cluster_by=cluster_by(options),
             uploads=Uploads.parse(options),
@@ -128,11 +129,7 @@ class SinkOptions:
 def wrong_values(given: Mapping[str, str], *, located: bool = True) -> list[str]:
     """Return a sentence for each option that is missing, unknown or has an invalid value."""
     options, found = _lower(given), []
-    limits: dict[str, str] = (
-        {} if located else {name: options.pop(name) for name in BACKPRESSURE if name in options}
-    )
-    others = (_location,) if located else (lambda _: Backpressure.parse(limits), refuse_cluster_by)
-    for part in (*_PARTS, *others):
+    for part in (*_PARTS, _location if located else refuse_cluster_by):
         try:
             part(options)
         except BadOption as error:
@@ -376,5 +373,6 @@ _PARTS: Final[tuple[Callable[[Mapping[str, str]], object], ...]] = (
     _files,
     cluster_by,
     Uploads.parse,
+    Backpressure.parse,
 )
 """Functions that each read one part of the options, and raise BadOption."""

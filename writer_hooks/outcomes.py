@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Final
+from functools import partial
+from typing import Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
@@ -56,11 +57,20 @@ class RegionOutcome:
 OnOutcome = Callable[[RegionOutcome], None]
 OnLive = Callable[[Live], None]
 """Callback with the live incarnation and run that the newest answer of a region states."""
+OnCommitted = Callable[[Position], None]
+"""Callback with the newest committed position of a region."""
 _RECENT: Final = 600.0
-"""Seconds before the present from which answers are read.
+"""Seconds before the present from which answers and commits are read.
 
-A query may be replaced before its driver starts to read.
+A query may be replaced, or its first batch committed, before its driver starts to read.
 """
+
+
+class _Callbacks(NamedTuple):
+    """Callbacks of a query that follows a region."""
+
+    on_live: OnLive | None
+    on_committed: OnCommitted | None
 
 
 class RegionProgress:
@@ -119,12 +129,16 @@ class Follower:
         self._topic = topic
         self._callback = callback
         self._progress: dict[tuple[str, str], RegionProgress] = {}
-        self._queries: dict[tuple[str, str], dict[str, OnLive | None]] = {}
-        """By stream and region, the callback of each query that follows it, by query id."""
+        self._queries: dict[tuple[str, str], dict[str, _Callbacks]] = {}
+        """By stream and region, the callbacks of each query that follows it, by query id."""
         self._live: dict[tuple[str, str], Live] = {}
         """By stream and region, the live incarnation as of the newest answer that is read."""
         self._unreported: set[tuple[str, str]] = set()
         """Regions whose newest answer was not passed to the callbacks yet."""
+        self._committed: dict[tuple[str, str], Position] = {}
+        """By stream and region, the committed position as of the newest commit that is read."""
+        self._moved: set[tuple[str, str]] = set()
+        """Regions whose committed position was not passed to the callbacks yet."""
         self._positions: dict[TopicPartition, int] = {}
         """Positions at which the next connection continues."""
         self._since: dict[TopicPartition, int] = {}
@@ -134,16 +148,24 @@ class Follower:
         self._thread = LoopThread("sluicegate-outcomes")
         self._reading: Future[None] = self._thread.start(self._read())
 
-    def follow(self, region: Region, query: str, on_live: OnLive | None = None) -> None:
+    def follow(
+        self,
+        region: Region,
+        query: str,
+        on_live: OnLive | None = None,
+        on_committed: OnCommitted | None = None,
+    ) -> None:
         """Notify a query about a region from now on. Repeated calls are allowed.
 
         `on_live` is called after each answer for the region, and for the last one before the call.
+        `on_committed` is called in the same way with each committed position.
         """
         with self._lock:
             key = region.stream, region.name
             self._progress.setdefault(key, RegionProgress(*key))
-            self._queries.setdefault(key, {})[query] = on_live
+            self._queries.setdefault(key, {})[query] = _Callbacks(on_live, on_committed)
             self._unreported.add(key)
+            self._moved.add(key)
 
     def leave(self, region: Region, query: str) -> bool:
         """Stop notifying a query about a region. Return True if no region is followed any more."""
@@ -211,10 +233,10 @@ class Follower:
                         if isinstance(found, Notification):
                             self.apply(found, is_new=record.offset >= self._since[source])
                         self._positions[source] = record.offset + 1
-                # Answers are reported only after all partitions are read, so that an old one is never
-                # reported as the newest.
+                # Answers and positions are reported only after all partitions are read, so that an old one
+                # is never reported as the newest.
                 if all(self._positions.get(source, end) >= end for source, end in ends.items()):
-                    self._report_live()
+                    self._report()
 
     async def _starts(
         self, consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]
@@ -227,24 +249,36 @@ class Follower:
         # A topic that was deleted and created again has smaller end offsets.
         return {source: min(at, ends[source]) for source, at in self._positions.items()}
 
-    def _report_live(self) -> None:
-        """Pass the newest answers to the callbacks."""
+    def _report(self) -> None:
+        """Pass the newest answers and committed positions to the callbacks."""
         with self._lock:
-            ready = self._unreported & self._live.keys() & self._queries.keys()
-            self._unreported -= ready
-            due = [(each, self._live[key]) for key in ready for each in self._queries[key].values()]
-        for on_live, live in due:
+            answered = self._unreported & self._live.keys() & self._queries.keys()
+            self._unreported -= answered
+            moved = self._moved & self._committed.keys() & self._queries.keys()
+            self._moved -= moved
+            due: list[Callable[[], None]] = [
+                partial(each.on_live, self._live[key])
+                for key in answered
+                for each in self._queries[key].values()
+                if each.on_live is not None
+            ]
+            due += [
+                partial(each.on_committed, self._committed[key])
+                for key in moved
+                for each in self._queries[key].values()
+                if each.on_committed is not None
+            ]
+        for report in due:
             # Outside the lock: a callback may be slow, or may call this object.
             try:
-                if on_live is not None:
-                    on_live(live)
+                report()
             except Exception:
-                _log.exception("the live incarnation %s was not reported", live.incarnation)
+                _log.exception("an answer or a committed position was not reported")
 
     def apply(self, notification: Notification, *, is_new: bool = True) -> None:
         """Apply a notification, and pass its outcomes to the callback. Exceptions of the callback are logged.
 
-        Outcomes are reported only while they are new; answers are always recorded.
+        Outcomes are reported only while they are new; answers and positions are always recorded.
         """
         stream, body = notification.stream, notification.body
         if isinstance(body, RegistrationAnswered):
@@ -261,6 +295,11 @@ class Follower:
                     answered = self._live[key].answered if key in self._live else frozenset[str]()
                     self._live[key] = Live(None, None, answered)
                     self._unreported.add(key)
+        elif isinstance(body, Committed):
+            with self._lock:
+                for region, at in body.cut.items():
+                    self._committed[stream, region] = at
+                    self._moved.add((stream, region))
         if not is_new:
             return
         with self._lock:
@@ -291,13 +330,19 @@ class Outcomes:
         self._callback = callback
         self._followers: dict[tuple[KafkaSettings, str], Follower] = {}
 
-    def follow(self, region: Region, query: str, on_live: OnLive | None = None) -> None:
+    def follow(
+        self,
+        region: Region,
+        query: str,
+        on_live: OnLive | None = None,
+        on_committed: OnCommitted | None = None,
+    ) -> None:
         """Notify a query about a region from now on, as `Follower.follow`. Repeated calls are allowed. Never
         blocks."""
         key = region.kafka, region.commits_topic
         if key not in self._followers:
             self._followers[key] = Follower(*key, self._callback)
-        self._followers[key].follow(region, query, on_live)
+        self._followers[key].follow(region, query, on_live, on_committed)
 
     def leave(self, region: Region, query: str) -> None:
         """Stop notifying a query about a region. After the last one, the follower ends."""

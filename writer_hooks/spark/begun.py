@@ -4,7 +4,8 @@ import logging
 from collections.abc import Callable, Mapping, MutableMapping
 from functools import partial
 
-from sluicegate.writer_hooks.errors import RegionReplaced
+from sluicegate.writer_hooks.backpressure import NAMES as BACKPRESSURE
+from sluicegate.writer_hooks.errors import BadOption, RegionReplaced
 from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.region import Registered
 from sluicegate.writer_hooks.registration import Stopped
@@ -34,9 +35,9 @@ def require_registered(
         registered, stopped = registry.registered(key), partial(registry.stopped, key)
         marker = _check_began(options.checkpoint_location, registered, registry.incarnation(key))
         if registered is None or marker is None:
-            marker, registered = register_query(options, stopped)
+            marker, registered, decided = register_query(options, stopped)
             began()
-            registry.put(key, given, registered)
+            registry.put(key, given, registered, decided)
         elif registry.take_doubt(key):
             check_live(options, registered, stopped)
     return marker
@@ -51,17 +52,22 @@ def require_registered_alone(
 ) -> IncarnationMarker:
     """Return the marker as `require_registered` does, without a listener. `known` belongs to this process.
 
-    Raises BadOption for asynchronous uploads, and the errors of `require_registered`.
+    Raises BadOption for asynchronous uploads and limits of commits, and the errors of `require_registered`.
     """
     refuse_uploads(
         options.uploads,
         "without attach, nobody reports files that are lost with their machine. Call "
         "sluicegate.writer_hooks.attach(spark) before the query starts",
     )
+    if options.backpressure.is_limited:
+        raise BadOption(
+            f"the options {', '.join(BACKPRESSURE)} need sluicegate.writer_hooks.attach(spark), which learns "
+            "of commits: call it once, before the query starts, or leave the options out"
+        )
     marker = _check_began(options.checkpoint_location, known.get(key))
     if marker is not None:
         return marker
-    marker, known[key] = register_query(options, stopped)
+    marker, known[key], _ = register_query(options, stopped)
     began()
     _log.warning(
         "sluicegate.writer_hooks.attach(spark) was not called: the region %s sends no heartbeats, so it "

@@ -3,6 +3,7 @@
 import json
 import posixpath
 import re
+import time
 from dataclasses import dataclass
 from typing import Final
 from uuid import uuid4
@@ -310,6 +311,17 @@ class Checkpoint:
 
     def _has_offsets(self, batch: int) -> bool:
         return self._location.read(f"offsets/{batch}") is not None
+
+    def planned_at(self, batch: int) -> float:
+        """Return the time at which Spark planned a batch, in seconds since the Unix epoch.
+
+        If Spark does not keep that batch any more, it is the time of the oldest later one.
+        """
+        if not self._has_offsets(batch):
+            kept = (name.rpartition("/")[2] for name in self._location.files("offsets"))
+            batch = min((int(name) for name in kept if name.isdigit() and int(name) > batch), default=batch)
+        found = read_offsets(self._location, batch).metadata.get("batchTimestampMs")
+        return found / 1000 if isinstance(found, int) and found > 0 else time.time()
 
     def newest_planned(self) -> int | None:
         """Return the newest batch in Spark's offset log, None if it is empty."""

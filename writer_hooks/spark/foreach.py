@@ -29,6 +29,7 @@ from sluicegate.writer_hooks.spark.checkpoint import (
     stream_of,
 )
 from sluicegate.writer_hooks.spark.registry import stream_key
+from sluicegate.writer_hooks.spark.room import Room
 from sluicegate.writer_hooks.spark.versions import require_arrow, require_spark
 
 if TYPE_CHECKING:
@@ -113,14 +114,22 @@ class _Stream:
     def begin(self, batch: "RunningBatch", call: Call) -> "_Begun":
         """Register the stream if this is its first batch of the run, and read the source range of the batch.
 
-        Raises HookError.
+        Waits for commits if the options limit what is not committed. Raises HookError.
         """
-        marker = self.require_registered(batch)
+        marker = self._await_room(batch)
         require_counted(marker, batch.number)
         checkpoint = Checkpoint(self.options.checkpoint_location)
         checkpoint.require_follows(marker, batch.number)
         digest = checkpoint.digest(batch.number)
         return _Begun(self, batch, call, marker, digest)
+
+    def _await_room(self, batch: "RunningBatch") -> IncarnationMarker:
+        registered = partial(self.require_registered, batch)
+        if ATTACHED.registry is None:
+            return registered()
+        return Room(self.options, self.key(batch.query), ATTACHED.registry, registered).await_room(
+            batch.number
+        )
 
     def require_registered(self, batch: "RunningBatch") -> IncarnationMarker:
         """Return the marker of the stream, which is registered by this run. Raises HookError."""

@@ -220,7 +220,8 @@ class Heartbeats:
         if self.registry is not None and run.marker is not None:
             self.registry.begin(run.query, run.marker.incarnation)
         run.followed = options.region
-        self.outcomes.follow(run.followed, run.query, partial(setattr, run, "live"))
+        committed = None if self.registry is None else partial(self.registry.commit, run.query)
+        self.outcomes.follow(run.followed, run.query, partial(setattr, run, "live"), committed)
 
     def _compare(self, run: Run, registered: Registered) -> None:
         """Have the query ask before its next batch if the newest notification does not name its own run.

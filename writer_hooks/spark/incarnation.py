@@ -8,6 +8,7 @@ that follow the marker, with the same incarnation and the same base.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import Position, RegionClosed, RegionHeartbeat
@@ -28,9 +29,18 @@ from sluicegate.writer_hooks.registration import (
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker, new_incarnation
 
 
+class QueryRegistered(NamedTuple):
+    """An accepted registration of a query."""
+
+    marker: IncarnationMarker
+    registered: Registered
+    decided: Position | None
+    """Decided position of the region."""
+
+
 def register_query(
     options: SinkOptions, stopped: Stopped = running, *, may_be_unplanned: bool = False
-) -> tuple[IncarnationMarker, Registered]:
+) -> QueryRegistered:
     """Register the incarnation of a query, and wait for the answer. Raises HookError.
 
     `may_be_unplanned`: the query ends without a batch. Else that is an error.
@@ -49,7 +59,8 @@ def register_query(
         region, lambda: _restart_event(region, checkpoint, marker), stopped
     )
     require_accepted(region, marker.incarnation, answer)
-    return marker, Registered(marker.incarnation, registration.envelope.id)
+    registered = Registered(marker.incarnation, registration.envelope.id)
+    return QueryRegistered(marker, registered, answer.decided)
 
 
 def _restart_event(
@@ -240,7 +251,7 @@ def end_region(
     Without a registration, this call registers, and waits for the coordinator.
     """
     _require_finished(options)
-    registered = registered or register_query(options, may_be_unplanned=True)[1]
+    registered = registered or register_query(options, may_be_unplanned=True).registered
     region, checkpoint = options.region, Checkpoint(options.checkpoint_location)
     marker, final = checkpoint.marker(), checkpoint.newest_completed()
     # The last batch belongs to an earlier incarnation.
@@ -270,7 +281,7 @@ def rest_region(
     if registered is None:
         limit = min(timeout, options.region.registration_timeout)
         region = replace(options.region, registration_timeout=limit)
-        registered = register_query(replace(options, region=region), may_be_unplanned=True)[1]
+        registered = register_query(replace(options, region=region), may_be_unplanned=True).registered
     region = options.region
     idle = RegionHeartbeat(idle=True, run=registered.run)
     event = region.event(EventType.REGION_HEARTBEAT, registered.incarnation, idle)

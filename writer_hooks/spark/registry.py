@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
+from sluicegate.events.models import Position
 from sluicegate.writer_hooks.region import Registered
 
 _LOCK: Final = "lock"
 _INCARNATION: Final = "incarnation"
 _RUN: Final = "run"
 _OPTIONS: Final = "options"
+_DECIDED: Final = "decided"
 _OURS: Final = re.compile(r"sluicegate-[0-9a-f]{32}")
 
 
@@ -75,16 +77,21 @@ class Registry:
         finally:
             os.close(lock)
 
-    def put(self, query: str, options: Mapping[str, str], registered: Registered) -> None:
-        """Record that a run of the query has registered, with the options of its sink."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        target = self._file(query)
-        draft = target.with_suffix(f".{uuid4().hex}.tmp")
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(descriptor, "w") as stream:
-            content = {_INCARNATION: registered.incarnation, _RUN: registered.run, _OPTIONS: dict(options)}
-            json.dump(content, stream)
-        draft.replace(target)
+    def put(
+        self,
+        query: str,
+        options: Mapping[str, str],
+        registered: Registered,
+        decided: Position | None = None,
+    ) -> None:
+        """Record that a run of the query has registered, with the options of its sink.
+
+        `decided` is the decided position of its region in the answer.
+        """
+        content = {_INCARNATION: registered.incarnation, _RUN: registered.run, _OPTIONS: dict(options)}
+        if decided is not None:
+            content[_DECIDED] = decided.model_dump()
+        self._write(self._file(query), json.dumps(content))
 
     def options(self, query: str) -> dict[str, str] | None:
         """Return the options of the sink in the query's current run, None before its registration."""
@@ -98,10 +105,7 @@ class Registry:
 
     def begin(self, query: str, incarnation: str) -> None:
         """Record the incarnation that a run of the query found in its checkpoint location."""
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        draft = self._began(query).with_suffix(f".{uuid4().hex}.tmp")
-        draft.write_text(incarnation)
-        draft.replace(self._began(query))
+        self._write(self._began(query), incarnation)
 
     def incarnation(self, query: str) -> str | None:
         """Return the incarnation that the current run of the query began with, None if it had none yet."""
@@ -115,7 +119,7 @@ class Registry:
 
     def new_run(self, query: str) -> None:
         """Delete the records of the previous run of the query, and of its streams."""
-        for path in (self._file, self._began, self._stop_mark, self._doubt):
+        for path in (self._file, self._began, self._stop_mark, self._doubt, self._admitted, self._excess):
             path(query).unlink(missing_ok=True)
             for each in self._folder.glob(path(f"{query}@*").name):
                 each.unlink(missing_ok=True)
@@ -131,6 +135,53 @@ class Registry:
         except FileNotFoundError:
             return False
         return True
+
+    # --- commits, and limits of what is not committed -------------------------------------------------
+
+    def commit(self, query: str, at: Position) -> None:
+        """Record the newest committed position of the query's region."""
+        before = self.committed(query, at.incarnation)
+        if before is None or before < at.checkpoint:
+            self._write(self._committed(query), at.model_dump_json())
+
+    def committed(self, query: str, incarnation: str) -> int | None:
+        """Return the newest batch of an incarnation that is committed, None if there is none.
+
+        What was decided before the run has registered counts as committed.
+        """
+        found = self._read(query) or {}
+        texts = [json.dumps(found[_DECIDED])] if _DECIDED in found else []
+        with suppress(FileNotFoundError):
+            texts.append(self._committed(query).read_text())
+        positions = [Position.model_validate_json(text) for text in texts]
+        return max((each.checkpoint for each in positions if each.incarnation == incarnation), default=None)
+
+    def admit(self, query: str, batch: int) -> None:
+        """Record that a batch of the current run may be written, within the limits or after a wait."""
+        self._write(self._admitted(query), str(batch))
+
+    def admitted(self, query: str) -> int | None:
+        """Return the newest batch of the current run that may be written, None if there is none yet."""
+        try:
+            return int(self._admitted(query).read_text())
+        except FileNotFoundError:
+            return None
+
+    def exceed(self, query: str, excess: str | None) -> bool:
+        """Record if a limit is exceeded, and by how much. Return True if this begins an excess."""
+        begins = excess is not None and self.excess(query) is None
+        if excess is None:
+            self._excess(query).unlink(missing_ok=True)
+        else:
+            self._write(self._excess(query), excess)
+        return begins
+
+    def excess(self, query: str) -> str | None:
+        """Return the limit that the query exceeds, None if there is none."""
+        try:
+            return self._excess(query).read_text()
+        except FileNotFoundError:
+            return None
 
     def stop_run(self, query: str) -> None:
         """Record that the current run of the query is being stopped."""
@@ -149,6 +200,24 @@ class Registry:
             return json.loads(self._file(query).read_text())
         except FileNotFoundError:
             return None
+
+    def _write(self, target: Path, content: str) -> None:
+        """Replace a file: readers see the old content or the new one."""
+        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        draft = target.with_suffix(f".{uuid4().hex}.tmp")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(descriptor, "w") as stream:
+            stream.write(content)
+        draft.replace(target)
+
+    def _committed(self, query: str) -> Path:
+        return self._folder / f"{query}.committed"
+
+    def _admitted(self, query: str) -> Path:
+        return self._folder / f"{query}.admitted"
+
+    def _excess(self, query: str) -> Path:
+        return self._folder / f"{query}.excess"
 
     def _stop_mark(self, query: str) -> Path:
         # The streams of a query stop together.

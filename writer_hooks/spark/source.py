@@ -1,5 +1,6 @@
 """PySpark data source `sluicegate`."""
 
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from pyspark.sql.datasource import DataSource
@@ -13,6 +14,7 @@ from sluicegate.writer_hooks.spark.batch import ListenerState, has_watermark
 from sluicegate.writer_hooks.spark.begun import require_registered, require_registered_alone
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
 from sluicegate.writer_hooks.spark.registry import Registry
+from sluicegate.writer_hooks.spark.room import Room
 from sluicegate.writer_hooks.spark.writer import StreamWriter
 
 if TYPE_CHECKING:
@@ -39,7 +41,8 @@ class SluicegateSource(DataSource):  # type: ignore[misc]
         """Return the writer of one batch, after registering the query if this is its first call.
 
         Spark calls it before every batch in one worker on the driver's machine, and at the end of the batch
-        in another one. The first call of a run waits for the coordinator. Raises HookError.
+        in another one. The first call of a run waits for the coordinator. Each call before a batch waits for
+        commits, if the options limit what is not committed. Raises HookError.
         """
         if overwrite:
             raise BadOption("the output mode complete rewrites the table; use append, or a primary-key store")
@@ -70,4 +73,6 @@ class SluicegateSource(DataSource):  # type: ignore[misc]
             # Each worker of the query registers.
             return require_registered_alone(options, location, _registered, began=forget)
         query = Checkpoint(location).known_query()
-        return require_registered(options, self.options, query, Registry(self.registry_folder), forget)
+        registry = Registry(self.registry_folder)
+        registered = partial(require_registered, options, self.options, query, registry, forget)
+        return Room(options, query, registry, registered).await_room()
