@@ -105,10 +105,21 @@ class Workers:
             self._pool.shutdown()
 
 
-async def run(driver: RegionDriver, workers: Workers, bootstrap: str, topic: str, *, once: bool) -> None:
-    """Write checkpoints until the topic has no new records; without `once`, for ever."""
+async def run(
+    driver: RegionDriver,
+    workers: Workers,
+    bootstrap: str,
+    topic: str,
+    *,
+    once: bool,
+    starts: Mapping[str, int],
+) -> None:
+    """Write checkpoints until the topic has no new records; without `once`, for ever.
+
+    `starts` counts only while the region has no position: later the coordinator knows where to continue.
+    """
     after = driver.committed
-    offsets: dict[str, int] = dict(after.source_offsets) if after is not None else {}
+    offsets: dict[str, int] = dict(starts if after is None else after.source_offsets)
     checkpoint = None
     while True:
         ranges = await plan(bootstrap, topic, offsets)
@@ -141,6 +152,10 @@ def main() -> None:
     parser.add_argument("--assignment", default="0", help="number of this list of regions")
     parser.add_argument("--topic-prefix", default="sluicegate", help="that of the coordinator")
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument(
+        "--starts", type=json.loads, default={}, help='first offset by partition, such as {"0": 17}; else all'
+    )
+    parser.add_argument("--option", action="append", default=[], help="another one, NAME=VALUE")
     parser.add_argument("--once", action="store_true")
     given = parser.parse_args()
     options = {
@@ -153,11 +168,13 @@ def main() -> None:
         "kafka.bootstrap.servers": given.bootstrap,
         "topic.prefix": given.topic_prefix,
         "registration.timeout": "forever",  # wait for a coordinator; the log says so after 10 s
+        **dict(each.split("=", 1) for each in given.option),
     }
     workers = Workers(given.workers)
     try:
         with RegionDriver(options) as driver:
-            asyncio.run(run(driver, workers, given.bootstrap, given.topic, once=given.once))
+            place = (driver, workers, given.bootstrap, given.topic)
+            asyncio.run(run(*place, once=given.once, starts=given.starts))
     finally:
         workers.stop()
 

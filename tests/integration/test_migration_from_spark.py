@@ -30,6 +30,17 @@ pytestmark = [
 
 PAGE = Path(__file__).parents[2] / "docs" / "migration" / "spark.md"
 SCRIPT = Path(__file__).with_name("migrating_query.py")
+QUICK = {
+    "spark.ui.enabled": "false",
+    "spark.driver.memory": "900m",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.databricks.delta.snapshotPartitions": "1",
+}
+"""Settings of a session with few rows: compiling costs more than it saves."""
 DELTA = {
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
@@ -68,7 +79,7 @@ class OldQuery:
                 },
             }
         settings = {
-            "session": {"spark.ui.enabled": "false", "spark.driver.memory": "900m", **DELTA, **catalog},
+            "session": {**QUICK, **DELTA, **catalog},
             "format": place.lake,
             "table": "`default`.db.flights" if place.lake == "iceberg" else place.table,
             "columns": job.columns,
