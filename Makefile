@@ -14,11 +14,16 @@ OLD_SPARK ?= $(firstword $(SPARKS))
 PYTHONS ?= 3.11 3.12 3.13
 # Tests of what every release of Spark can do. The code of old releases warns.
 FOREACH := tests/hooks/test_foreach.py tests/hooks/test_foreach_refusals.py tests/integration/test_foreach.py
+# What the examples for clusters need beside the lock file. pip must not change what the lock file names.
+CLUSTERS := ray==2.60.0 dask==2026.8.0 distributed==2026.8.0 cloudpickle==3.1.3 filelock==4.3.1 \
+	importlib_metadata==10.2.0 jsonschema==4.26.0 jsonschema-specifications==2025.9.1 lazy-importer==0.1.0 \
+	locket==1.0.0 msgpack==1.2.4 partd==1.4.2 protobuf==7.36.2 referencing==0.37.0 rpds-py==2026.9.1 \
+	tblib==3.2.2 toolz==1.2.0 tornado==6.6.1 zict==3.0.0 zipp==4.1.2
 # The Pythons that `make test` does not use.
 OTHERS := $(filter-out $(shell $(or $(wildcard $(BIN)/python),$(PYTHON)) \
 	-c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null),$(PYTHONS))
 
-.PHONY: demo test test-matrix test-sparks test-old-spark test-pythons fast check format types imports unit short-demo sync lock bench clean
+.PHONY: demo test test-matrix test-sparks test-old-spark test-clusters test-pythons fast check format types imports unit short-demo sync lock bench clean
 
 ## The whole demo: 336,776 flights, three regions, one table.
 demo: sync
@@ -42,8 +47,8 @@ unit: sync
 fast: sync
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup -m "not servers and not slow" -q $(ARGS)
 
-## What the README supports beside the versions of `make test`: other releases of Spark, other Pythons.
-test-matrix: test-pythons test-sparks
+## What the README supports beside `make test`: other releases of Spark, other Pythons, Ray and Dask.
+test-matrix: test-pythons test-sparks test-clusters
 
 ## The tests with Spark, on other releases. Before 4.1, Spark has no data source for streams.
 test-sparks: sync $(SPARKS:%=$(VENV)/spark-%/.installed)
@@ -55,6 +60,15 @@ test-sparks: sync $(SPARKS:%=$(VENV)/spark-%/.installed)
 test-old-spark: sync $(VENV)/spark-$(OLD_SPARK)/.installed
 	PYTHONPATH=$(CURDIR)/$(VENV)/spark-$(OLD_SPARK) $(BIN)/python -m pytest -q -m old_spark $(FOREACH) \
 	-W default --disable-warnings $(ARGS)
+
+## The examples for Ray and Dask.
+test-clusters: sync $(VENV)/clusters/.installed
+	PYTHONPATH=$(CURDIR)/$(VENV)/clusters $(BIN)/python -m pytest -q tests/integration/test_cluster_examples.py $(ARGS)
+
+# About 250 MB, downloaded once.
+$(VENV)/clusters/.installed: | $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(@D) $(CLUSTERS)
+	touch $@
 
 # About 350 MB for each release, downloaded once.
 $(VENV)/spark-%/.installed: | $(VENV)/.installed
