@@ -57,7 +57,8 @@ class Query:
         return Query(root, self.log, options)
 
     def register(self) -> tuple[IncarnationMarker, Registered]:
-        return register_query(self.options)
+        marker, registered, _ = register_query(self.options)
+        return marker, registered
 
     def write(self, *batches: int) -> IncarnationMarker:
         """Register, and complete batches."""
