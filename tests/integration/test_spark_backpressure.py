@@ -25,11 +25,19 @@ class Limited:
     def __init__(self, place: Place, job: SparkJob) -> None:
         self.place, self.job = place, job
         self.coordinator = AsyncExitStack()
+        self.query: StreamingQuery | None = None
 
     async def start(self, reaction: str) -> StreamingQuery:
         self.job.options = {"max.uncommitted.checkpoints": "1", "backpressure": reaction}
         await self.serve()
-        return await self.job.spark.call(lambda: self.job.start(**SOON))
+        self.query = await self.job.spark.call(lambda: self.job.start(**SOON))
+        return self.query
+
+    async def end(self) -> None:
+        """End what a failure has left."""
+        await self.away()
+        if self.query is not None:
+            await self.job.spark.call(self.query.stop)
 
     async def serve(self) -> None:
         await self.coordinator.enter_async_context(running(self.place.settings()))
@@ -76,50 +84,61 @@ def failed(query: StreamingQuery) -> str:
     return str(error.value)
 
 
+async def warns(limited: Limited) -> None:
+    query = await limited.start("warn")
+    await limited.put(0)
+    await limited.committed(query, 0)
+    await limited.away()
+    for number in (1, 2, 3):
+        await limited.put(number)
+    assert excess(query) == "2 completed checkpoints are not committed, and max.uncommitted.checkpoints is 1"
+    await limited.job.spark.call(query.stop)
+
+
+async def fails(limited: Limited) -> None:
+    query = await limited.start("fail")
+    await limited.visible(3)
+    await limited.put(4)
+    await limited.committed(query, 4)
+    await limited.away()
+    await limited.put(5)
+    await limited.exceeds(query, 6)
+    assert "Start the query again when they follow" in await limited.job.spark.call(lambda: failed(query))
+
+
+async def waits(limited: Limited) -> None:
+    query = await limited.start("wait")
+    await limited.committed(query, 6)
+    await limited.away()
+    await limited.put(7)
+    await limited.exceeds(query, 8)
+    await limited.serve()
+    await limited.committed(query, 8)
+    assert excess(query) is None
+    await limited.away()
+    await limited.put(9)
+    await limited.exceeds(query, 10)
+    await limited.job.spark.call(query.stop)
+    error = await limited.job.spark.call(lambda: failed(query))
+    assert "was stopped while batch 10 waited for commits" in error
+    await limited.serve()
+    await limited.visible(9)
+
+
 @pytest.mark.parametrize("foreach", [False, True], ids=["data source", "foreachBatch"])
 async def test_a_limit_warns_or_fails_or_waits_until_commits_follow(
     place: Place, spark: SparkThread, caplog: pytest.LogCaptureFixture, *, foreach: bool
 ) -> None:
     limited = Limited(place, SparkJob(spark, place, foreach=foreach))
-    async with limited.coordinator:
-        query = await limited.start("warn")
-        await limited.put(0)
-        await limited.committed(query, 0)
-        await limited.away()
-        for number in (1, 2, 3):
-            await limited.put(number)
-        assert excess(query) == (
-            "2 completed checkpoints are not committed, and max.uncommitted.checkpoints is 1"
-        )
+    try:
+        await warns(limited)
         # The data source warns in a process of its own.
         told = [text for text in caplog.messages if "shows what the commits wait for" in text]
         assert len(told) == int(foreach), "once for each excess"
-        await spark.call(query.stop)
-
-        query = await limited.start("fail")
-        await limited.visible(3)
-        await limited.put(4)
-        await limited.committed(query, 4)
-        await limited.away()
-        await limited.put(5)
-        await limited.exceeds(query, 6)
-        assert "Start the query again when they follow" in await spark.call(lambda: failed(query))
-
-        query = await limited.start("wait")
-        await limited.committed(query, 6)
-        await limited.away()
-        await limited.put(7)
-        await limited.exceeds(query, 8)
-        await limited.serve()
-        await limited.committed(query, 8)
-        assert excess(query) is None
-        await limited.away()
-        await limited.put(9)
-        await limited.exceeds(query, 10)
-        await spark.call(query.stop)
-        assert "was stopped while batch 10 waited for commits" in await spark.call(lambda: failed(query))
-        await limited.serve()
-        await limited.visible(9)
+        await fails(limited)
+        await waits(limited)
+    finally:
+        await limited.end()
 
 
 async def test_a_batch_that_was_decided_before_the_run_does_not_count(
