@@ -12,11 +12,14 @@ import click
 from sluicegate.cli.errors import UserError
 from sluicegate.cli.group import Commands
 from sluicegate.cli.options import json_option, parse_timeout
-from sluicegate.writer_hooks.errors import SpoolUnusable
+from sluicegate.writer_hooks.errors import HookError, SpoolUnusable
 from sluicegate.writer_hooks.upload.entry import BadEntry, read_entry
+from sluicegate.writer_hooks.upload.failures import format_way_back
 from sluicegate.writer_hooks.upload.names import EntryName
 from sluicegate.writer_hooks.upload.options import default_spool
+from sluicegate.writer_hooks.upload.sending import Credentials, report_lost
 from sluicegate.writer_hooks.upload.spool import Spool, existing_spool
+from sluicegate.writer_hooks.upload.starting import ensure_uploader
 from sluicegate.writer_hooks.upload.uploader import Uploader
 
 _LOOK: Final = 0.1
@@ -75,6 +78,9 @@ def drain(spool: str | None, timeout: float) -> None:
     until = time.monotonic() + timeout
     _drain(opened, lambda empty: empty or time.monotonic() >= until)
     left = [each for name in opened.names() if (each := _described(opened, name)) is not None]
+    if left:
+        # Tasks that saw this process upload have started no other one.
+        ensure_uploader(opened)
     lost = opened.given_up(began)
     for each in left:
         place = f"{each['stream']} {each['region']} checkpoint {each['checkpoint']}"
@@ -86,6 +92,39 @@ def drain(spool: str | None, timeout: float) -> None:
     if left or lost:
         sys.exit(_INCOMPLETE)
     click.echo(f"nothing waits in {opened.folder}")
+
+
+@uploads.command()
+@spool_option
+@click.option("--stream", required=True, help="The stream of the files.")
+@click.option("--region", required=True, help="The region of the files.")
+@click.option("--unreported", is_flag=True, help="Also where Kafka does not take the report of the loss.")
+def discard(spool: str | None, stream: str, region: str, unreported: bool) -> None:
+    """Give up files of one region that wait, to make room for others.
+
+    Their loss is reported, so that the region stalls if a completed checkpoint needs them. A reset of the
+    region then reads their rows again.
+    """
+    opened, credentials, done = _open(spool), Credentials(), 0
+    for name in opened.names():
+        try:
+            entry = read_entry(opened, name)
+        except (BadEntry, OSError):
+            continue
+        if entry is None or (entry.about.stream, entry.about.region) != (stream, region):
+            continue
+        credentials.note(name, entry)
+        try:
+            report_lost(opened, name, entry, "discarded by an operator", credentials)
+        except HookError as error:
+            if not unreported:
+                raise UserError(
+                    f"Kafka does not take the report of the loss ({error}). {done} attempts are discarded. "
+                    "Make Kafka reachable, or discard the files with --unreported and reset the region"
+                ) from error
+            opened.remove(name)
+        done += 1
+    click.echo(f"{done} attempts are discarded. If the region stalls, {format_way_back(stream, region)}")
 
 
 def _drain(spool: Spool, ends: Callable[[bool], bool]) -> None:
@@ -110,7 +149,7 @@ def _described(spool: Spool, name: EntryName) -> dict[str, Any] | None:
     """Return an entry for people; None if it was uploaded meanwhile."""
     try:
         entry = read_entry(spool, name)
-    except BadEntry as error:
+    except (BadEntry, OSError) as error:
         return {**_of_name(name), "stream": "?", "region": "?", "files": 0, "reason": str(error)}
     if entry is None:
         return None

@@ -42,14 +42,21 @@ class Beats:
         self._thread: threading.Thread | None = None
         self._failed = 0
         self._require_live: Callable[[], object] = lambda: None
+        self._sent: Callable[[], object] = lambda: None
 
-    def start(self, registered: Registered, require_live: Callable[[], object] = lambda: None) -> None:
+    def start(
+        self,
+        registered: Registered,
+        require_live: Callable[[], object] = lambda: None,
+        sent: Callable[[], object] = lambda: None,
+    ) -> None:
         """Send heartbeats for a registration from now on.
 
-        `require_live` is called before each of them. They end when it raises RegionReplaced.
+        `require_live` is called before each of them. They end when it raises RegionReplaced. `sent` is called
+        after each that Kafka has acknowledged.
         """
         self._registered = registered
-        self._require_live = require_live
+        self._require_live, self._sent = require_live, sent
         self._rests_since = time.monotonic()
         self._thread = threading.Thread(target=self._work, name="sluicegate-heartbeats", daemon=True)
         self._thread.start()
@@ -88,6 +95,7 @@ class Beats:
             try:
                 self._require_live()
                 self._beat()
+                self._sent()
             except RegionReplaced as error:
                 _log.error("region %s of %s: %s", self._region.name, self._region.stream, error)
                 return

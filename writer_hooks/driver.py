@@ -124,7 +124,11 @@ class RegionDriver:
         self._state.begin(registered, after)
         uploads = self._sink.uploads
         losses = Losses(self._region, uploads) if uploads is not None else None
-        self._beats.start(registered, lambda: self._before_heartbeat(registered, base, losses))
+        self._beats.start(
+            registered,
+            lambda: self._state.check(registered, base),
+            lambda: self._report_losses(registered, losses),
+        )
         return after
 
     # --- checkpoints ------------------------------------------------------------------------------
@@ -266,9 +270,8 @@ class RegionDriver:
         self._state.check(registered, self._base)
         return registered
 
-    def _before_heartbeat(self, registered: Registered, base: Position | None, losses: Losses | None) -> None:
-        """Raise RegionReplaced if the driver was replaced. Report files that were not sent in time."""
-        self._state.check(registered, base)
+    def _report_losses(self, registered: Registered, losses: Losses | None) -> None:
+        """Report files that were not sent in time."""
         if losses is None:
             return
         oldest, committed = self._state.oldest(), self._state.committed

@@ -21,6 +21,7 @@ NOUNS = {
     "replay": ["rebuild", "repair", "verify"],
     "stream": ["cancel", "drain", "forget", "pause", "recover", "resume", "savepoint"],
     "topics": ["create"],
+    "uploads": ["discard", "drain", "list"],
 }
 SINGLE = ["check", "conformance", "demo", "init", "run", "servers", "simulate", "status"]
 

@@ -5,11 +5,14 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
-from sluicegate.events.models import Assignment, FileInfo, FilesWritten
+from sluicegate.cli import main
+from sluicegate.events.models import Assignment, CheckpointFailed, FileInfo, FilesWritten
 from sluicegate.lakes.memory import MemoryAdapter
 from sluicegate.lakes.port import TableRefused
 from sluicegate.lakes.spooled import SpooledStorage, open_spooled
@@ -17,14 +20,17 @@ from sluicegate.lakes.storages import open_storage
 from sluicegate.writer_hooks.errors import SpoolUnusable
 from sluicegate.writer_hooks.kafka import KafkaSettings
 from sluicegate.writer_hooks.region import Attempt, Region, files_written
+from sluicegate.writer_hooks.upload.before_publish import call_before_publish
 from sluicegate.writer_hooks.upload.entry import BadEntry, Entry, SpooledFile, name_of
+from sluicegate.writer_hooks.upload.failures import Lost
+from sluicegate.writer_hooks.upload.losses import Losses
 from sluicegate.writer_hooks.upload.names import EntryName
 from sluicegate.writer_hooks.upload.options import Uploads
 from sluicegate.writer_hooks.upload.spool import Spool, existing_spool, make_spool
 from sluicegate.writer_hooks.upload.starting import ensure_uploader
 from sluicegate.writer_hooks.upload.uploader import Uploader
 from tests.hooks.log import Log
-from tests.integration.waiting import wait_until
+from tests.integration.waiting import BACKSTOP, wait_until
 from tests.s3proxy import BUCKET, S3Proxy
 
 
@@ -45,6 +51,8 @@ def enter(
 ) -> EntryName:
     """Put an entry with one file as a task does, without a table."""
     attempt = Attempt("i1", 0, "w0")
+    if target.startswith("/") and not os.path.exists(target):
+        os.makedirs(target)
     lock = spool.begin(attempt.id)
     storage = SpooledStorage(open_storage(target), spool.files(attempt.id))
     storage.write("p=1", {f"data-{attempt.id}.parquet": content})
@@ -54,7 +62,8 @@ def enter(
     body = FilesWritten(format="delta", location=storage.uri, schema_id=0, files=(file,))
     events = files_written(region, attempt, body, 1_000_000)
     topic = {"kafka.bootstrap.servers": region.kafka.bootstrap_servers, "topic.prefix": region.topic_prefix}
-    options = replace(uploads or Uploads(), log=tuple(topic.items()))
+    uploads = uploads or Uploads()
+    options = replace(uploads, log=(*topic.items(), *uploads.log))
     files = [SpooledFile(path, *found)]
     name = name_of(region, attempt, files, time.time_ns())
     spool.put(name, Entry.of_task(storage.uri, files, events, options).to_json())
@@ -109,10 +118,14 @@ def test_entries_are_data_of_this_user_alone(spool: Spool, region: Region, tmp_p
     for wrong in ("", "[]", "{}", '{"version": 2}', path.read_text().replace("files.written", "files.gone")):
         with pytest.raises(BadEntry):
             Entry.from_json(wrong)
-    path.write_text("{}")
-    upload_once(spool)
-    assert spool.names() == []
-    assert "no entry of a spool" in spool.given_up(0.0)[0].reason
+    for unreadable in (b"{}", b'{"version": 2}', b"\xff"):
+        path.write_bytes(unreadable)
+        upload_once(spool)
+        # It may be one of another release.
+        assert spool.names() == [name]
+        assert "the entry stays, and cannot be read" in (spool.reason(name) or "")
+        spool.sweep()
+        assert os.listdir(f"{spool.folder}/files") == [name.attempt]
 
 
 def test_a_file_at_the_final_place_is_never_replaced(
@@ -193,3 +206,82 @@ def test_a_format_without_the_capability_is_refused() -> None:
     table = adapter.parse_table("memory:flights")
     with pytest.raises(TableRefused, match="Leave the option upload out, or upgrade the package"):
         open_spooled(adapter, table, None, "d", None, lambda storage: storage)
+
+
+def test_nothing_is_written_below_a_folder_that_is_not_mounted(
+    spool: Spool, region: Region, tmp_path: Path, log: Log
+) -> None:
+    region = replace(region, kafka=KafkaSettings(bootstrap_servers=log.bootstrap))
+    name = enter(spool, region, str(tmp_path / "table"))
+    (tmp_path / "table").rmdir()
+    upload_once(spool)
+    assert "Mount it; the files wait" in (spool.reason(name) or "")
+    assert not (tmp_path / "table").exists()
+    (tmp_path / "table").mkdir()
+    Uploader(spool).run(lambda empty: empty)
+    assert len([*(tmp_path / "table").rglob("*.parquet")]) == 1
+
+
+def test_a_target_that_fails_leaves_the_threads_to_others(
+    spool: Spool, region: Region, tmp_path: Path, log: Log
+) -> None:
+    for _ in range(8):
+        enter(spool, region, str(tmp_path / "away"))
+    (tmp_path / "away").rmdir()
+    good = replace(region, kafka=KafkaSettings(bootstrap_servers=log.bootstrap))
+    name = enter(spool, good, str(tmp_path / "table"), uploads=Uploads(threads=1))
+    Uploader(spool).run(lambda _: name not in spool.names())
+    assert len(spool.names()) == 8
+
+
+def test_files_that_can_never_be_sent_are_discarded(
+    spool: Spool, region: Region, tmp_path: Path, log: Log
+) -> None:
+    command = ["uploads", "discard", "--spool", spool.folder, "--stream", region.stream, "--region", "r1"]
+    short = Uploads(log=(("publish.timeout", "0.5"),))
+    name = enter(spool, region, str(tmp_path / "table"), uploads=short)
+    refused = CliRunner().invoke(main, command)
+    assert "discard the files with --unreported and reset the region" in refused.stderr
+    assert spool.names() == [name]
+    assert "1 attempts are discarded" in CliRunner().invoke(main, [*command, "--unreported"]).stdout
+    assert spool.names() == []
+    enter(
+        spool, replace(region, kafka=KafkaSettings(bootstrap_servers=log.bootstrap)), str(tmp_path / "table")
+    )
+    assert CliRunner().invoke(main, command).exit_code == 0
+    wait_until(lambda: log.of(CheckpointFailed))
+    assert spool.names() == []
+
+
+def test_a_function_that_was_killed_is_not_one_that_failed(tmp_path: Path) -> None:
+    (tmp_path / "scans.py").write_text(
+        "import os, signal\n"
+        "def scan(local, uri):\n"
+        "    print(os.environ['AWS_ACCESS_KEY_ID'])\n"
+        "    os.kill(os.getpid(), signal.SIGKILL) if uri == 'killed' else 1 / 0\n"
+    )
+    environment = {**os.environ, "AWS_ACCESS_KEY_ID": "own"}
+    call = partial(call_before_publish, "scans:scan", "x", path=[str(tmp_path), *sys.path], timeout=BACKSTOP)
+    with pytest.raises(InterruptedError, match="was killed"):
+        call("killed", environment=environment)
+    with pytest.raises(Lost, match="ZeroDivisionError"):
+        call("file:///x", environment=environment)
+
+
+def test_an_outage_of_kafka_does_not_count_for_losses(region: Region, log: Log) -> None:
+    region = replace(region, kafka=KafkaSettings(bootstrap_servers=log.bootstrap))
+    uploads = Uploads.parse({"upload": "async", "upload.timeout": "100"})
+    assert uploads is not None
+    losses = Losses(region, uploads)
+    losses.report("i1", now=0.0)
+    losses.complete(3, now=1.0)
+    losses.report("i1", now=20.0)
+    # No heartbeat was acknowledged for an hour.
+    losses.report("i1", now=3620.0)
+    losses.commit(3)
+    losses.complete(4, now=2.0)
+    for now in range(3630, 3720, 10):
+        losses.report("i1", now=now)
+    losses.report("i1", now=3721.0)
+    wait_until(lambda: log.of(CheckpointFailed))
+    assert [envelope.checkpoint for envelope, _ in log.of(CheckpointFailed)] == [4]

@@ -243,6 +243,7 @@ def test_options_that_cannot_work_are_refused(place: Place, spool: Spool, hooks:
         ({"upload": "later"}, "must be sync or async"),
         ({"upload": "sync"}, "is for asynchronous uploads; set upload to async, or leave"),
         ({"upload.spool": "spool"}, "must be an absolute path of a folder on the machines of the tasks"),
+        ({"kafka.sasl.password.file": "secret"}, "must be an absolute path with asynchronous uploads"),
         ({"upload.max.bytes": "many"}, "must be a size above 0 such as 16GiB"),
         ({"upload.threads": "1000"}, "from 1 to 64"),
         ({"before.publish.timeout": "1"}, "needs the option before.publish: set that too"),

@@ -100,6 +100,8 @@ class Entry:
             if found["version"] != VERSION:
                 raise BadEntry(f"it has version {found['version']}, and this release reads {VERSION}")
             uploads = {**found["uploads"], "log": tuple(map(tuple, found["uploads"]["log"]))}
+            if not found["events"]:
+                raise BadEntry("it has no events")
             return cls(
                 found["storage"],
                 tuple(SpooledFile(**file) for file in found["files"]),

@@ -1,6 +1,7 @@
 """Reports of lost files by a driver, for a machine that is lost with its spool."""
 
 import logging
+import math
 from typing import Final
 
 from sluicegate.events.envelope import EventType
@@ -12,6 +13,8 @@ from sluicegate.writer_hooks.upload.options import Uploads
 
 _log = logging.getLogger(__name__)
 
+_OUTAGE: Final = 30.0
+"""Seconds between two looks from which on Kafka was away, or this process stood still."""
 _PUBLISH: Final = 10.0
 """Seconds for Kafka to acknowledge a report; the next look reports again."""
 
@@ -19,27 +22,36 @@ _PUBLISH: Final = 10.0
 class Losses:
     """Completed checkpoints of one region that are not committed, and reports of those that stay so.
 
-    A report is safe at any time. It has no effect on a checkpoint whose events have all arrived, as when
-    commits wait for another region or for a coordinator. It stalls the region of a checkpoint that can never
-    be sealed.
+    A report has no effect on a checkpoint that is sealed, as when commits wait for another region or for a
+    coordinator. It stalls the region of one that is not. So time in which Kafka does not answer, and an
+    uploader cannot publish either, does not count.
     """
 
     def __init__(self, region: Region, uploads: Uploads) -> None:
         self._region = region
         self._timeout = uploads.timeout
         self._completed: dict[int, float] = {}
-        """By number, the times of the completions."""
+        """By number, the times from which the uploads have counted."""
+        self._looked = self._resumed = -math.inf
+        """Time of the last look, and of the end of the last outage."""
 
     def complete(self, number: int, now: float) -> None:
         """Note a completion. All times are monotonic seconds."""
-        self._completed.setdefault(number, now)
+        self._completed.setdefault(number, max(now, self._resumed))
 
     def commit(self, number: int) -> None:
         """Note that a checkpoint is committed, with all before it."""
         self._completed = {each: at for each, at in self._completed.items() if each > number}
 
     def report(self, incarnation: str, now: float) -> None:
-        """Report the oldest checkpoint as lost if it is over its time. Raises as `publish` does."""
+        """Report the oldest checkpoint as lost if it is over its time. Raises as `publish` does.
+
+        Called after each heartbeat that Kafka has acknowledged.
+        """
+        looked, self._looked = self._looked, now
+        if _OUTAGE < now - looked < math.inf:
+            self._resumed = now
+            self._completed = dict.fromkeys(self._completed, now)
         number = min(self._completed, default=None)
         if number is None or now - self._completed[number] < self._timeout:
             return

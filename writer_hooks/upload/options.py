@@ -65,6 +65,7 @@ class Uploads:
                     f"{', '.join(named)} out"
                 )
             return None
+        _require_absolute_files(options)
         if THREADS in options and whole(options, THREADS, 1, 1) > _MOST_THREADS:
             raise BadOption(
                 f"the option {THREADS} must be a whole number from 1 to {_MOST_THREADS}: {options[THREADS]!r}"
@@ -115,6 +116,16 @@ def resolve(function: str) -> Callable[[str, str], object]:
 
 def _is_for_log(name: str) -> bool:
     return name.startswith("kafka.") or name in _FOR_LOG
+
+
+def _require_absolute_files(options: Mapping[str, str]) -> None:
+    """Refuse files that an uploader would not find: it has another working folder than a task."""
+    for name, value in options.items():
+        if name.startswith("kafka.") and name.endswith((".file", ".location")) and not os.path.isabs(value):
+            raise BadOption(
+                f"the option {name} must be an absolute path with asynchronous uploads, of a file that stays "
+                f"when an executor ends: {value!r}"
+            )
 
 
 def _spool(options: Mapping[str, str]) -> str | None:

@@ -10,8 +10,11 @@ from typing import Final
 from sluicegate.failpoints.points import arm_from
 from sluicegate.kafka.outages import quiet_clients
 from sluicegate.writer_hooks.upload.spool import Spool
+from sluicegate.writer_hooks.upload.starting import STARTS
 from sluicegate.writer_hooks.upload.uploader import Uploader
 
+_LOOK: Final = 0.2
+"""Seconds between two looks at a lock that another process holds."""
 IDLE: Final = 60.0
 """Seconds for which the spool is empty before the process ends."""
 
@@ -36,14 +39,19 @@ def work(spool: Spool, idle: float = IDLE) -> None:
     An entry that was put while this process gave its lock back has a task that found the lock held. So the
     spool is read once more after that.
     """
+    began = time.monotonic()
     with contextlib.suppress(FileNotFoundError):  # the spool was removed, with all that waited
         while True:
             with spool.uploading() as mine:
-                if not mine:
-                    return
-                Uploader(spool).run(Idle(idle))
-            if not spool.names():
+                if mine:
+                    Uploader(spool).run(Idle(idle))
+            if mine and not spool.names():
                 return
+            # The tasks that rely on this process look again after some seconds.
+            if not mine and time.monotonic() - began > STARTS:
+                return
+            if not mine:
+                time.sleep(_LOOK)
 
 
 def main() -> None:

@@ -8,12 +8,13 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Final
-from uuid import uuid4
+from uuid import NAMESPACE_OID, uuid5
 
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import CheckpointFailed
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
+from sluicegate.lakes.port import LakeUnavailable
 from sluicegate.lakes.storage import Storage
 from sluicegate.lakes.storage_local import LocalStorage
 from sluicegate.lakes.storages import open_storage
@@ -52,6 +53,13 @@ class Credentials:
         _, newest = self._log.get((entry.about.stream, entry.about.region), (0, entry))
         return dict(newest.uploads.log)
 
+    def environment(self, entry: Entry) -> dict[str, str]:
+        """Return the variables of this process, with those of the entry's store and of no other one."""
+        _, variables = self._environments.get(entry.storage, (0, entry.environment))
+        with _opening:
+            own = {name: value for name, value in os.environ.items() if name not in store_variables()}
+        return {**own, **variables}
+
     def open(self, entry: Entry) -> Storage:
         """Open the storage that the files go to. Raises TableRefused."""
         _, variables = self._environments.get(entry.storage, (0, entry.environment))
@@ -75,13 +83,18 @@ def _age(found: tuple[int, object]) -> int:
     return found[0]
 
 
-def send(spool: Spool, name: EntryName, entry: Entry, credentials: Credentials) -> None:
+def send(spool: Spool, name: EntryName, entry: Entry, credentials: Credentials, uploaded: set[str]) -> None:
     """Upload the files of an entry, publish its events, and remove it.
 
-    Raises Lost, LakeUnavailable, TableRefused, and the errors of `publish_files`.
+    `uploaded` has the names of files that this process has put, and gets further ones. Raises Lost,
+    LakeUnavailable, TableRefused, and the errors of `publish_files`.
     """
-    storage, folder = credentials.open(entry), spool.files(name.attempt)
-    for file in entry.files:
+    waiting = [file for file in entry.files if file.name not in uploaded]
+    folder = spool.files(name.attempt)
+    if waiting:
+        storage = credentials.open(entry)
+        _require_folder(storage)
+    for file in waiting:
         _require_whole(folder, file)
         if entry.uploads.before_publish is not None:
             call_before_publish(
@@ -89,10 +102,12 @@ def send(spool: Spool, name: EntryName, entry: Entry, credentials: Credentials) 
                 f"{folder}/{file.name}",
                 posixpath.join(storage.uri, file.name),
                 path=entry.path,
+                environment=credentials.environment(entry),
                 timeout=entry.uploads.before_timeout,
             )
             _require_whole(folder, file)
         _put(storage, folder, file)
+        uploaded.add(file.name)
     hit(Failpoint.UPLOAD_PUBLISH_BEFORE)
     _publish(credentials.log(entry), entry.events)
     hit(Failpoint.UPLOAD_PUBLISH_AFTER)
@@ -104,7 +119,9 @@ def report_lost(spool: Spool, name: EntryName, entry: Entry, reason: str, creden
     about = entry.about
     hit(Failpoint.UPLOAD_LOST_BEFORE)
     place = (about.stream, about.region, about.incarnation, about.checkpoint)
-    envelope = Envelope(str(uuid4()), EventType.CHECKPOINT_FAILED, *place)
+    # A repeated report is the same event.
+    event = str(uuid5(NAMESPACE_OID, f"lost {name.attempt}"))
+    envelope = Envelope(event, EventType.CHECKPOINT_FAILED, *place)
     body = CheckpointFailed(outcome="lost", reason=reason)
     _publish(credentials.log(entry), (Event(envelope, body),))
     hit(Failpoint.UPLOAD_LOST_AFTER)
@@ -127,6 +144,15 @@ def _require_whole(folder: str, file: SpooledFile) -> None:
         raise Lost(f"the local file {path} cannot be read ({error.strerror or error})") from error
     if found != file.digest:
         raise Lost(f"the local file {path} has other content than its task has written")
+
+
+def _require_folder(storage: Storage) -> None:
+    """Raise LakeUnavailable if the folder of a table is away, such as one that is not mounted."""
+    if not storage.object_store and not os.path.isdir(storage.root):
+        raise LakeUnavailable(
+            f"the folder {storage.root} does not exist on this machine, so its file system may not be "
+            "mounted. Mount it; the files wait"
+        )
 
 
 def _put(storage: Storage, folder: str, file: SpooledFile) -> None:

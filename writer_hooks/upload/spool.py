@@ -97,9 +97,9 @@ class Spool:
         hit(Failpoint.UPLOAD_ENTRY_AFTER)
 
     def read(self, name: EntryName) -> str | None:
-        """Return an entry as JSON; None if it is not there any more."""
+        """Return an entry as JSON; None if it is not there any more. What is no UTF-8 is replaced."""
         try:
-            with open(f"{self.folder}/entries/{name}{_SUFFIX}", encoding="utf-8") as file:
+            with open(f"{self.folder}/entries/{name}{_SUFFIX}", encoding="utf-8", errors="replace") as file:
                 return file.read()
         except FileNotFoundError:
             return None
@@ -143,8 +143,9 @@ class Spool:
             return None
 
     def give_up(self, name: EntryName, record: GivenUp) -> None:
-        """Replace an entry by the record of its loss, which is in the log."""
-        self._replace(f"given-up/{name}{_SUFFIX}", json.dumps(asdict(record)))
+        """Replace an entry by the record of its loss, which is in the log. A full disk has no record."""
+        with contextlib.suppress(OSError):
+            self._replace(f"given-up/{name}{_SUFFIX}", json.dumps(asdict(record)))
         self.remove(name)
 
     def given_up(self, since: float, region: str | None = None) -> list[GivenUp]:
@@ -183,8 +184,8 @@ class Spool:
             return
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            # A task releases its lock after its entry is there.
-            if all(name.attempt != attempt for name in self.names()):
+            # A task releases its lock after its entry is there. Entries of other releases count as well.
+            if not any(attempt in entry for entry in os.listdir(f"{self.folder}/entries")):
                 self.discard(attempt)
         except BlockingIOError:
             return  # its task is alive
@@ -226,11 +227,17 @@ class Spool:
         folder, _, last = name.rpartition("/")
         draft = f"{self.folder}/{folder}/{_DRAFT}{uuid4().hex}"
         descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with open(descriptor, "wb") as file:
-            file.write(text.encode())
-            file.flush()
-            os.fsync(descriptor)
-        os.replace(draft, f"{self.folder}/{folder}/{last}")
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(text.encode())
+                file.flush()
+                os.fsync(descriptor)
+            os.replace(draft, f"{self.folder}/{folder}/{last}")
+        except BaseException:
+            # A full disk gets its room back.
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(draft)
+            raise
         sync_folder(f"{self.folder}/{folder}")
 
 

@@ -15,7 +15,7 @@ _log = logging.getLogger(__name__)
 
 _MODULE: Final = "sluicegate.writer_hooks.upload.process"
 _LARGEST_LOG: Final = 4 << 20
-_STARTS: Final = 5.0
+STARTS: Final = 5.0
 """Seconds in which an uploader that was started may not hold its lock yet. It ends much later."""
 _children: Final[dict[float, subprocess.Popen[bytes]]] = {}
 """Uploaders that this process has started, by the times of that in monotonic seconds."""
@@ -30,7 +30,7 @@ def ensure_uploader(spool: "Spool") -> None:
     for started, child in list(_children.items()):
         if child.poll() is not None:
             del _children[started]
-    if max(_children, default=-math.inf) > time.monotonic() - _STARTS or spool.has_uploader():
+    if max(_children, default=-math.inf) > time.monotonic() - STARTS or spool.has_uploader():
         return
     path = os.pathsep.join(part or os.getcwd() for part in sys.path)
     try:

@@ -91,6 +91,9 @@ class Deferred:
         except OSError as error:
             raise unusable(spool.folder, error) from error
         self._spool = spool
+        if not final.object_store:
+            # A writer would make it. An uploader does not: without it, the file system is not mounted.
+            os.makedirs(final.root, exist_ok=True)
         self._storage = SpooledStorage(final, spool.files(self._attempt.id))
         return self._storage
 

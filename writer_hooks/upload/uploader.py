@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from sluicegate.writer_hooks.upload.entry import BadEntry, Entry, read_entry
 from sluicegate.writer_hooks.upload.failures import Lost, format_way_back
 from sluicegate.writer_hooks.upload.names import EntryName
 from sluicegate.writer_hooks.upload.sending import Credentials, report_lost, send
-from sluicegate.writer_hooks.upload.spool import GivenUp, Spool
+from sluicegate.writer_hooks.upload.spool import Spool
 
 _log = logging.getLogger(__name__)
 
@@ -31,10 +32,15 @@ _MOST: Final = 64
 class _Work:
     """An entry that was seen."""
 
-    threads: int
+    threads: int = 1
+    target: tuple[object, ...] = ()
+    """Storage and connection to Kafka. Entries of one target fail together."""
     failed: int = 0
+    failing_since: float | None = None
     due: float = 0.0
-    """Time of the next attempt, in monotonic seconds."""
+    """Time of the next attempt. All times are monotonic seconds."""
+    uploaded: set[str] = field(default_factory=set)
+    """Files that this process has put, so that a later try does not do it again."""
 
 
 @dataclass(slots=True)
@@ -70,34 +76,42 @@ class Uploader:
         self._works = {name: work for name, work in self._works.items() if name in known}
         for name in names:
             if name not in self._works:
-                entry = self._read(name)
-                if entry is not None:
-                    self._credentials.note(name, entry)
-                    self._works[name] = _Work(entry.uploads.threads)
+                self._works[name] = self._begin(name)
         if time.monotonic() - self._swept >= _SWEEP:
             self._swept = time.monotonic()
             self.spool.sweep()
 
-    def _read(self, name: EntryName) -> Entry | None:
+    def _begin(self, name: EntryName) -> _Work:
+        """Return the work of a new entry. One that cannot be read stays, perhaps for another release."""
         try:
-            return read_entry(self.spool, name)
-        except BadEntry as error:
-            _log.error(
-                "the entry %s of the spool %s is given up: %s. If a completion names its events, the driver "
-                "reports them as lost after upload.timeout",
-                *(name, self.spool.folder, error),
-            )
-            self.spool.give_up(name, GivenUp("", "", name.checkpoint, str(error), time.time()))
-            return None
+            entry = read_entry(self.spool, name)
+        except (BadEntry, OSError):
+            entry = None
+        if entry is None:
+            return _Work()
+        self._credentials.note(name, entry)
+        return _Work(entry.uploads.threads, (entry.storage, *entry.uploads.log))
 
     def _next(self, names: list[EntryName]) -> list[EntryName]:
-        """Return the entries to send now, oldest first."""
+        """Return the entries to send now, oldest first.
+
+        Targets take turns, and one that fails has one try at a time, so that it does not hold up the others.
+        """
         now, running = time.monotonic(), set(self._running.values())
-        due = [name for name in names if name in self._works and name not in running]
-        due = [name for name in due if self._works[name].due <= now]
+        busy = Counter(work.target for name, work in self._works.items() if name in running)
+        failing = {work.target for work in self._works.values() if work.failed}
+        due = [name for name in names if name not in running and self._works[name].due <= now]
         # The newest task decides for its machine.
         most = self._works[max(self._works)].threads if self._works else 1
-        return due[: max(0, most - len(running))]
+        found: list[EntryName] = []
+        while due and len(running) + len(found) < most:
+            name = min(due, key=lambda each: busy[self._works[each].target])
+            due.remove(name)
+            target = self._works[name].target
+            if target not in failing or not busy[target]:
+                busy[target] += 1
+                found.append(name)
+        return found
 
     def _await(self) -> None:
         """Wait until an entry is sent, or for the next look."""
@@ -116,6 +130,8 @@ class Uploader:
             self._failures.clear()
         elif work is not None:
             work.failed += 1
+            if work.failing_since is None:
+                work.failing_since = time.monotonic()
             work.due = time.monotonic() + spread(
                 min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(work.failed, 16))
             )
@@ -126,7 +142,7 @@ class Uploader:
         if kind in self._failures:
             return
         self._failures.add(kind)
-        expected = isinstance(error, LakeUnavailable | TableRefused | HookError | OSError)
+        expected = isinstance(error, LakeUnavailable | TableRefused | HookError | OSError | BadEntry)
         _log.warning(
             "files of checkpoint %d wait in the spool %s: %s: %s. They are tried again, with longer pauses; "
             "further failures of this kind are not logged until one upload succeeds",
@@ -138,21 +154,26 @@ class Uploader:
 
     def _attempt(self, name: EntryName) -> None:
         """Send one entry, or report that its files are lost."""
-        entry = self._read(name)
+        work = self._works.get(name) or _Work()
+        try:
+            entry = read_entry(self.spool, name)
+        except (BadEntry, OSError) as error:
+            self._note_reason(name, f"the entry stays, and cannot be read: {error}")
+            raise
         if entry is None:
             return
         try:
-            send(self.spool, name, entry, self._credentials)
+            send(self.spool, name, entry, self._credentials, work.uploaded)
         except Lost as error:
             self._lose(name, entry, str(error))
         except PublishFailed as error:
             # The files are in the store. When Kafka is back, the events still count, however late it is.
-            self.spool.note(name, str(error))
+            self._note_reason(name, str(error))
             raise
         except Exception as error:
-            age = time.time() - name.created / 1e9
-            if age < entry.uploads.timeout:
-                self.spool.note(name, f"{type(error).__name__}: {error}")
+            since = work.failing_since
+            if since is None or time.monotonic() - since < entry.uploads.timeout:
+                self._note_reason(name, f"{type(error).__name__}: {error}")
                 raise
             self._lose(name, entry, f"not uploaded within {entry.uploads.timeout:g} s ({error})")
 
@@ -161,10 +182,17 @@ class Uploader:
         try:
             report_lost(self.spool, name, entry, reason, self._credentials)
         except BaseException:
-            self.spool.note(name, f"its files are lost, and that could not be published: {reason}")
+            self._note_reason(name, f"its files are lost, and that could not be published: {reason}")
             raise
         _log.error(
             "files of checkpoint %d of the region %s of %s are lost: %s. The region stalls: %s",
             *(about.checkpoint, about.region, about.stream, reason),
             format_way_back(about.stream, about.region),
         )
+
+    def _note_reason(self, name: EntryName, reason: str) -> None:
+        """Note why an entry waits, if the disk has room for that."""
+        try:
+            self.spool.note(name, reason)
+        except OSError as error:
+            _log.warning("the reason of the entry %s cannot be noted: %s", name, error)
