@@ -209,11 +209,13 @@ class Campaign:
         self.start()
         await self.job.await_rows(self.job.target, self.program)
         old.send(signal.SIGCONT)
-        await self.job.await_rows(self.job.target, self.program)
 
         def ended() -> bool:
-            # It learns at its next checkpoint that it was replaced.
+            # It learns at its next checkpoint that it was replaced. If it was frozen before it registered, it
+            # has replaced the other one, which begins again.
             self.feed_on()
+            if self.program is None or self.program.is_over:
+                self.start()
             return old.is_over
 
         await until(ended, log=self.job.log_file, what="the end of the replaced driver")
