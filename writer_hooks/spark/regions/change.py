@@ -1,0 +1,193 @@
+"""Change of the division: end of the old assignment, and the plan of the next one.
+
+Each step may be repeated. Until the new plan is written, the old one is in force; from then on the new one
+is. The order is: finish what is planned, close the regions, wait for the final cut, read where the sources
+are, write the plan.
+"""
+
+import logging
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from sluicegate.events.models import Assignment, Position
+from sluicegate.events.notifications import RegistrationAnswered
+from sluicegate.events.problems import Code
+from sluicegate.writer_hooks.errors import BadCheckpointLocation
+from sluicegate.writer_hooks.registration import ask, require_accepted
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, new_incarnation
+from sluicegate.writer_hooks.spark.incarnation import close_region
+from sluicegate.writer_hooks.spark.location import Location
+from sluicegate.writer_hooks.spark.ranges import read_offsets
+from sluicegate.writer_hooks.spark.regions.division import Division
+from sluicegate.writer_hooks.spark.regions.errors import DivisionRefused, RegionsFailed, RunnerStopped
+from sluicegate.writer_hooks.spark.regions.life import RegionLife, State
+from sluicegate.writer_hooks.spark.regions.offsets import Offsets, parse_offsets, union
+from sluicegate.writer_hooks.spark.regions.plans import Plan, Plans
+from sluicegate.writer_hooks.spark.regions.query import ONCE, RegionQuery
+from sluicegate.writer_hooks.spark.regions.seeds import require_seedable
+from sluicegate.writer_hooks.spark.regions.settings import RunnerSettings
+from sluicegate.writer_hooks.spark.regions.source import FILES, KAFKA, Rows, Source
+
+_log = logging.getLogger(__name__)
+
+_PAUSE: Final = 0.5  # seconds
+_REPORT: Final = 20
+"""Questions between two lines of the log while the final cut has not come."""
+_WAITS: Final = frozenset({Code.ASSIGNMENT_OPEN, Code.ASSIGNMENT_UNRESOLVED, Code.NO_POLICY})
+_BEGINS: Final = frozenset({Code.BASE_DIFFERS, Code.INCARNATION_LIVE})
+"""Refusals that come after the assignment was judged as right."""
+
+
+def require_change(source: Source | Rows, old: Plan, new: Division) -> None:
+    """Raise DivisionRefused if the source cannot continue in another division. Nothing was changed yet."""
+    if not isinstance(source, Source):
+        raise DivisionRefused(
+            f"the plan {old.number} has another division, and the source is a function, so the runner does "
+            "not know where its rows continue. Keep the division, or give a Source of files or Kafka"
+        )
+    kind = source.format.lower()
+    if kind != KAFKA and kind not in FILES:
+        raise DivisionRefused(
+            f"the source {source.format} cannot be continued in another division; the runner can do that for "
+            f"{KAFKA} and for {', '.join(FILES)}. Keep the division of plan {old.number}"
+        )
+    if kind in FILES and (old.division.kind, new.kind) != ("path", "path"):
+        raise DivisionRefused(
+            "a source of files changes from paths to other paths alone: with by_column, each region reads "
+            f"all files, and is at another one. Keep the division of plan {old.number}"
+        )
+
+
+@dataclass(frozen=True)
+class Change:
+    """Change from one plan to another division."""
+
+    settings: RunnerSettings
+    plans: Plans
+    old: Sequence[RegionQuery]
+    stopped: threading.Event
+
+    @property
+    def _plan(self) -> Plan:
+        return self.old[0].plan
+
+    def run(self, division: Division) -> Plan:
+        """Return the new plan, which is written.
+
+        Raises DivisionRefused before anything is closed, RegionsFailed, RunnerStopped, and the errors of a
+        registration.
+        """
+        old, is_files = self._plan, self._plan.division.kind == "path"
+        _log.info("the division changes: plan %d is finished first", old.number)
+        self._finish()
+        for query in self.old:
+            require_seedable(self.plans.location_of(old, query.name))
+        offsets = None if is_files else union((query.name, self._offsets(query)) for query in self.old)
+        for query in self.old:
+            close_region(query.options)
+        number = self.plans.next_number(old.number + 1)
+        after = self._final_cut(division, number)
+        positions = {query.name: self._position(query) for query in self.old}
+        kept = {name: at for name, at in positions.items() if name in division.regions and at is not None}
+        plan = Plan(
+            number=number,
+            after=after,
+            division=division,
+            offsets=offsets,
+            files=is_files,
+            former=old.number,
+            bases=kept,
+        )
+        self.plans.write(plan)
+        _log.info("the division is changed: plan %d follows decision %d", number, after)
+        return plan
+
+    def _finish(self) -> None:
+        """Complete the batches that are planned, and start what never started. Raises RegionsFailed."""
+        lives = [RegionLife(query, dict(ONCE)) for query in self.old if query.is_unfinished()]
+        for life in lives:
+            life.start()
+        for life in lives:
+            while not life.join(_PAUSE):
+                if self.stopped.is_set():
+                    life.stop(drain=True)
+        self._require_running()
+        failed = [life.status() for life in lives if life.status().state is not State.ENDED]
+        if failed:
+            raise RegionsFailed(
+                "the division cannot change before the old regions have finished: "
+                + "; ".join(f"region {each.region}: {each.last_error}" for each in failed)
+            )
+
+    def _offsets(self, query: RegionQuery) -> Offsets:
+        """Return where a region of a Kafka source continues."""
+        location = self.plans.location_of(query.plan, query.name)
+        newest = Checkpoint(location).newest_completed()
+        if newest is not None:
+            sources = read_offsets(Location(location), newest).sources
+            if len(sources) == 1:
+                return parse_offsets(next(iter(sources.values())))
+            raise DivisionRefused(
+                f"the query in {location} reads {len(sources)} sources, so the runner cannot change its "
+                "division. Give each region one source, or keep the division"
+            )
+        own = query.own_offsets()
+        if own is None:
+            raise BadCheckpointLocation(
+                f"the query in {location} has completed no batch, so nothing tells where it begins; run the "
+                "old division until it has rows, and repeat the change"
+            )
+        return own
+
+    def _final_cut(self, division: Division, number: int) -> int:
+        """Wait until all old regions are committed up to their ends; return the decision of the final cut."""
+        region = replace(
+            self.old[0].region,
+            name=division.regions[0],
+            assignment=Assignment(number=number, regions=division.regions, after=self._plan.after),
+        )
+        asked, last = 0, None
+        while True:
+            self._require_running()
+            incarnation = new_incarnation()
+            answer = ask(region, region.registration(incarnation, None, probe=True), self.stopped.is_set)
+            code = answer.problem.code if answer.problem is not None else None
+            if answer.accepted or code in _BEGINS:
+                return region.assignment.after
+            if code is Code.ASSIGNMENT_AFTER_OTHER_CUT and last != answer.decision:
+                last = answer.decision
+                region = replace(region, assignment=region.assignment.model_copy(update={"after": last}))
+                continue
+            if code not in _WAITS:
+                require_accepted(region, incarnation, answer)
+            if asked % _REPORT == 0:
+                _log.info(
+                    "the change waits for the final cut of plan %d: %s", self._plan.number, answer.reason
+                )
+            asked += 1
+            self.stopped.wait(_PAUSE)
+
+    def _position(self, query: RegionQuery) -> Position | None:
+        """Return the position of an old region. Raises BadCheckpointLocation unless its location has it."""
+        answer: RegistrationAnswered = query.probe()
+        checkpoint, at = query.checkpoint, answer.decided
+        marker, newest = checkpoint.marker(), checkpoint.newest_completed()
+        if marker is None or newest is None or newest < marker.first:
+            expected = marker.base if marker is not None else None
+        else:
+            expected = checkpoint.predecessor(marker, newest + 1)
+        if at != expected:
+            raise BadCheckpointLocation(
+                f"the region {query.name} is committed at {at}, and its location ends at {expected}, so "
+                f"another division would lose rows or write them twice. Run the division of plan "
+                f"{self._plan.number} again, and repeat the change"
+            )
+        return at
+
+    def _require_running(self) -> None:
+        if self.stopped.is_set():
+            raise RunnerStopped(
+                "the runner was stopped during a change of the division; the next run continues it"
+            )

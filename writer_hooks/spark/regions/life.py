@@ -1,0 +1,250 @@
+"""Life of one region's query in a thread of its own: start, failure, pause, reset, end."""
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from random import SystemRandom
+from typing import TYPE_CHECKING, Any, Final
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from sluicegate.events.models import Position
+from sluicegate.writer_hooks.errors import HookError
+from sluicegate.writer_hooks.spark.regions.query import ONCE, RegionQuery
+from sluicegate.writer_hooks.spark.regions.restarts import Reaction, reaction
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming import StreamingQuery
+
+_log = logging.getLogger(__name__)
+
+_POLL: Final = 0.2  # seconds
+_random: Final = SystemRandom()
+
+
+class State(StrEnum):
+    """State of a region's query."""
+
+    STARTING = "starting"
+    RUNNING = "running"
+    WAITING = "waiting"
+    """A pause before the next start."""
+    RESETTING = "resetting"
+    STOPPED = "stopped"
+    ENDED = "ended"
+    """The query came to its own end, as with the trigger availableNow."""
+    FAILED = "failed"
+    """No restart helps, or there were too many."""
+
+
+_LAST: Final = frozenset({State.STOPPED, State.ENDED, State.FAILED})
+
+
+@dataclass(frozen=True, slots=True)
+class RegionStatus:
+    """State of a region at one moment."""
+
+    region: str
+    state: State = State.STARTING
+    batch: int | None = None
+    """Newest completed batch of this run of the query."""
+    rows: int | None = None
+    """Rows of that batch."""
+    committed: Position | None = None
+    """Committed position, as far as the runner has seen."""
+    restarts: int = 0
+    last_error: str = ""
+
+
+class RegionLife:
+    """Life of one region. `stop` ends it; `join` waits for its end."""
+
+    def __init__(self, query: RegionQuery, trigger: dict[str, Any] | None = None) -> None:
+        self.query = query
+        self._trigger = trigger
+        self._status = RegionStatus(query.name)
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+        self._at_once = threading.Event()
+        self._lost: str | None = None
+        """Reason for which the location must be reset although the query runs."""
+        self._failures = 0
+        self._thread = threading.Thread(target=self._run, name=f"sluicegate-region-{query.name}", daemon=True)
+
+    def start(self) -> None:
+        """Begin the life."""
+        self._thread.start()
+
+    def stop(self, *, drain: bool) -> None:
+        """Ask for the end: after the batch under way with `drain`, else at once."""
+        if not drain:
+            self._at_once.set()
+        self._stop.set()
+
+    def join(self, timeout: float | None = None) -> bool:
+        """Wait for the end; return True if it has come."""
+        self._thread.join(timeout)
+        return not self._thread.is_alive()
+
+    def status(self) -> RegionStatus:
+        """Return the present state."""
+        with self._lock:
+            return self._status
+
+    def committed(self, position: Position | None) -> None:
+        """Note the committed position."""
+        self._set(committed=position)
+
+    def lost(self, reason: str) -> None:
+        """Have the query stopped, its location reset, and the query started again."""
+        self._lost = reason
+
+    def _set(self, **changes: Any) -> None:
+        with self._lock:
+            self._status = replace(self._status, **changes)
+
+    # --- the thread -----------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            self._live()
+        except Exception as error:
+            _log.exception("region %s: the runner's own thread failed", self.query.name)
+            self._fail(error)
+        if self.status().state not in _LAST:
+            self._set(state=State.STOPPED)
+
+    def _live(self) -> None:
+        while not self._stop.is_set():
+            error = self._attempt(self._one_run)
+            if error is None:
+                if self._lost is None:
+                    return
+                wanted, reason = Reaction.RESET, self._lost
+            else:
+                wanted, reason = reaction(f"{_name(error)}: {error}"), str(error)
+                if not self._note(error, wanted):
+                    return
+            if wanted is Reaction.RESET and not self._reset(reason):
+                return
+            self._set(restarts=self.status().restarts + 1)
+
+    def _attempt(self, work: Callable[[], None]) -> Exception | None:
+        try:
+            work()
+        except (HookError, PySparkException, Py4JError, OSError) as error:
+            return error
+        return None
+
+    def _one_run(self) -> None:
+        """Start the query, and follow it to its end. Raises the error that ended it."""
+        self._set(state=State.STARTING)
+        if self.query.is_resetting():
+            self.query.reset("a reset that was interrupted")
+        query = self.query.start(self._trigger)
+        self._set(state=State.RUNNING)
+        while query.isActive:
+            self._look(query)
+            if self._stop.wait(_POLL):
+                self._end(query)
+                return
+            if self._lost is not None:
+                query.stop()
+                return
+        self._look(query)
+        if (error := query.exception()) is not None:
+            raise error
+        self._set(state=State.ENDED)
+
+    def _look(self, query: "StreamingQuery") -> None:
+        """Note the newest progress. A batch ends a row of failures."""
+        progress = query.lastProgress
+        if progress is None or self.query.checkpoint.newest_completed() is None:
+            return
+        number = int(progress["batchId"])
+        if number != self.status().batch:
+            self._failures = 0
+        self._set(batch=number, rows=int(progress["numInputRows"]))
+
+    def _note(self, error: Exception, wanted: Reaction) -> bool:
+        """Note a failure, and wait; return False if no start follows."""
+        self._failures += 1
+        exhausted = self.query.settings.backoff.is_exhausted(self._failures)
+        if wanted is Reaction.FAIL or exhausted:
+            self._fail(error)
+            return False
+        pause = self.query.settings.backoff.pause(self._failures, _random)
+        self._set(state=State.WAITING, last_error=str(error))
+        _log.warning(
+            "region %s: its query failed (%d in a row), %s follows in %.1f s: %s",
+            *(self.query.name, self._failures, wanted, pause, str(error)),
+        )
+        return not self._stop.wait(pause)
+
+    def _reset(self, reason: str) -> bool:
+        """Reset the location, and try again while that fails; return False if the query may not start."""
+        while not self._stop.is_set():
+            self._set(state=State.RESETTING)
+            error = self._attempt(lambda: self._set_back(reason))
+            if error is None:
+                self._lost = None
+                return True
+            # What a reset refuses is not mended by another one.
+            wanted = reaction(f"{_name(error)}: {error}")
+            if not self._note(error, Reaction.FAIL if wanted is Reaction.RESET else wanted):
+                return False
+        return False
+
+    def _set_back(self, reason: str) -> None:
+        done = self.query.reset(reason[:500])
+        _log.warning(
+            "region %s was set back to its committed position %s; its new incarnation is %s; %d batches moved to "
+            "%s",
+            *(self.query.name, done.position, done.incarnation, done.moved, done.backup),
+        )
+
+    def _fail(self, error: Exception) -> None:
+        self._set(state=State.FAILED, last_error=str(error))
+        _log.error("region %s has failed, and is not started again: %s", self.query.name, error)
+
+    # --- the end --------------------------------------------------------------------------------------
+
+    def _end(self, query: "StreamingQuery") -> None:
+        """Stop the query. With a drain, a batch that was begun is finished."""
+        if not self._at_once.is_set():
+            self._wait_for_batch(query)
+        query.stop()
+        if (error := query.exception()) is not None:
+            self._set(last_error=str(error))
+        if self._at_once.is_set() or not self.query.is_unfinished():
+            return
+        # Spark began another batch before it stopped. One run of it leaves nothing planned.
+        again = self.query.start(dict(ONCE))
+        while again.isActive and not self._at_once.wait(_POLL):
+            self._look(again)
+        if again.isActive:
+            again.stop()
+        self._look(again)
+        if (error := again.exception()) is not None:
+            self._set(last_error=str(error))
+            _log.warning(
+                "region %s: its last batch failed, the next run repeats it: %s", self.query.name, error
+            )
+
+    def _wait_for_batch(self, query: "StreamingQuery") -> None:
+        checkpoint = self.query.checkpoint
+        before = checkpoint.newest_completed()
+        while (
+            query.isActive
+            and query.status["isTriggerActive"]
+            and checkpoint.newest_completed() == before
+            and not self._at_once.wait(_POLL)
+        ):
+            self._look(query)
+
+
+def _name(error: Exception) -> str:
+    return f"{type(error).__module__}.{type(error).__qualname__}"

@@ -1,0 +1,145 @@
+"""Query of one region: its start, its orderly end, and its reset."""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from sluicegate.events.models import RegionRegistered
+from sluicegate.events.notifications import RegistrationAnswered
+from sluicegate.writer_hooks.errors import RegionReplaced
+from sluicegate.writer_hooks.region import Region
+from sluicegate.writer_hooks.registration import ask
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, new_incarnation
+from sluicegate.writer_hooks.spark.foreach import ForeachBatch
+from sluicegate.writer_hooks.spark.regions.division import assigned
+from sluicegate.writer_hooks.spark.regions.offsets import Offsets, starts, to_text
+from sluicegate.writer_hooks.spark.regions.plans import Plan, Plans
+from sluicegate.writer_hooks.spark.regions.settings import RunnerSettings
+from sluicegate.writer_hooks.spark.regions.source import Rows, Source, divided
+from sluicegate.writer_hooks.spark.reset import ResetDone, ResetOrder, reset_region
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+ONCE: Final = {"once": True}
+"""Trigger that runs one batch: a planned one if there is one."""
+
+
+@dataclass(frozen=True)
+class RegionQuery:
+    """One region of a plan."""
+
+    spark: "SparkSession"
+    settings: RunnerSettings
+    source: Source | Rows
+    plans: Plans
+    plan: Plan
+    name: str
+    topics: Callable[[], dict[str, int]]
+    """Function that lists the partitions of a Kafka source."""
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Options of the sink."""
+        return self.settings.sink_options(self.plans, self.plan, self.name)
+
+    @property
+    def region(self) -> Region:
+        """The region as its registrations name it."""
+        return self.settings.parsed(self.plans, self.plan, self.name).region
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        """The checkpoint location."""
+        return Checkpoint(self.plans.location_of(self.plan, self.name))
+
+    def start(self, trigger: dict[str, Any] | None = None) -> "StreamingQuery":
+        """Start the query from where its location is. Raises the errors of Spark."""
+        options = self.options
+        writer = self.rows().writeStream.queryName(f"{options['stream']}-{self.name}")
+        if self.settings.sink == "data-source":
+            writer = writer.format("sluicegate").options(**options)
+        else:
+            location = options["checkpointLocation"]
+            writer = writer.foreachBatch(ForeachBatch(options)).option("checkpointLocation", location)
+        used = trigger or dict(self.settings.trigger)
+        return (writer.trigger(**used) if used else writer).start()
+
+    def rows(self) -> "DataFrame":
+        """Return the rows of the region."""
+        division, source = self.plan.division, self.source
+        if not isinstance(source, Source):
+            return divided(source(self.spark), division, self.name)
+        match division.kind:
+            case "path":
+                return source.read(self.spark, {}, division.paths[self.name])
+            case "partition":
+                return source.read(self.spark, self._kafka_options())
+            case _:
+                return divided(source.read(self.spark, self._kafka_options()), division, self.name)
+
+    def own_offsets(self) -> Offsets | None:
+        """Return where a Kafka source of this region begins; None if the plan does not have it."""
+        if self.plan.offsets is None:
+            return None
+        topics = self.topics()
+        if self.plan.division.kind == "partition":
+            return starts(self.plan.offsets, assigned(self.plan.division, self.name, topics))
+        return starts(self.plan.offsets, {topic: range(count) for topic, count in topics.items()})
+
+    def _kafka_options(self) -> dict[str, str]:
+        offsets = self.own_offsets()
+        if offsets is None:
+            return {}
+        begins = {"startingOffsets": to_text(offsets)}
+        if self.plan.division.kind != "partition":
+            return begins
+        return {"assign": json.dumps({topic: sorted(own) for topic, own in offsets.items()}), **begins}
+
+    def is_unfinished(self) -> bool:
+        """Return True if a batch is planned and not completed, or the query was never started."""
+        checkpoint = self.checkpoint
+        planned, completed = checkpoint.newest_planned(), checkpoint.newest_completed()
+        return planned != completed or checkpoint.query_id() is None
+
+    def is_resetting(self) -> bool:
+        """Return True if a reset of the location has begun and is not finished."""
+        marker = self.checkpoint.marker()
+        return marker is not None and marker.resetting
+
+    def probe(self) -> RegistrationAnswered:
+        """Ask for the region's position and its live incarnation; nothing is changed."""
+        region = self.region
+        return ask(region, region.registration(new_incarnation(), None, probe=True))
+
+    def reset(self, reason: str) -> ResetDone:
+        """Set the location back to the committed position. The query must not run.
+
+        Raises RegionReplaced if another query has the region: it would lose its checkpoints.
+        """
+        marker, region = self.checkpoint.marker(), self.region
+        live = self.probe().live
+        if live is not None and (marker is None or live != marker.incarnation):
+            raise RegionReplaced(
+                f"another query has the region {region.name} of the stream {region.stream} (incarnation "
+                f"{live}), so the runner does not reset the region. Stop that query, and start the runner "
+                "again"
+            )
+
+        def answer(incarnation: str, body: RegionRegistered) -> RegistrationAnswered:
+            event = region.registration(
+                incarnation, body.base, planned=body.planned, replaces=body.replaces, probe=body.probe
+            )
+            return ask(region, event)
+
+        order = ResetOrder(
+            stream=region.stream,
+            region=region.name,
+            location=self.plans.location_of(self.plan, self.name),
+            assignment=region.assignment,
+            single_region=region.single_region,
+            reason=reason,
+        )
+        return reset_region(order, answer)

@@ -1,0 +1,83 @@
+"""Reaction to the failure of a query, and the pause before its next start, as pure data."""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from random import Random
+from typing import Final
+
+from sluicegate.events.problems import Code
+from sluicegate.writer_hooks.errors import BadOption
+
+_ERROR: Final = re.compile(r"sluicegate\.writer_hooks\.errors\.(\w+)")
+_REFUSED: Final = re.compile(r"\(incarnation [^\s,()]+, ([a-z-]+)\)")
+_UNMENDABLE: Final = frozenset(
+    {
+        "BadCheckpointLocation",
+        "BadListenerState",
+        "BadOption",
+        "EventTooLarge",
+        "NotOurs",
+        "PreflightFailed",
+        "RegistrationRefused",
+        "TopicMissing",
+    }
+)
+_OTHER_PROCESS: Final = "another process runs"
+"""Part of an error: a reset would only take the region away from that process."""
+_PASSING: Final = frozenset({Code.NO_POLICY, Code.ASSIGNMENT_OPEN, Code.ASSIGNMENT_UNRESOLVED})
+"""Refusals that end by themselves."""
+
+
+class Reaction(StrEnum):
+    """What follows the failure of a query."""
+
+    RESTART = "restart"
+    RESET = "reset"
+    """The location is set back to the committed position first."""
+    FAIL = "fail"
+    """No restart helps."""
+
+
+def reaction(error: str) -> Reaction:
+    """Return the reaction to the text of an error, which contains the class of the hooks' own errors."""
+    names = _ERROR.findall(error)
+    name = names[-1] if names else ""
+    if name == "RegionReplaced":
+        return Reaction.FAIL if _OTHER_PROCESS in error else Reaction.RESET
+    if name == "RegistrationRefused":
+        codes = _REFUSED.findall(error)
+        if codes and codes[-1] == Code.INCARNATION_ENDED:
+            return Reaction.RESET
+        if codes and codes[-1] in _PASSING:
+            return Reaction.RESTART
+    return Reaction.FAIL if name in _UNMENDABLE else Reaction.RESTART
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Limits of restarts. The pauses grow by two, with full jitter."""
+
+    first: float = 1.0
+    """Seconds: the longest pause before the first restart."""
+    longest: float = 300.0
+    """Seconds: no pause is longer."""
+    max_failures: int | None = None
+    """Failures in a row, without a batch in between, after which the region has failed; None: no limit."""
+
+    def __post_init__(self) -> None:
+        """Raise BadOption for limits that contradict each other."""
+        if not 0 <= self.first <= self.longest or (self.max_failures is not None and self.max_failures < 1):
+            raise BadOption(
+                f"the limits of restarts are invalid: {self}; use 0 <= first <= longest, and max_failures "
+                "above 0 or None"
+            )
+
+    def pause(self, failures: int, random: Random) -> float:
+        """Return the seconds before the next start, after this many failures in a row."""
+        limit = min(self.longest, self.first * 2.0 ** min(failures - 1, 60))
+        return random.uniform(0.0, limit)
+
+    def is_exhausted(self, failures: int) -> bool:
+        """Return True if no restart follows this many failures in a row."""
+        return self.max_failures is not None and failures >= self.max_failures

@@ -1,0 +1,291 @@
+"""Runner of all regions of a stream: one query for each, in one driver."""
+
+import logging
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from sluicegate.events.problems import Code
+from sluicegate.writer_hooks.commit_feed import CommitFeed
+from sluicegate.writer_hooks.errors import HookError
+from sluicegate.writer_hooks.spark.attaching import attach
+from sluicegate.writer_hooks.spark.regions.change import Change, require_change
+from sluicegate.writer_hooks.spark.regions.division import Division
+from sluicegate.writer_hooks.spark.regions.errors import DivisionRefused, RegionsFailed
+from sluicegate.writer_hooks.spark.regions.life import RegionLife, RegionStatus, State
+from sluicegate.writer_hooks.spark.regions.listing import connection_of, first_offsets, partitions_of
+from sluicegate.writer_hooks.spark.regions.plans import Plan, Plans, only_runner
+from sluicegate.writer_hooks.spark.regions.query import RegionQuery
+from sluicegate.writer_hooks.spark.regions.restarts import Backoff
+from sluicegate.writer_hooks.spark.regions.seeds import files_of, seed
+from sluicegate.writer_hooks.spark.regions.settings import RunnerSettings, chosen_sink, require_options
+from sluicegate.writer_hooks.spark.regions.source import KAFKA, Rows, Source, require_divisible
+from sluicegate.writer_hooks.spark.regions.watch import feed_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_log = logging.getLogger(__name__)
+
+_POLL: Final = 0.2  # seconds
+_SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+class RegionRunner:
+    """Queries of all regions of a stream. Call `run`, or `start` and later `stop`."""
+
+    def __init__(
+        self,
+        spark: "SparkSession",
+        options: Mapping[str, str],
+        source: Source | Rows,
+        *,
+        regions: Division,
+        base: str,
+        trigger: Mapping[str, Any] | None = None,
+        sink: str | None = None,
+        backoff: Backoff | None = None,
+        status_interval: float = 60.0,
+        first_assignment: tuple[int, int] = (1, 0),
+    ) -> None:
+        """Make a runner; nothing is started.
+
+        - `options`: options of the sink that all regions share: those of one query, without `region`,
+          `regions`, `assignment`, `assignment.after` and `checkpointLocation`.
+        - `source`: a Source, or a function of the session that returns the streaming rows.
+        - `regions`: the division, by `by_column`, `by_path` or `by_partition`.
+        - `base`: location of the plans and of all checkpoint locations, an absolute path or a URI.
+        - `trigger`: arguments of `trigger` of each query. Default: Spark's.
+        - `sink`: `data-source` or `foreach-batch`. Default: the data source, if Spark has it.
+        - `status_interval`: seconds between lines of the log with the state of each region.
+        - `first_assignment`: number and `assignment.after` of the first plan, for a stream that had
+          assignments before.
+
+        Raises BadOption for what cannot be run, and BadCheckpointLocation.
+        """
+        require_divisible(source, regions)
+        self._spark = spark
+        self._source = source
+        self._division = regions
+        self._first = first_assignment
+        self._plans = Plans(base)
+        self._settings = RunnerSettings(
+            require_options(options),
+            chosen_sink(sink),
+            dict(trigger or {}),
+            backoff or Backoff(),
+            status_interval,
+        )
+        self._lives: dict[str, RegionLife] = {}
+        self._held = ExitStack()
+        self._feed: CommitFeed | None = None
+        self._stopping = threading.Event()
+        self._topics_seen: dict[str, int] = {}
+        self._plan: Plan | None = None
+
+    # --- the life of the runner -----------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Start all regions, and return when they have ended, or after SIGTERM or SIGINT.
+
+        A signal drains: each query finishes its batch. A second one stops at once. Call it in the main
+        thread. Raises RegionsFailed if a region has failed for good, and the errors of `start`.
+        """
+        with self._signals():
+            self.start()
+            try:
+                self._follow()
+            finally:
+                self.stop(drain=False)
+        failed = [each for each in self.status().values() if each.state is State.FAILED]
+        if failed:
+            raise RegionsFailed(
+                "; ".join(f"region {each.region} has failed: {each.last_error}" for each in failed)
+            )
+
+    def start(self) -> None:
+        """Start all regions, after a change of the division if there is one, and return.
+
+        Raises BaseInUse, DivisionRefused, RegionsFailed, RunnerStopped, and the errors of a registration.
+        """
+        self._held.enter_context(only_runner(self._plans.base))
+        try:
+            attach(self._spark)
+            plan = self._plan = self._current_plan()
+            self._prepare(plan)
+            self._lives = {name: RegionLife(self._query(plan, name)) for name in plan.division.regions}
+            feed = feed_of(self._query(plan, plan.division.regions[0]).region, self._lives)
+            feed.start()
+            self._feed = feed
+            for life in self._lives.values():
+                life.start()
+        except BaseException:
+            self._release()
+            raise
+
+    def stop(self, *, drain: bool = True) -> None:
+        """Stop all regions, and return when they have stopped.
+
+        With `drain`, each query finishes its batch. Repeated calls are allowed.
+        """
+        self._stopping.set()
+        for life in self._lives.values():
+            life.stop(drain=drain)
+        for life in self._lives.values():
+            life.join()
+        self._release()
+
+    def status(self) -> dict[str, RegionStatus]:
+        """Return the state of each region."""
+        return {name: life.status() for name, life in self._lives.items()}
+
+    def _release(self) -> None:
+        feed, self._feed = self._feed, None
+        if feed is not None:
+            feed.stop()
+        self._held.close()
+
+    def _follow(self) -> None:
+        """Wait until all regions have ended; log the state of each at intervals."""
+        waited = 0.0
+        for life in self._lives.values():
+            while not life.join(_POLL):
+                waited += _POLL
+                if waited >= self._settings.status_interval:
+                    waited = 0.0
+                    self._report()
+        self._report()
+
+    def _report(self) -> None:
+        for each in self.status().values():
+            at = each.committed
+            _log.info(
+                "region %s: %s, batch %s with %s rows, committed %s, %d restarts%s",
+                *(
+                    each.region,
+                    each.state,
+                    each.batch,
+                    each.rows,
+                    at.checkpoint if at else None,
+                    each.restarts,
+                ),
+                f", last error: {each.last_error.splitlines()[0]}" if each.last_error else "",
+            )
+        self._compare_topics()
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Drain after the first signal, stop at once after the second."""
+
+        def handle(number: int, _: object) -> None:
+            again = self._stopping.is_set()
+            _log.warning(
+                "signal %s: %s", signal.Signals(number).name, "stopping at once" if again else "draining"
+            )
+            self._stopping.set()
+            for life in self._lives.values():
+                life.stop(drain=not again)
+
+        before = {each: signal.signal(each, handle) for each in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
+    # --- plans ----------------------------------------------------------------------------------------
+
+    def _current_plan(self) -> Plan:
+        """Return the plan of the division: the newest one, or a new one after a change."""
+        newest = self._plans.newest()
+        while newest is not None and newest.former is not None and self._is_withdrawn(newest):
+            _log.warning("plan %d is given up: its assignment was withdrawn", newest.number)
+            self._plans.give_up(newest.number)
+            newest = self._plans.newest()
+        if newest is None:
+            return self._first_plan()
+        if newest.division == self._division:
+            return newest
+        require_change(self._source, newest, self._division)
+        self._prepare(newest)
+        old = [self._query(newest, name) for name in newest.division.regions]
+        return Change(self._settings, self._plans, old, self._stopping).run(self._division)
+
+    def _first_plan(self) -> Plan:
+        number, after = self._first
+        offsets = None
+        if self._has_topics:
+            kafka = connection_of(self._kafka_source, self._settings.options)
+            offsets = first_offsets(kafka, self._kafka_source, self._topics())
+        plan = Plan(
+            number=self._plans.next_number(number), after=after, division=self._division, offsets=offsets
+        )
+        self._plans.write(plan)
+        return plan
+
+    def _is_withdrawn(self, plan: Plan) -> bool:
+        answer = self._query(plan, plan.division.regions[0]).probe()
+        return answer.problem is not None and answer.problem.code is Code.ASSIGNMENT_WITHDRAWN
+
+    def _prepare(self, plan: Plan) -> None:
+        """Seed the locations of the plan, and refuse regions without a partition."""
+        former = self._plans.read(plan.former) if plan.files and plan.former is not None else None
+        if former is not None:
+            olds = [self._plans.location_of(former, name) for name in former.division.regions]
+            files = sorted({file for location in olds for file in files_of(location)})
+            for name in plan.division.regions:
+                place = (self._settings.options["stream"], name, plan.number)
+                seed(self._plans.location_of(plan, name), files, *place, plan.bases.get(name))
+        if plan.division.kind == "partition":
+            self._require_partitions(plan.division)
+
+    def _require_partitions(self, division: Division) -> None:
+        topics = self._topics_seen = self._topics()
+        if max(topics.values()) < len(division.regions):
+            most = max(topics.values())
+            raise DivisionRefused(
+                f"the topics of the source have at most {most} partitions, so that some of the "
+                f"{len(division.regions)} regions would have none; use by_partition({most})"
+            )
+
+    def _query(self, plan: Plan, name: str) -> RegionQuery:
+        return RegionQuery(self._spark, self._settings, self._source, self._plans, plan, name, self._topics)
+
+    # --- partitions of a Kafka source -----------------------------------------------------------------
+
+    @property
+    def _has_topics(self) -> bool:
+        source = self._source
+        is_kafka = isinstance(source, Source) and source.format.lower() == KAFKA
+        return is_kafka and self._kafka_source.option("subscribe") is not None
+
+    @cached_property
+    def _kafka_source(self) -> Source:
+        if not isinstance(self._source, Source):
+            raise TypeError("only a Source has topics")
+        return self._source
+
+    def _topics(self) -> dict[str, int]:
+        source = self._kafka_source
+        return partitions_of(connection_of(source, self._settings.options), source.topics())
+
+    def _compare_topics(self) -> None:
+        """Log a topic that has grown since the start: its new partitions are read after the next start."""
+        if not self._topics_seen:
+            return
+        try:
+            now = self._topics()
+        except HookError as error:
+            _log.warning("the partitions of the source cannot be listed: %s", error)
+            return
+        for topic, count in now.items():
+            if count > self._topics_seen[topic]:
+                _log.warning(
+                    "the topic %s has %d partitions, and had %d at the start: stop the runner and start it "
+                    "again, so that its regions read the new ones",
+                    *(topic, count, self._topics_seen[topic]),
+                )
+        self._topics_seen = now

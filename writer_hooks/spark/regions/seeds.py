@@ -1,0 +1,94 @@
+"""Files that the old regions have committed, recorded in the source log of a new location.
+
+The seeded location has one batch that Spark counts as done: the files that are never read again. The first
+batch of its query is 1.
+"""
+
+import json
+from typing import Final
+from uuid import uuid4
+
+from sluicegate.events.models import Position
+from sluicegate.writer_hooks.spark.checkpoint import FOLDER, Checkpoint, IncarnationMarker, new_incarnation
+from sluicegate.writer_hooks.spark.location import Location
+from sluicegate.writer_hooks.spark.ranges import read_offsets
+from sluicegate.writer_hooks.spark.regions.errors import DivisionRefused
+
+_LOG: Final = "sources/0"
+_VERSION: Final = "v1"
+_DONE: Final = f"{FOLDER}/seeded"
+
+
+def require_seedable(uri: str) -> None:
+    """Raise DivisionRefused if a location is not one of a plain query of one source of files."""
+    location = Location(uri)
+    folders = {name.split("/")[1] for name in location.files("sources", below=True)}
+    if folders - {"0"}:
+        raise DivisionRefused(
+            f"the query in {uri} reads several sources ({', '.join(sorted(folders))}), so the runner cannot "
+            "change its division. Give each region one source of files, or keep the division"
+        )
+    if location.files("state", below=True):
+        raise DivisionRefused(
+            f"the query in {uri} keeps state, which no other division can continue. Keep the division, or "
+            "start a new stream"
+        )
+
+
+def files_of(uri: str) -> list[tuple[str, int]]:
+    """Return path and time of the files that the completed batches of a location have read."""
+    newest = Checkpoint(uri).newest_completed()
+    if newest is None:
+        return []
+    location = Location(uri)
+    # The log may have a later entry: files of a batch that was never planned.
+    offset = json.loads(next(iter(read_offsets(location, newest).sources.values()), "-1"))
+    upto = offset["logOffset"] if isinstance(offset, dict) else -1
+    found: dict[str, int] = {}
+    for name in location.files(_LOG):
+        if name.rpartition("/")[2].startswith("."):
+            continue
+        for line in (location.read(name) or b"").decode().splitlines()[1:]:
+            entry = json.loads(line)
+            if entry["batchId"] <= upto:
+                found[entry["path"]] = entry["timestamp"]
+    return sorted(found.items())
+
+
+def seed(
+    uri: str, files: list[tuple[str, int]], stream: str, region: str, assignment: int, base: Position | None
+) -> None:
+    """Make a location whose query passes the files over. A location that is seeded already stays as it is.
+
+    No query may have started in it.
+    """
+    location = Location(uri)
+    if location.read(_DONE) is not None:
+        return
+    query = str(uuid4())
+    lines = [json.dumps({"path": path, "timestamp": at, "batchId": 0}) for path, at in files]
+    content = {
+        "metadata": json.dumps({"id": query}),
+        f"{_LOG}/0": "\n".join([_VERSION, *lines]),
+        "offsets/0": "\n".join(
+            [
+                _VERSION,
+                json.dumps({"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {}}),
+                json.dumps({"logOffset": 0}),
+            ]
+        ),
+        "commits/0": f'{_VERSION}\n{{"nextBatchWatermarkMs":0}}',
+    }
+    for name, text in content.items():
+        location.write(name, text.encode())
+    marker = IncarnationMarker(
+        query=query,
+        incarnation=new_incarnation(),
+        base=base,
+        first=1,
+        stream=stream,
+        region=region,
+        assignment=assignment,
+    )
+    Checkpoint(uri).write_marker(marker)
+    location.write(_DONE, b"")
