@@ -201,8 +201,8 @@ class RegionLife:
     def _set_back(self, reason: str) -> None:
         done = self.query.reset(reason[:500])
         _log.warning(
-            "region %s was set back to its committed position %s; its new incarnation is %s; %d batches moved to "
-            "%s",
+            "region %s was set back to its committed position %s; its new incarnation is %s; %d batches are "
+            "in %s",
             *(self.query.name, done.position, done.incarnation, done.moved, done.backup),
         )
 

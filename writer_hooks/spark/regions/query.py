@@ -57,6 +57,7 @@ class RegionQuery:
 
     def start(self, trigger: dict[str, Any] | None = None) -> "StreamingQuery":
         """Start the query from where its location is. Raises the errors of Spark."""
+        _activate(self.spark)
         options = self.options
         writer = self.rows().writeStream.queryName(f"{options['stream']}-{self.name}")
         if self.settings.sink == "data-source":
@@ -143,3 +144,9 @@ class RegionQuery:
             reason=reason,
         )
         return reset_region(order, answer)
+
+
+def _activate(spark: "SparkSession") -> None:
+    """Make the session the active one of this thread: Spark looks for the format in that one."""
+    internal: Any = spark
+    internal._jvm.SparkSession.setActiveSession(internal._jsparkSession)

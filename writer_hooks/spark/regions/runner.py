@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sluicegate.events.problems import Code
 from sluicegate.writer_hooks.commit_feed import CommitFeed
-from sluicegate.writer_hooks.errors import HookError
+from sluicegate.writer_hooks.errors import BadOption, HookError
 from sluicegate.writer_hooks.spark.attaching import attach
 from sluicegate.writer_hooks.spark.regions.change import Change, require_change
 from sluicegate.writer_hooks.spark.regions.division import Division
@@ -66,6 +66,11 @@ class RegionRunner:
 
         Raises BadOption for what cannot be run, and BadCheckpointLocation.
         """
+        if not hasattr(spark, "_jsparkSession"):
+            raise BadOption(
+                "the RegionRunner does not work under Spark Connect, whose threads share no session; use a "
+                "classic session"
+            )
         require_divisible(source, regions)
         self._spark = spark
         self._source = source
@@ -100,11 +105,7 @@ class RegionRunner:
                 self._follow()
             finally:
                 self.stop(drain=False)
-        failed = [each for each in self.status().values() if each.state is State.FAILED]
-        if failed:
-            raise RegionsFailed(
-                "; ".join(f"region {each.region} has failed: {each.last_error}" for each in failed)
-            )
+        self.require_ended_well()
 
     def start(self) -> None:
         """Start all regions, after a change of the division if there is one, and return.
@@ -141,6 +142,14 @@ class RegionRunner:
     def status(self) -> dict[str, RegionStatus]:
         """Return the state of each region."""
         return {name: life.status() for name, life in self._lives.items()}
+
+    def require_ended_well(self) -> None:
+        """Raise RegionsFailed if a region has failed for good."""
+        failed = [each for each in self.status().values() if each.state is State.FAILED]
+        if failed:
+            raise RegionsFailed(
+                "; ".join(f"region {each.region} has failed: {each.last_error}" for each in failed)
+            )
 
     def _release(self) -> None:
         feed, self._feed = self._feed, None

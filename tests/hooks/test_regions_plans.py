@@ -1,0 +1,129 @@
+"""Divisions, offsets, reactions and plans of the region runner, as pure data."""
+
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from sluicegate.writer_hooks.errors import BadOption
+from sluicegate.writer_hooks.spark.regions.division import assigned, by_column, by_partition, by_path
+from sluicegate.writer_hooks.spark.regions.errors import BaseInUse, DivisionRefused
+from sluicegate.writer_hooks.spark.regions.offsets import EARLIEST, parse_offsets, starts, to_text, union
+from sluicegate.writer_hooks.spark.regions.plans import Plan, Plans, only_runner
+from sluicegate.writer_hooks.spark.regions.restarts import Backoff, Reaction, reaction
+from sluicegate.writer_hooks.spark.regions.settings import chosen_sink, require_options
+from sluicegate.writer_hooks.spark.regions.source import Source, require_divisible
+
+HOOKS = "sluicegate.writer_hooks.errors"
+
+
+def test_a_row_that_two_regions_would_have_is_refused() -> None:
+    with pytest.raises(BadOption, match="keep it in one region"):
+        by_column("n", {"a": [1], "b": ["1"]}, rest="other")
+    with pytest.raises(BadOption, match="remove it, or give it one"):
+        by_column("n", {"a": []}, rest="other")
+    with pytest.raises(BadOption, match="choose another name for the rest"):
+        by_column("n", {"a": [1]}, rest="a")
+    with pytest.raises(BadOption, match="give folders that do not contain each other"):
+        by_path({"all": "/in", "a": "/in/a/"})
+    with pytest.raises(BadOption, match="name a folder"):
+        by_path({"a": "/in/*"})
+    assert by_path({"a": "/in/a", "ab": "/in/ab/"}).paths == {"a": "/in/a", "ab": "/in/ab"}
+
+
+def test_each_partition_belongs_to_one_region_also_after_the_topic_has_grown() -> None:
+    division = by_partition(3)
+    for count in (3, 7):
+        found = [each for name in division.regions for each in assigned(division, name, {"t": count})["t"]]
+        assert sorted(found) == list(range(count))
+    assert assigned(division, "p2", {"t": 2}) == {}
+
+
+def test_offsets_of_all_regions_are_united_and_new_partitions_are_read_whole() -> None:
+    known = union([("p0", {"t": {0: 5, 2: 7}}), ("p1", {"t": {1: EARLIEST}})])
+    assert starts(known, {"t": [0, 3]}) == {"t": {0: 5, 3: EARLIEST}}
+    assert parse_offsets(to_text(known)) == known
+    with pytest.raises(DivisionRefused, match="repeat the change"):
+        union([("p0", {"t": {0: 5}}), ("p1", {"t": {0: 6}})])
+    with pytest.raises(BadOption, match="or earliest or latest"):
+        parse_offsets("17")
+
+
+@pytest.mark.parametrize(
+    ("error", "wanted"),
+    [
+        ("java.io.IOException: a node was lost", Reaction.RESTART),
+        (f"{HOOKS}.PublishFailed: Kafka", Reaction.RESTART),
+        (f"{HOOKS}.BadOption: the option table is missing", Reaction.FAIL),
+        (f"{HOOKS}.TopicMissing: t", Reaction.FAIL),
+        (f"{HOOKS}.RegionReplaced: its incarnation has ended", Reaction.RESET),
+        (f"{HOOKS}.RegionReplaced: another process runs its checkpoint location", Reaction.FAIL),
+        (f"{HOOKS}.RegistrationRefused: (incarnation ab12, incarnation-ended). x", Reaction.RESET),
+        (f"{HOOKS}.RegistrationRefused: (incarnation ab12, assignment-open). x", Reaction.RESTART),
+        (f"{HOOKS}.RegistrationRefused: (incarnation ab12, location-older). x", Reaction.FAIL),
+    ],
+)
+def test_the_class_of_an_error_decides_what_follows(error: str, wanted: Reaction) -> None:
+    assert reaction(f"Traceback ...\n{error}\n at java.base") is wanted
+
+
+def test_pauses_grow_up_to_the_limit_with_full_jitter() -> None:
+    backoff = Backoff(first=1.0, longest=10.0, max_failures=3)
+    random = Random(7)
+    for failures, longest in ((1, 1.0), (2, 2.0), (4, 8.0), (5, 10.0), (5000, 10.0)):
+        drawn = [backoff.pause(failures, random) for _ in range(200)]
+        assert max(drawn) <= longest
+        assert min(drawn) < longest / 10
+        assert max(drawn) > longest * 0.9
+    assert [backoff.is_exhausted(each) for each in (2, 3)] == [False, True]
+    with pytest.raises(BadOption, match="use 0 <= first <= longest"):
+        Backoff(first=2.0, longest=1.0)
+
+
+def test_the_newest_valid_plan_counts(tmp_path: Path) -> None:
+    plans = Plans(str(tmp_path))
+    assert (plans.newest(), plans.next_number(5)) == (None, 5)
+    first = Plan(number=1, division=by_partition(2), offsets={"t": {0: 3, 1: EARLIEST}})
+    second = Plan(number=2, after=9, division=by_partition(3), former=1)
+    plans.write(first)
+    plans.write(second)
+    assert plans.newest() == second
+    plans.give_up(2)
+    assert (plans.newest(), plans.next_number(1)) == (first, 3)
+    (tmp_path / "plans" / "3.json").write_text('{"number": 3, "divis')
+    assert plans.newest() == first
+    assert sorted(path.name for path in (tmp_path / "plans").iterdir()) == [
+        "1.json",
+        "2.given-up",
+        "3.given-up",
+    ]
+
+
+def test_a_second_runner_is_refused(tmp_path: Path) -> None:
+    with (
+        only_runner(str(tmp_path)), pytest.raises(BaseInUse, match="stop it, or give this one another base"),
+        only_runner(str(tmp_path)),
+    ):
+        pass
+    with only_runner(f"file://{tmp_path}"):
+        pass
+
+
+def test_what_cannot_be_divided_is_refused() -> None:
+    with pytest.raises(BadOption, match="can be divided by a column alone"):
+        require_divisible(lambda spark: spark.readStream.load(), by_partition(2))
+    with pytest.raises(BadOption, match="has no paths"):
+        require_divisible(Source("rate"), by_path({"a": "/a"}))
+    with pytest.raises(BadOption, match="has no partitions of Kafka"):
+        require_divisible(Source("rate"), by_partition(2))
+    with pytest.raises(BadOption, match="needs the option subscribe"):
+        require_divisible(Source("kafka", {"subscribePattern": "t.*"}), by_partition(2))
+
+
+def test_options_that_the_runner_sets_are_refused() -> None:
+    with pytest.raises(BadOption, match="leave it out of the options of the RegionRunner"):
+        require_options({"checkpointLocation": "/c"})
+    with pytest.raises(BadOption, match="the option stream is missing"):
+        require_options({"table": "/t"})
+    with pytest.raises(BadOption, match="sink must be data-source or foreach-batch"):
+        chosen_sink("kafka")

@@ -1,0 +1,65 @@
+"""Spark's connector for Kafka, fetched once for each user, and the example that uses it as a process."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from sluicegate.embedded.jars import fetched_jars
+from sluicegate.embedded.java import find_java
+from tests.integration.conftest import Place
+
+VERSION: Final = "4.2.0"
+"""The newest release of the connector that the registry has."""
+_EXAMPLE: Final = Path(__file__).parents[2] / "examples" / "regions.py"
+_MAIN: Final = f"spark-sql-kafka-0-10_2.13-{VERSION}.jar"
+_MODULE: Final = f"""\
+<ivy-module version="2.0">
+  <info organisation="sluicegate" module="spark-kafka-for-tests"/>
+  <dependencies>
+    <dependency org="org.apache.spark" name="spark-sql-kafka-0-10_2.13" rev="{VERSION}" transitive="false"/>
+    <dependency org="org.apache.spark" name="spark-token-provider-kafka-0-10_2.13" rev="{VERSION}"
+      transitive="false"/>
+    <dependency org="org.apache.kafka" name="kafka-clients" rev="3.9.1" transitive="false"/>
+    <dependency org="org.apache.commons" name="commons-pool2" rev="2.12.1" transitive="false"/>
+  </dependencies>
+</ivy-module>
+"""
+
+
+class Example:
+    """The example `regions.py` as a process. Use it as a context: its end is a kill."""
+
+    def __init__(self, place: Place, count: int, log: Path, **environment: str) -> None:
+        jars = fetched_jars(find_java(), "Kafka for Spark", "spark-sql-kafka", VERSION, _MODULE, _MAIN)
+        arguments = [place.bootstrap, str(place.root), "departures-" + place.prefix, str(count)]
+        self.log = log
+        with log.open("ab") as output:
+            self.process = subprocess.Popen(
+                [sys.executable, str(_EXAMPLE), *arguments],
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={
+                    **os.environ,
+                    "PYSPARK_SUBMIT_ARGS": f"--jars {','.join(map(str, jars))} pyspark-shell",
+                    "TOPIC_PREFIX": place.prefix,
+                    **environment,
+                },
+            )
+
+    def __enter__(self) -> "Example":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+
+    def terminate(self) -> None:
+        """Send SIGTERM."""
+        self.process.send_signal(signal.SIGTERM)
+
+    def text(self) -> str:
+        """Return what the process has printed."""
+        return self.log.read_text(encoding="utf-8", errors="replace")
