@@ -7,7 +7,7 @@ are, write the plan.
 
 import logging
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -21,16 +21,18 @@ from sluicegate.writer_hooks.spark.incarnation import close_region
 from sluicegate.writer_hooks.spark.location import Location
 from sluicegate.writer_hooks.spark.ranges import read_offsets
 from sluicegate.writer_hooks.spark.regions.division import Division
-from sluicegate.writer_hooks.spark.regions.errors import DivisionRefused, RegionsFailed, RunnerStopped
-from sluicegate.writer_hooks.spark.regions.life import RegionLife, State
+from sluicegate.writer_hooks.spark.regions.errors import DivisionRefused, RunnerStopped
 from sluicegate.writer_hooks.spark.regions.offsets import Offsets, parse_offsets, union
 from sluicegate.writer_hooks.spark.regions.plans import Plan, Plans
-from sluicegate.writer_hooks.spark.regions.query import ONCE, RegionQuery
+from sluicegate.writer_hooks.spark.regions.query import RegionQuery
 from sluicegate.writer_hooks.spark.regions.seeds import require_seedable
 from sluicegate.writer_hooks.spark.regions.settings import RunnerSettings
 from sluicegate.writer_hooks.spark.regions.source import FILES, KAFKA, Rows, Source
 
 _log = logging.getLogger(__name__)
+
+Finish = Callable[[Sequence[RegionQuery], threading.Event], None]
+"""Function that completes the batches that are planned, until the event is set. Raises RegionsFailed."""
 
 _PAUSE: Final = 0.5  # seconds
 _REPORT: Final = 20
@@ -68,6 +70,7 @@ class Change:
     plans: Plans
     old: Sequence[RegionQuery]
     stopped: threading.Event
+    finish: Finish
 
     @property
     def _plan(self) -> Plan:
@@ -81,7 +84,8 @@ class Change:
         """
         old, is_files = self._plan, self._plan.division.kind == "path"
         _log.info("the division changes: plan %d is finished first", old.number)
-        self._finish()
+        self.finish(self.old, self.stopped)
+        self._require_running()
         for query in self.old:
             require_seedable(self.plans.location_of(old, query.name))
         offsets = None if is_files else union((query.name, self._offsets(query)) for query in self.old)
@@ -103,23 +107,6 @@ class Change:
         self.plans.write(plan)
         _log.info("the division is changed: plan %d follows decision %d", number, after)
         return plan
-
-    def _finish(self) -> None:
-        """Complete the batches that are planned, and start what never started. Raises RegionsFailed."""
-        lives = [RegionLife(query, dict(ONCE)) for query in self.old if query.is_unfinished()]
-        for life in lives:
-            life.start()
-        for life in lives:
-            while not life.join(_PAUSE):
-                if self.stopped.is_set():
-                    life.stop(drain=True)
-        self._require_running()
-        failed = [life.status() for life in lives if life.status().state is not State.ENDED]
-        if failed:
-            raise RegionsFailed(
-                "the division cannot change before the old regions have finished: "
-                + "; ".join(f"region {each.region}: {each.last_error}" for each in failed)
-            )
 
     def _offsets(self, query: RegionQuery) -> Offsets:
         """Return where a region of a Kafka source continues."""

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from random import SystemRandom
@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 
 from sluicegate.events.models import Position
 from sluicegate.writer_hooks.errors import HookError
+from sluicegate.writer_hooks.spark.regions.errors import RegionsFailed
 from sluicegate.writer_hooks.spark.regions.query import ONCE, RegionQuery
 from sluicegate.writer_hooks.spark.regions.restarts import Reaction, reaction
 
@@ -192,7 +193,7 @@ class RegionLife:
             if error is None:
                 self._lost = None
                 return True
-            # What a reset refuses is not mended by another one.
+            # Another reset would be refused in the same way.
             wanted = reaction(f"{_name(error)}: {error}")
             if not self._note(error, Reaction.FAIL if wanted is Reaction.RESET else wanted):
                 return False
@@ -244,6 +245,26 @@ class RegionLife:
             and not self._at_once.wait(_POLL)
         ):
             self._look(query)
+
+
+def finish_planned(queries: Sequence[RegionQuery], stopped: threading.Event) -> None:
+    """Complete the batches that are planned, and start what never started, until the event is set.
+
+    Raises RegionsFailed.
+    """
+    lives = [RegionLife(query, dict(ONCE)) for query in queries if query.is_unfinished()]
+    for life in lives:
+        life.start()
+    for life in lives:
+        while not life.join(_POLL):
+            if stopped.is_set():
+                life.stop(drain=True)
+    failed = [life.status() for life in lives if life.status().state is not State.ENDED]
+    if failed and not stopped.is_set():
+        raise RegionsFailed(
+            "the division cannot change before the old regions have finished: "
+            + "; ".join(f"region {each.region}: {each.last_error}" for each in failed)
+        )
 
 
 def _name(error: Exception) -> str:

@@ -15,7 +15,7 @@ from sluicegate.writer_hooks.spark.attaching import attach
 from sluicegate.writer_hooks.spark.regions.change import Change, require_change
 from sluicegate.writer_hooks.spark.regions.division import Division
 from sluicegate.writer_hooks.spark.regions.errors import DivisionRefused, RegionsFailed
-from sluicegate.writer_hooks.spark.regions.life import RegionLife, RegionStatus, State
+from sluicegate.writer_hooks.spark.regions.life import RegionLife, RegionStatus, State, finish_planned
 from sluicegate.writer_hooks.spark.regions.listing import connection_of, first_offsets, partitions_of
 from sluicegate.writer_hooks.spark.regions.plans import Plan, Plans, only_runner
 from sluicegate.writer_hooks.spark.regions.query import RegionQuery
@@ -35,7 +35,20 @@ _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
 class RegionRunner:
-    """Queries of all regions of a stream. Call `run`, or `start` and later `stop`."""
+    """Queries of all regions of a stream. Call `run`, or `start` and later `stop`.
+
+    Arguments:
+    - `options`: options of the sink that all regions share: those of one query, without `region`,
+      `regions`, `assignment`, `assignment.after` and `checkpointLocation`.
+    - `source`: a Source, or a function of the session that returns the streaming rows.
+    - `regions`: the division, by `by_column`, `by_path` or `by_partition`.
+    - `base`: location of the plans and of all checkpoint locations, an absolute path or a URI.
+    - `trigger`: arguments of `trigger` of each query. Default: Spark's.
+    - `sink`: `data-source` or `foreach-batch`. Default: the data source, if Spark has it.
+    - `status_interval`: seconds between lines of the log with the state of each region.
+    - `first_assignment`: number and `assignment.after` of the first plan, for a stream that had
+      assignments before.
+    """
 
     def __init__(
         self,
@@ -52,17 +65,6 @@ class RegionRunner:
         first_assignment: tuple[int, int] = (1, 0),
     ) -> None:
         """Make a runner; nothing is started.
-
-        - `options`: options of the sink that all regions share: those of one query, without `region`,
-          `regions`, `assignment`, `assignment.after` and `checkpointLocation`.
-        - `source`: a Source, or a function of the session that returns the streaming rows.
-        - `regions`: the division, by `by_column`, `by_path` or `by_partition`.
-        - `base`: location of the plans and of all checkpoint locations, an absolute path or a URI.
-        - `trigger`: arguments of `trigger` of each query. Default: Spark's.
-        - `sink`: `data-source` or `foreach-batch`. Default: the data source, if Spark has it.
-        - `status_interval`: seconds between lines of the log with the state of each region.
-        - `first_assignment`: number and `assignment.after` of the first plan, for a stream that had
-          assignments before.
 
         Raises BadOption for what cannot be run, and BadCheckpointLocation.
         """
@@ -221,7 +223,7 @@ class RegionRunner:
         require_change(self._source, newest, self._division)
         self._prepare(newest)
         old = [self._query(newest, name) for name in newest.division.regions]
-        return Change(self._settings, self._plans, old, self._stopping).run(self._division)
+        return Change(self._settings, self._plans, old, self._stopping, finish_planned).run(self._division)
 
     def _first_plan(self) -> Plan:
         number, after = self._first

@@ -1,15 +1,18 @@
 """Notifications of the stream that concern the regions of a runner."""
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from sluicegate.events.notifications import Committed, Notification, Stalled
 from sluicegate.events.problems import Code
 from sluicegate.writer_hooks.commit_feed import CommitFeed
 from sluicegate.writer_hooks.region import Region
-from sluicegate.writer_hooks.spark.regions.life import RegionLife
+
+if TYPE_CHECKING:
+    from sluicegate.writer_hooks.spark.regions.life import RegionLife
 
 
-def feed_of(region: Region, lives: Mapping[str, RegionLife]) -> CommitFeed:
+def feed_of(region: Region, lives: "Mapping[str, RegionLife]") -> CommitFeed:
     """Return a feed that notes committed positions, and has a region reset whose files are lost."""
 
     def read(found: Notification) -> None:
