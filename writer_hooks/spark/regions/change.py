@@ -25,7 +25,7 @@ from sluicegate.writer_hooks.spark.regions.errors import DivisionRefused, Runner
 from sluicegate.writer_hooks.spark.regions.offsets import Offsets, parse_offsets, union
 from sluicegate.writer_hooks.spark.regions.plans import Plan, Plans
 from sluicegate.writer_hooks.spark.regions.query import RegionQuery
-from sluicegate.writer_hooks.spark.regions.seeds import require_seedable
+from sluicegate.writer_hooks.spark.regions.seeds import committed_files, require_seedable
 from sluicegate.writer_hooks.spark.regions.settings import RunnerSettings
 from sluicegate.writer_hooks.spark.regions.source import FILES, KAFKA, Rows, Source
 
@@ -88,6 +88,9 @@ class Change:
         self._require_running()
         for query in self.old:
             require_seedable(self.plans.location_of(old, query.name))
+        committed_files(
+            (self.plans.location_of(old, name), path) for name, path in old.division.paths.items()
+        )
         offsets = None if is_files else union((query.name, self._offsets(query)) for query in self.old)
         for query in self.old:
             close_region(query.options)

@@ -20,7 +20,7 @@ from sluicegate.writer_hooks.spark.regions.listing import connection_of, first_o
 from sluicegate.writer_hooks.spark.regions.plans import Plan, Plans, only_runner
 from sluicegate.writer_hooks.spark.regions.query import RegionQuery
 from sluicegate.writer_hooks.spark.regions.restarts import Backoff
-from sluicegate.writer_hooks.spark.regions.seeds import files_of, seed
+from sluicegate.writer_hooks.spark.regions.seeds import committed_files, is_below, seed
 from sluicegate.writer_hooks.spark.regions.settings import RunnerSettings, chosen_sink, require_options
 from sluicegate.writer_hooks.spark.regions.source import KAFKA, Rows, Source, require_divisible
 from sluicegate.writer_hooks.spark.regions.watch import feed_of
@@ -68,11 +68,7 @@ class RegionRunner:
 
         Raises BadOption for what cannot be run, and BadCheckpointLocation.
         """
-        if not hasattr(spark, "_jsparkSession"):
-            raise BadOption(
-                "the RegionRunner does not work under Spark Connect, whose threads share no session; use a "
-                "classic session"
-            )
+        _require_classic(spark)
         require_divisible(source, regions)
         self._spark = spark
         self._source = source
@@ -245,11 +241,14 @@ class RegionRunner:
         """Seed the locations of the plan, and refuse regions without a partition."""
         former = self._plans.read(plan.former) if plan.files and plan.former is not None else None
         if former is not None:
-            olds = [self._plans.location_of(former, name) for name in former.division.regions]
-            files = sorted({file for location in olds for file in files_of(location)})
-            for name in plan.division.regions:
-                place = (self._settings.options["stream"], name, plan.number)
-                seed(self._plans.location_of(plan, name), files, *place, plan.bases.get(name))
+            olds = former.division.paths
+            files = committed_files((self._plans.location_of(former, name), olds[name]) for name in olds)
+            for name, folder in plan.division.paths.items():
+                # Spark reads no file of another folder, not even to pass it over.
+                own = [file for file in files if is_below(file[0], folder)]
+                if own:
+                    place = (self._settings.options["stream"], name, plan.number)
+                    seed(self._plans.location_of(plan, name), own, *place, plan.bases.get(name))
         if plan.division.kind == "partition":
             self._require_partitions(plan.division)
 
@@ -300,3 +299,11 @@ class RegionRunner:
                     *(topic, count, self._topics_seen[topic]),
                 )
         self._topics_seen = now
+
+
+def _require_classic(spark: "SparkSession") -> None:
+    if not hasattr(spark, "_jsparkSession"):
+        raise BadOption(
+            "the RegionRunner does not work under Spark Connect, whose threads share no session; use a "
+            "classic session"
+        )

@@ -5,7 +5,9 @@ batch of its query is 1.
 """
 
 import json
+from collections.abc import Iterable
 from typing import Final
+from urllib.parse import unquote, urlsplit
 from uuid import uuid4
 
 from sluicegate.events.models import Position
@@ -53,6 +55,28 @@ def files_of(uri: str) -> list[tuple[str, int]]:
             if entry["batchId"] <= upto:
                 found[entry["path"]] = entry["timestamp"]
     return sorted(found.items())
+
+
+def is_below(file: str, folder: str) -> bool:
+    """Return True if a file is in a folder or below it, however the store is named."""
+    return f"{unquote(urlsplit(file).path)}/".startswith(f"{unquote(urlsplit(folder).path).rstrip('/')}/")
+
+
+def committed_files(locations: Iterable[tuple[str, str]]) -> list[tuple[str, int]]:
+    """Return path and time of the files that old regions have committed, by location and folder of each.
+
+    Raises DivisionRefused if files cannot be compared with their folder.
+    """
+    found: set[tuple[str, int]] = set()
+    for location, folder in locations:
+        files = files_of(location)
+        if strange := [path for path, _ in files if not is_below(path, folder)]:
+            raise DivisionRefused(
+                f"the file {strange[0]} was read from {folder}, and its name does not show that, so the "
+                "runner cannot tell which files another folder has. Keep the division"
+            )
+        found.update(files)
+    return sorted(found)
 
 
 def seed(
