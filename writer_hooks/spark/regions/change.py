@@ -96,8 +96,11 @@ class Change:
             close_region(query.options)
         number = self.plans.next_number(old.number + 1)
         after = self._final_cut(division, number)
-        positions = {query.name: self._position(query) for query in self.old}
-        kept = {name: at for name, at in positions.items() if name in division.regions and at is not None}
+        for query in self.old:
+            self._require_committed(query)
+        # A name may have a position of an earlier plan than the last one.
+        begun = {name: self._begin(name, division, number, after) for name in division.regions}
+        kept = {name: at for name, at in begun.items() if at is not None}
         plan = Plan(
             number=number,
             after=after,
@@ -159,8 +162,14 @@ class Change:
             asked += 1
             self.stopped.wait(_PAUSE)
 
-    def _position(self, query: RegionQuery) -> Position | None:
-        """Return the position of an old region. Raises BadCheckpointLocation unless its location has it."""
+    def _begin(self, name: str, division: Division, number: int, after: int) -> Position | None:
+        """Return the position from which a region of the next assignment starts."""
+        assignment = Assignment(number=number, regions=division.regions, after=after)
+        region = replace(self.old[0].region, name=name, assignment=assignment)
+        return ask(region, region.registration(new_incarnation(), None, probe=True)).decided
+
+    def _require_committed(self, query: RegionQuery) -> None:
+        """Raise BadCheckpointLocation unless an old region is committed up to the end of its location."""
         answer: RegistrationAnswered = query.probe()
         checkpoint, at = query.checkpoint, answer.decided
         marker, newest = checkpoint.marker(), checkpoint.newest_completed()
@@ -174,7 +183,6 @@ class Change:
                 f"another division would lose rows or write them twice. Run the division of plan "
                 f"{self._plan.number} again, and repeat the change"
             )
-        return at
 
     def _require_running(self) -> None:
         if self.stopped.is_set():
