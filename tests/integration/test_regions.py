@@ -151,11 +151,13 @@ async def test_a_region_that_no_restart_mends_ends_alone(place: Place, spark: Sp
 
 
 async def test_other_paths_continue_without_a_file_twice(place: Place, spark: SparkThread) -> None:
-    """One path stays in its region, one moves to another region, one is new."""
+    """One path stays in its region, one moves to another region, one is new, and one has no file."""
     regions = Regions(spark, place, "foreach-batch")
     folders = {name: str(place.root / "in" / name) for name in ("a", "b", "c")}
+    empty = place.root / "in" / "empty"
+    empty.mkdir(parents=True)
     old = by_path({"a": folders["a"], "b": folders["b"]})
-    new = by_path({"moved": folders["a"], "b": folders["b"], "c": folders["c"]})
+    new = by_path({"moved": folders["a"], "b": folders["b"], "c": folders["c"], "empty": str(empty)})
     regions.feed("a", (1, "EWR"))
     regions.feed("b", (2, "JFK"))
     async with running(place.settings()):

@@ -200,12 +200,13 @@ class Reset:
 
     def _batch_of(self, committed: Position | None) -> int:
         """Return the batch of this location's numbering at the position; -1: before its first batch."""
-        if committed is None or self._known is None or self.is_empty:
+        if self._known is None or self.is_empty:
             return -1
         if committed == self._known.base:
             # The position may be of another location's numbering, if this one was empty when it was reset.
+            # Without one, the batches before the incarnation still do not belong to the region.
             return self._known.first - 1
-        return committed.checkpoint
+        return committed.checkpoint if committed is not None else -1
 
     def _is_own(self, committed: Position) -> bool:
         """True if the position has a number of this location: its base may be of another one."""

@@ -55,6 +55,11 @@ def require_change(source: Source | Rows, old: Plan, new: Division) -> None:
             f"the source {source.format} cannot be continued in another division; the runner can do that for "
             f"{KAFKA} and for {', '.join(FILES)}. Keep the division of plan {old.number}"
         )
+    if kind == KAFKA and source.option("subscribe") is None:
+        raise DivisionRefused(
+            "a Kafka source continues in another division only with the option subscribe, because the runner "
+            f"states the offset of each partition. Keep the division of plan {old.number}"
+        )
     if kind in FILES and (old.division.kind, new.kind) != ("path", "path"):
         raise DivisionRefused(
             "a source of files changes from paths to other paths alone: with by_column, each region reads "
@@ -82,16 +87,12 @@ class Change:
         Raises DivisionRefused before anything is closed, RegionsFailed, RunnerStopped, and the errors of a
         registration.
         """
-        old, is_files = self._plan, self._plan.division.kind == "path"
+        old = self._plan
+        self._require_possible(planned=True)
         _log.info("the division changes: plan %d is finished first", old.number)
         self.finish(self.old, self.stopped)
         self._require_running()
-        for query in self.old:
-            require_seedable(self.plans.location_of(old, query.name))
-        committed_files(
-            (self.plans.location_of(old, name), path) for name, path in old.division.paths.items()
-        )
-        offsets = None if is_files else union((query.name, self._offsets(query)) for query in self.old)
+        offsets = self._require_possible(planned=False)
         for query in self.old:
             close_region(query.options)
         number = self.plans.next_number(old.number + 1)
@@ -106,7 +107,7 @@ class Change:
             after=after,
             division=division,
             offsets=offsets,
-            files=is_files,
+            files=old.division.kind == "path",
             former=old.number,
             bases=kept,
         )
@@ -114,10 +115,26 @@ class Change:
         _log.info("the division is changed: plan %d follows decision %d", number, after)
         return plan
 
-    def _offsets(self, query: RegionQuery) -> Offsets:
-        """Return where a region of a Kafka source continues."""
-        location = self.plans.location_of(query.plan, query.name)
-        newest = Checkpoint(location).newest_completed()
+    def _require_possible(self, *, planned: bool) -> Offsets | None:
+        """Return the offsets at which a Kafka source continues, None for a source of files.
+
+        `planned`: as they will be when the planned batches are finished. Raises DivisionRefused if the old
+        regions have no common place.
+        """
+        old = self._plan
+        places = {query.name: self.plans.location_of(old, query.name) for query in self.old}
+        for uri in places.values():
+            require_seedable(uri)
+        if old.division.kind == "path":
+            committed_files((places[name], path) for name, path in old.division.paths.items())
+            return None
+        found = ((query.name, self._offsets(query, planned=planned)) for query in self.old)
+        return union((name, offsets) for name, offsets in found if offsets is not None)
+
+    def _offsets(self, query: RegionQuery, *, planned: bool) -> Offsets | None:
+        """Return where a region of a Kafka source continues, None if it still has to plan its first batch."""
+        location, checkpoint = self.plans.location_of(query.plan, query.name), query.checkpoint
+        newest = checkpoint.newest_planned() if planned else checkpoint.newest_completed()
         if newest is not None:
             sources = read_offsets(Location(location), newest).sources
             if len(sources) == 1:
@@ -127,12 +144,12 @@ class Change:
                 "division. Give each region one source, or keep the division"
             )
         own = query.own_offsets()
-        if own is None:
+        if own is None and not planned:
             raise BadCheckpointLocation(
                 f"the query in {location} has completed no batch, so nothing tells where it begins; run the "
                 "old division until it has rows, and repeat the change"
             )
-        return own
+        return None if planned else own
 
     def _final_cut(self, division: Division, number: int) -> int:
         """Wait until all old regions are committed up to their ends; return the decision of the final cut."""

@@ -145,6 +145,7 @@ class RegionLife:
         self._set(state=State.STARTING)
         if self.query.is_resetting():
             self.query.reset("a reset that was interrupted")
+        self.query.announce()
         query = self.query.start(self._trigger)
         self._set(state=State.RUNNING)
         while query.isActive:

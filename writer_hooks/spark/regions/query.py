@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any, Final
 from sluicegate.events.models import RegionRegistered
 from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.writer_hooks.errors import RegionReplaced
+from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.region import Region
 from sluicegate.writer_hooks.registration import ask
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, new_incarnation
 from sluicegate.writer_hooks.spark.foreach import ForeachBatch
+from sluicegate.writer_hooks.spark.incarnation import rest_region
 from sluicegate.writer_hooks.spark.regions.division import assigned
 from sluicegate.writer_hooks.spark.regions.offsets import Offsets, starts, to_text
 from sluicegate.writer_hooks.spark.regions.plans import Plan, Plans
@@ -104,6 +106,17 @@ class RegionQuery:
         checkpoint = self.checkpoint
         planned, completed = checkpoint.newest_planned(), checkpoint.newest_completed()
         return planned != completed or checkpoint.query_id() is None
+
+    def announce(self) -> None:
+        """Register a region whose location begins after batches of another one, and publish that it is idle.
+
+        Spark plans no batch while the source has no new rows, and the first cut of an assignment needs each
+        region. Raises the errors of a registration.
+        """
+        marker, planned = self.checkpoint.marker(), self.checkpoint.newest_planned()
+        if marker is not None and planned is not None and planned < marker.first:
+            options = SinkOptions.parse(self.options)
+            rest_region(options, None, options.region.publish_timeout)
 
     def is_resetting(self) -> bool:
         """Return True if a reset of the location has begun and is not finished."""

@@ -207,6 +207,8 @@ class RegionRunner:
 
     def _current_plan(self) -> Plan:
         """Return the plan of the division: the newest one, or a new one after a change."""
+        if self._division.kind == "partition":
+            self._require_partitions(self._division)
         newest = self._plans.newest()
         while newest is not None and newest.former is not None and self._is_withdrawn(newest):
             _log.warning("plan %d is given up: its assignment was withdrawn", newest.number)
@@ -238,7 +240,7 @@ class RegionRunner:
         return answer.problem is not None and answer.problem.code is Code.ASSIGNMENT_WITHDRAWN
 
     def _prepare(self, plan: Plan) -> None:
-        """Seed the locations of the plan, and refuse regions without a partition."""
+        """Seed the locations of a plan that follows another one of files."""
         former = self._plans.read(plan.former) if plan.files and plan.former is not None else None
         if former is not None:
             olds = former.division.paths
@@ -246,11 +248,8 @@ class RegionRunner:
             for name, folder in plan.division.paths.items():
                 # Spark reads no file of another folder, not even to pass it over.
                 own = [file for file in files if is_below(file[0], folder)]
-                if own:
-                    place = (self._settings.options["stream"], name, plan.number)
-                    seed(self._plans.location_of(plan, name), own, *place, plan.bases.get(name))
-        if plan.division.kind == "partition":
-            self._require_partitions(plan.division)
+                place = (self._settings.options["stream"], name, plan.number)
+                seed(self._plans.location_of(plan, name), own, *place, plan.bases.get(name))
 
     def _require_partitions(self, division: Division) -> None:
         topics = self._topics_seen = self._topics()

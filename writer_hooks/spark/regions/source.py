@@ -16,6 +16,8 @@ FILES: Final = ("avro", "csv", "json", "orc", "parquet", "text", "xml")
 KAFKA: Final = "kafka"
 _TOPICS: Final = ("assign", "subscribe", "subscribepattern")
 
+_TIMED: Final = ("startingTimestamp", "startingOffsetsByTimestamp")
+
 
 @dataclass(frozen=True)
 class Source:
@@ -74,6 +76,12 @@ def require_divisible(source: Source | Rows, division: Division) -> None:
                 "its options; a function that returns rows can be divided by a column alone"
             )
         return
+    timed = next((name for name in _TIMED if source.option(name) is not None), None)
+    if timed is not None and source.format.lower() == KAFKA and source.option("subscribe") is not None:
+        raise BadOption(
+            f"Spark prefers the option {timed} of a Kafka source to the offsets that the runner states, so "
+            "rows would be read twice after a change of the division; use startingOffsets"
+        )
     if division.kind == "path" and source.format.lower() not in FILES:
         raise BadOption(
             f"the source {source.format} has no paths; by_path needs one of {', '.join(FILES)}. Divide it "
