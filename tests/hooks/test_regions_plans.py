@@ -1,18 +1,31 @@
 """Divisions, offsets, reactions and plans of the region runner, as pure data."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from random import Random
+from threading import Event
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from sluicegate.events.models import Assignment, RegionRegistered
+from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.writer_hooks.errors import BadOption
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
+from sluicegate.writer_hooks.spark.regions.change import Change, require_change
 from sluicegate.writer_hooks.spark.regions.division import assigned, by_column, by_partition, by_path
 from sluicegate.writer_hooks.spark.regions.errors import BaseInUse, DivisionRefused
 from sluicegate.writer_hooks.spark.regions.offsets import EARLIEST, parse_offsets, starts, to_text, union
 from sluicegate.writer_hooks.spark.regions.plans import Plan, Plans, only_runner
+from sluicegate.writer_hooks.spark.regions.query import RegionQuery
 from sluicegate.writer_hooks.spark.regions.restarts import Backoff, Reaction, reaction
-from sluicegate.writer_hooks.spark.regions.settings import chosen_sink, require_options
+from sluicegate.writer_hooks.spark.regions.seeds import files_of, seed
+from sluicegate.writer_hooks.spark.regions.settings import RunnerSettings, chosen_sink, require_options
 from sluicegate.writer_hooks.spark.regions.source import Source, require_divisible
+from sluicegate.writer_hooks.spark.reset import ResetOrder, reset_region
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 HOOKS = "sluicegate.writer_hooks.errors"
 
@@ -118,6 +131,81 @@ def test_what_cannot_be_divided_is_refused() -> None:
         require_divisible(Source("rate"), by_partition(2))
     with pytest.raises(BadOption, match="needs the option subscribe"):
         require_divisible(Source("kafka", {"subscribePattern": "t.*"}), by_partition(2))
+    timed = Source("kafka", {"subscribe": "t", "startingTimestamp": "1"})
+    with pytest.raises(BadOption, match="use startingOffsets"):
+        require_divisible(timed, by_partition(2))
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({}, "up to different offsets .*availableNow"),
+        ({"state/0/0/1.delta": ""}, "keeps state.*start a new stream"),
+        ({"sources/1/0": "v1"}, "reads several sources.*Give each region"),
+    ],
+)
+def test_a_change_that_cannot_be_finished_is_refused_before_a_batch_is(
+    tmp_path: Path, more: dict[str, str], message: str
+) -> None:
+    """Both regions read the partition 0; the batch 1 of one of them is planned, and not completed."""
+    plans = Plans(str(tmp_path))
+    plan = Plan(number=1, division=by_column("origin", {"EWR": ["EWR"]}, rest="other"), offsets={"t": {0: 0}})
+    source = Source("kafka", {"subscribe": "t"})
+    for name, ends in (("EWR", (5, 9)), ("other", (5,))):
+        for batch, end in enumerate(ends):
+            write_files(Path(plans.location_of(plan, name)), {f"offsets/{batch}": offsets_of(end)})
+    write_files(Path(plans.location_of(plan, "EWR")), more)
+    settings = RunnerSettings({"stream": "s"}, "data-source", {})
+    old = [
+        RegionQuery(cast("SparkSession", None), settings, source, plans, plan, name, lambda: {"t": 1})
+        for name in plan.division.regions
+    ]
+    finished: list[str] = []
+
+    def finish(queries: Sequence[RegionQuery], stopped: Event) -> None:
+        finished.extend(query.name for query in queries)
+
+    with pytest.raises(DivisionRefused, match=message):
+        Change(settings, plans, old, Event(), finish).run(by_partition(1))
+    assert finished == []
+
+
+def write_files(root: Path, content: dict[str, str]) -> None:
+    for name, text in content.items():
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(text)
+
+
+def offsets_of(end: int) -> str:
+    """Return an entry of Spark's offset log, for one partition of a Kafka source."""
+    return f'v1\n{{"batchWatermarkMs":0}}\n{{"t":{{"0":{end}}}}}'
+
+
+def test_a_source_that_has_no_place_in_another_division_is_refused() -> None:
+    columns = by_column("origin", {"EWR": ["EWR"]}, rest="other")
+    old = Plan(number=1, division=columns)
+    for source, message in (
+        (lambda spark: spark.readStream.load(), "the source is a function"),
+        (Source("rate"), "the source rate cannot be continued"),
+        (Source("json"), "from paths to other paths alone"),
+        (Source("kafka", {"subscribePattern": "t.*"}), "only with the option subscribe"),
+    ):
+        with pytest.raises(DivisionRefused, match=rf"{message}.*Keep the division"):
+            require_change(source, old, by_column("origin", {"JFK": ["JFK"]}, rest="other"))
+
+
+def test_a_reset_of_a_seeded_location_keeps_the_seed(tmp_path: Path) -> None:
+    """Its region has no position yet. Without the seed, its committed files would be read again."""
+    seed(str(tmp_path), [("file:///in/a/1.json", 7)], "s", "moved", 2, None)
+
+    def answer(incarnation: str, body: RegionRegistered) -> RegistrationAnswered:
+        return RegistrationAnswered(registration="1", accepted=True, live=incarnation)
+
+    order = ResetOrder("s", "moved", str(tmp_path), Assignment(number=2, regions=("moved",), after=1))
+    done = reset_region(order, answer)
+    assert (done.moved, done.position) == (0, None)
+    assert files_of(str(tmp_path)) == [("file:///in/a/1.json", 7)]
+    assert Checkpoint(str(tmp_path)).newest_completed() == 0
 
 
 def test_options_that_the_runner_sets_are_refused() -> None:
