@@ -114,7 +114,8 @@ def test_the_newest_valid_plan_counts(tmp_path: Path) -> None:
 
 def test_a_second_runner_is_refused(tmp_path: Path) -> None:
     with (
-        only_runner(str(tmp_path)), pytest.raises(BaseInUse, match="stop it, or give this one another base"),
+        only_runner(str(tmp_path)),
+        pytest.raises(BaseInUse, match="stop it, or give this one another base"),
         only_runner(str(tmp_path)),
     ):
         pass

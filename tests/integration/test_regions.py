@@ -150,23 +150,22 @@ async def test_a_region_whose_files_are_lost_or_whose_incarnation_ended_is_reset
     known = Checkpoint(str(location))
     regions.feed("a", (1, "EWR"))
     regions.feed("b", (2, "JFK"))
-    async with running(place.settings()):
-        async with started(regions.runner(division)) as runner:
-            await regions.holds([1, 2])
-            first = incarnation_of(known)
-            async with place.job(incarnation=first, region="a") as driver:
-                lost = CheckpointFailed(outcome="lost", reason="the test has lost them")
-                await driver.send(EventType.CHECKPOINT_FAILED, lost, checkpoint=1)
-            await until(lambda: incarnation_of(known), lambda found: found != first)
-            regions.feed("a", (3, "EWR"))
-            await regions.holds([1, 2, 3])
-            second = incarnation_of(known)
-            where = ("--stream", "flights", "--region", "a", "--checkpoint-location", str(location))
-            await sluicegate(place, "region", "reset", *where, "--silence", "10ms")
-            regions.feed("a", (4, "EWR"))
-            await regions.holds([1, 2, 3, 4])
-            assert incarnation_of(known) != second
-            assert (runner.status()["a"].restarts > 1, runner.status()["b"].restarts) == (True, 0)
+    async with running(place.settings()), started(regions.runner(division)) as runner:
+        await regions.holds([1, 2])
+        first = incarnation_of(known)
+        async with place.job(incarnation=first, region="a") as driver:
+            lost = CheckpointFailed(outcome="lost", reason="the test has lost them")
+            await driver.send(EventType.CHECKPOINT_FAILED, lost, checkpoint=1)
+        await until(lambda: incarnation_of(known), lambda found: found != first)
+        regions.feed("a", (3, "EWR"))
+        await regions.holds([1, 2, 3])
+        second = incarnation_of(known)
+        where = ("--stream", "flights", "--region", "a", "--checkpoint-location", str(location))
+        await sluicegate(place, "region", "reset", *where, "--silence", "10ms")
+        regions.feed("a", (4, "EWR"))
+        await regions.holds([1, 2, 3, 4])
+        assert incarnation_of(known) != second
+        assert (runner.status()["a"].restarts > 1, runner.status()["b"].restarts) == (True, 0)
 
 
 async def test_a_division_with_too_many_regions_is_refused_before_a_plan(

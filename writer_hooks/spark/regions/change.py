@@ -16,7 +16,7 @@ from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.events.problems import Code
 from sluicegate.writer_hooks.errors import BadCheckpointLocation
 from sluicegate.writer_hooks.registration import ask, require_accepted
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, new_incarnation
+from sluicegate.writer_hooks.spark.checkpoint import new_incarnation
 from sluicegate.writer_hooks.spark.incarnation import close_region
 from sluicegate.writer_hooks.spark.location import Location
 from sluicegate.writer_hooks.spark.ranges import read_offsets
