@@ -1,17 +1,21 @@
 """Divisions, offsets, reactions and plans of the region runner, as pure data."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from threading import Event
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from sluicegate.events.models import Assignment, RegionRegistered
+from sluicegate.events.models import Assignment, Position, RegionRegistered
 from sluicegate.events.notifications import RegistrationAnswered
-from sluicegate.writer_hooks.errors import BadOption
+from sluicegate.writer_hooks.errors import BadCheckpointLocation, BadOption, RegionReplaced
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
+from sluicegate.writer_hooks.spark.regions import runner as runner_module
+from sluicegate.writer_hooks.spark.regions import settings as settings_module
 from sluicegate.writer_hooks.spark.regions.change import Change, require_change
 from sluicegate.writer_hooks.spark.regions.division import assigned, by_column, by_partition, by_path
 from sluicegate.writer_hooks.spark.regions.errors import BaseInUse, DivisionRefused
@@ -19,6 +23,7 @@ from sluicegate.writer_hooks.spark.regions.offsets import EARLIEST, parse_offset
 from sluicegate.writer_hooks.spark.regions.plans import Plan, Plans, only_runner
 from sluicegate.writer_hooks.spark.regions.query import RegionQuery
 from sluicegate.writer_hooks.spark.regions.restarts import Backoff, Reaction, reaction
+from sluicegate.writer_hooks.spark.regions.runner import RegionRunner
 from sluicegate.writer_hooks.spark.regions.seeds import files_of, seed
 from sluicegate.writer_hooks.spark.regions.settings import RunnerSettings, chosen_sink, require_options
 from sluicegate.writer_hooks.spark.regions.source import Source, require_divisible
@@ -28,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HOOKS = "sluicegate.writer_hooks.errors"
+OPTIONS = {"stream": "s", "table": "/t", "kafka.bootstrap.servers": "nowhere:1"}
 
 
 def test_a_row_that_two_regions_would_have_is_refused() -> None:
@@ -143,6 +149,10 @@ def test_what_cannot_be_divided_is_refused() -> None:
         ({}, "up to different offsets .*availableNow"),
         ({"state/0/0/1.delta": ""}, "keeps state.*start a new stream"),
         ({"sources/1/0": "v1"}, "reads several sources.*Give each region"),
+        (
+            {"offsets/1": 'v1\n{}\n{"t":{"0":1}}\n{"u":{"0":1}}'},
+            "reads 2 sources.*Give each region one source",
+        ),
     ],
 )
 def test_a_change_that_cannot_be_finished_is_refused_before_a_batch_is(
@@ -151,24 +161,71 @@ def test_a_change_that_cannot_be_finished_is_refused_before_a_batch_is(
     """Both regions read the partition 0; the batch 1 of one of them is planned, and not completed."""
     plans = Plans(str(tmp_path))
     plan = Plan(number=1, division=by_column("origin", {"EWR": ["EWR"]}, rest="other"), offsets={"t": {0: 0}})
-    source = Source("kafka", {"subscribe": "t"})
     for name, ends in (("EWR", (5, 9)), ("other", (5,))):
         for batch, end in enumerate(ends):
             write_files(Path(plans.location_of(plan, name)), {f"offsets/{batch}": offsets_of(end)})
     write_files(Path(plans.location_of(plan, "EWR")), more)
-    settings = RunnerSettings({"stream": "s"}, "data-source", {})
-    old = [
-        RegionQuery(cast("SparkSession", None), settings, source, plans, plan, name, lambda: {"t": 1})
-        for name in plan.division.regions
-    ]
+    old = [query_of(plans, plan, name) for name in plan.division.regions]
     finished: list[str] = []
 
     def finish(queries: Sequence[RegionQuery], stopped: Event) -> None:
         finished.extend(query.name for query in queries)
 
     with pytest.raises(DivisionRefused, match=message):
-        Change(settings, plans, old, Event(), finish).run(by_partition(1))
+        Change(old[0].settings, plans, old, Event(), finish).run(by_partition(1))
     assert finished == []
+
+
+def test_old_regions_without_a_place_or_a_commit_refuse_the_change(tmp_path: Path) -> None:
+    plans = Plans(str(tmp_path))
+    plan = Plan(number=1, division=by_column("origin", {}, rest="r"))
+    query = query_of(plans, plan, "r")
+    change = Change(query.settings, plans, [query], Event(), lambda _, __: None)
+    with pytest.raises(BadCheckpointLocation, match="until it has rows, and repeat the change"):
+        change.run(by_partition(1))
+    seed(plans.location_of(plan, "r"), [], "s", "r", 1, Position(incarnation="a", checkpoint=3, digest="d"))
+    with pytest.raises(BadCheckpointLocation, match="Run the division of plan 1 again, and repeat"):
+        change._require_committed(query)
+
+
+def test_a_region_that_another_query_has_is_not_reset(tmp_path: Path) -> None:
+    plans = Plans(str(tmp_path))
+    plan = Plan(number=1, division=by_column("origin", {}, rest="r"))
+    with pytest.raises(RegionReplaced, match="Stop that query, and start the runner again"):
+        query_of(plans, plan, "r", live="another").reset("the test")
+
+
+@dataclass(frozen=True)
+class Answered(RegionQuery):
+    """A query whose probe is answered here: the region has no position."""
+
+    live: str | None = None
+
+    def probe(self) -> RegistrationAnswered:
+        return RegistrationAnswered(registration="1", accepted=True, live=self.live)
+
+
+def query_of(plans: Plans, plan: Plan, name: str, live: str | None = None) -> RegionQuery:
+    settings = RunnerSettings(require_options(OPTIONS), "foreach-batch", {})
+    source = Source("kafka", {"subscribe": "t"})
+    session = cast("SparkSession", None)
+    return Answered(session, settings, source, plans, plan, name, lambda: {"t": 1}, live)
+
+
+def test_a_topic_that_grows_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    counts = iter([2, 3])
+    monkeypatch.setattr(runner_module, "partitions_of", lambda kafka, topics: {"t": next(counts)})
+    session = cast("SparkSession", SimpleNamespace(_jsparkSession=None))
+    source = Source("kafka", {"subscribe": "t"})
+    division = by_partition(2)
+    runner = RegionRunner(session, OPTIONS, source, regions=division, base=str(tmp_path))
+    runner._require_partitions(division)
+    runner._compare_topics()
+    assert "has 3 partitions, and had 2 at the start: stop the runner and start it" in caplog.text
+    with pytest.raises(BadOption, match="use a classic session"):
+        RegionRunner(cast("SparkSession", None), OPTIONS, source, regions=division, base=str(tmp_path))
 
 
 def write_files(root: Path, content: dict[str, str]) -> None:
@@ -209,10 +266,14 @@ def test_a_reset_of_a_seeded_location_keeps_the_seed(tmp_path: Path) -> None:
     assert Checkpoint(str(tmp_path)).newest_completed() == 0
 
 
-def test_options_that_the_runner_sets_are_refused() -> None:
+def test_options_that_the_runner_sets_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(BadOption, match="leave it out of the options of the RegionRunner"):
         require_options({"checkpointLocation": "/c"})
     with pytest.raises(BadOption, match="the option stream is missing"):
         require_options({"table": "/t"})
     with pytest.raises(BadOption, match="sink must be data-source or foreach-batch"):
         chosen_sink("kafka")
+    monkeypatch.setattr(settings_module, "has_data_source", lambda: False)
+    assert chosen_sink(None) == "foreach-batch"
+    with pytest.raises(BadOption, match="use sink='foreach-batch'"):
+        chosen_sink("data-source")

@@ -15,7 +15,7 @@ PLACES = (
     *("cli", "coordinator", "coordinator/dead_letters", "coordinator/membership", "coordinator/runtime"),
     *("coordinator/settings", "coordinator/stream", "coordinator/telemetry", "events", "failpoints", "kafka"),
     *("lakes", "lakes/delta", "lakes/paimon", "replay", "writer_hooks", "writer_hooks/spark"),
-    *("writer_hooks/upload",),
+    *("writer_hooks/spark/regions", "writer_hooks/upload"),
 )
 TOOLS = {"diagrams.py", "schemas.py", "memory.py"}
 """For who develops, or tests."""

@@ -12,7 +12,7 @@ class BaseInUse(HookError):
 
 
 class DivisionRefused(HookError):
-    """The runner cannot change to this division; nothing was stopped or changed."""
+    """The runner cannot change to this division. No region was closed, and no plan was written."""
 
 
 class RunnerStopped(HookError):
