@@ -23,7 +23,7 @@ CLUSTERS := ray==2.60.0 dask==2026.8.0 distributed==2026.8.0 cloudpickle==3.1.3 
 OTHERS := $(filter-out $(shell $(or $(wildcard $(BIN)/python),$(PYTHON)) \
 	-c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null),$(PYTHONS))
 
-.PHONY: demo test test-matrix test-sparks test-old-spark test-clusters test-pythons fast check format types imports unit short-demo sync lock bench clean
+.PHONY: demo test test-matrix test-sparks test-old-spark test-clusters test-long test-pythons fast check format types imports unit short-demo sync lock bench clean
 
 ## The whole demo: 336,776 flights, three regions, one table.
 demo: sync
@@ -41,14 +41,18 @@ check: sync
 
 # Files of one folder with a Spark session stay in one process (tests/conftest.py).
 unit: sync
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup -m "not long" $(ARGS)
+
+## The tests that take minutes each.
+test-long: sync
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup -m long -q $(ARGS)
 
 ## The tests that need no server, in two processes.
 fast: sync
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup -m "not servers and not slow" -q $(ARGS)
 
 ## What the README supports beside `make test`: other releases of Spark, other Pythons, Ray and Dask.
-test-matrix: test-pythons test-sparks test-clusters
+test-matrix: test-pythons test-sparks test-clusters test-long
 
 ## The tests with Spark, on other releases. Before 4.1, Spark has no data source for streams.
 test-sparks: sync $(SPARKS:%=$(VENV)/spark-%/.installed)

@@ -273,7 +273,10 @@ class Follower:
             try:
                 report()
             except Exception:
-                _log.exception("an answer or a committed position was not reported")
+                _log.exception("an answer or a committed position was not reported; it is reported again")
+                with self._lock:
+                    self._unreported |= answered
+                    self._moved |= moved
 
     def apply(self, notification: Notification, *, is_new: bool = True) -> None:
         """Apply a notification, and pass its outcomes to the callback. Exceptions of the callback are logged.

@@ -211,8 +211,7 @@ class Campaign:
         old.send(signal.SIGCONT)
 
         def ended() -> bool:
-            # It learns at its next checkpoint that it was replaced. If it was frozen before it registered, it
-            # has replaced the other one, which begins again.
+            # If it was frozen before it registered, it has replaced the other one, which begins again.
             self.feed_on()
             if self.program is None or self.program.is_over:
                 self.start()

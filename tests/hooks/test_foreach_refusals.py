@@ -369,3 +369,9 @@ def test_spark_connect_is_refused(job: Job) -> None:
     """Spark gives the function a session without a JVM there."""
     with pytest.raises(NotOurs, match=r'Use writeStream\.format\("sluicegate"\) there'):
         ForeachBatch(job.options)(SimpleNamespace(sparkSession=object()), 0)
+
+
+def test_several_streams_have_no_limits_of_uncommitted_checkpoints(job: Job) -> None:
+    limited = {**job.options, "max.uncommitted.checkpoints": "3"}
+    with pytest.raises(BadOption, match="Leave them out with split, or write each stream with its own query"):
+        ForeachBatch({"all": limited}, split=lambda frame, _: {"all": frame})

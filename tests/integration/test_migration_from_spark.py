@@ -23,6 +23,7 @@ from tests.integration.waiting import until
 from tests.spark_judge.judge import REASON, SKIPPED, spark_with_runtimes
 
 pytestmark = [
+    pytest.mark.long,
     pytest.mark.kafka,
     pytest.mark.spark,
     pytest.mark.skipif(os.environ.get(SKIPPED) == "no", reason=REASON),

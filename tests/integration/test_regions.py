@@ -111,6 +111,7 @@ def failing_while(flag: Path) -> Any:
     return transform
 
 
+@pytest.mark.long
 async def test_a_region_that_fails_is_restarted_beside_the_others(place: Place, spark: SparkThread) -> None:
     regions = Regions(spark, place)
     broken = place.root / "broken"

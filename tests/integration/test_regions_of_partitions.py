@@ -19,7 +19,7 @@ from tests.integration.coordinator import running
 from tests.integration.spark_kafka import Example
 from tests.integration.waiting import exit_status, until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.long]
 PARTITIONS = 4
 
 

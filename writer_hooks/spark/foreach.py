@@ -268,6 +268,11 @@ def _several_streams(options: Mapping[str, object]) -> list[_Stream]:
             )
         given = {key: str(value) for key, value in own.items()}
         parsed = SinkOptions.parse(given)
+        if parsed.backpressure.is_limited:
+            raise BadOption(
+                f"the stream {parsed.region.stream} has limits of uncommitted checkpoints, and ForeachBatch "
+                "has them for one stream. Leave them out with split, or write each stream with its own query"
+            )
         location = location_of_stream(parsed.checkpoint_location, parsed.region.stream)
         given = _with_location(given, location)
         found.append(_Stream(name, given, SinkOptions.parse(given), is_only=False))

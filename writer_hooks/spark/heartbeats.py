@@ -182,9 +182,14 @@ class Heartbeats:
             self._rest(run)
             return
         if run.options is None and self._options(run):
-            self._examine(run)
-            if run.options:
-                self._begin(run, SinkOptions.parse(run.options))
+            try:
+                self._examine(run)
+                if run.options:
+                    self._begin(run, SinkOptions.parse(run.options))
+            except BaseException:
+                # The next heartbeat begins again, since a run that is not followed learns of no commit.
+                run.options = None
+                raise
         options = self._options(run)
         if not options:
             return
