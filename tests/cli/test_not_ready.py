@@ -44,7 +44,9 @@ COMMANDS = {
     "stream savepoint": (*STREAM, "--timeout", "0.01"),
     "topics create": (),
 }
-WITHOUT_KAFKA = {"demo", "init", "run", "servers", "simulate"}
+OF_A_MACHINE = {"uploads discard", "uploads drain", "uploads list"}
+"""Commands for files that wait on a machine; they have their own tests."""
+WITHOUT_KAFKA = {"demo", "init", "run", "servers", "simulate", *OF_A_MACHINE}
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch) -> "Counter[str]":

@@ -16,7 +16,7 @@ from sluicegate.writer_hooks.errors import BadCheckpointLocation, BadOption, Reg
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
 from sluicegate.writer_hooks.spark.regions import runner as runner_module
 from sluicegate.writer_hooks.spark.regions import settings as settings_module
-from sluicegate.writer_hooks.spark.regions.change import Change, require_change
+from sluicegate.writer_hooks.spark.regions.change import Change, require_change, require_same_source
 from sluicegate.writer_hooks.spark.regions.division import assigned, by_column, by_partition, by_path
 from sluicegate.writer_hooks.spark.regions.errors import BaseInUse, DivisionRefused
 from sluicegate.writer_hooks.spark.regions.offsets import EARLIEST, parse_offsets, starts, to_text, union
@@ -24,7 +24,7 @@ from sluicegate.writer_hooks.spark.regions.plans import Plan, Plans, only_runner
 from sluicegate.writer_hooks.spark.regions.query import RegionQuery
 from sluicegate.writer_hooks.spark.regions.restarts import Backoff, Reaction, reaction
 from sluicegate.writer_hooks.spark.regions.runner import RegionRunner
-from sluicegate.writer_hooks.spark.regions.seeds import files_of, seed
+from sluicegate.writer_hooks.spark.regions.seeds import files_of, history, seed
 from sluicegate.writer_hooks.spark.regions.settings import RunnerSettings, chosen_sink, require_options
 from sluicegate.writer_hooks.spark.regions.source import Source, require_divisible
 from sluicegate.writer_hooks.spark.reset import ResetOrder, reset_region
@@ -47,6 +47,18 @@ def test_a_row_that_two_regions_would_have_is_refused() -> None:
         by_path({"all": "/in", "a": "/in/a/"})
     with pytest.raises(BadOption, match="name a folder"):
         by_path({"a": "/in/*"})
+    for odd in ("/in/a%20b", "/in/../a", "/in/a#b"):
+        with pytest.raises(BadOption, match="give a folder without them"):
+            by_path({"a": odd})
+    for relative in ("in/a", "file:/in/a"):
+        with pytest.raises(BadOption, match="give a path from the root, or a URI"):
+            by_path({"a": relative})
+    for other in ("/in//a", "/in/./a/", "file:///in/a"):
+        with pytest.raises(BadOption, match="give folders that do not contain each other"):
+            by_path({"a": "/in/a", "b": other})
+    with pytest.raises(BadOption, match="give folders that do not contain each other"):
+        by_path({"a": "s3://lake/a", "b": "s3a://lake//a/b"})
+    assert by_path({"a": "/in//a/", "b": "s3://lake/./b"}).paths == {"a": "/in/a", "b": "s3://lake/b"}
     assert by_path({"a": "/in/a", "ab": "/in/ab/"}).paths == {"a": "/in/a", "ab": "/in/ab"}
 
 
@@ -109,13 +121,14 @@ def test_the_newest_valid_plan_counts(tmp_path: Path) -> None:
     assert plans.newest() == second
     plans.give_up(2)
     assert (plans.newest(), plans.next_number(1)) == (first, 3)
-    (tmp_path / "plans" / "3.json").write_text('{"number": 3, "divis')
-    assert plans.newest() == first
-    assert sorted(path.name for path in (tmp_path / "plans").iterdir()) == [
-        "1.json",
-        "2.given-up",
-        "3.given-up",
-    ]
+    for damaged in ('{"number": 3, "divis', second.model_dump_json(), '{"later": 1}'):
+        (tmp_path / "plans" / "3.json").write_text(damaged)
+        with pytest.raises(
+            BadCheckpointLocation, match="Run the release that has written it, or restore the file"
+        ):
+            plans.newest()
+    names = sorted(path.name for path in (tmp_path / "plans").iterdir())
+    assert names == ["1.json", "2.given-up", "3.json"]
 
 
 def test_a_second_runner_is_refused(tmp_path: Path) -> None:
@@ -277,3 +290,47 @@ def test_options_that_the_runner_sets_are_refused(monkeypatch: pytest.MonkeyPatc
     assert chosen_sink(None) == "foreach-batch"
     with pytest.raises(BadOption, match="use sink='foreach-batch'"):
         chosen_sink("data-source")
+
+
+def test_the_order_of_a_division_matters_for_partitions_alone() -> None:
+    one = by_column("n", {"a": ["1", "2"], "b": ["3"]}, rest="r")
+    assert one.is_same_as(by_column("n", {"b": ["3"], "a": ["2", "1"]}, rest="r"))
+    assert not one.is_same_as(by_column("n", {"a": ["1"], "b": ["2", "3"]}, rest="r"))
+    assert by_path({"a": "/a", "b": "/b"}).is_same_as(by_path({"b": "/b", "a": "/a"}))
+    assert not by_path({"a": "/a", "b": "/b"}).is_same_as(by_path({"a": "/b", "b": "/a"}))
+    assert not by_partition(2).is_same_as(by_partition(2, prefix="q"))
+
+
+def test_the_end_of_an_idle_query_is_known_without_its_module() -> None:
+    assert reaction("RegionReplaced: another process runs the region") is Reaction.FAIL
+    assert reaction("RegionReplaced: the incarnation has ended") is Reaction.RESET
+
+
+def test_a_folder_that_comes_back_is_not_read_again(tmp_path: Path) -> None:
+    plans = Plans(str(tmp_path))
+    both, one = by_path({"a": "/in/a", "b": "/in/b"}), by_path({"a": "/in/a"})
+    first, second = Plan(number=1, division=both), Plan(number=2, division=one, files=True, former=1)
+    plans.write(first)
+    plans.write(second)
+    for name in "ab":
+        seed(plans.location_of(first, name), [(f"file:///in/{name}/1.json", 7)], "s", name, 1, None)
+    seed(plans.location_of(second, "a"), [("file:///in/a/1.json", 7)], "s", "a", 2, None)
+    assert history(plans, second) == [("file:///in/a/1.json", 7), ("file:///in/b/1.json", 7)]
+    metadata = Path(plans.location_of(first, "b")) / "metadata"
+    metadata.unlink()
+    with pytest.raises(DivisionRefused, match="Put it back, or keep the division"):
+        history(plans, second)
+    (tmp_path / "plans" / "1.json").unlink()
+    with pytest.raises(BadCheckpointLocation, match=r"Put .*/plans/1.json back"):
+        history(plans, second)
+
+
+def test_another_source_or_one_that_confuses_files_is_refused() -> None:
+    flights, others = Source("kafka", {"subscribe": "flights"}), Source("kafka", {"subscribe": "other"})
+    plan = Plan(number=1, division=by_partition(2), source=flights.identity)
+    require_same_source(flights, plan)
+    for source in (others, Source("json"), lambda spark: spark.readStream.load()):
+        with pytest.raises(DivisionRefused, match="Give it the same source, or another base and stream"):
+            require_same_source(source, plan)
+    with pytest.raises(BadOption, match="rows would be lost; leave it out"):
+        require_divisible(Source("json", {"fileNameOnly": "true"}), by_path({"a": "/in/a"}))

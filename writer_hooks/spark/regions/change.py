@@ -25,9 +25,9 @@ from sluicegate.writer_hooks.spark.regions.errors import DivisionRefused, Runner
 from sluicegate.writer_hooks.spark.regions.offsets import Offsets, parse_offsets, union
 from sluicegate.writer_hooks.spark.regions.plans import Plan, Plans
 from sluicegate.writer_hooks.spark.regions.query import RegionQuery
-from sluicegate.writer_hooks.spark.regions.seeds import committed_files, require_seedable
+from sluicegate.writer_hooks.spark.regions.seeds import history, require_seedable
 from sluicegate.writer_hooks.spark.regions.settings import RunnerSettings
-from sluicegate.writer_hooks.spark.regions.source import FILES, KAFKA, Rows, Source
+from sluicegate.writer_hooks.spark.regions.source import FILES, KAFKA, Rows, Source, identity_of
 
 _log = logging.getLogger(__name__)
 
@@ -40,6 +40,16 @@ _REPORT: Final = 20
 _WAITS: Final = frozenset({Code.ASSIGNMENT_OPEN, Code.ASSIGNMENT_UNRESOLVED, Code.NO_POLICY})
 _BEGINS: Final = frozenset({Code.BASE_DIFFERS, Code.INCARNATION_LIVE})
 """Refusals that come after the assignment was judged as right."""
+
+
+def require_same_source(source: Source | Rows, plan: Plan) -> None:
+    """Raise DivisionRefused if a plan is of another source, whose offsets or files are other ones."""
+    given = identity_of(source)
+    if plan.source != given:
+        raise DivisionRefused(
+            f"the plan {plan.number} has the source {plan.source or 'of a function'}, and the runner was "
+            f"given {given or 'a function'}. Give it the same source, or another base and stream"
+        )
 
 
 def require_change(source: Source | Rows, old: Plan, new: Division) -> None:
@@ -109,6 +119,7 @@ class Change:
             offsets=offsets,
             files=old.division.kind == "path",
             former=old.number,
+            source=old.source,
             bases=kept,
         )
         self.plans.write(plan)
@@ -126,7 +137,7 @@ class Change:
         for uri in places.values():
             require_seedable(uri)
         if old.division.kind == "path":
-            committed_files((places[name], path) for name, path in old.division.paths.items())
+            history(self.plans, old)
             return None
         found = ((query.name, self._offsets(query, planned=planned)) for query in self.old)
         return union((name, offsets) for name, offsets in found if offsets is not None)

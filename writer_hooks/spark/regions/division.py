@@ -33,6 +33,15 @@ class Division(BaseModel):
     paths: dict[str, str] = {}
     """By path: the folder of each region."""
 
+    def is_same_as(self, other: "Division") -> bool:
+        """Return True if each region has the same rows in both. Only partitions depend on the order."""
+        return self._canonical() == other._canonical()
+
+    def _canonical(self) -> tuple[object, ...]:
+        names = self.regions if self.kind == "partition" else tuple(sorted(self.regions))
+        values = {name: frozenset(own) for name, own in self.values.items()}
+        return self.kind, names, self.column, values, self.rest, self.paths
+
 
 def by_column(column: str, values: Values, *, rest: str) -> Division:
     """Divide rows by the text of a column's value: `{"EWR": ["EWR"], "NYC": ["JFK", "LGA"]}`.
@@ -58,7 +67,7 @@ def by_column(column: str, values: Values, *, rest: str) -> Division:
 
 def by_path(paths: Mapping[str, str]) -> Division:
     """Divide a source of files by folders: `{"EWR": "/in/EWR", "JFK": "/in/JFK"}`. Raises BadOption."""
-    found = {name: path.rstrip("/") or "/" for name, path in paths.items()}
+    found = {name: _normalised(name, path) for name, path in paths.items()}
     for name, path in found.items():
         if _GLOB.search(path):
             raise BadOption(
@@ -66,7 +75,7 @@ def by_path(paths: Mapping[str, str]) -> Division:
                 "name a folder"
             )
         for other, held in found.items():
-            if other != name and f"{path}/".startswith(f"{held.rstrip('/')}/"):
+            if other != name and f"{_alias(path)}/".startswith(f"{_alias(held).rstrip('/')}/"):
                 raise BadOption(
                     f"the path of the region {name} is inside of the one of {other}, so its files would be "
                     f"written twice: {path}; give folders that do not contain each other"
@@ -88,6 +97,29 @@ def assigned(division: Division, region: str, topics: Mapping[str, int]) -> dict
         topic: [each for each in range(number) if each % count == own] for topic, number in topics.items()
     }
     return {topic: partitions for topic, partitions in found.items() if partitions}
+
+
+def _normalised(name: str, path: str) -> str:
+    """Return the one spelling of a folder: names of its files are compared with it. Raises BadOption."""
+    if any(each in path for each in "#%?") or ".." in path.split("/"):
+        raise BadOption(
+            f"the path of the region {name} has `#`, `%`, `?` or `..`, so the names of its files may be "
+            f"spelled otherwise: {path}; give a folder without them"
+        )
+    if not path.startswith("/") and "://" not in path:
+        raise BadOption(
+            f"the path of the region {name} is not absolute: {path}; give a path from the root, or a URI "
+            "with `://`"
+        )
+    scheme, separator, rest = path.rpartition("://")
+    host, slash, below = rest.partition("/") if separator else ("", "/", path.lstrip("/"))
+    kept = "/".join(part for part in below.split("/") if part not in ("", "."))
+    return f"{scheme}{separator}{host}{slash}{kept}" if kept else f"{scheme}{separator}{host}/"
+
+
+def _alias(path: str) -> str:
+    """Return a path with one name for a scheme that has several."""
+    return re.sub(r"^file:/*", "/", re.sub(r"^s3[an]?://", "s3://", path))
 
 
 def _names(names: Sequence[str] | Mapping[str, str]) -> tuple[str, ...]:

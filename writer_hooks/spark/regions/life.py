@@ -3,6 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from random import SystemRandom
@@ -148,18 +149,31 @@ class RegionLife:
         self.query.announce()
         query = self.query.start(self._trigger)
         self._set(state=State.RUNNING)
-        while query.isActive:
-            self._look(query)
-            if self._stop.wait(_POLL):
-                self._end(query)
-                return
-            if self._lost is not None:
+        try:
+            is_over = self._follow(query)
+        except BaseException:
+            # Nobody would stop it later, and it would keep its name.
+            with suppress(PySparkException, Py4JError):
                 query.stop()
-                return
+            raise
+        if not is_over:
+            return
         self._look(query)
         if (error := query.exception()) is not None:
             raise error
         self._set(state=State.ENDED)
+
+    def _follow(self, query: "StreamingQuery") -> bool:
+        """Follow a query; return True when it has ended by itself."""
+        while query.isActive:
+            self._look(query)
+            if self._stop.wait(_POLL):
+                self._end(query)
+                return False
+            if self._lost is not None:
+                query.stop()
+                return False
+        return True
 
     def _look(self, query: "StreamingQuery") -> None:
         """Note the newest progress. A batch ends a row of failures."""

@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sluicegate.events.models import Position
+from sluicegate.writer_hooks.errors import BadCheckpointLocation
 from sluicegate.writer_hooks.spark.location import Location
 from sluicegate.writer_hooks.spark.regions.division import Division
 from sluicegate.writer_hooks.spark.regions.errors import BaseInUse
@@ -37,6 +38,8 @@ class Plan(BaseModel):
     """True: the locations are seeded with the files that the plan before has committed."""
     former: int | None = None
     """Number of the plan before."""
+    source: str | None = None
+    """Format of the source with its topics; None: a function."""
     bases: dict[str, Position] = {}
     """Positions of the regions that keep their names, as of the final cut."""
 
@@ -49,23 +52,40 @@ class Plans:
         self._location = Location(self.base)
 
     def newest(self) -> Plan | None:
-        """Return the newest valid plan. A malformed newer one, which no query has used, is given up."""
-        for number in sorted(self._numbers(_FILE), reverse=True):
-            content = self._location.read(f"{_PLANS}/{number}.json")
-            try:
-                plan = Plan.model_validate_json(content or b"")
-            except ValidationError:
-                self.give_up(number)
-                continue
-            if plan.number == number:
-                return plan
-            self.give_up(number)
-        return None
+        """Return the newest plan, None if there is none."""
+        number = max(self._numbers(_FILE), default=None)
+        return None if number is None else self.read(number)
 
     def read(self, number: int) -> Plan | None:
         """Return a plan, None if there is none of that number."""
         content = self._location.read(f"{_PLANS}/{number}.json")
-        return None if content is None else Plan.model_validate_json(content)
+        if content is None:
+            return None
+        try:
+            plan = Plan.model_validate_json(content)
+        except ValidationError as error:
+            reason = error.errors()[0]["msg"]
+        else:
+            if plan.number == number:
+                return plan
+            reason = f"it has the number {plan.number}"
+        # Queries may have used it, so no other plan takes its place.
+        raise BadCheckpointLocation(
+            f"the plan {self.base}/{_PLANS}/{number}.json cannot be used: {reason}. Run the release that has "
+            "written it, or restore the file"
+        )
+
+    def former(self, plan: Plan) -> Plan | None:
+        """Return the plan before a plan, None if it is the first one."""
+        if plan.former is None:
+            return None
+        found = self.read(plan.former)
+        if found is None:
+            raise BadCheckpointLocation(
+                f"the plan {plan.former} is gone, so the runner cannot tell what its regions have committed. "
+                f"Put {self.base}/{_PLANS}/{plan.former}.json back"
+            )
+        return found
 
     def next_number(self, first: int) -> int:
         """Return a number that no plan has had, `first` if there was none."""

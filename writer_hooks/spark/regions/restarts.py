@@ -9,7 +9,8 @@ from typing import Final
 from sluicegate.events.problems import Code
 from sluicegate.writer_hooks.errors import BadOption
 
-_ERROR: Final = re.compile(r"sluicegate\.writer_hooks\.errors\.(\w+)")
+_ERROR: Final = re.compile(r"sluicegate\.writer_hooks\.errors\.(\w+)|^(\w+):")
+"""Also without the module, as the end of an idle query names it."""
 _REFUSED: Final = re.compile(r"\(incarnation [^\s,()]+, ([a-z-]+)\)")
 _UNMENDABLE: Final = frozenset(
     {
@@ -41,7 +42,7 @@ class Reaction(StrEnum):
 
 def reaction(error: str) -> Reaction:
     """Return the reaction to the text of an error, which contains the class of the hooks' own errors."""
-    names = _ERROR.findall(error)
+    names = [long or short for long, short in _ERROR.findall(error)]
     name = names[-1] if names else ""
     if name == "RegionReplaced":
         return Reaction.FAIL if _OTHER_PROCESS in error else Reaction.RESET

@@ -12,7 +12,7 @@ from sluicegate.events.problems import Code
 from sluicegate.writer_hooks.commit_feed import CommitFeed
 from sluicegate.writer_hooks.errors import BadOption, HookError
 from sluicegate.writer_hooks.spark.attaching import attach
-from sluicegate.writer_hooks.spark.regions.change import Change, require_change
+from sluicegate.writer_hooks.spark.regions.change import Change, require_change, require_same_source
 from sluicegate.writer_hooks.spark.regions.division import Division
 from sluicegate.writer_hooks.spark.regions.errors import DivisionRefused, RegionsFailed
 from sluicegate.writer_hooks.spark.regions.life import RegionLife, RegionStatus, State, finish_planned
@@ -20,9 +20,9 @@ from sluicegate.writer_hooks.spark.regions.listing import connection_of, first_o
 from sluicegate.writer_hooks.spark.regions.plans import Plan, Plans, only_runner
 from sluicegate.writer_hooks.spark.regions.query import RegionQuery
 from sluicegate.writer_hooks.spark.regions.restarts import Backoff
-from sluicegate.writer_hooks.spark.regions.seeds import committed_files, is_below, seed
+from sluicegate.writer_hooks.spark.regions.seeds import history, is_below, seed
 from sluicegate.writer_hooks.spark.regions.settings import RunnerSettings, chosen_sink, require_options
-from sluicegate.writer_hooks.spark.regions.source import KAFKA, Rows, Source, require_divisible
+from sluicegate.writer_hooks.spark.regions.source import KAFKA, Rows, Source, identity_of, require_divisible
 from sluicegate.writer_hooks.spark.regions.watch import feed_of
 
 if TYPE_CHECKING:
@@ -216,7 +216,8 @@ class RegionRunner:
             newest = self._plans.newest()
         if newest is None:
             return self._first_plan()
-        if newest.division == self._division:
+        require_same_source(self._source, newest)
+        if newest.division.is_same_as(self._division):
             return newest
         require_change(self._source, newest, self._division)
         self._prepare(newest)
@@ -230,7 +231,11 @@ class RegionRunner:
             kafka = connection_of(self._kafka_source, self._settings.options)
             offsets = first_offsets(kafka, self._kafka_source, self._topics())
         plan = Plan(
-            number=self._plans.next_number(number), after=after, division=self._division, offsets=offsets
+            number=self._plans.next_number(number),
+            after=after,
+            division=self._division,
+            offsets=offsets,
+            source=identity_of(self._source),
         )
         self._plans.write(plan)
         return plan
@@ -241,10 +246,9 @@ class RegionRunner:
 
     def _prepare(self, plan: Plan) -> None:
         """Seed the locations of a plan that follows another one of files."""
-        former = self._plans.read(plan.former) if plan.files and plan.former is not None else None
+        former = self._plans.former(plan) if plan.files else None
         if former is not None:
-            olds = former.division.paths
-            files = committed_files((self._plans.location_of(former, name), olds[name]) for name in olds)
+            files = history(self._plans, former)
             for name, folder in plan.division.paths.items():
                 # Spark reads no file of another folder, not even to pass it over.
                 own = [file for file in files if is_below(file[0], folder)]

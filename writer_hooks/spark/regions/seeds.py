@@ -15,6 +15,7 @@ from sluicegate.writer_hooks.spark.checkpoint import FOLDER, Checkpoint, Incarna
 from sluicegate.writer_hooks.spark.location import Location
 from sluicegate.writer_hooks.spark.ranges import read_offsets
 from sluicegate.writer_hooks.spark.regions.errors import DivisionRefused
+from sluicegate.writer_hooks.spark.regions.plans import Plan, Plans
 
 _LOG: Final = "sources/0"
 _VERSION: Final = "v1"
@@ -76,6 +77,26 @@ def committed_files(locations: Iterable[tuple[str, str]]) -> list[tuple[str, int
                 "runner cannot tell which files another folder has. Keep the division"
             )
         found.update(files)
+    return sorted(found)
+
+
+def history(plans: Plans, plan: Plan) -> list[tuple[str, int]]:
+    """Return path and time of the files that a plan of paths, and all plans before, have committed.
+
+    Raises DivisionRefused if that is not known.
+    """
+    found: set[tuple[str, int]] = set()
+    each: Plan | None = plan
+    while each is not None:
+        places = {plans.location_of(each, name): path for name, path in each.division.paths.items()}
+        gone = [uri for uri in places if each is not plan and Location(uri).read("metadata") is None]
+        if gone:
+            raise DivisionRefused(
+                f"the location {gone[0]} of an earlier plan is gone, so the runner cannot tell which files "
+                "it has committed. Put it back, or keep the division"
+            )
+        found.update(committed_files(places.items()))
+        each = plans.former(each)
     return sorted(found)
 
 

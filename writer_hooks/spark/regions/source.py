@@ -51,6 +51,12 @@ class Source:
         rows = reader.load() if path is None else reader.load(path)
         return rows if self.transform is None else self.transform(rows)
 
+    @property
+    def identity(self) -> str:
+        """Return a text that is another one for another source."""
+        listed = ",".join(sorted(self.topics())) if self.option("subscribe") else ""
+        return f"{self.format.lower()} {listed}".strip()
+
     def topics(self) -> list[str]:
         """Return the topics of a Kafka source. Raises BadOption."""
         listed = self.option("subscribe")
@@ -67,6 +73,11 @@ Rows = Callable[["SparkSession"], "DataFrame"]
 """Function of the session that returns the streaming rows."""
 
 
+def identity_of(source: Source | Rows) -> str | None:
+    """Return the identity of a source, None for a function."""
+    return source.identity if isinstance(source, Source) else None
+
+
 def require_divisible(source: Source | Rows, division: Division) -> None:
     """Raise BadOption if the source cannot be divided in this way."""
     if not isinstance(source, Source):
@@ -76,6 +87,11 @@ def require_divisible(source: Source | Rows, division: Division) -> None:
                 "its options; a function that returns rows can be divided by a column alone"
             )
         return
+    if division.kind == "path" and (source.option("fileNameOnly") or "").lower() == "true":
+        raise BadOption(
+            "with the option fileNameOnly, Spark takes files of one name in two folders for one file, so "
+            "rows would be lost; leave it out"
+        )
     timed = next((name for name in _TIMED if source.option(name) is not None), None)
     if timed is not None and source.format.lower() == KAFKA and source.option("subscribe") is not None:
         raise BadOption(
