@@ -35,7 +35,7 @@ from tests.integration.orders import sluicegate
 from tests.integration.sparkjob import SparkThread
 from tests.integration.waiting import until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.spark]
+pytestmark = [pytest.mark.kafka, pytest.mark.spark, pytest.mark.long]
 COLUMNS = "id long, origin string, at timestamp"
 QUICK = Backoff(first=0.2, longest=0.5)
 
@@ -111,7 +111,6 @@ def failing_while(flag: Path) -> Any:
     return transform
 
 
-@pytest.mark.long
 async def test_a_region_that_fails_is_restarted_beside_the_others(place: Place, spark: SparkThread) -> None:
     regions = Regions(spark, place)
     broken = place.root / "broken"
