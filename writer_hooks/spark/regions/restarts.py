@@ -31,7 +31,7 @@ _PASSING: Final = frozenset({Code.NO_POLICY, Code.ASSIGNMENT_OPEN, Code.ASSIGNME
 
 
 class Reaction(StrEnum):
-    """What follows the failure of a query."""
+    """Reaction to the failure of a query."""
 
     RESTART = "restart"
     RESET = "reset"
