@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Self
 
-from sluicegate.events.envelope import EventType, with_counts
-from sluicegate.events.models import CheckpointCompleted, FilesWritten, Position, RegionHeartbeat
+from sluicegate.events.envelope import EventType
+from sluicegate.events.models import CheckpointCompleted, Position, RegionHeartbeat
 from sluicegate.writer_hooks.commit_feed import CommitFeed
 from sluicegate.writer_hooks.completions import LONGEST_OFFSETS, completion, offsets_text, parsed_offsets
 from sluicegate.writer_hooks.driver_start import begin_incarnation, probe
@@ -182,7 +182,7 @@ class Job:
         idle = RegionHeartbeat(idle=True, run=registered.run)
         number, incarnation = self.begun.number, registered.incarnation
         return [
-            *(event for result in results for event in self._held(result)),
+            *(event for result in results for event in result.held_events(region)),
             region.event(EventType.CHECKPOINT_COMPLETED, incarnation, body, checkpoint=number),
             region.event(EventType.REGION_HEARTBEAT, incarnation, idle),
         ]
@@ -191,22 +191,6 @@ class Job:
         """End the job. Without `finish`, nothing of it counts. Repeated calls are allowed."""
         self._feed.stop()
         self._begun = None
-
-    def _held(self, result: WriterResult) -> list[Event]:
-        """Return the events of a result, whose ids the completion names."""
-        attempt, found = result.attempt, []
-        for event_id, text in zip(result.written.events, result.held, strict=True):
-            body = FilesWritten.model_validate_json(text)
-            envelope, _ = self._region.event(
-                EventType.FILES_WRITTEN,
-                attempt.incarnation,
-                body,
-                checkpoint=attempt.checkpoint,
-                writer=attempt.writer,
-                attempt=attempt.id,
-            )
-            found.append(Event(with_counts(envelope._replace(id=event_id), body), body))
-        return found
 
     def __enter__(self) -> Self:
         return self

@@ -35,6 +35,8 @@ from sluicegate.writer_hooks.loop_thread import LoopThread
 from sluicegate.writer_hooks.region import Event, Region
 
 _LARGEST_REQUEST: Final = 64 * 1024 * 1024  # before compression; the broker's own limit decides
+_BATCH: Final = 512 * 1024
+"""Bytes of events, before compression, in one message batch of Kafka. Batches go one after the other."""
 _PAUSE: Final = 0.2  # seconds between attempts
 _TOPIC_GRACE: Final = 3.0  # seconds in which a broker may not have the metadata of a new topic yet
 _STOP_TIMEOUT: Final = 5.0
@@ -42,6 +44,10 @@ _AT_ONCE: Final = 1_000
 """Events that are published in one call, each with its own timeout."""
 
 T = TypeVar("T")
+
+
+class _BatchTooLarge(KafkaError):  # type: ignore[misc]
+    """The messages of a batch are too large together. Alone each may fit."""
 
 
 class Publisher:
@@ -66,7 +72,8 @@ class Publisher:
         now = int(time.time() * 1000)
         messages = [(envelope.stream, encode_event(envelope, body, now)) for envelope, body in events]
         if messages:
-            self._insist(topic, timeout, lambda producer: _send(producer, topic, messages))
+            sending = _Sending(topic, messages)
+            self._insist(topic, timeout, sending.send)
 
     def partitions(self, topic: str, timeout: float) -> int:
         """Return the number of partitions of the topic. Raises the errors of `publish`."""
@@ -118,6 +125,7 @@ class Publisher:
                 enable_idempotence=True,
                 compression_type=None if compression == "none" else compression,
                 max_request_size=_LARGEST_REQUEST,
+                max_batch_size=_BATCH,
             )
             try:
                 await start_client(producer)
@@ -163,21 +171,45 @@ class Publisher:
         )
 
 
-async def _send(producer: AIOKafkaProducer, topic: str, messages: Sequence[tuple[str, Message]]) -> None:
-    partitions = await _partitions(producer, topic)
-    acknowledgements = [
-        await producer.send(
-            topic,
-            message.value,
-            key=message.key,
-            partition=partition_of(stream, partitions),
-            headers=message.headers,
-        )
-        for stream, message in messages
-    ]
-    for outcome in await asyncio.gather(*acknowledgements, return_exceptions=True):
-        if isinstance(outcome, BaseException):
-            raise outcome
+class _Sending:
+    """Messages on their way to a topic."""
+
+    def __init__(self, topic: str, messages: Sequence[tuple[str, Message]]) -> None:
+        """`messages`: each with its stream."""
+        self._topic = topic
+        self._messages = messages
+        self._at_once = len(messages)
+        """Messages that may share a batch of Kafka, whose limit of a message is that of a batch."""
+
+    async def send(self, producer: AIOKafkaProducer) -> None:
+        """Append the messages, and wait for the acknowledgements. Raises KafkaError."""
+        partitions = await _partitions(producer, self._topic)
+        try:
+            for at in range(0, len(self._messages), self._at_once):
+                await self._append(producer, self._messages[at : at + self._at_once], partitions)
+        except MessageSizeTooLargeError as error:
+            if self._at_once == 1:
+                raise
+            self._at_once = 1
+            # What was refused leaves a gap in the producer's sequence numbers, so another one continues.
+            raise _BatchTooLarge(str(error)) from error
+
+    async def _append(
+        self, producer: AIOKafkaProducer, messages: Sequence[tuple[str, Message]], partitions: int
+    ) -> None:
+        acknowledgements = [
+            await producer.send(
+                self._topic,
+                message.value,
+                key=message.key,
+                partition=partition_of(stream, partitions),
+                headers=message.headers,
+            )
+            for stream, message in messages
+        ]
+        for outcome in await asyncio.gather(*acknowledgements, return_exceptions=True):
+            if isinstance(outcome, BaseException):
+                raise outcome
 
 
 async def _partitions(producer: AIOKafkaProducer, topic: str) -> int:
@@ -245,6 +277,22 @@ def publish_files(region: Region, events: Sequence[Event]) -> None:
     hit(Failpoint.HOOK_FILES_WRITTEN_BEFORE)
     publisher.publish(region.events_topic, events, region.publish_timeout)
     hit(Failpoint.HOOK_FILES_WRITTEN_AFTER)
+
+
+def hold_files(events: Sequence[Event], most: float) -> tuple[str, ...]:
+    """Return the bodies of the events of one attempt, as JSON, which its driver publishes.
+
+    Empty if they have more than `most` characters: the attempt publishes them itself.
+    """
+    if not events or not most:
+        return ()
+    bodies = tuple(event.body.model_dump_json() for event in events)
+    if sum(map(len, bodies)) > most:
+        return ()
+    arm_from(os.environ)
+    hit(Failpoint.HOOK_FILES_WRITTEN_BEFORE)
+    hit(Failpoint.HOOK_FILES_WRITTEN_AFTER)
+    return bodies
 
 
 def publish_completion(region: Region, events: Sequence[Event]) -> None:

@@ -5,9 +5,11 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Self
 
+from sluicegate.events.envelope import EventType, with_counts
+from sluicegate.events.models import FilesWritten
 from sluicegate.writer_hooks.attempt import Written
 from sluicegate.writer_hooks.errors import BadOption
-from sluicegate.writer_hooks.region import Attempt
+from sluicegate.writer_hooks.region import Attempt, Event, Region
 
 _SHOWN: Final = 200
 """Characters of a malformed text that an error shows."""
@@ -21,6 +23,22 @@ class WriterResult:
     written: Written
     held: tuple[str, ...] = field(default=(), repr=False)
     """Bodies of the events, as JSON, that the driver publishes; empty if the writer has published them."""
+
+    def held_events(self, region: Region) -> list[Event]:
+        """Return the events that the driver publishes, with the ids that the completion names."""
+        attempt, found = self.attempt, []
+        for event_id, text in zip(self.written.events if self.held else (), self.held, strict=True):
+            body = FilesWritten.model_validate_json(text)
+            envelope, _ = region.event(
+                EventType.FILES_WRITTEN,
+                attempt.incarnation,
+                body,
+                checkpoint=attempt.checkpoint,
+                writer=attempt.writer,
+                attempt=attempt.id,
+            )
+            found.append(Event(with_counts(envelope._replace(id=event_id), body), body))
+        return found
 
     def to_json(self) -> str:
         """Return the result as JSON, for the driver."""

@@ -5,6 +5,7 @@ A worker may run in any process, also on another machine than the driver of its 
 """
 
 import json
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from types import TracebackType
@@ -76,9 +77,9 @@ class Writer:
         """Begin an attempt. Raises BadOption for wrong options, or for a name that is none."""
         options = SinkOptions.parse(checkpoint.options, located=False)
         self._region = options.region
-        self._holds = checkpoint.held
         self._attempt = Attempt(checkpoint.incarnation, checkpoint.number, require_name("writer", name))
-        self._delivery = delivery_of(self._region, self._attempt, options.uploads)
+        most_held = math.inf if checkpoint.held else 0
+        self._delivery = delivery_of(self._region, self._attempt, options.uploads, most_held)
         self._writer = AttemptWriter(self._region, self._attempt, self._delivery.target(options.target()))
         self._is_over = False
 
@@ -99,11 +100,7 @@ class Writer:
         self._require_open()
         written, events = self._writer.finish()
         self._is_over = True
-        if self._holds:
-            held = tuple(event.body.model_dump_json() for event in events)
-            return WriterResult(self._attempt, written, held)
-        self._delivery.deliver(events)
-        return WriterResult(self._attempt, written)
+        return WriterResult(self._attempt, written, self._delivery.deliver(events))
 
     def abort(self) -> None:
         """Give the attempt up. Files that no event describes are removed. Repeated calls are allowed."""

@@ -4,6 +4,7 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark import TaskContext
 from pyspark.errors import StreamingQueryException
@@ -18,8 +19,9 @@ from sluicegate.events.models import (
     RegionHeartbeat,
 )
 from sluicegate.writer_hooks import NotOurs, publisher
-from sluicegate.writer_hooks.attempt import Written
+from sluicegate.writer_hooks.attempt import Written, write_attempt
 from sluicegate.writer_hooks.options import SinkOptions
+from sluicegate.writer_hooks.publisher import hold_files
 from sluicegate.writer_hooks.region import Attempt
 from sluicegate.writer_hooks.spark.checkpoint import IncarnationMarker
 from sluicegate.writer_hooks.spark.source import SluicegateSource
@@ -68,11 +70,10 @@ def test_only_the_winning_attempt_is_named(job: Job, tmp_path: Path) -> None:
     job.run(name=name)
     job.log.wait_completed(0)
 
-    loser, winner = (envelope.id for envelope, _ in job.log.of(FilesWritten))
+    (winner,) = (envelope.id for envelope, _ in job.log.of(FilesWritten))
     (completion,) = (body for _, body in job.log.of(CheckpointCompleted))
     assert completion.events == (winner,)
-    assert loser != winner
-    assert len(job.data_files()) == 2, "what may have been published is never deleted"
+    assert len(job.data_files()) == 2, "what may be referenced is never deleted"
 
 
 def test_replayed_batch_has_the_same_source_and_other_files(job: Job, tmp_path: Path) -> None:
@@ -100,6 +101,20 @@ def test_failed_batch_is_announced_as_a_hint(job: Job) -> None:
     assert (envelope.checkpoint, body.outcome) == (0, "redone")
     assert job.log.of(CheckpointCompleted) == []
     assert job.data_files() == set(), "what was never described is removed"
+
+
+def test_the_events_of_an_aborted_batch_are_published(job: Job) -> None:
+    """So `sluicegate orphans` finds the files of its tasks."""
+    options = SinkOptions.parse(job.options)
+    marker = IncarnationMarker(query="q", incarnation="q.0", first=0)
+    attempt = Attempt("q.0", 3, "p00000")
+    rows = pa.record_batch({"id": [1], "airport": ["JFK"], "at": pa.array([0], pa.timestamp("us", tz="UTC"))})
+    written, events = write_attempt(options.region, attempt, options.target(), [rows])
+    done = TaskResult(attempt, written, hold_files(events, 1 << 20))
+    StreamWriter(options, marker, spark_watermark=False).abort([None, done], 3)
+    job.log.wait(lambda: job.log.of(CheckpointFailed), "no hint")
+    ((envelope, body),) = job.log.of(FilesWritten)
+    assert ((envelope.id,), {file.path for file in body.files}) == (written.events, job.data_files())
 
 
 def test_rows_that_do_not_fit_are_named(job: Job) -> None:

@@ -58,6 +58,20 @@ def test_large_completion_fits_when_compressed(log: Log) -> None:
     log.wait(lambda: after.envelope.id in ids(log), "the event after the refused one")
 
 
+def test_events_that_are_too_large_together_are_published_one_by_one(
+    log: Log, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As in a topic whose limit is below the size of a batch."""
+    monkeypatch.setattr("sluicegate.writer_hooks.publisher._BATCH", 4 << 20)
+    settings = KafkaSettings(bootstrap_servers=log.bootstrap, compression_type="none")
+    many = [completion(log, 500) for _ in range(100)]
+    assert sum(len(event.body.model_dump_json()) for event in many) > 1 << 20
+    with closing(Publisher(settings)) as publisher:
+        publisher.publish(log.names.events, many, BACKSTOP)
+    log.wait(lambda: len(ids(log)) == len(many), "all events")
+    assert ids(log) == [event.envelope.id for event in many]
+
+
 class OutageOf(outages.Outage):
     """An outage of one broker: connections of other tests may be on their way to another one."""
 

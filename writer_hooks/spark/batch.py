@@ -34,6 +34,8 @@ CONTINUOUS_PROPERTY: Final = "__is_continuous_processing"
 
 _WATERMARK_KEY: Final = "spark.watermarkDelayMs"  # Spark's metadata of a column that withWatermark named
 _STATES: TypeAdapter[dict[str, str]] = TypeAdapter(dict[Name, ListenerText])
+_MOST_HELD: Final = 32 * 1024
+"""Bytes of a task's events that its driver publishes. With 1,000 tasks, a driver gets at most 32 MiB."""
 _HINT_TIMEOUT: Final = 5.0  # seconds; the hint is optional, so a longer wait is not worthwhile
 
 ListenerState = Callable[[int], Mapping[str, str]]
@@ -43,22 +45,23 @@ ListenerState = Callable[[int], Mapping[str, str]]
 def write_task(
     options: SinkOptions, marker: IncarnationMarker, batches: Iterable["pa.RecordBatch"]
 ) -> WriterResult:
-    """Write a task's rows to files, and publish them. On return, Kafka has acknowledged the events.
+    """Write a task's rows to files. The result has their events, which the driver publishes.
 
-    With asynchronous uploads, files and events are durable on this machine on return, and its uploader
-    publishes them. If the publication fails, the files stay, because their events may be in the log.
+    If the events are large, Kafka has acknowledged them on return, and the result has their ids. If that
+    publication fails, the files stay, because their events may be in the log. With asynchronous uploads,
+    files and events are durable on this machine on return, and its uploader publishes them.
     """
     attempt = _this_attempt(marker)
     region = options.region
-    delivery = delivery_of(region, attempt, options.uploads)
+    delivery = delivery_of(region, attempt, options.uploads, _MOST_HELD)
     try:
         written, events = write_attempt(region, attempt, delivery.target(options.target()), batches)
-        delivery.deliver(events)
+        held = delivery.deliver(events)
     finally:
         delivery.abort()
     if events:
         keep_modules()
-    return WriterResult(attempt, written)
+    return WriterResult(attempt, written, held)
 
 
 def _this_attempt(marker: IncarnationMarker) -> Attempt:
@@ -95,7 +98,7 @@ def complete_batch(
     listener_state: ListenerState | None,
     began: str | None = None,
 ) -> None:
-    """Publish the batch's completion, which names the events of the winning attempts.
+    """Publish the events of the winning attempts, and the batch's completion, which names them.
 
     `began` is the digest of the source range at the start of the batch, if it is known. Raises NotOurs if the
     range has changed since.
@@ -111,7 +114,8 @@ def complete_batch(
             "and start it again"
         )
     completion = region.event(EventType.CHECKPOINT_COMPLETED, marker.incarnation, body, checkpoint=batch)
-    publish_completion(region, [completion])
+    events = [event for outcome in outcomes for event in outcome.held_events(region)]
+    publish_completion(region, [*events, completion])
 
 
 def _require_own(outcome: WriterResult, marker: IncarnationMarker, batch: int) -> None:
@@ -156,13 +160,23 @@ def _completion(
     )
 
 
-def announce_abort(options: SinkOptions, marker: IncarnationMarker, batch: int, reason: str) -> None:
-    """Publish that the batch will be redone. This is only a hint: it never fails, and deletes nothing."""
+def announce_abort(
+    options: SinkOptions,
+    marker: IncarnationMarker,
+    batch: int,
+    reason: str,
+    outcomes: Sequence[WriterResult] = (),
+) -> None:
+    """Publish that the batch will be redone. This is only a hint: it never fails, and deletes nothing.
+
+    The events of `outcomes` precede it, so that `sluicegate orphans` finds their files.
+    """
     region = options.region
+    held = [event for outcome in outcomes for event in outcome.held_events(region)]
     body = CheckpointFailed(outcome="redone", reason=reason)
     hint = region.event(EventType.CHECKPOINT_FAILED, marker.incarnation, body, checkpoint=batch)
     try:
-        shared_publisher(region.kafka).publish(region.events_topic, [hint], _HINT_TIMEOUT)
+        shared_publisher(region.kafka).publish(region.events_topic, [*held, hint], _HINT_TIMEOUT)
     except Exception as error:
         _log.warning("the abort of batch %d of %s was not announced: %s", batch, region.name, error)
 

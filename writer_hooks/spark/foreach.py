@@ -26,8 +26,10 @@ from sluicegate.writer_hooks.spark.checkpoint import (
     Checkpoint,
     IncarnationMarker,
     location_of_stream,
+    root_of,
     stream_of,
 )
+from sluicegate.writer_hooks.spark.location import is_same
 from sluicegate.writer_hooks.spark.registry import stream_key
 from sluicegate.writer_hooks.spark.room import Room
 from sluicegate.writer_hooks.spark.versions import require_arrow, require_spark
@@ -67,6 +69,17 @@ class ForeachBatch:
         require_arrow()
         self._streams = _one_stream(options) if split is None else _several_streams(options)
         self._split = split
+        ATTACHED.made(self)
+
+    def options_at(self, query: str, location: str) -> Mapping[str, Options]:
+        """Return the options of each stream by its key, if a query in this checkpoint location calls this.
+
+        A run that has no batch never calls it, and its regions send heartbeats all the same.
+        """
+        root = root_of(self._streams[0].options.checkpoint_location)
+        if not is_same(root, location):
+            return {}
+        return {each.key(query): each.given for each in self._streams}
 
     def __call__(self, frame: "DataFrame", batch_id: int) -> None:
         """Write a batch, and complete it. Raises HookError, and the errors of Spark."""

@@ -223,7 +223,11 @@ class Heartbeats:
         """
         run.marker = Checkpoint(options.checkpoint_location).marker()
         if self.registry is not None and run.marker is not None:
-            self.registry.begin(run.query, run.marker.incarnation)
+            began = self.registry.incarnation(run.query)
+            if began is None:
+                self.registry.begin(run.query, run.marker.incarnation)
+            elif began != run.marker.incarnation:
+                run.marker = None
         run.followed = options.region
         committed = None if self.registry is None else partial(self.registry.commit, run.query)
         self.outcomes.follow(run.followed, run.query, partial(setattr, run, "live"), committed)

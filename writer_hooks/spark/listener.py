@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from pyspark.sql.streaming import StreamingQuery, StreamingQueryListener
 
 from sluicegate.writer_hooks.errors import HookError
 from sluicegate.writer_hooks.options import NAME
+from sluicegate.writer_hooks.spark.attached import ATTACHED
 from sluicegate.writer_hooks.spark.checkpoint import incarnations_in
 from sluicegate.writer_hooks.spark.registry import Registry, stream_key
 from sluicegate.writer_hooks.spark.runs import (
@@ -70,8 +71,12 @@ class RegionListener(StreamingQueryListener):  # type: ignore[misc]
             self._queries.started(str(event.id), str(event.runId))
         else:
             Registry(self._folder).new_run(str(event.id))
-        self._runs[str(event.id)] = str(event.runId)
+        query, run = str(event.id), str(event.runId)
+        self._runs[query] = run
         self._tell(Kind.STARTED, event)
+        streams = {} if self._queries is None else self._queries.streams(run)
+        if set(streams) - {query}:
+            self.streams_began(query, list(streams))
 
     def streams_began(self, query: str, keys: Sequence[str]) -> None:
         """Send heartbeats for each stream of a query, which the registry has by these keys from now on."""
@@ -80,7 +85,7 @@ class RegionListener(StreamingQueryListener):  # type: ignore[misc]
             return
         self._streams[run] = tuple(keys)
         for key in keys:
-            self._send(Kind.STARTED, key, run, self._registry_finder(key))
+            self._send(Kind.STARTED, key, run, self._stream_finder(run, key))
 
     def onQueryProgress(self, event: Any) -> None:
         """Record the end of a batch."""
@@ -113,7 +118,7 @@ class RegionListener(StreamingQueryListener):  # type: ignore[misc]
         query, run = str(about.id), str(about.runId)
         self._send(kind, query, run, self._finder(query, run), rows, error, batch)
         for key in self._streams.get(run, ()):
-            self._send(kind, key, run, self._registry_finder(key), rows, error, batch)
+            self._send(kind, key, run, self._stream_finder(run, key), rows, error, batch)
 
     def _send(
         self,
@@ -145,6 +150,11 @@ class RegionListener(StreamingQueryListener):  # type: ignore[misc]
 
         return find
 
+    def _stream_finder(self, run: str, key: str) -> Finder:
+        registered = self._registry_finder(key)
+        known = None if self._queries is None else self._queries.streams(run).get(key)
+        return lambda: registered() or known
+
     def _registry_finder(self, key: str) -> Finder:
         registry = Registry(self._folder)
         return lambda: registry.options(key)
@@ -163,6 +173,8 @@ class ClassicQueries:
         self._running: dict[str, StreamingQuery] = {}
         self._newest: dict[str, str] = {}
         """By query, its current run, until it is marked as stopped."""
+        self._functions: dict[str, Mapping[str, Options]] = {}
+        """By run with ForeachBatch, the options of its streams, by their keys."""
         self._lock = threading.Lock()
         self._watcher: threading.Thread | None = None
 
@@ -173,24 +185,26 @@ class ClassicQueries:
             self._registry.new_run(query)
             if found is None:
                 return
-            self._note_incarnations(query, found)
+            self._note_function(query, run, found)
             self._running[run] = found
             self._newest[query] = run
             if self._watcher is None:
                 self._watcher = threading.Thread(target=self._watch, name="sluicegate-stops", daemon=True)
                 self._watcher.start()
 
-    def _note_incarnations(self, query: str, found: StreamingQuery) -> None:
-        """Record the incarnations that a run with ForeachBatch begins with.
+    def _note_function(self, query: str, run: str, found: StreamingQuery) -> None:
+        """Record the options and the incarnations that a run with ForeachBatch begins with.
 
-        After a reset the location has another one, which this run must not use. For the data source, its
-        heartbeats do the same once its options are known.
+        After a reset the location has another incarnation, which this run must not use. For the data source,
+        its heartbeats do the same once its options are known.
         """
         try:
             execution = found._jsq.streamingQuery()
             if execution.sink().getClass().getSimpleName() != _FOREACH:
                 return
-            for stream, incarnation in incarnations_in(str(execution.resolvedCheckpointRoot())).items():
+            location = str(execution.resolvedCheckpointRoot())
+            self._functions[run] = ATTACHED.options_at(query, location)
+            for stream, incarnation in incarnations_in(location).items():
                 self._registry.begin(query if stream is None else stream_key(query, stream), incarnation)
         except (Py4JError, HookError, OSError) as error:
             _log.info("the incarnations of query %s are unknown at its start: %s", query, error)
@@ -199,6 +213,7 @@ class ClassicQueries:
         """Forget a run whose end was reported."""
         with self._lock:
             self._running.pop(run, None)
+            self._functions.pop(run, None)
             self._newest = {query: newest for query, newest in self._newest.items() if newest != run}
 
     def _watch(self) -> None:
@@ -232,10 +247,22 @@ class ClassicQueries:
         while time.monotonic() < deadline and any(_over(query) for query in list(self._running.values())):
             time.sleep(_POLL)
 
+    def streams(self, run: str) -> Mapping[str, Options]:
+        """Return the options of the streams of a run with ForeachBatch, as far as its function is known."""
+        return self._functions.get(run, {})
+
     def asker(self, run: str) -> Finder:
         """Return a function that returns the options of a run's sink. It may be called at any time."""
         query = self._running.get(run)
-        return _unknown if query is None else lambda: self._sink_options(query)
+        if query is None:
+            return _unknown
+        known = self.streams(run).get(str(query.id))
+
+        def ask() -> Options | None:
+            found = self._sink_options(query)
+            return known if found is None else found
+
+        return ask
 
     def ender(self, run: str) -> Ender:
         """Return a function that fails a run. It may be called at any time."""
@@ -275,7 +302,7 @@ class ClassicQueries:
         try:
             execution = query._jsq.streamingQuery()
             if execution.sink().getClass().getSimpleName() == _FOREACH:
-                return None  # Its function is unknown here. If it is this sink, the first batch registers.
+                return None  # If its function is unknown here, its first batch registers.
             plan = execution.logicalPlan()
             if (
                 plan.getClass().getSimpleName() != "WriteToMicroBatchDataSource"

@@ -1,8 +1,10 @@
 """Small files below a checkpoint location, local or on a remote store that pyarrow supports."""
 
+import os
 import posixpath
 import re
 from typing import Final
+from urllib.parse import unquote
 from uuid import uuid4
 
 from pyarrow import ArrowException
@@ -13,6 +15,8 @@ from sluicegate.writer_hooks.errors import BadCheckpointLocation
 _SCHEME: Final = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]*):")
 _HADOOP_NAMES: Final = {"s3a": "s3", "s3n": "s3"}
 _NUMBER: Final = re.compile(r"^\d+$")
+_URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):(?://([^/]*))?(.*)")
+_SAME_STORES: Final = {"s3a": "s3", "s3n": "s3", "abfss": "abfs"}
 
 
 class Location:
@@ -108,3 +112,28 @@ def _resolve(uri: str) -> tuple[FileSystem, str]:
             "finds on the driver's machine"
         ) from error
     return files, root
+
+
+def may_be_same(location: str, other: str) -> bool:
+    """Return False if two names of locations can be compared and differ."""
+    # Else one of them may be the other one's mount, such as /dbfs/a of dbfs:/a.
+    return is_same(location, other) or _parts(location)[0] != _parts(other)[0]
+
+
+def is_same(location: str, other: str) -> bool:
+    """Return True if two names of locations, in the same store, mean the same folder."""
+    (store, host, path), (other_store, other_host, other_path) = _parts(location), _parts(other)
+    if store != other_store or (host and other_host and host != other_host):
+        return False
+    if store == "file":
+        path, other_path = os.path.realpath(path), os.path.realpath(other_path)
+    return path.rstrip("/") == other_path.rstrip("/")
+
+
+def _parts(location: str) -> tuple[str, str, str]:
+    """Return store, host and path of a location."""
+    found = _URI.fullmatch(location)
+    if found is None:
+        return "file", "", location
+    store, host, path = found.groups()
+    return _SAME_STORES.get(store, store), host or "", unquote(path)

@@ -1,16 +1,15 @@
 """Query that calls a `foreachBatch` function, as this function can see it from the driver."""
 
-import os
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import unquote
 
 from py4j.protocol import Py4JError
 
 from sluicegate.writer_hooks.errors import BadCheckpointLocation, NotOurs
 from sluicegate.writer_hooks.spark.batch import BATCH_PROPERTY, QUERY_PROPERTY, has_watermark
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, root_of
+from sluicegate.writer_hooks.spark.location import may_be_same
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -19,8 +18,6 @@ _RUN_PROPERTY: Final = "spark.jobGroup.id"
 _RUN: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _APPEND: Final = "Append"
 _BATCHED: Final = ("ProcessingTimeTrigger", "AvailableNowTrigger", "OneTimeTrigger")
-_URI: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*):(?://([^/]*))?(.*)")
-_SAME_STORES: Final = {"s3a": "s3", "s3n": "s3", "abfss": "abfs"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +43,7 @@ class RunningBatch:
         root = root_of(location)
         found = Checkpoint(location).known_query()
         used = root if self.execution is None else str(self.execution.resolvedCheckpointRoot())
-        if found != self.query or not _is_same(root, used):
+        if found != self.query or not may_be_same(root, used):
             raise BadCheckpointLocation(
                 f"the option checkpointLocation of ForeachBatch is {root}, which belongs to the query "
                 f"{found}, but the query {self.query} in {used} calls it. Give both the same location: "
@@ -116,24 +113,3 @@ def _require_append(execution: Any) -> None:
             f"the trigger {trigger} is not supported: use a micro-batch trigger (processingTime, "
             "availableNow)"
         )
-
-
-def _is_same(location: str, other: str) -> bool:
-    """Return False if two names of locations can be compared and differ."""
-    (store, host, path), (other_store, other_host, other_path) = _parts(location), _parts(other)
-    if store != other_store:
-        return True  # One of them may be the other one's mount, such as /dbfs/a of dbfs:/a.
-    if host and other_host and host != other_host:
-        return False
-    if store == "file":
-        path, other_path = os.path.realpath(path), os.path.realpath(other_path)
-    return path.rstrip("/") == other_path.rstrip("/")
-
-
-def _parts(location: str) -> tuple[str, str, str]:
-    """Return store, host and path of a location."""
-    found = _URI.fullmatch(location)
-    if found is None:
-        return "file", "", location
-    store, host, path = found.groups()
-    return _SAME_STORES.get(store, store), host or "", unquote(path)

@@ -43,12 +43,12 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         self._listener_state = listener_state
 
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> TaskResult:
-        """Write a task's rows to files, and publish them (see `write_task`)."""
+        """Write a task's rows to files (see `write_task`)."""
         outcome = write_task(self._options, self._marker, iterator)
-        return TaskResult(outcome.attempt, outcome.written)
+        return TaskResult(outcome.attempt, outcome.written, outcome.held)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Publish the batch's completion, which names the events of the winning attempts."""
+        """Publish the events of the winning attempts, and the completion that names them."""
         complete_batch(
             self._options,
             self._marker,
@@ -62,7 +62,8 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         """Publish that the batch will be redone. This is only a hint: it never fails, and deletes nothing."""
         lost = sum(message is None for message in messages)
         reason = f"Spark aborted the batch; {lost} tasks without result"
-        announce_abort(self._options, self._marker, batchId, reason)
+        found = [message for message in messages if isinstance(message, TaskResult)]
+        announce_abort(self._options, self._marker, batchId, reason, found)
 
 
 def _result(message: WriterCommitMessage | None, batch: int) -> TaskResult:

@@ -11,7 +11,7 @@ from sluicegate.lakes.port import LakeUnavailable
 from sluicegate.lakes.storage import Storage
 from sluicegate.writer_hooks.attempt import Target
 from sluicegate.writer_hooks.errors import UploadGivenUp
-from sluicegate.writer_hooks.publisher import publish_files
+from sluicegate.writer_hooks.publisher import hold_files, publish_files
 from sluicegate.writer_hooks.region import Attempt, Event, Region
 from sluicegate.writer_hooks.upload.entry import Entry, SpooledFile, name_of, region_key
 from sluicegate.writer_hooks.upload.failures import format_way_back
@@ -35,8 +35,10 @@ class Delivery(Protocol):
         """Return the target that the attempt writes to."""
         ...
 
-    def deliver(self, events: Sequence[Event]) -> None:
+    def deliver(self, events: Sequence[Event]) -> tuple[str, ...]:
         """Hand over the events of the complete attempt, and return when no crash of this process loses them.
+
+        Returns the bodies of events that the driver is to publish. A crash before that loses the attempt.
 
         Raises PublishFailed, TopicMissing, EventTooLarge, or LakeUnavailable.
         """
@@ -48,16 +50,22 @@ class Delivery(Protocol):
 
 
 class Direct:
-    """The files are in the table's storage already, and the task publishes the events."""
+    """The files are in the table's storage already. The driver publishes few events, and the task many."""
 
-    def __init__(self, region: Region) -> None:
+    def __init__(self, region: Region, most_held: float) -> None:
+        """`most_held`: size in bytes of the events up to which the driver publishes them; 0: never."""
         self._region = region
+        self._most_held = most_held
 
     def target(self, target: Target) -> Target:
         return target
 
-    def deliver(self, events: Sequence[Event]) -> None:
+    def deliver(self, events: Sequence[Event]) -> tuple[str, ...]:
+        held = hold_files(events, self._most_held)
+        if held:
+            return held
         publish_files(self._region, events)
+        return ()
 
     def abort(self) -> None:
         """Do nothing: the adapter removes files that no event describes."""
@@ -121,11 +129,11 @@ class Deferred:
             ensure_uploader(spool)
             time.sleep(_LOOK)
 
-    def deliver(self, events: Sequence[Event]) -> None:
+    def deliver(self, events: Sequence[Event]) -> tuple[str, ...]:
         spool, storage = self._spool, self._storage
         if spool is None or storage is None or not events:
             self.abort()
-            return
+            return ()
         files = [SpooledFile(name, *found) for name, found in sorted(storage.files.items())]
         entry = Entry.of_task(storage.uri, files, events, self._uploads)
         name = name_of(self._region, self._attempt, files, time.time_ns())
@@ -140,6 +148,7 @@ class Deferred:
         finally:
             self._unlock()
         ensure_uploader(spool)
+        return ()
 
     def abort(self) -> None:
         spool, self._spool = self._spool, None
@@ -153,6 +162,6 @@ class Deferred:
             os.close(lock)
 
 
-def delivery_of(region: Region, attempt: Attempt, uploads: Uploads | None) -> Delivery:
-    """Return the way of an attempt."""
-    return Direct(region) if uploads is None else Deferred(region, attempt, uploads)
+def delivery_of(region: Region, attempt: Attempt, uploads: Uploads | None, most_held: float) -> Delivery:
+    """Return the way of an attempt. `most_held`: bytes of events that its driver may publish for it."""
+    return Direct(region, most_held) if uploads is None else Deferred(region, attempt, uploads)
