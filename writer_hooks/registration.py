@@ -62,14 +62,20 @@ def running() -> bool:
 
 
 def ask(
-    region: Region, registration: Event, stopped: Stopped = running, following: Sequence[Event] = ()
+    region: Region,
+    registration: Event,
+    stopped: Stopped = running,
+    following: Sequence[Event] = (),
+    *,
+    patience: float = math.inf,
 ) -> RegistrationAnswered:
     """Publish a registration or a probe, and return its answer.
 
-    `following` are events that are published right after it, and that a refusal makes void. Raises
-    PublishFailed, TopicMissing or RegistrationUnanswered.
+    `following` are events that are published right after it, and that a refusal makes void. `patience`:
+    seconds for the answer, at most the registration timeout. Raises PublishFailed, TopicMissing or
+    RegistrationUnanswered.
     """
-    deadline = time.monotonic() + region.registration_timeout
+    deadline = time.monotonic() + min(region.registration_timeout, patience)
     timeout = min(region.publish_timeout, region.registration_timeout)
     publisher = shared_publisher(region.kafka)
     partition = partition_of(region.stream, publisher.partitions(region.commits_topic, timeout))
@@ -88,17 +94,21 @@ def ask(
 
 
 def ask_until_known(
-    region: Region, registration: Callable[[], Event], stopped: Stopped = running
+    region: Region,
+    registration: Callable[[], Event],
+    stopped: Stopped = running,
+    *,
+    patience: float = math.inf,
 ) -> tuple[Event, RegistrationAnswered]:
     """Ask as `ask` does, and again while the stream's first coordinator has not logged its settings yet.
 
-    Such an answer is returned only after the registration timeout. `registration` makes the event of each
+    Such an answer is returned only at the end of the wait. `registration` makes the event of each
     attempt. Returns the event that was answered, and its answer.
     """
-    deadline = time.monotonic() + region.registration_timeout
+    deadline = time.monotonic() + min(region.registration_timeout, patience)
     while True:
         event = registration()
-        answer = ask(region, event, stopped)
+        answer = ask(region, event, stopped, patience=patience)
         known = answer.problem is None or answer.problem.code is not Code.NO_POLICY
         if known or time.monotonic() + _SETTINGS_PAUSE >= deadline or stopped():
             return event, answer

@@ -16,6 +16,7 @@ from sluicegate.events.models import (
 from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.writer_hooks import BadCheckpointLocation, start_incarnation
 from sluicegate.writer_hooks.options import SinkOptions
+from sluicegate.writer_hooks.region import Event
 from sluicegate.writer_hooks.spark.incarnation import register_query
 from tests.hooks.conftest import Job
 from tests.hooks.locations import position
@@ -52,25 +53,66 @@ def test_missing_topics_are_named(job: Job) -> None:
         job.run()
 
 
-def test_a_plain_restart_registers_the_same_incarnation_and_waits(job: Job) -> None:
-    """Its location may come from a backup, so nothing is written before the answer."""
+def test_a_plain_restart_goes_on_without_an_answer(job: Job) -> None:
     job.feed("a", 1)
     job.run()
     first = job.incarnation()
     job.log.answer = silent
-    job.options["registration.timeout"] = "3"
     job.feed("b", 1, start=100)
+    job.run()
+    job.log.wait_completed(1)
+    assert len(job.data_files()) == 2
+    job.log.answer = None
+    job.feed("c", 1, start=200)
+    job.run()
+    job.log.wait_completed(2)
+    assert {envelope.incarnation for envelope, _ in job.log.registrations()} == {first}
+    assert len(job.log.probes()) == 1
+    assert job.log.judges.commit(job.options["stream"]).cut["JFK"] == position(job.checkpoint, first, 2)
+
+
+def test_a_restart_that_went_on_ends_when_a_refusal_comes_later(job: Job) -> None:
+    """Its location may come from a backup."""
+    job.feed("a", 1)
+    job.run()
+    before = len(job.log.registrations())
+    job.log.answer = silent
+    query = job.write(processingTime="100 milliseconds")
+    try:
+        job.feed("b", 1, start=100)
+        job.log.wait(lambda: job.log.of(CheckpointCompleted)[-1][0].checkpoint == 1, "it waits")
+        reason = refuse("the location is older than the committed position")
+
+        def late(registration: Event) -> RegistrationAnswered:
+            return reason(registration).model_copy(update={"live": "another"})
+
+        job.log.answer = late
+        answers = [late(Event(*found)) for found in job.log.registrations()[before:]]
+        asyncio.run(_announce(job.log, job.options["stream"], *answers, region="JFK"))
+        numbers = iter(range(10_000))
+
+        def ended() -> bool:
+            job.feed(f"c{(number := next(numbers))}", 1, start=200 + number)
+            return bool(query.awaitTermination(1))  # time: a pause between two batches
+
+        with pytest.raises(StreamingQueryException) as caught:
+            job.log.wait(ended, "it goes on")
+        assert "older than the committed position" in told(caught.value)
+    finally:
+        query.stop()
+
+
+def test_a_restart_without_a_completed_batch_waits(job: Job) -> None:
+    """Nobody knows if a coordinator has ever accepted it."""
+    job.feed("a", 1)
+    job.run()
+    (job.checkpoint / "commits" / "0").unlink()
+    job.log.answer = silent
+    job.options["registration.timeout"] = "3"
     files = job.data_files()
     with pytest.raises(StreamingQueryException, match="no coordinator answered the registration"):
         job.run()
     assert job.data_files() == files
-    job.log.answer = None
-    job.options["registration.timeout"] = "900"
-    job.run()
-    job.log.wait_completed(1)
-    assert {envelope.incarnation for envelope, _ in job.log.registrations()} == {first}
-    assert len(job.log.probes()) == 1
-    assert job.log.judges.commit(job.options["stream"]).cut["JFK"] == position(job.checkpoint, first, 1)
 
 
 def test_a_running_query_whose_location_another_driver_runs_ends(job: Job) -> None:

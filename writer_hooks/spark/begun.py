@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping, MutableMapping
 from functools import partial
+from typing import Final
 
 from sluicegate.writer_hooks.backpressure import NAMES as BACKPRESSURE
 from sluicegate.writer_hooks.errors import BadOption, RegionReplaced
@@ -13,6 +14,9 @@ from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMark
 from sluicegate.writer_hooks.spark.incarnation import check_live, register_query
 from sluicegate.writer_hooks.spark.registry import Registry
 from sluicegate.writer_hooks.upload.options import refuse_uploads
+
+_PATIENCE: Final = 5.0
+"""Seconds for an answer to a restart, which goes on without one. The listener reads a later answer."""
 
 _log = logging.getLogger(__name__)
 
@@ -35,7 +39,7 @@ def require_registered(
         registered, stopped = registry.registered(key), partial(registry.stopped, key)
         marker = _check_began(options.checkpoint_location, registered, registry.incarnation(key))
         if registered is None or marker is None:
-            marker, registered, decided = register_query(options, stopped)
+            marker, registered, decided = register_query(options, stopped, patience=_PATIENCE)
             began()
             registry.put(key, given, registered, decided)
         elif registry.take_doubt(key):

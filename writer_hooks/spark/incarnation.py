@@ -1,11 +1,13 @@
 """Incarnation of a query in its checkpoint location: its registration, and the end of the query.
 
 The registration has several steps, between the first batch and the first file. A location with a marker
-registers as a plain restart. A location without one asks first, which changes nothing; then it is marked;
-only then the incarnation is registered. After a crash between any two steps, the next start repeats the steps
-that follow the marker, with the same incarnation and the same base.
+registers as a plain restart, which may go on before the answer. A location without one asks first, which
+changes nothing; then it is marked; only then the incarnation is registered. After a crash between any two
+steps, the next start repeats the steps that follow the marker, with the same incarnation and the same base.
 """
 
+import logging
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -13,7 +15,12 @@ from typing import NamedTuple
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import Position, RegionClosed, RegionHeartbeat
 from sluicegate.events.problems import Code
-from sluicegate.writer_hooks.errors import BadCheckpointLocation, BatchUnfinished, RegionReplaced
+from sluicegate.writer_hooks.errors import (
+    BadCheckpointLocation,
+    BatchUnfinished,
+    RegionReplaced,
+    RegistrationUnanswered,
+)
 from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.region import Event, Region, Registered
@@ -21,12 +28,15 @@ from sluicegate.writer_hooks.registration import (
     Stopped,
     ask,
     ask_until_known,
+    coordinator_advice,
     replaced,
     require_accepted,
     require_live,
     running,
 )
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker, new_incarnation
+
+_log = logging.getLogger(__name__)
 
 
 class QueryRegistered(NamedTuple):
@@ -39,11 +49,16 @@ class QueryRegistered(NamedTuple):
 
 
 def register_query(
-    options: SinkOptions, stopped: Stopped = running, *, may_be_unplanned: bool = False
+    options: SinkOptions,
+    stopped: Stopped = running,
+    *,
+    may_be_unplanned: bool = False,
+    patience: float = math.inf,
 ) -> QueryRegistered:
     """Register the incarnation of a query, and wait for the answer. Raises HookError.
 
-    `may_be_unplanned`: the query ends without a batch. Else that is an error.
+    `may_be_unplanned`: the query ends without a batch. Else that is an error. `patience`: seconds after which
+    an incarnation that has completed a batch goes on without an answer.
     """
     region, checkpoint = options.region, Checkpoint(options.checkpoint_location)
     marker = checkpoint.ready_marker(may_be_unplanned=may_be_unplanned)
@@ -55,12 +70,41 @@ def register_query(
             marker = _complete(options, checkpoint, marker)
         if marker.assignment < region.assignment.number:
             marker = _begin_assignment(options, checkpoint, marker, stopped)
-    registration, answer = ask_until_known(
-        region, lambda: _restart_event(region, checkpoint, marker), stopped
-    )
+    is_known = _has_completed(checkpoint, marker)
+    return _restart(options, checkpoint, marker, stopped, patience if is_known else math.inf)
+
+
+def _restart(
+    options: SinkOptions, checkpoint: Checkpoint, marker: IncarnationMarker, stopped: Stopped, patience: float
+) -> QueryRegistered:
+    """Register a marked location. After `patience` seconds it goes on without an answer."""
+    region, made = options.region, list[Event]()
+
+    def registration() -> Event:
+        made.append(_restart_event(region, checkpoint, marker))
+        return made[-1]
+
+    try:
+        event, answer = ask_until_known(region, registration, stopped, patience=patience)
+    except RegistrationUnanswered:
+        if patience >= region.registration_timeout or stopped():
+            raise
+        _log.warning(
+            "no coordinator has answered the registration of the region %s of the stream %s within %g s. The "
+            "query goes on, because its incarnation has completed batches before. It fails later if the "
+            "coordinator refuses the registration. %s",
+            *(region.name, region.stream, patience, coordinator_advice(region)),
+        )
+        return QueryRegistered(marker, Registered(marker.incarnation, made[-1].envelope.id), None)
     require_accepted(region, marker.incarnation, answer)
-    registered = Registered(marker.incarnation, registration.envelope.id)
+    registered = Registered(marker.incarnation, event.envelope.id)
     return QueryRegistered(marker, registered, answer.decided)
+
+
+def _has_completed(checkpoint: Checkpoint, marker: IncarnationMarker) -> bool:
+    """Return True if the incarnation has a completed batch: a coordinator has accepted it before."""
+    completed = checkpoint.newest_completed()
+    return completed is not None and completed >= marker.first
 
 
 def _restart_event(
