@@ -1,12 +1,13 @@
 """Rows a second of a streaming write: through the whole hook, Kafka included, and Spark's own Parquet sink.
 
-    python -m bench.hook_rates [--formats paimon,iceberg,delta] [--rounds 5] [--batches 6] [--rows 336776]
-        [--json]
+    python -m bench.hook_rates [--formats paimon,iceberg,delta] [--rounds 5] [--batches 4] [--copies 4]
+        [--rows 336776] [--json]
 
 One streaming query at a time, in one session of two cores: the Parquet sink of Spark (zstd, its own level),
-the data source, and ForeachBatch. All read the same files: the flights of the demo, once in each batch, two
-files and so two tasks. Tables have no partitions. Kafka and the coordinator are processes of their own on the
-same two cores. The first batch of a query does not count: it registers, and its workers load their libraries.
+the data source, and ForeachBatch. All read the same files: the flights of the demo, `--copies` times in each
+batch, in two files and so two tasks. Tables have no partitions. Kafka and the coordinator are processes of
+their own on the same two cores. The first batch of a query does not count: it registers, and its workers load
+their libraries.
 The rate is that of the other batches, by Spark's own duration of a batch (`triggerExecution`). A round runs
 each sink once, in changing order. A ratio is that of one round, and the median of all rounds is told.
 """
@@ -22,6 +23,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
@@ -37,10 +39,10 @@ SINKS: Final = ("spark", "source", "foreach")
 _FIRST_MTIME: Final = 1_700_000_000
 
 
-def make_input(folder: Path, batches: int, rows: int) -> None:
+def make_input(folder: Path, batches: int, rows: int, copies: int) -> None:
     """Write the files of the source: as many for a batch as there are cores."""
     folder.mkdir()
-    flights = load_flights(rows)
+    flights = pa.concat_tables([load_flights(rows)] * copies)
     share = -(-flights.num_rows // CORES)
     for number in range(batches * CORES):
         path = folder / f"{number:04d}.parquet"
@@ -108,14 +110,15 @@ def main() -> None:
     )
     parser.add_argument("--formats", default="paimon,iceberg,delta")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--batches", type=int, default=6, help="of each query; the first does not count")
-    parser.add_argument("--rows", type=int, default=TOTAL_ROWS, help="rows of a batch")
+    parser.add_argument("--batches", type=int, default=4, help="of each query; the first does not count")
+    parser.add_argument("--copies", type=int, default=4, help="of the flights in a batch")
+    parser.add_argument("--rows", type=int, default=TOTAL_ROWS, help="flights of a copy")
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
     logging.disable(logging.CRITICAL)
     with tempfile.TemporaryDirectory() as name, EmbeddedKafka() as kafka:
         root = Path(name)
-        make_input(root / "in", given.batches, given.rows)
+        make_input(root / "in", given.batches, given.rows, given.copies)
         spark = make_session(root)
         for lake in given.formats.split(","):
             before, rounds = machine(), []

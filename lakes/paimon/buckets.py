@@ -109,6 +109,12 @@ def hash_once(extractor: Any) -> Any:
     return extractor
 
 
+def one_group(extractor: Any) -> Any:
+    """Make pypaimon leave all rows together, for a table without partitions and fixed buckets."""
+    extractor.extract_partition_bucket_groups = lambda rows: [((), 0, None)] if rows.num_rows else []
+    return extractor
+
+
 def _key(schema: TableSchema) -> list[str]:
     parts = str(schema.options.get("bucket-key") or "").split(",")
     return [part.strip() for part in parts if part.strip()]

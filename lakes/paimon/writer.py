@@ -20,8 +20,8 @@ from pypaimon.write.commit_message import CommitMessage
 from sluicegate.events.models import FileInfo
 from sluicegate.lakes.event_time import event_time_range, in_milliseconds
 from sluicegate.lakes.file_options import NO_OPTIONS, FileOptions
-from sluicegate.lakes.paimon.buckets import hash_once, layout
-from sluicegate.lakes.paimon.data_files import DataFiles
+from sluicegate.lakes.paimon.buckets import hash_once, layout, one_group
+from sluicegate.lakes.paimon.data_files import DataFiles, bounds_in_one_pass
 from sluicegate.lakes.paimon.encoding import encode_entry
 from sluicegate.lakes.paimon.entries import partition_folder
 from sluicegate.lakes.paimon.open_partitions import OpenPartitions
@@ -73,6 +73,9 @@ class PaimonWriter:
             # sets instead.
             self._write.file_store_write._seq_number_stats = lambda partition: {}
             self._write.row_key_extractor = hash_once(self._write.row_key_extractor)
+        elif not table.table_schema.partition_keys:
+            self._write.row_key_extractor = one_group(self._write.row_key_extractor)
+        bounds_in_one_pass(self._write.file_store_write)
         held = held_bytes(of_table, settings.target_size)
         OpenPartitions(self._write.file_store_write, settings.open_partitions, held)
         self._range: tuple[int | None, int | None] = (None, None)

@@ -8,9 +8,11 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pypaimon.write.writer.data_writer import DataWriter
 
 from sluicegate.lakes.arrow import conform
 from sluicegate.lakes.paimon.adapter import ADAPTER
+from sluicegate.lakes.paimon.data_files import bounds_of
 from sluicegate.lakes.paimon.writer import PaimonWriter
 from sluicegate.lakes.port import LakeUnavailable, Published, SchemaMismatch, TableRefused
 from tests.contracts.lakes.harness import Stream
@@ -173,6 +175,35 @@ def test_a_null_partition_value_is_null_in_the_event(tmp_path: Path) -> None:
     stream = Stream(lake)
     assert isinstance(stream.publish(1, stream.head(1), [event]), Published)
     assert lake.read().column("day").to_pylist() == [None]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pa.array([3, None, 1], pa.int64()),
+        pa.array([], pa.int32()),
+        pa.nulls(2, pa.string()),
+        pa.array(["b", "a", None]),
+        pa.array([b"b", b"a"], pa.binary()),
+        pa.array([b"b", b"a"], pa.large_binary()),
+        pa.array([b"ba", b"ab"], pa.binary(2)),
+        pa.array([True, False, None]),
+        pa.array([0.5, float("nan"), None], pa.float64()),
+        pa.array([float("nan")], pa.float32()),
+        pa.array([1, 2], pa.decimal128(9, 2)),
+        pa.array([1, 2], pa.date32()),
+        pa.array([1, 2], pa.time32("ms")),
+        pa.array([2, 1], pa.timestamp("us", tz="UTC")),
+        pa.array([2, 1], pa.timestamp("ns")),
+        pa.array([["x"], None]),
+        pa.array([{"x": 1}]),
+        pa.array([[("x", 1)]], pa.map_(pa.string(), pa.int32())),
+    ],
+    ids=lambda values: str(values.type),
+)
+def test_bounds_in_one_pass_are_those_of_the_library(values: pa.Array) -> None:
+    rows = pa.record_batch({"x": values})
+    assert repr(bounds_of(rows, "x")) == repr(DataWriter._get_column_stats(rows, "x"))
 
 
 def test_many_small_batches_become_one_row_group(tmp_path: Path) -> None:
