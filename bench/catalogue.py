@@ -53,6 +53,13 @@ def _faults(lake: str, store: str, kills: int) -> Benchmark:
     return Benchmark(name, "faults", _words(full), _words(short), optional=True)
 
 
+def _way_in(way: str, lake: str) -> Benchmark:
+    """Return a campaign of faults for a way into a table."""
+    where = f"--way {way} --format {lake}"
+    short = f"{where} --rounds 1 --kills 8 --executors 3"
+    return Benchmark(f"{way}_{lake}", "ways_in", _words(where), _words(short), optional=True)
+
+
 BENCHMARKS: Final = (
     Benchmark("latency", "latency", _words("--json"), _words("--checkpoints 40 --json")),
     Benchmark("ingest", "ingest", _words("--json"), _words("--events 12000 --pairs 1 --json")),
@@ -78,6 +85,15 @@ BENCHMARKS: Final = (
     ),
     Benchmark("ageing", "ageing", _words("--json"), _words("--commits 40 --json")),
     Benchmark("file_sizes", "file_sizes", _words("--json"), _words("--rows 20000 --rounds 1 --json")),
+    Benchmark("hook_rates", "hook_rates", _words("--json"), _words("--formats paimon --rounds 1 --json")),
+    Benchmark("hook_batches", "hook_batches", _words("--json"), _words("--tasks 1,4 --rounds 1 --json")),
+    Benchmark(
+        "python_writers",
+        "python_writers",
+        (),
+        _words("--processes 4 --rate 8 --appends 20 --kills 3 --patience 30"),
+    ),
+    Benchmark("uploads", "uploads", (), _words("--short")),
     Benchmark("freeze", "freeze", _words("--json"), _words("--batches 10 --rounds 1 --json")),
     Benchmark(
         "slow_region",
@@ -122,6 +138,7 @@ BENCHMARKS: Final = (
     ),
     *(_faults(lake, "local", 200) for lake in _FORMATS.split(",")),
     *(_faults(lake, "s3proxy", 50) for lake in _FORMATS.split(",")),
+    *(_way_in(way, lake) for way in ("foreach", "python", "jobs") for lake in _FORMATS.split(",")),
     Benchmark("simulator", "simulator", _words("--seeds 1000"), _words("--seeds 60")),
 )
 

@@ -101,6 +101,22 @@ def python_writers(figures: Figures) -> str:
     return table(head, rows)
 
 
+def uploads(figures: Figures) -> str:
+    head = ("series", "batches", "median", "longest", "ratio of medians", "rows")
+    rows = [
+        (
+            each["series"],
+            each["batches"],
+            f"{each['median_s']:g} s",
+            f"{each['longest_s']:g} s",
+            each.get("ratio", ""),
+            each["rows"],
+        )
+        for each in figures
+    ]
+    return table(head, rows)
+
+
 def ways_in(figures: Figures) -> str:
     (found,) = figures
     rows = [
@@ -115,5 +131,6 @@ WRITER_TABLES: Final[dict[str, Callable[[Figures], str]]] = {
     "hook_rates": hook_rates,
     "hook_batches": hook_batches,
     "python_writers": python_writers,
+    "uploads": uploads,
 }
 """By the name of the result."""
