@@ -82,11 +82,6 @@ class RegionProgress:
         self._committed: Position | None = None
         self._consecutive = 0
 
-    @property
-    def committed(self) -> Position | None:
-        """The committed position, None if it is unknown."""
-        return self._committed
-
     def apply(self, body: Body) -> RegionOutcome | None:
         """Return the outcome of a notification for the region; None if it does not concern the region."""
         if isinstance(body, Stalled) and body.problem.region == self.region and not body.ended:
@@ -179,12 +174,6 @@ class Follower:
                 self._queries.pop(key, None)
                 self._progress.pop(key, None)
             return not self._progress
-
-    def committed(self, region: Region) -> Position | None:
-        """Return the committed position of a region as of the newest outcome that was read."""
-        with self._lock:
-            progress = self._progress.get((region.stream, region.name))
-            return None if progress is None else progress.committed
 
     def stop(self) -> None:
         """End the thread."""
@@ -363,11 +352,6 @@ class Outcomes:
         follower = self._followers.get(key)
         if follower is not None and follower.leave(region, query):
             self._followers.pop(key).stop()
-
-    def committed(self, region: Region) -> Position | None:
-        """Return the committed position of a region that is followed, as far as it is known."""
-        follower = self._followers.get((region.kafka, region.commits_topic))
-        return None if follower is None else follower.committed(region)
 
     def stop(self) -> None:
         """End all followers."""
