@@ -14,6 +14,7 @@ from typing import Final
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import RegionHeartbeat
 from sluicegate.kafka.pauses import spread
+from sluicegate.writer_hooks.backpressure import PATIENCE
 from sluicegate.writer_hooks.errors import (
     BatchUnfinished,
     HookError,
@@ -225,7 +226,7 @@ class Heartbeats:
     def _decided(self, options: SinkOptions, own: Registered) -> int | None:
         """Return the decided batch of an incarnation, -1 for none; None if no coordinator answers."""
         try:
-            answer = check_live(self._impatient(options), own)
+            answer = check_live(self._impatient(options, PATIENCE), own)
         except HookError:
             return None
         if answer.live != own.incarnation:
@@ -233,9 +234,9 @@ class Heartbeats:
         at = answer.decided
         return at.checkpoint if at is not None and at.incarnation == own.incarnation else -1
 
-    def _impatient(self, options: SinkOptions) -> SinkOptions:
-        """Return options that wait for an answer no longer than until the next heartbeat."""
-        limit = min(self.interval, options.region.registration_timeout)
+    def _impatient(self, options: SinkOptions, least: float = 0.0) -> SinkOptions:
+        """Return options that wait for an answer until the next heartbeat, or `least` seconds."""
+        limit = min(max(self.interval, least), options.region.registration_timeout)
         return replace(options, region=replace(options.region, registration_timeout=limit))
 
     def _begin(self, run: Run, options: SinkOptions) -> None:

@@ -18,8 +18,9 @@ _OUTAGE: Final = 30.0
 """Seconds between two looks from which on Kafka was away, or this process stood still."""
 _PUBLISH: Final = 10.0
 """Seconds for Kafka to acknowledge a report; the next look reports again."""
-_AGAIN: Final = 30.0
-"""Seconds between two questions for the decided position, while no coordinator answers."""
+_AGAIN: Final = 5.0
+"""Seconds until the decided position is asked for again without an answer; they double up to a limit."""
+_LONGEST: Final = 30.0
 
 Decided = Callable[[], int | None]
 """Function that asks a coordinator for the decided checkpoint. It returns -1 for none, None for no answer."""
@@ -48,6 +49,7 @@ class Losses:
         """Time of the last look, and of the end of the last outage."""
         self._asks = -math.inf
         """Time from which on a coordinator is asked again."""
+        self._again = _AGAIN
         self.committed = -1
         """The newest checkpoint that is known to be committed; -1: none is."""
 
@@ -79,8 +81,10 @@ class Losses:
             return
         found = decided()
         if found is None:
-            self._asks = now + _AGAIN
-        elif found >= number:
+            self._asks, self._again = now + self._again, min(2 * self._again, _LONGEST)
+            return
+        self._again = _AGAIN
+        if found >= number:
             self.commit(found)
         else:
             self._report(incarnation, number, now)
