@@ -324,7 +324,9 @@ def test_a_loss_is_reported_of_the_oldest_checkpoint_that_nobody_here_uploads(
     region: Region, log: Log
 ) -> None:
     region = replace(region, kafka=KafkaSettings(bootstrap_servers=log.bootstrap))
-    losses = Losses(region, Uploads(timeout=100))
+    uploads = Uploads.parse({"upload": "async", "upload.timeout": "100"})
+    assert uploads is not None
+    losses = Losses(region, uploads)
     losses.complete(4, now=0.0)
     losses.complete(3, now=-50.0)
     losses.report("i1", 60.0, here={3}, decided=lambda: pytest.fail("its uploader is here"))
