@@ -163,5 +163,8 @@ async def test_a_query_without_a_listener_waits_no_longer_than_the_commits(
     async with running(place.settings()):
         session = await spark.call(spark.session.newSession)
         reader = session.readStream.schema(job.columns).option("maxFilesPerTrigger", 1)
-        await job.run(await spark.call(lambda: reader.json(str(job.source))))
-        await until(lambda: asyncio.to_thread(read_ids, place.table), [0, 1, 2].__eq__)
+        query = await spark.call(lambda: job.start(reader.json(str(job.source))))
+        try:
+            await until(lambda: asyncio.to_thread(read_ids, place.table), [0, 1, 2].__eq__)
+        finally:
+            await spark.call(query.stop)
