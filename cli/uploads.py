@@ -113,7 +113,7 @@ def discard(spool: str | None, stream: str, region: str, unreported: bool) -> No
             continue
         if entry is None or (entry.about.stream, entry.about.region) != (stream, region):
             continue
-        credentials.note(name, entry)
+        credentials.note(entry.connections(name.created))
         try:
             report_lost(opened, name, entry, "discarded by an operator", credentials)
         except HookError as error:

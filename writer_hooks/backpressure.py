@@ -14,11 +14,42 @@ from sluicegate.writer_hooks.option_values import seconds
 
 Reaction = Literal["warn", "wait", "fail"]
 
+PATIENCE: Final = 5.0
+"""Seconds for a coordinator to answer a writer that is over a limit. Without an answer it asks again."""
+_FIRST_QUESTION: Final = 5.0
+_QUESTIONS: Final = 30.0
+
 _CHECKPOINTS: Final = "max.uncommitted.checkpoints"
 _AGE: Final = "max.uncommitted.age"
 _REACTION: Final = "backpressure"
 NAMES: Final = (_CHECKPOINTS, _AGE, _REACTION)
 """Options of a limit."""
+
+
+@dataclass(slots=True)
+class Repetition:
+    """Times of something that is done again, at intervals that double up to a limit."""
+
+    at: float
+    """Seconds at which it is due."""
+    pause: float
+    longest: float = math.inf
+
+    def is_due(self, now: float) -> bool:
+        """Return True if it is due, which begins the next interval."""
+        if now < self.at:
+            return False
+        self.at, self.pause = now + self.pause, min(2 * self.pause, self.longest)
+        return True
+
+
+def questions(reaction: Reaction, now: float) -> Repetition:
+    """Return the times at which a writer over a limit asks the coordinator for its decided position.
+
+    Commits arrive by notification, so a short wait asks nothing, and a warning needs no certainty.
+    """
+    first = {"warn": math.inf, "wait": _FIRST_QUESTION, "fail": 0.0}[reaction]
+    return Repetition(now + first, _FIRST_QUESTION, _QUESTIONS)
 
 
 @dataclass(frozen=True, slots=True)

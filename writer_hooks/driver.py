@@ -31,6 +31,7 @@ from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.publisher import publish_completion, shared_publisher
 from sluicegate.writer_hooks.region import Event, Registered
 from sluicegate.writer_hooks.result import WriterResult
+from sluicegate.writer_hooks.upload.here import keep_uploading
 from sluicegate.writer_hooks.upload.losses import Losses
 from sluicegate.writer_hooks.writer import OpenCheckpoint
 
@@ -271,15 +272,17 @@ class RegionDriver:
         return registered
 
     def _report_losses(self, registered: Registered, losses: Losses | None) -> None:
-        """Report files that were not sent in time."""
-        if losses is None:
+        """Report files that were not sent in time, and keep those of this machine on their way."""
+        uploads = self._sink.uploads
+        if losses is None or uploads is None:
             return
         oldest, committed = self._state.oldest(), self._state.committed
         if committed is not None and committed.position.incarnation == registered.incarnation:
             losses.commit(committed.number)
         if oldest is not None:
             losses.complete(*oldest)
-        losses.report(registered.incarnation, time.monotonic())
+        here = keep_uploading(uploads, self._region, registered.incarnation)
+        losses.report(registered.incarnation, time.monotonic(), here)
 
     # --- commits ----------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from sluicegate.events.models import Position
+from sluicegate.events.models import CutReverted, Position
 from sluicegate.events.notifications import (
     Committed,
     IncarnationsEnded,
@@ -15,7 +15,7 @@ from sluicegate.events.notifications import (
     RegistrationAnswered,
     Stalled,
 )
-from sluicegate.writer_hooks.backpressure import Backpressure
+from sluicegate.writer_hooks.backpressure import Backpressure, Repetition, questions
 from sluicegate.writer_hooks.errors import (
     HookError,
     PublishFailed,
@@ -64,6 +64,8 @@ class DriverState:
         """By number, checkpoints whose completion was published."""
         self._completed_at: dict[int, float] = {}
         """By number, the time of that, in monotonic seconds."""
+        self._decided = -1
+        """Newest checkpoint that is decided as of an answer to this driver; -1: nobody was asked."""
         self._doubted = False
         self._error: HookError | None = None
 
@@ -150,6 +152,8 @@ class DriverState:
         except BaseException:
             self.doubt()
             raise
+        if answer.decided is not None and answer.decided.incarnation == registered.incarnation:
+            self._decided = answer.decided.checkpoint
         return answer
 
     def await_commit(
@@ -184,27 +188,37 @@ class DriverState:
             require_live()
 
     def await_room(self, limit: Backpressure, require_live: Callable[[], object]) -> None:
-        """Return when another checkpoint may begin. Raises TooManyUncommitted if the limit says fail."""
-        pause, began = 0.0, time.monotonic()
-        while True:
-            with self.lock:
-                excess = limit.excess(self._completed_at, time.monotonic())
-                if excess is not None and pause:
-                    self.lock.wait(_LOOK)
-            if excess is None:
-                return
+        """Return when another checkpoint may begin. Raises TooManyUncommitted if the limit says fail.
+
+        `require_live` asks the coordinator after a `doubt`, as during a wait in which no commit arrives.
+        """
+        warning = Repetition(time.monotonic(), _FIRST_WARNING)
+        question = questions(limit.reaction, time.monotonic())
+        while (excess := self._excess(limit)) is not None:
+            if question.is_due(time.monotonic()):
+                self.doubt()
+                require_live()
+                continue
             place = f"region {self._region.name} of stream {self._region.stream}: {excess}"
             if limit.reaction == "fail":
                 raise TooManyUncommitted(
                     f"{place}. Nothing is lost; `sluicegate status` shows what the commits wait for. Begin "
                     "again when they follow"
                 )
-            if time.monotonic() - began >= pause:
+            if warning.is_due(time.monotonic()):
                 _log.warning("%s; `sluicegate status` shows what the commits wait for", place)
-                pause = max(2 * pause, _FIRST_WARNING)
             if limit.reaction == "warn":
                 return
+            with self.lock:
+                if self._excess(limit) is not None:
+                    self.lock.wait(_LOOK)
             require_live()
+
+    def _excess(self, limit: Backpressure) -> str | None:
+        """Return the limit that is exceeded. A decided checkpoint counts as committed."""
+        with self.lock:
+            waiting = {number: at for number, at in self._completed_at.items() if number > self._decided}
+            return limit.excess(waiting, time.monotonic())
 
     def _committed_from(self, number: int) -> CommittedCheckpoint | None:
         """Return the newest committed checkpoint if it is this one or a later one of the incarnation."""
@@ -223,6 +237,8 @@ class DriverState:
         elif isinstance(body, RegistrationAnswered):
             if notification.region == name:
                 self._read_answer(body)
+        elif isinstance(body, CutReverted):
+            self._decided = -1
         elif isinstance(body, IncarnationsEnded):
             if body.incarnations.get(name) == self._incarnation:
                 self.doubt()

@@ -57,8 +57,8 @@ class RegionOutcome:
 OnOutcome = Callable[[RegionOutcome], None]
 OnLive = Callable[[Live], None]
 """Callback with the live incarnation and run that the newest answer of a region states."""
-OnCommitted = Callable[[Position], None]
-"""Callback with the newest committed position of a region."""
+OnCommitted = Callable[[Position | None], None]
+"""Callback with the newest committed position of a region; None: a decision of its stream was reverted."""
 _RECENT: Final = 600.0
 """Seconds before the present from which answers and commits are read.
 
@@ -81,11 +81,6 @@ class RegionProgress:
         self.region = region
         self._committed: Position | None = None
         self._consecutive = 0
-
-    @property
-    def committed(self) -> Position | None:
-        """The committed position, None if it is unknown."""
-        return self._committed
 
     def apply(self, body: Body) -> RegionOutcome | None:
         """Return the outcome of a notification for the region; None if it does not concern the region."""
@@ -139,6 +134,8 @@ class Follower:
         """By stream and region, the committed position as of the newest commit that is read."""
         self._moved: set[tuple[str, str]] = set()
         """Regions whose committed position was not passed to the callbacks yet."""
+        self._reverted: set[tuple[str, str]] = set()
+        """Regions of streams with a reverted decision that was not passed to the callbacks yet."""
         self._positions: dict[TopicPartition, int] = {}
         """Positions at which the next connection continues."""
         self._since: dict[TopicPartition, int] = {}
@@ -177,12 +174,6 @@ class Follower:
                 self._queries.pop(key, None)
                 self._progress.pop(key, None)
             return not self._progress
-
-    def committed(self, region: Region) -> Position | None:
-        """Return the committed position of a region as of the newest outcome that was read."""
-        with self._lock:
-            progress = self._progress.get((region.stream, region.name))
-            return None if progress is None else progress.committed
 
     def stop(self) -> None:
         """End the thread."""
@@ -256,6 +247,7 @@ class Follower:
             self._unreported -= answered
             moved = self._moved & self._committed.keys() & self._queries.keys()
             self._moved -= moved
+            reverted, self._reverted = self._reverted & self._queries.keys(), set()
             due: list[Callable[[], None]] = [
                 partial(each.on_live, self._live[key])
                 for key in answered
@@ -263,8 +255,11 @@ class Follower:
                 if each.on_live is not None
             ]
             due += [
-                partial(each.on_committed, self._committed[key])
-                for key in moved
+                partial(each.on_committed, at)
+                for key, at in [
+                    *((key, None) for key in reverted),
+                    *((key, self._committed[key]) for key in moved),
+                ]
                 for each in self._queries[key].values()
                 if each.on_committed is not None
             ]
@@ -277,6 +272,7 @@ class Follower:
                 with self._lock:
                     self._unreported |= answered
                     self._moved |= moved
+                    self._reverted |= reverted
 
     def apply(self, notification: Notification, *, is_new: bool = True) -> None:
         """Apply a notification, and pass its outcomes to the callback. Exceptions of the callback are logged.
@@ -303,6 +299,9 @@ class Follower:
                 for region, at in body.cut.items():
                     self._committed[stream, region] = at
                     self._moved.add((stream, region))
+        elif isinstance(body, CutReverted):
+            with self._lock:
+                self._reverted.update(key for key in self._queries if key[0] == stream)
         if not is_new:
             return
         with self._lock:
@@ -353,11 +352,6 @@ class Outcomes:
         follower = self._followers.get(key)
         if follower is not None and follower.leave(region, query):
             self._followers.pop(key).stop()
-
-    def committed(self, region: Region) -> Position | None:
-        """Return the committed position of a region that is followed, as far as it is known."""
-        follower = self._followers.get((region.kafka, region.commits_topic))
-        return None if follower is None else follower.committed(region)
 
     def stop(self) -> None:
         """End all followers."""

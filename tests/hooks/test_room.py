@@ -2,18 +2,23 @@
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from sluicegate.events.models import Position
-from sluicegate.writer_hooks import BadOption, TooManyUncommitted
+from sluicegate.events.notifications import RegistrationAnswered
+from sluicegate.writer_hooks import BadOption, RegistrationUnanswered, TooManyUncommitted
+from sluicegate.writer_hooks.backpressure import PATIENCE
 from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.region import Registered
+from sluicegate.writer_hooks.registration import Stopped
 from sluicegate.writer_hooks.spark.begun import require_registered_alone
-from sluicegate.writer_hooks.spark.checkpoint import IncarnationMarker
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
+from sluicegate.writer_hooks.spark.location import Location
 from sluicegate.writer_hooks.spark.registry import Registry
-from sluicegate.writer_hooks.spark.room import Room
+from sluicegate.writer_hooks.spark.room import Clock, Room
 
 MARKER = IncarnationMarker(query="q", incarnation="i", first=2, stream="flights", region="JFK")
 
@@ -39,6 +44,10 @@ def plan(folder: Path, batch: int, age: float) -> None:
     (offsets / str(batch)).write_text("\n".join(["v1", json.dumps(planned), '{"logOffset":0}']))
 
 
+def unanswered(options: SinkOptions, own: Registered, stopped: Stopped) -> RegistrationAnswered:
+    raise RegistrationUnanswered("nobody")
+
+
 def at(checkpoint: int, incarnation: str = "i") -> Position:
     return Position(incarnation=incarnation, checkpoint=checkpoint, digest="d")
 
@@ -49,7 +58,9 @@ def registry(tmp_path: Path) -> Registry:
 
 
 def room(tmp_path: Path, registry: Registry, **limits: str) -> Room:
-    return Room(options_of(tmp_path, backpressure="fail", **limits), "q", registry, lambda: MARKER)
+    """Return a room of a query that fails over a limit, and whose coordinator is away."""
+    limited = options_of(tmp_path, backpressure="fail", **limits)
+    return Room(limited, "q", registry, lambda: MARKER, unanswered)
 
 
 def test_commits_of_the_incarnation_make_room(tmp_path: Path, registry: Registry) -> None:
@@ -101,3 +112,87 @@ def test_limits_without_a_listener_are_refused(tmp_path: Path) -> None:
     limited = options_of(tmp_path, max_uncommitted_age="60")
     with pytest.raises(BadOption, match=r"call it once, before the query starts, or leave the options out"):
         require_registered_alone(limited, "q", {})
+
+
+def test_a_downtime_does_not_count_for_the_age(tmp_path: Path, registry: Registry) -> None:
+    """A run repeats the last batch first, which was planned before the downtime."""
+    limited = room(tmp_path, registry, max_uncommitted_age="60")
+    plan(tmp_path, 2, age=36_000)
+    plan(tmp_path, 3, age=0)
+    with pytest.raises(TooManyUncommitted):
+        limited.await_room()
+    registry.put("q", {}, Registered("i", "r"))
+    limited.await_room()
+
+
+def test_a_revert_takes_the_room_of_its_decision_back(tmp_path: Path, registry: Registry) -> None:
+    limited = room(tmp_path, registry, max_uncommitted_checkpoints="2")
+    registry.put("q", {}, Registered("i", "r"), at(5))
+    registry.commit("q", at(3))
+    limited.await_room(6)
+    registry.commit("q", None)
+    with pytest.raises(TooManyUncommitted, match="3 completed checkpoints"):
+        limited.await_room(7)
+
+
+def test_a_file_that_spark_deletes_meanwhile_counts_as_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint = Checkpoint(str(tmp_path / "checkpoint"))
+    for batch in (2, 3, 4):
+        plan(tmp_path, batch, age=0)
+    read = Location.read
+
+    def purged(location: Location, name: str) -> bytes | None:
+        (tmp_path / "checkpoint" / name).unlink(missing_ok=True)
+        return read(location, name)
+
+    monkeypatch.setattr(Location, "read", purged)
+    assert checkpoint.planned_at(2) == 0.0
+
+
+class Answers:
+    """Coordinator that answers the questions of a waiting query, and the time of its wait."""
+
+    def __init__(self, *decided: Position | Exception | None) -> None:
+        self.decided = list(decided)
+        self.asked: list[float] = []
+        self.time = 0.0
+
+    def sleep(self, seconds: float) -> None:
+        self.time += seconds
+
+    def ask(self, options: SinkOptions, own: Registered, stopped: Stopped) -> RegistrationAnswered:
+        assert options.region.registration_timeout == PATIENCE
+        self.asked.append(self.time)
+        found = self.decided.pop(0)
+        if isinstance(found, Exception):
+            raise found
+        return RegistrationAnswered(
+            registration="e", accepted=True, live=own.incarnation, run=own.run, decided=found
+        )
+
+
+def test_a_wait_without_notifications_asks_the_coordinator(tmp_path: Path, registry: Registry) -> None:
+    """As in a session without a listener, while another session of the process has one."""
+    answers = Answers(None, RegistrationUnanswered("nobody"), at(1), at(2), at(3), at(4))
+    limited = replace(
+        room(tmp_path, registry, max_uncommitted_checkpoints="2"),
+        options=options_of(tmp_path, max_uncommitted_checkpoints="2"),
+        ask=answers.ask,
+        clock=Clock(lambda: answers.time, answers.sleep),
+    )
+    registry.put("q", {}, Registered("i", "r"))
+    limited.await_room(6)
+    assert answers.asked == [5.0, 10.0, 20.0, 40.0, 70.0, 100.0]
+    registry.stop_run("q")
+    with pytest.raises(TooManyUncommitted, match="was stopped while batch 7 waited"):
+        replace(limited, ask=unanswered).await_room(7)
+
+
+def test_a_query_asks_before_it_fails(tmp_path: Path, registry: Registry) -> None:
+    limited = room(tmp_path, registry, max_uncommitted_checkpoints="1")
+    registry.put("q", {}, Registered("i", "r"))
+    replace(limited, ask=Answers(at(2)).ask).await_room(3)
+    with pytest.raises(TooManyUncommitted):
+        replace(limited, ask=Answers(at(2)).ask).await_room(4)

@@ -51,6 +51,12 @@ def hooks(tmp_path: Path, unique: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return name
 
 
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Uploaders that only tasks and the test start."""
+    monkeypatch.setattr("sluicegate.writer_hooks.driver.keep_uploading", lambda *_: frozenset())
+
+
 def uploading(place: Place, spool: Spool, **more: str) -> dict[str, str]:
     table = {f"table.{name}": value for name, value in place.lake_options.items()}
     return options_of(place, **table, **{"upload": "async", "upload.spool": spool.folder, **more})
@@ -103,6 +109,18 @@ async def test_an_uploader_of_its_own_process_brings_files_and_events(
     assert spool.names() == []
 
 
+async def test_a_driver_starts_the_uploader_of_its_machine_again(place: Place, spool: Spool) -> None:
+    """It was killed after the last task, so no other task starts it."""
+    async with (
+        running(place.settings()),
+        AsyncRegionDriver(uploading(place, spool), heartbeat_interval=0.5) as driver,
+    ):
+        with nobody_uploads(spool):
+            await put(driver, 1)
+        await until(lambda: read_ids(place.table), [1].__eq__)
+
+
+@pytest.mark.usefixtures("alone")
 async def test_an_uploader_that_is_killed_anywhere_is_continued_by_the_next(
     place: Place, spool: Spool
 ) -> None:
@@ -196,6 +214,7 @@ async def test_a_function_of_the_user_runs_before_each_file_is_published(
     assert data_files(place) == [file]
 
 
+@pytest.mark.usefixtures("alone")
 async def test_a_drain_uploads_what_waits_and_names_what_it_cannot(place: Place, spool: Spool) -> None:
     asked = ("--spool", spool.folder)
     async with running(place.settings()), AsyncRegionDriver(uploading(place, spool)) as driver:

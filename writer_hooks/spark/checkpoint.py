@@ -15,7 +15,13 @@ from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
 from sluicegate.writer_hooks.errors import BadCheckpointLocation, NotOurs
 from sluicegate.writer_hooks.spark.location import Location
-from sluicegate.writer_hooks.spark.ranges import Offsets, json_object, range_digest, read_offsets
+from sluicegate.writer_hooks.spark.ranges import (
+    Offsets,
+    json_object,
+    parse_offsets,
+    range_digest,
+    read_offsets,
+)
 
 FOLDER: Final = "sluicegate"
 MARKER_FILE: Final = f"{FOLDER}/incarnation.json"
@@ -315,12 +321,17 @@ class Checkpoint:
     def planned_at(self, batch: int) -> float:
         """Return the time at which Spark planned a batch, in seconds since the Unix epoch.
 
-        If Spark does not keep that batch any more, it is the time of the oldest later one.
+        If Spark does not keep that batch any more, it is the time of the oldest later one, and 0 if that is
+        deleted too: Spark deletes old batches at any time.
         """
-        if not self._has_offsets(batch):
+        content = self._location.read(f"offsets/{batch}")
+        if content is None:
             kept = (name.rpartition("/")[2] for name in self._location.files("offsets"))
-            batch = min((int(name) for name in kept if name.isdigit() and int(name) > batch), default=batch)
-        found = read_offsets(self._location, batch).metadata.get("batchTimestampMs")
+            later = min((int(name) for name in kept if name.isdigit() and int(name) > batch), default=None)
+            content = None if later is None else self._location.read(f"offsets/{later}")
+        if content is None:
+            return 0.0
+        found = parse_offsets(content, self._location.uri, batch).metadata.get("batchTimestampMs")
         return found / 1000 if isinstance(found, int) and found > 0 else time.time()
 
     def newest_planned(self) -> int | None:

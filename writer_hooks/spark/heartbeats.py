@@ -14,6 +14,7 @@ from typing import Final
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import RegionHeartbeat
 from sluicegate.kafka.pauses import spread
+from sluicegate.writer_hooks.backpressure import PATIENCE
 from sluicegate.writer_hooks.errors import (
     BatchUnfinished,
     HookError,
@@ -197,15 +198,17 @@ class Heartbeats:
         # Until the events are acknowledged, the first batch may not register: the later one of two
         # registrations is in force, and this thread would not know it.
         with self.registry.registering(run.query, wait=False) if self.registry else nullcontext(True) as free:
-            if free:
-                self._send_heartbeat(run, parsed)
+            sent = self._send_heartbeat(run, parsed) if free else None
+        if sent is not None:
+            self._report_losses(run, parsed, sent)
         if run.doubted and run.idle and run.registered is not None:
             self._ask(run, parsed, run.registered)
 
-    def _send_heartbeat(self, run: Run, options: SinkOptions) -> None:
+    def _send_heartbeat(self, run: Run, options: SinkOptions) -> Registered | None:
+        """Return the registration of the heartbeat that was sent; None if the run has none."""
         registered, events = run.registration(options, self.registry)
         if registered is None:
-            return
+            return None
         if registered == run.registered:
             self._compare(run, registered)
         interval = max(1, round(self.interval * 1000))
@@ -214,7 +217,27 @@ class Heartbeats:
         beat = region.event(EventType.REGION_HEARTBEAT, registered.incarnation, body)
         shared_publisher(region.kafka).publish(region.events_topic, [*events, beat], self.interval)
         run.registered = registered
-        run.report_losses(options, registered.incarnation, self.outcomes.committed(region))
+        return registered
+
+    def _report_losses(self, run: Run, options: SinkOptions, own: Registered) -> None:
+        committed = self.registry.committed(run.query, own.incarnation) if self.registry else None
+        run.report_losses(options, own.incarnation, committed, partial(self._decided, options, own))
+
+    def _decided(self, options: SinkOptions, own: Registered) -> int | None:
+        """Return the decided batch of an incarnation, -1 for none; None if no coordinator answers."""
+        try:
+            answer = check_live(self._impatient(options, PATIENCE), own)
+        except HookError:
+            return None
+        if answer.live != own.incarnation:
+            return None
+        at = answer.decided
+        return at.checkpoint if at is not None and at.incarnation == own.incarnation else -1
+
+    def _impatient(self, options: SinkOptions, least: float = 0.0) -> SinkOptions:
+        """Return options that wait for an answer until the next heartbeat, or `least` seconds."""
+        limit = min(max(self.interval, least), options.region.registration_timeout)
+        return replace(options, region=replace(options.region, registration_timeout=limit))
 
     def _begin(self, run: Run, options: SinkOptions) -> None:
         """Note the incarnation that the run started with, and follow its region.
@@ -259,9 +282,8 @@ class Heartbeats:
         if self.registry is None or not self.registry.take_doubt(run.query):
             run.doubted = False  # a batch has asked
             return
-        limit = min(self.interval, options.region.registration_timeout)
         try:
-            check_live(replace(options, region=replace(options.region, registration_timeout=limit)), own)
+            check_live(self._impatient(options), own)
         except RegionReplaced as error:
             # Under Spark Connect, this process cannot end the run: its next batch fails.
             self.registry.doubt(run.query)

@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import Position, RegionClosed, RegionHeartbeat
+from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.events.problems import Code
 from sluicegate.writer_hooks.errors import (
     BadCheckpointLocation,
@@ -141,14 +142,18 @@ def probe_query(options: SinkOptions) -> None:
         require_accepted(region, marker.incarnation, answer)
 
 
-def check_live(options: SinkOptions, own: Registered, stopped: Stopped = running) -> None:
-    """Raise RegionReplaced if the incarnation has ended, or a newer process runs it. Changes nothing."""
+def check_live(options: SinkOptions, own: Registered, stopped: Stopped = running) -> RegistrationAnswered:
+    """Return the coordinator's answer to a probe, which changes nothing.
+
+    Raises RegionReplaced if the incarnation has ended, or a newer process runs it, and the errors of `ask`.
+    """
     region, checkpoint = options.region, Checkpoint(options.checkpoint_location)
     marker = checkpoint.marker()
     if marker is None or marker.incarnation != own.incarnation:
         raise RegionReplaced(replaced(region, "its checkpoint location was reset"))
     answer = ask(region, _restart_event(region, checkpoint, marker, probe=True), stopped)
     require_live(region, own, answer, "its checkpoint location")
+    return answer
 
 
 # --- incarnations that begin ----------------------------------------------------------------------

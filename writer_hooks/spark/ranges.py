@@ -45,10 +45,16 @@ def read_offsets(location: Location, batch: int) -> Offsets:
         raise BadCheckpointLocation(
             f"{location.uri}/{name} does not exist, so that the source range of a batch is unknown"
         )
+    return parse_offsets(content, location.uri, batch)
+
+
+def parse_offsets(content: bytes, uri: str, batch: int) -> Offsets:
+    """Read the file of a batch in the offset log of a location. Raises BadCheckpointLocation."""
+    name = f"offsets/{batch}"
     lines = content.decode().splitlines()
     if len(lines) < 2 or lines[0] not in _OFFSET_LOG_VERSIONS:
         raise BadCheckpointLocation(
-            f"{location.uri}/{name} is of an unknown version ({lines[:1]}); "
+            f"{uri}/{name} is of an unknown version ({lines[:1]}); "
             f"known are {', '.join(_OFFSET_LOG_VERSIONS)}"
         )
     # The second line contains wall-clock times and settings, which a replay may change. They are no part of

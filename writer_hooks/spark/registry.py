@@ -10,6 +10,7 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -23,7 +24,7 @@ _LOCK: Final = "lock"
 _INCARNATION: Final = "incarnation"
 _RUN: Final = "run"
 _OPTIONS: Final = "options"
-_DECIDED: Final = "decided"
+_SINCE: Final = "since"
 _OURS: Final = re.compile(r"sluicegate-[0-9a-f]{32}")
 
 
@@ -88,9 +89,13 @@ class Registry:
 
         `decided` is the decided position of its region in the answer.
         """
-        content = {_INCARNATION: registered.incarnation, _RUN: registered.run, _OPTIONS: dict(options)}
-        if decided is not None:
-            content[_DECIDED] = decided.model_dump()
+        content = {
+            _INCARNATION: registered.incarnation,
+            _RUN: registered.run,
+            _OPTIONS: dict(options),
+            _SINCE: time.time(),
+        }
+        self.decide(query, decided)
         self._write(self._file(query), json.dumps(content))
 
     def options(self, query: str) -> dict[str, str] | None:
@@ -102,6 +107,11 @@ class Registry:
         """Return the registration of the query's current run, None before that."""
         found = self._read(query)
         return None if found is None else Registered(str(found[_INCARNATION]), str(found[_RUN]))
+
+    def since(self, query: str) -> float:
+        """Return the time of the current run's registration, in seconds since the Unix epoch; 0 before it."""
+        found = self._read(query)
+        return 0.0 if found is None else float(found[_SINCE])
 
     def begin(self, query: str, incarnation: str) -> None:
         """Record the incarnation that a run of the query found in its checkpoint location."""
@@ -119,7 +129,8 @@ class Registry:
 
     def new_run(self, query: str) -> None:
         """Delete the records of the previous run of the query, and of its streams."""
-        for path in (self._file, self._began, self._stop_mark, self._doubt, self._admitted, self._excess):
+        records = (self._file, self._began, self._stop_mark, self._doubt)
+        for path in (*records, self._admitted, self._excess, self._decided):
             path(query).unlink(missing_ok=True)
             for each in self._folder.glob(path(f"{query}@*").name):
                 each.unlink(missing_ok=True)
@@ -138,23 +149,35 @@ class Registry:
 
     # --- commits, and limits of what is not committed -------------------------------------------------
 
-    def commit(self, query: str, at: Position) -> None:
-        """Record the newest committed position of the query's region."""
-        before = self.committed(query, at.incarnation)
-        if before is None or before < at.checkpoint:
+    def commit(self, query: str, at: Position | None) -> None:
+        """Record the newest committed position of the query's region.
+
+        None: a decision of the stream was reverted, so the decided position of the last answer does not
+        count any more.
+        """
+        if at is None:
+            self.decide(query, None)
+            return
+        before = _position(self._committed(query))
+        if before is None or before.incarnation != at.incarnation or before.checkpoint < at.checkpoint:
             self._write(self._committed(query), at.model_dump_json())
+
+    def decide(self, query: str, at: Position | None) -> None:
+        """Record the decided position of the query's region, as of the newest answer of a coordinator."""
+        if at is None:
+            self._decided(query).unlink(missing_ok=True)
+        else:
+            self._write(self._decided(query), at.model_dump_json())
 
     def committed(self, query: str, incarnation: str) -> int | None:
         """Return the newest batch of an incarnation that is committed, None if there is none.
 
-        What was decided before the run has registered counts as committed.
+        A decided position counts as committed.
         """
-        found = self._read(query) or {}
-        texts = [json.dumps(found[_DECIDED])] if _DECIDED in found else []
-        with suppress(FileNotFoundError):
-            texts.append(self._committed(query).read_text())
-        positions = [Position.model_validate_json(text) for text in texts]
-        return max((each.checkpoint for each in positions if each.incarnation == incarnation), default=None)
+        found = (_position(path(query)) for path in (self._committed, self._decided))
+        return max(
+            (each.checkpoint for each in found if each and each.incarnation == incarnation), default=None
+        )
 
     def admit(self, query: str, batch: int) -> None:
         """Record that a batch of the current run may be written, within the limits or after a wait."""
@@ -213,6 +236,9 @@ class Registry:
     def _committed(self, query: str) -> Path:
         return self._folder / f"{query}.committed"
 
+    def _decided(self, query: str) -> Path:
+        return self._folder / f"{query}.decided"
+
     def _admitted(self, query: str) -> Path:
         return self._folder / f"{query}.admitted"
 
@@ -231,6 +257,13 @@ class Registry:
 
     def _file(self, query: str) -> Path:
         return self._folder / f"{query}.json"
+
+
+def _position(path: Path) -> Position | None:
+    try:
+        return Position.model_validate_json(path.read_text())
+    except FileNotFoundError:
+        return None
 
 
 def _remove_if_dead(folder: Path) -> None:

@@ -6,12 +6,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol
 
-from sluicegate.events.models import Position
 from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.region import Event, Live, Region, Registered
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
 from sluicegate.writer_hooks.spark.registry import Registry
-from sluicegate.writer_hooks.upload.losses import Losses
+from sluicegate.writer_hooks.spark.unsent import inherited
+from sluicegate.writer_hooks.upload.here import keep_uploading
+from sluicegate.writer_hooks.upload.losses import Decided, Losses
 
 FIRST_LOOK: Final = 0.05
 _MOST_BATCHES: Final = 1_000
@@ -110,8 +111,12 @@ class Run:
     """Batches with rows that have ended since the last heartbeat, with the times in monotonic seconds."""
     losses: Losses | None = None
     """Reports of lost files, if they are left to uploaders."""
+    inherited: int | None = None
+    """Newest batch that earlier runs have completed, while its commit is not known."""
     missed: int = 0
     """Number of consecutive heartbeats that were not sent."""
+    wall_clock: Callable[[], float] = time.time
+    """Function that returns the seconds since the Unix epoch."""
     look: float = FIRST_LOOK
     """Seconds between two attempts to find the options."""
 
@@ -130,21 +135,41 @@ class Run:
             if len(self.batches) > _MOST_BATCHES:
                 del self.batches[min(self.batches)]
 
-    def report_losses(self, options: SinkOptions, incarnation: str, committed: Position | None) -> None:
+    def report_losses(
+        self, options: SinkOptions, incarnation: str, committed: int | None, decided: Decided
+    ) -> None:
         """Report batches whose files were left to uploaders that did not send them in time.
 
-        Raises as `publish` does.
+        `committed` is the newest committed batch of the incarnation, if it is known. Raises as `publish`
+        does, and BadCheckpointLocation.
         """
         if options.uploads is None:
             return
+        here = keep_uploading(options.uploads, options.region, incarnation)
+        losses = self.losses or Losses(options.region, options.uploads)
         if self.losses is None:
-            self.losses = Losses(options.region, options.uploads)
+            self._inherit(options, incarnation, committed, losses)
+        self.losses = losses
         for number, at in self.batches.items():
-            self.losses.complete(number, at)
+            losses.complete(number, at)
         self.batches.clear()
-        if committed is not None and committed.incarnation == incarnation:
-            self.losses.commit(committed.checkpoint)
-        self.losses.report(incarnation, time.monotonic())
+        if committed is not None:
+            losses.commit(committed)
+        losses.report(incarnation, time.monotonic(), here, decided)
+        if self.inherited is not None and self.inherited <= losses.committed:
+            # The next run begins with what this one has completed.
+            self._inherit(options, incarnation, losses.committed, losses)
+            self.inherited = None
+
+    def _inherit(self, options: SinkOptions, incarnation: str, committed: int | None, losses: Losses) -> None:
+        """Count the time of the newest batch that earlier runs have completed."""
+        if self.marker is None or self.marker.incarnation != incarnation:
+            return
+        now = self.wall_clock()
+        found = inherited(options.checkpoint_location, self.marker, committed, now)
+        self.inherited = None if found is None else found.batch
+        if found is not None:
+            losses.complete(found.batch, time.monotonic() - max(0.0, now - found.since))
 
     def contradicted(self, registered: Registered) -> Live | None:
         """Return the newest answer if it states another incarnation or run than this registration.

@@ -48,6 +48,41 @@ class BadEntry(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
+class Connections:
+    """Connections of a task to Kafka and to the store of its table. They may contain secrets."""
+
+    created: int
+    """Nanoseconds since the Unix epoch."""
+    stream: str
+    region: str
+    storage: str
+    """URI of the folder that the files go to."""
+    log: tuple[tuple[str, str], ...] = field(repr=False)
+    environment: Mapping[str, str] = field(repr=False)
+
+    @property
+    def key(self) -> str:
+        """Digest of the region and its store."""
+        text = json.dumps([self.stream, self.region, self.storage])
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    def to_json(self) -> str:
+        """Return the connections as JSON."""
+        return json.dumps({"version": VERSION, **asdict(self)})
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read the result of `to_json`. Raises BadEntry."""
+        try:
+            found = json.loads(text)
+            if found.pop("version") != VERSION:
+                raise BadEntry("they are of another release")
+            return cls(**{**found, "log": tuple(map(tuple, found["log"]))})
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+            raise BadEntry(f"these are no connections of a task: {error}") from error
+
+
+@dataclass(frozen=True, slots=True)
 class Entry:
     """Files of one attempt, with everything that an uploader needs for them."""
 
@@ -73,6 +108,13 @@ class Entry:
     def about(self) -> Envelope:
         """Attributes of its first event, which has the stream, the region and the checkpoint of all."""
         return self.events[0].envelope
+
+    def connections(self, created: int) -> Connections:
+        """Return the connections of its task."""
+        about = self.about
+        return Connections(
+            created, about.stream, about.region, self.storage, self.uploads.log, self.environment
+        )
 
     def to_json(self) -> str:
         """Return the entry as JSON."""

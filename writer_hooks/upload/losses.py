@@ -2,6 +2,7 @@
 
 import logging
 import math
+from collections.abc import Callable, Set
 from typing import Final
 
 from sluicegate.events.envelope import EventType
@@ -17,6 +18,17 @@ _OUTAGE: Final = 30.0
 """Seconds between two looks from which on Kafka was away, or this process stood still."""
 _PUBLISH: Final = 10.0
 """Seconds for Kafka to acknowledge a report; the next look reports again."""
+_AGAIN: Final = 5.0
+"""Seconds until the decided position is asked for again without an answer; they double up to a limit."""
+_LONGEST: Final = 30.0
+
+Decided = Callable[[], int | None]
+"""Function that asks a coordinator for the decided checkpoint. It returns -1 for none, None for no answer."""
+
+
+def nobody() -> int:
+    """Return -1: no coordinator is asked, and the report decides nothing that is sealed."""
+    return -1
 
 
 class Losses:
@@ -24,7 +36,8 @@ class Losses:
 
     A report has no effect on a checkpoint that is sealed, as when commits wait for another region or for a
     coordinator. It stalls the region of one that is not. So time in which Kafka does not answer, and an
-    uploader cannot publish either, does not count.
+    uploader cannot publish either, does not count. Only the oldest checkpoint is reported, and none that has
+    files in the spool of this machine: its uploader reports them itself.
     """
 
     def __init__(self, region: Region, uploads: Uploads) -> None:
@@ -34,6 +47,11 @@ class Losses:
         """By number, the times from which the uploads have counted."""
         self._looked = self._resumed = -math.inf
         """Time of the last look, and of the end of the last outage."""
+        self._asks = -math.inf
+        """Time from which on a coordinator is asked again."""
+        self._again = _AGAIN
+        self.committed = -1
+        """The newest checkpoint that is known to be committed; -1: none is."""
 
     def complete(self, number: int, now: float) -> None:
         """Note a completion. All times are monotonic seconds."""
@@ -41,20 +59,37 @@ class Losses:
 
     def commit(self, number: int) -> None:
         """Note that a checkpoint is committed, with all before it."""
+        self.committed = max(self.committed, number)
         self._completed = {each: at for each, at in self._completed.items() if each > number}
 
-    def report(self, incarnation: str, now: float) -> None:
+    def report(
+        self, incarnation: str, now: float, here: Set[int] = frozenset(), decided: Decided = nobody
+    ) -> None:
         """Report the oldest checkpoint as lost if it is over its time. Raises as `publish` does.
 
-        Called after each heartbeat that Kafka has acknowledged.
+        Called after each heartbeat that Kafka has acknowledged. `here`: checkpoints with files in the spool
+        of this machine.
         """
         looked, self._looked = self._looked, now
         if _OUTAGE < now - looked < math.inf:
             self._resumed = now
             self._completed = dict.fromkeys(self._completed, now)
         number = min(self._completed, default=None)
-        if number is None or now - self._completed[number] < self._timeout:
+        if number is None or now - self._completed[number] < self._timeout or now < self._asks:
             return
+        if min(here, default=number + 1) <= number:
+            return
+        found = decided()
+        if found is None:
+            self._asks, self._again = now + self._again, min(2 * self._again, _LONGEST)
+            return
+        self._again = _AGAIN
+        if found >= number:
+            self.commit(found)
+        else:
+            self._report(incarnation, number, now)
+
+    def _report(self, incarnation: str, number: int, now: float) -> None:
         region = self._region
         reason = (
             f"its events have not arrived within {self._timeout:g} s after the completion, so an uploader is "

@@ -6,7 +6,6 @@ import posixpath
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Final
 from uuid import NAMESPACE_OID, uuid5
 
@@ -23,7 +22,7 @@ from sluicegate.writer_hooks.options import log_of
 from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.region import Event
 from sluicegate.writer_hooks.upload.before_publish import call_before_publish
-from sluicegate.writer_hooks.upload.entry import Entry, SpooledFile, store_variables
+from sluicegate.writer_hooks.upload.entry import Connections, Entry, SpooledFile, store_variables
 from sluicegate.writer_hooks.upload.failures import Lost
 from sluicegate.writer_hooks.upload.names import EntryName
 from sluicegate.writer_hooks.upload.spool import GivenUp, Spool
@@ -37,32 +36,34 @@ class Credentials:
     """Newest connections of the tasks: an older entry of the same region, or store, uses them too."""
 
     def __init__(self) -> None:
-        self._log: dict[tuple[str, str], tuple[int, Entry]] = {}
-        self._environments: dict[str, tuple[int, Mapping[str, str]]] = {}
+        self._of_regions: dict[tuple[str, str], Connections] = {}
+        self._of_stores: dict[str, Connections] = {}
 
-    def note(self, name: EntryName, entry: Entry) -> None:
-        """Note the connections of an entry."""
-        key = (entry.about.stream, entry.about.region)
-        slim = replace(entry, events=entry.events[:1], files=())
-        self._log[key] = max(self._log.get(key, (0, slim)), (name.created, slim), key=_age)
-        found = (name.created, entry.environment)
-        self._environments[entry.storage] = max(self._environments.get(entry.storage, found), found, key=_age)
+    def note(self, found: Connections) -> None:
+        """Note the connections of a task."""
+        region = (found.stream, found.region)
+        self._of_regions[region] = max(self._of_regions.get(region, found), found, key=_age)
+        self._of_stores[found.storage] = max(self._of_stores.get(found.storage, found), found, key=_age)
 
     def log(self, entry: Entry) -> Mapping[str, str]:
         """Return the options of the connection to Kafka."""
-        _, newest = self._log.get((entry.about.stream, entry.about.region), (0, entry))
-        return dict(newest.uploads.log)
+        newest = self._of_regions.get((entry.about.stream, entry.about.region))
+        return dict(entry.uploads.log if newest is None else newest.log)
+
+    def _variables(self, entry: Entry) -> Mapping[str, str]:
+        newest = self._of_stores.get(entry.storage)
+        return entry.environment if newest is None else newest.environment
 
     def environment(self, entry: Entry) -> dict[str, str]:
         """Return the variables of this process, with those of the entry's store and of no other one."""
-        _, variables = self._environments.get(entry.storage, (0, entry.environment))
+        variables = self._variables(entry)
         with _opening:
             own = {name: value for name, value in os.environ.items() if name not in store_variables()}
         return {**own, **variables}
 
     def open(self, entry: Entry) -> Storage:
         """Open the storage that the files go to. Raises TableRefused."""
-        _, variables = self._environments.get(entry.storage, (0, entry.environment))
+        variables = self._variables(entry)
         with _opening:
             before = store_variables()
             try:
@@ -79,8 +80,8 @@ def _set_variables(wanted: Mapping[str, str]) -> None:
     os.environ.update(wanted)
 
 
-def _age(found: tuple[int, object]) -> int:
-    return found[0]
+def _age(found: Connections) -> int:
+    return found.created
 
 
 def send(spool: Spool, name: EntryName, entry: Entry, credentials: Credentials, uploaded: set[str]) -> None:

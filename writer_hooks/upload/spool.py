@@ -2,6 +2,7 @@
 
 - `files/<attempt>/`: files of one attempt, by their names in the table. Its writer locks the folder.
 - `entries/<name>.json`: an entry for each finished attempt. It appears whole, after its files are durable.
+- `connections/<key>.json`: newer connections of a task that waits for room, for the entries that wait.
 - `reasons/<name>`: why an entry still waits. `given-up/<name>.json`: entries that were reported as lost.
 - `uploader.lock`: held by the process that uploads. It has that process's id.
 
@@ -24,17 +25,21 @@ from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
 from sluicegate.lakes.durable import sync_folder
 from sluicegate.writer_hooks.errors import SpoolUnusable
+from sluicegate.writer_hooks.upload.mounts import network_type
 from sluicegate.writer_hooks.upload.names import EntryName
 
 if TYPE_CHECKING:
     from sluicegate.writer_hooks.upload.options import Uploads
 
-_FOLDERS: Final = ("entries", "files", "reasons", "given-up")
+_CONNECTIONS: Final = "connections"
+_FOLDERS: Final = ("entries", "files", _CONNECTIONS, "reasons", "given-up")
 _SUFFIX: Final = ".json"
 _DRAFT: Final = "."
 """First character of a file that is being written."""
 _KEPT: Final = 7 * 86_400
 """Seconds for which the record of an entry that was given up is kept."""
+_SAME_TIME: Final = 1_000_000_000
+"""Nanoseconds in which a file system may give two changes one time."""
 _TRIES: Final = 20
 _PAUSE: Final = 0.02
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
@@ -114,6 +119,29 @@ class Spool:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(f"{self.folder}/reasons/{name}")
 
+    def connect(self, key: str, connection: str) -> None:
+        """Put the connections of a task that has no entry yet, as JSON, in place of those of the same key."""
+        self._replace(f"{_CONNECTIONS}/{key}{_SUFFIX}", connection)
+
+    def connections(self, newer_than: int) -> tuple[int, list[str]]:
+        """Return the connections of tasks as JSON if they have changed, with the time of the change.
+
+        `newer_than` is the time of the last call, in nanoseconds since the Unix epoch.
+        """
+        path, found = f"{self.folder}/{_CONNECTIONS}", []
+        try:
+            changed = os.stat(path).st_mtime_ns
+        except FileNotFoundError:
+            return newer_than, []
+        # Several changes may have one time, so a recent one is read again.
+        if changed == newer_than and time.time_ns() - changed > _SAME_TIME:
+            return changed, []
+        for name in os.listdir(path):
+            if name.endswith(_SUFFIX):
+                with contextlib.suppress(FileNotFoundError), open(f"{path}/{name}", encoding="utf-8") as file:
+                    found.append(file.read())
+        return changed, found
+
     def excess(self, uploads: "Uploads", region: str, checkpoint: int) -> str | None:
         """Return the limit that is reached for a task of a checkpoint, as a text; None if there is none."""
         names = self.names()
@@ -169,10 +197,10 @@ class Spool:
         for attempt in os.listdir(f"{self.folder}/files"):
             self._sweep_files(attempt)
         now = time.time()
-        for folder in ("entries", "reasons", "given-up"):
+        for folder in ("entries", _CONNECTIONS, "reasons", "given-up"):
             for name in os.listdir(f"{self.folder}/{folder}"):
                 path = f"{self.folder}/{folder}/{name}"
-                if name.startswith(_DRAFT) or folder == "given-up":
+                if name.startswith(_DRAFT) or folder in (_CONNECTIONS, "given-up"):
                     with contextlib.suppress(FileNotFoundError):
                         if now - os.stat(path).st_mtime > _KEPT:
                             os.unlink(path)
@@ -246,6 +274,7 @@ def make_spool(folder: str) -> Spool:
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         _require_own(folder)
+        _require_local(folder)
         for name in _FOLDERS:
             os.makedirs(f"{folder}/{name}", mode=0o700, exist_ok=True)
     except OSError as error:
@@ -285,6 +314,16 @@ def _require_own(folder: str) -> None:
         raise SpoolUnusable(
             f"other users have permissions for the spool {folder}, which holds passwords and rows. Run: "
             f"chmod 700 {folder}"
+        )
+
+
+def _require_local(folder: str) -> None:
+    """Refuse a folder of which several machines may see different states. Raises SpoolUnusable."""
+    found = network_type(folder)
+    if found is not None:
+        raise SpoolUnusable(
+            f"the spool {folder} is in a network file system ({found}), in which machines do not see each "
+            "other's locks. Set upload.spool to a folder of a local disk of each machine"
         )
 
 

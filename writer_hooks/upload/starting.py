@@ -5,6 +5,7 @@ import math
 import os
 import subprocess
 import sys
+import threading
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -17,8 +18,9 @@ _MODULE: Final = "sluicegate.writer_hooks.upload.process"
 _LARGEST_LOG: Final = 4 << 20
 STARTS: Final = 5.0
 """Seconds in which an uploader that was started may not hold its lock yet. It ends much later."""
-_children: Final[dict[float, subprocess.Popen[bytes]]] = {}
-"""Uploaders that this process has started, by the times of that in monotonic seconds."""
+_children: Final[dict[float, tuple[str, subprocess.Popen[bytes]]]] = {}
+"""Spool folders and uploaders that this process has started, by the times of that in monotonic seconds."""
+_starting: Final = threading.Lock()
 
 
 def ensure_uploader(spool: "Spool") -> None:
@@ -27,11 +29,17 @@ def ensure_uploader(spool: "Spool") -> None:
     An uploader that ends looks for entries once more after it has released its lock. So each entry is seen by
     one that runs, or by the task that looks for one here.
     """
-    for started, child in list(_children.items()):
-        if child.poll() is not None:
-            del _children[started]
-    if max(_children, default=-math.inf) > time.monotonic() - STARTS or spool.has_uploader():
-        return
+    # Tasks and the heartbeats of a driver may be threads of one process.
+    with _starting:
+        for started, (_, child) in list(_children.items()):
+            if child.poll() is not None:
+                del _children[started]
+        own = (started for started, (folder, _) in _children.items() if folder == spool.folder)
+        if max(own, default=-math.inf) <= time.monotonic() - STARTS and not spool.has_uploader():
+            _start(spool)
+
+
+def _start(spool: "Spool") -> None:
     path = os.pathsep.join(part or os.getcwd() for part in sys.path)
     try:
         with open(_log_file(spool), "ab") as log:
@@ -51,7 +59,7 @@ def ensure_uploader(spool: "Spool") -> None:
             *(spool.folder, error, spool.folder),
         )
         return
-    _children[time.monotonic()] = child
+    _children[time.monotonic()] = spool.folder, child
 
 
 def _log_file(spool: "Spool") -> str:

@@ -13,7 +13,14 @@ from sluicegate.writer_hooks.attempt import Target
 from sluicegate.writer_hooks.errors import UploadGivenUp
 from sluicegate.writer_hooks.publisher import hold_files, publish_files
 from sluicegate.writer_hooks.region import Attempt, Event, Region
-from sluicegate.writer_hooks.upload.entry import Entry, SpooledFile, name_of, region_key
+from sluicegate.writer_hooks.upload.entry import (
+    Connections,
+    Entry,
+    SpooledFile,
+    name_of,
+    region_key,
+    store_variables,
+)
 from sluicegate.writer_hooks.upload.failures import format_way_back
 from sluicegate.writer_hooks.upload.options import Uploads, resolve
 from sluicegate.writer_hooks.upload.spool import Spool, make_spool, unusable
@@ -93,7 +100,7 @@ class Deferred:
         if self._uploads.before_publish is not None:
             resolve(self._uploads.before_publish)
         spool = make_spool(self._uploads.spool_folder())
-        self._await_room(spool)
+        self._await_room(spool, final.uri)
         try:
             self._lock = spool.begin(self._attempt.id)
         except OSError as error:
@@ -105,7 +112,7 @@ class Deferred:
         self._storage = SpooledStorage(final, spool.files(self._attempt.id))
         return self._storage
 
-    def _await_room(self, spool: Spool) -> None:
+    def _await_room(self, spool: Spool, storage: str) -> None:
         """Wait while the spool is over a limit. Raises UploadGivenUp."""
         since, warned = time.time(), False
         region = region_key(self._region, self._attempt.incarnation)
@@ -126,8 +133,20 @@ class Deferred:
                     *(self._region.name, self._region.stream, excess, spool.folder),
                 )
                 warned = True
+                self._renew(spool, storage)
             ensure_uploader(spool)
             time.sleep(_LOOK)
+
+    def _renew(self, spool: Spool, storage: str) -> None:
+        """Give the uploader the connections of this task: those of the entries that wait may be outdated."""
+        region = self._region
+        found = Connections(
+            time.time_ns(), region.stream, region.name, storage, self._uploads.log, store_variables()
+        )
+        try:
+            spool.connect(found.key, found.to_json())
+        except OSError as error:
+            _log.warning("the connections of a waiting task cannot be noted in %s: %s", spool.folder, error)
 
     def deliver(self, events: Sequence[Event]) -> tuple[str, ...]:
         spool, storage = self._spool, self._storage

@@ -1,5 +1,6 @@
 """Uploader of a spool: sends its entries, several at a time, and again after failures."""
 
+import contextlib
 import logging
 import time
 from collections import Counter
@@ -11,7 +12,7 @@ from typing import Final
 from sluicegate.kafka.pauses import spread
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
 from sluicegate.writer_hooks.errors import HookError, PublishFailed
-from sluicegate.writer_hooks.upload.entry import BadEntry, Entry, read_entry
+from sluicegate.writer_hooks.upload.entry import BadEntry, Connections, Entry, read_entry
 from sluicegate.writer_hooks.upload.failures import Lost, format_way_back
 from sluicegate.writer_hooks.upload.names import EntryName
 from sluicegate.writer_hooks.upload.sending import Credentials, report_lost, send
@@ -54,6 +55,8 @@ class Uploader:
     _failures: set[str] = field(default_factory=set)
     """Classes of failures that were logged since the last success."""
     _swept: float = float("-inf")
+    _connected: int = 0
+    """Time at which the connections of waiting tasks have changed."""
 
     def run(self, ends: Callable[[bool], bool]) -> None:
         """Send entries until `ends` returns True, which is asked with True if the spool is empty.
@@ -77,6 +80,10 @@ class Uploader:
         for name in names:
             if name not in self._works:
                 self._works[name] = self._begin(name)
+        self._connected, texts = self.spool.connections(self._connected)
+        for text in texts:
+            with contextlib.suppress(BadEntry):
+                self._credentials.note(Connections.from_json(text))
         if time.monotonic() - self._swept >= _SWEEP:
             self._swept = time.monotonic()
             self.spool.sweep()
@@ -89,7 +96,7 @@ class Uploader:
             entry = None
         if entry is None:
             return _Work()
-        self._credentials.note(name, entry)
+        self._credentials.note(entry.connections(name.created))
         return _Work(entry.uploads.threads, (entry.storage, *entry.uploads.log))
 
     def _next(self, names: list[EntryName]) -> list[EntryName]:
