@@ -20,7 +20,7 @@ from pypaimon.write.commit_message import CommitMessage
 from sluicegate.events.models import FileInfo
 from sluicegate.lakes.event_time import event_time_range, in_milliseconds
 from sluicegate.lakes.file_options import NO_OPTIONS, FileOptions
-from sluicegate.lakes.paimon.buckets import hash_once, layout, one_group
+from sluicegate.lakes.paimon.buckets import Layout, hash_once, layout, one_group
 from sluicegate.lakes.paimon.data_files import DataFiles, bounds_in_one_pass
 from sluicegate.lakes.paimon.encoding import encode_entry
 from sluicegate.lakes.paimon.entries import partition_folder
@@ -68,14 +68,7 @@ class PaimonWriter:
         self._buffer = RowBuffer(storage.uri, columns, event_time_column)
         self._write = self._table.new_stream_write_builder().new_write()
         self._layout = layout(table.table_schema)
-        if self._layout.fixed:
-            # Without this, the library would scan the table for the last sequence numbers, which `_number`
-            # sets instead.
-            self._write.file_store_write._seq_number_stats = lambda partition: {}
-            self._write.row_key_extractor = hash_once(self._write.row_key_extractor)
-        elif not table.table_schema.partition_keys:
-            self._write.row_key_extractor = one_group(self._write.row_key_extractor)
-        bounds_in_one_pass(self._write.file_store_write)
+        _adapt(self._write, self._layout, is_partitioned=bool(table.table_schema.partition_keys))
         held = held_bytes(of_table, settings.target_size)
         OpenPartitions(self._write.file_store_write, settings.open_partitions, held)
         self._range: tuple[int | None, int | None] = (None, None)
@@ -170,6 +163,18 @@ class PaimonWriter:
         """Return the name in the table of a file that the library has written."""
         root = self._storage.root
         return os.path.relpath(path, root) if os.path.isabs(root) else path.removeprefix(f"{root}/")
+
+
+def _adapt(write: Any, layout: Layout, *, is_partitioned: bool) -> None:
+    """Replace parts of the library's writer, for speed. What it writes stays the same."""
+    if layout.fixed:
+        # Without this, the library would scan the table for the last sequence numbers, which `_number` sets
+        # instead.
+        write.file_store_write._seq_number_stats = lambda partition: {}
+        write.row_key_extractor = hash_once(write.row_key_extractor)
+    elif not is_partitioned:
+        write.row_key_extractor = one_group(write.row_key_extractor)
+    bounds_in_one_pass(write.file_store_write)
 
 
 def _only_new_files(message: CommitMessage) -> bool:
