@@ -13,6 +13,10 @@ class BadCheckpointLocation(HookError):
     """The checkpoint location cannot be read, or has unexpected content; the text contains the remedy."""
 
 
+class LocationUnavailable(BadCheckpointLocation):
+    """The storage of the checkpoint location has failed a read or a write; a retry is safe, and may help."""
+
+
 class PreflightFailed(HookError):
     """A query with these options would fail at present; the text has a line for each reason."""
 

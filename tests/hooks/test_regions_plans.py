@@ -1,7 +1,6 @@
 """Divisions, offsets, reactions and plans of the region runner, as pure data."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 from threading import Event
@@ -25,15 +24,15 @@ from sluicegate.writer_hooks.spark.regions.query import RegionQuery
 from sluicegate.writer_hooks.spark.regions.restarts import Backoff, Reaction, reaction
 from sluicegate.writer_hooks.spark.regions.runner import RegionRunner
 from sluicegate.writer_hooks.spark.regions.seeds import files_of, history, seed
-from sluicegate.writer_hooks.spark.regions.settings import RunnerSettings, chosen_sink, require_options
+from sluicegate.writer_hooks.spark.regions.settings import chosen_sink, require_options
 from sluicegate.writer_hooks.spark.regions.source import Source, require_divisible
 from sluicegate.writer_hooks.spark.reset import ResetOrder, reset_region
+from tests.hooks.region_queries import ACCEPTED, OPTIONS, query_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HOOKS = "sluicegate.writer_hooks.errors"
-OPTIONS = {"stream": "s", "table": "/t", "kafka.bootstrap.servers": "nowhere:1"}
 
 
 def test_a_row_that_two_regions_would_have_is_refused() -> None:
@@ -85,6 +84,7 @@ def test_offsets_of_all_regions_are_united_and_new_partitions_are_read_whole() -
     [
         ("java.io.IOException: a node was lost", Reaction.RESTART),
         (f"{HOOKS}.PublishFailed: Kafka", Reaction.RESTART),
+        (f"{HOOKS}.LocationUnavailable: commits cannot be listed", Reaction.RESTART),
         (f"{HOOKS}.BadOption: the option table is missing", Reaction.FAIL),
         (f"{HOOKS}.TopicMissing: t", Reaction.FAIL),
         (f"{HOOKS}.RegionReplaced: its incarnation has ended", Reaction.RESET),
@@ -92,6 +92,13 @@ def test_offsets_of_all_regions_are_united_and_new_partitions_are_read_whole() -
         (f"{HOOKS}.RegistrationRefused: (incarnation ab12, incarnation-ended). x", Reaction.RESET),
         (f"{HOOKS}.RegistrationRefused: (incarnation ab12, assignment-open). x", Reaction.RESTART),
         (f"{HOOKS}.RegistrationRefused: (incarnation ab12, location-older). x", Reaction.FAIL),
+        (f"{HOOKS}.RegistrationRefused: (incarnation ab12, base-differs). x", Reaction.FAIL),
+        (
+            f"{HOOKS}.RegistrationRefused: the reset of the region r was refused (no-policy): x",
+            Reaction.RESTART,
+        ),
+        (f"{HOOKS}.RegistrationRefused: the reset of r was refused (base-differs): x", Reaction.RESTART),
+        (f"{HOOKS}.RegistrationRefused: the reset of r was refused (region-removed): x", Reaction.FAIL),
     ],
 )
 def test_the_class_of_an_error_decides_what_follows(error: str, wanted: Reaction) -> None:
@@ -205,31 +212,14 @@ def test_a_region_that_another_query_has_is_not_reset(tmp_path: Path) -> None:
     plans = Plans(str(tmp_path))
     plan = Plan(number=1, division=by_column("origin", {}, rest="r"))
     with pytest.raises(RegionReplaced, match="Stop that query, and start the runner again"):
-        query_of(plans, plan, "r", live="another").reset("the test")
-
-
-@dataclass(frozen=True)
-class Answered(RegionQuery):
-    """A query whose probe is answered here: the region has no position."""
-
-    live: str | None = None
-
-    def probe(self) -> RegistrationAnswered:
-        return RegistrationAnswered(registration="1", accepted=True, live=self.live)
-
-
-def query_of(plans: Plans, plan: Plan, name: str, live: str | None = None) -> RegionQuery:
-    settings = RunnerSettings(require_options(OPTIONS), "foreach-batch", {})
-    source = Source("kafka", {"subscribe": "t"})
-    session = cast("SparkSession", None)
-    return Answered(session, settings, source, plans, plan, name, lambda: {"t": 1}, live)
+        query_of(plans, plan, "r", ACCEPTED.model_copy(update={"live": "another"})).reset("the test")
 
 
 def test_a_topic_that_grows_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     counts = iter([2, 3])
-    monkeypatch.setattr(runner_module, "partitions_of", lambda kafka, topics: {"t": next(counts)})
+    monkeypatch.setattr(runner_module, "partitions_of", lambda *_: {"t": next(counts)})
     session = cast("SparkSession", SimpleNamespace(_jsparkSession=None))
     source = Source("kafka", {"subscribe": "t"})
     division = by_partition(2)

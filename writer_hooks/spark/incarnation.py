@@ -280,19 +280,22 @@ def _check_owner(options: SinkOptions, checkpoint: Checkpoint, marker: Incarnati
 # --- queries that end -----------------------------------------------------------------------------
 
 
-def close_region(options: Mapping[str, str]) -> int | None:
+def close_region(options: Mapping[str, str], stopped: Stopped = running) -> int | None:
     """Publish the end of a region, and return its final checkpoint (None: it never completed one).
 
     `options` are those of the query's sink, `checkpointLocation` among them. The query must not be running. A
     query that runs again in the same checkpoint location opens its region again. Repeated calls are allowed.
-    The call registers, and waits for the coordinator. Raises BatchUnfinished if Spark has planned a batch
-    that it has not completed, and the errors of a registration.
+    The call registers, and waits for the coordinator, until `stopped` returns True. Raises BatchUnfinished if
+    Spark has planned a batch that it has not completed, and the errors of a registration.
     """
-    return end_region(SinkOptions.parse(options), None)
+    return end_region(SinkOptions.parse(options), None, stopped=stopped)
 
 
 def end_region(
-    options: SinkOptions, registered: Registered | None, before: Sequence[Event] = ()
+    options: SinkOptions,
+    registered: Registered | None,
+    before: Sequence[Event] = (),
+    stopped: Stopped = running,
 ) -> int | None:
     """Close the region of a query that has ended, as `close_region`.
 
@@ -300,7 +303,7 @@ def end_region(
     Without a registration, this call registers, and waits for the coordinator.
     """
     _require_finished(options)
-    registered = registered or register_query(options, may_be_unplanned=True).registered
+    registered = registered or register_query(options, stopped, may_be_unplanned=True).registered
     region, checkpoint = options.region, Checkpoint(options.checkpoint_location)
     marker, final = checkpoint.marker(), checkpoint.newest_completed()
     # The last batch belongs to an earlier incarnation.
@@ -313,7 +316,11 @@ def end_region(
 
 
 def rest_region(
-    options: SinkOptions, registered: Registered | None, timeout: float, before: Sequence[Event] = ()
+    options: SinkOptions,
+    registered: Registered | None,
+    timeout: float,
+    before: Sequence[Event] = (),
+    stopped: Stopped = running,
 ) -> None:
     """Publish that a region is idle until its query starts again, so that no commit waits for it.
 
@@ -330,7 +337,8 @@ def rest_region(
     if registered is None:
         limit = min(timeout, options.region.registration_timeout)
         region = replace(options.region, registration_timeout=limit)
-        registered = register_query(replace(options, region=region), may_be_unplanned=True).registered
+        limited = replace(options, region=region)
+        registered = register_query(limited, stopped, may_be_unplanned=True).registered
     region = options.region
     idle = RegionHeartbeat(idle=True, run=registered.run)
     event = region.event(EventType.REGION_HEARTBEAT, registered.incarnation, idle)

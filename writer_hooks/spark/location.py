@@ -10,7 +10,7 @@ from uuid import uuid4
 from pyarrow import ArrowException
 from pyarrow.fs import FileSelector, FileSystem, FileType, LocalFileSystem
 
-from sluicegate.writer_hooks.errors import BadCheckpointLocation
+from sluicegate.writer_hooks.errors import BadCheckpointLocation, LocationUnavailable
 
 _SCHEME: Final = re.compile(r"^([A-Za-z][A-Za-z0-9+.\-]*):")
 _HADOOP_NAMES: Final = {"s3a": "s3", "s3n": "s3"}
@@ -20,7 +20,7 @@ _SAME_STORES: Final = {"s3a": "s3", "s3n": "s3", "abfss": "abfs"}
 
 
 class Location:
-    """A folder with small files. Every method may raise BadCheckpointLocation."""
+    """A folder with small files. Every method may raise LocationUnavailable."""
 
     def __init__(self, uri: str) -> None:
         self.uri = uri
@@ -90,8 +90,8 @@ class Location:
     def _path(self, name: str) -> str:
         return posixpath.join(self._root, name)
 
-    def _unusable(self, what: str, error: Exception) -> BadCheckpointLocation:
-        return BadCheckpointLocation(f"in the checkpoint location {self.uri}, {what}: {error}")
+    def _unusable(self, what: str, error: Exception) -> LocationUnavailable:
+        return LocationUnavailable(f"in the checkpoint location {self.uri}, {what}: {error}")
 
 
 def _resolve(uri: str) -> tuple[FileSystem, str]:
@@ -106,7 +106,9 @@ def _resolve(uri: str) -> tuple[FileSystem, str]:
     try:
         files, root = FileSystem.from_uri(target)
     except (OSError, ArrowException) as error:
-        raise BadCheckpointLocation(
+        # A name that pyarrow does not understand stays wrong. The store itself may answer later.
+        kind = LocationUnavailable if isinstance(error, OSError) else BadCheckpointLocation
+        raise kind(
             f"the checkpoint location {uri} cannot be reached from Python: {error}. Supported are local "
             "paths, file:, s3:, s3a:, gs:, abfs(s): and hdfs: URIs, with the credentials that pyarrow.fs "
             "finds on the driver's machine"

@@ -99,12 +99,14 @@ class Change:
         """
         old = self._plan
         self._require_possible(planned=True)
+        for query in self.old:
+            self._require_whole(query)
         _log.info("the division changes: plan %d is finished first", old.number)
         self.finish(self.old, self.stopped)
         self._require_running()
         offsets = self._require_possible(planned=False)
         for query in self.old:
-            close_region(query.options)
+            self._close(query)
         number = self.plans.next_number(old.number + 1)
         after = self._final_cut(division, number)
         for query in self.old:
@@ -191,20 +193,53 @@ class Change:
             self.stopped.wait(_PAUSE)
 
     def _begin(self, name: str, division: Division, number: int, after: int) -> Position | None:
-        """Return the position from which a region of the next assignment starts."""
+        """Return the position from which a region of the next assignment starts.
+
+        Raises RegistrationRefused if the region cannot begin there.
+        """
         assignment = Assignment(number=number, regions=division.regions, after=after)
         region = replace(self.old[0].region, name=name, assignment=assignment)
-        return ask(region, region.registration(new_incarnation(), None, probe=True)).decided
+        incarnation = new_incarnation()
+        answer = ask(region, region.registration(incarnation, None, probe=True), self.stopped.is_set)
+        if answer.problem is None or answer.problem.code not in _BEGINS:
+            require_accepted(region, incarnation, answer)
+        return answer.decided
+
+    # --- ends of the old regions ----------------------------------------------------------------------
+
+    def _require_whole(self, query: RegionQuery) -> None:
+        """Raise DivisionRefused if an operator ended the region before the end of its location."""
+        answer = query.probe(self.stopped.is_set)
+        if not _is_removed(answer):
+            return
+        expected = self._end(query)
+        if query.is_unfinished() or answer.decided != expected:
+            stream, number = query.region.stream, self.plans.next_number(self._plan.number + 1)
+            raise DivisionRefused(
+                f"an operator ended the region {query.name} of plan {self._plan.number}. It is committed at "
+                f"{answer.decided}, and its location ends at {expected}, so no other division can continue "
+                f"there. Run `sluicegate assignment close --stream {stream} --wait`, and start the runner "
+                "again. If that is refused too, start it with another base, with first_assignment=("
+                f"{number}, DECISION), and with a source that begins after the committed rows. That command "
+                "shows the decision and the source offsets"
+            )
+
+    def _close(self, query: RegionQuery) -> None:
+        """Close an old region. One that an operator ended is closed, and at its end."""
+        if not _is_removed(query.probe(self.stopped.is_set)):
+            close_region(query.options, self.stopped.is_set)
+
+    def _end(self, query: RegionQuery) -> Position | None:
+        """Return the position of the last completed batch of a location."""
+        checkpoint = query.checkpoint
+        marker, newest = checkpoint.marker(), checkpoint.newest_completed()
+        if marker is None or newest is None or newest < marker.first:
+            return marker.base if marker is not None else None
+        return checkpoint.predecessor(marker, newest + 1)
 
     def _require_committed(self, query: RegionQuery) -> None:
         """Raise BadCheckpointLocation unless an old region is committed up to the end of its location."""
-        answer: RegistrationAnswered = query.probe()
-        checkpoint, at = query.checkpoint, answer.decided
-        marker, newest = checkpoint.marker(), checkpoint.newest_completed()
-        if marker is None or newest is None or newest < marker.first:
-            expected = marker.base if marker is not None else None
-        else:
-            expected = checkpoint.predecessor(marker, newest + 1)
+        expected, at = self._end(query), query.probe(self.stopped.is_set).decided
         if at != expected:
             raise BadCheckpointLocation(
                 f"the region {query.name} is committed at {at}, and its location ends at {expected}, so "
@@ -217,3 +252,7 @@ class Change:
             raise RunnerStopped(
                 "the runner was stopped during a change of the division; the next run continues it"
             )
+
+
+def _is_removed(answer: RegistrationAnswered) -> bool:
+    return answer.problem is not None and answer.problem.code is Code.REGION_REMOVED

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -13,10 +14,11 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from sluicegate.events.models import Position
-from sluicegate.writer_hooks.errors import HookError
+from sluicegate.writer_hooks.errors import HookError, LocationUnavailable
+from sluicegate.writer_hooks.spark.attached import ATTACHED
 from sluicegate.writer_hooks.spark.regions.errors import RegionsFailed
 from sluicegate.writer_hooks.spark.regions.query import ONCE, RegionQuery
-from sluicegate.writer_hooks.spark.regions.restarts import Reaction, reaction
+from sluicegate.writer_hooks.spark.regions.restarts import UNPLANNABLE, Reaction, planning_error, reaction
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _POLL: Final = 0.2  # seconds
+_PATIENCE: Final = 5.0
+"""Seconds for which an end with a drain waits for a registration."""
 _random: Final = SystemRandom()
 
 
@@ -74,6 +78,8 @@ class RegionLife:
         self._lost: str | None = None
         """Reason for which the location must be reset although the query runs."""
         self._failures = 0
+        self._unplannable: list[str] = []
+        """The newest errors of planning, as far as they are equal and follow each other."""
         self._thread = threading.Thread(target=self._run, name=f"sluicegate-region-{query.name}", daemon=True)
 
     def start(self) -> None:
@@ -145,8 +151,8 @@ class RegionLife:
         """Start the query, and follow it to its end. Raises the error that ended it."""
         self._set(state=State.STARTING)
         if self.query.is_resetting():
-            self.query.reset("a reset that was interrupted")
-        self.query.announce()
+            self.query.reset("a reset that was interrupted", self._stop.is_set)
+        self.query.announce(self._stop.is_set)
         query = self.query.start(self._trigger)
         self._set(state=State.RUNNING)
         try:
@@ -178,18 +184,27 @@ class RegionLife:
     def _look(self, query: "StreamingQuery") -> None:
         """Note the newest progress. A batch ends a row of failures."""
         progress = query.lastProgress
-        if progress is None or self.query.checkpoint.newest_completed() is None:
+        if progress is None:
             return
         number = int(progress["batchId"])
         if number != self.status().batch:
+            if not self._has_completed():
+                return
             self._failures = 0
         self._set(batch=number, rows=int(progress["numInputRows"]))
+
+    def _has_completed(self) -> bool:
+        """Return True if a batch of the location is completed, and its storage answers."""
+        try:
+            return self.query.checkpoint.newest_completed() is not None
+        except LocationUnavailable:
+            return False  # Spark uses the same storage, and ends the query if it has to.
 
     def _note(self, error: Exception, wanted: Reaction) -> bool:
         """Note a failure, and wait; return False if no start follows."""
         self._failures += 1
         exhausted = self.query.settings.backoff.is_exhausted(self._failures)
-        if wanted is Reaction.FAIL or exhausted:
+        if wanted is Reaction.FAIL or exhausted or self._is_unplannable(error):
             self._fail(error)
             return False
         pause = self.query.settings.backoff.pause(self._failures, _random)
@@ -199,6 +214,15 @@ class RegionLife:
             *(self.query.name, self._failures, wanted, pause, str(error)),
         )
         return not self._stop.wait(pause)
+
+    def _is_unplannable(self, error: Exception) -> bool:
+        """Return True if a query that never ran has failed with one error of planning several times."""
+        found = planning_error(error)
+        if found is None or self.status().batch is not None:
+            self._unplannable.clear()
+            return False
+        self._unplannable = [each for each in self._unplannable if each == found] + [found]
+        return len(self._unplannable) >= UNPLANNABLE
 
     def _reset(self, reason: str) -> bool:
         """Reset the location, and try again while that fails; return False if the query may not start."""
@@ -215,7 +239,7 @@ class RegionLife:
         return False
 
     def _set_back(self, reason: str) -> None:
-        done = self.query.reset(reason[:500])
+        done = self.query.reset(reason[:500], self._stop.is_set)
         _log.warning(
             "region %s was set back to its committed position %s; its new incarnation is %s; %d batches are "
             "in %s",
@@ -232,18 +256,21 @@ class RegionLife:
         """Stop the query. With a drain, a batch that was begun is finished."""
         if not self._at_once.is_set():
             self._wait_for_batch(query)
+        began = _is_registered(query)
         query.stop()
         if (error := query.exception()) is not None:
             self._set(last_error=str(error))
         if self._at_once.is_set() or not self.query.is_unfinished():
             return
+        if not began:
+            _log.warning(
+                "region %s: no coordinator answers, so its planned batch is left to the next run",
+                self.query.name,
+            )
+            return
         # Spark began another batch before it stopped. One run of it leaves nothing planned.
         again = self.query.start(dict(ONCE))
-        while again.isActive and not self._at_once.wait(_POLL):
-            self._look(again)
-        if again.isActive:
-            again.stop()
-        self._look(again)
+        self._finish(again)
         if (error := again.exception()) is not None:
             self._set(last_error=str(error))
             _log.warning(
@@ -251,15 +278,36 @@ class RegionLife:
             )
 
     def _wait_for_batch(self, query: "StreamingQuery") -> None:
-        checkpoint = self.query.checkpoint
+        checkpoint, since = self.query.checkpoint, time.monotonic()
         before = checkpoint.newest_completed()
         while (
             query.isActive
             and query.status["isTriggerActive"]
             and checkpoint.newest_completed() == before
+            and not _is_unanswered(query, since)
             and not self._at_once.wait(_POLL)
         ):
             self._look(query)
+
+    def _finish(self, query: "StreamingQuery") -> None:
+        """Follow the run of the last batch to its end, and stop it if no coordinator answers."""
+        since = time.monotonic()
+        while query.isActive and not _is_unanswered(query, since) and not self._at_once.wait(_POLL):
+            self._look(query)
+        if query.isActive:
+            query.stop()
+        self._look(query)
+
+
+def _is_registered(query: "StreamingQuery") -> bool:
+    """Return True if this run of a query has registered. Until then, it has written nothing."""
+    registry = ATTACHED.registry
+    return registry is None or registry.registered(str(query.id)) is not None
+
+
+def _is_unanswered(query: "StreamingQuery", since: float) -> bool:
+    """Return True if a query has waited for its registration for long; `since` is in monotonic seconds."""
+    return time.monotonic() - since > _PATIENCE and not _is_registered(query)
 
 
 def finish_planned(queries: Sequence[RegionQuery], stopped: threading.Event) -> None:

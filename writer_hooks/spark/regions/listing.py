@@ -1,6 +1,8 @@
 """Partitions of the topics of a Kafka source, and where they begin."""
 
+import time
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
@@ -10,10 +12,12 @@ from sluicegate.writer_hooks.errors import BadOption, PublishFailed
 from sluicegate.writer_hooks.kafka import PREFIX, KafkaSettings
 from sluicegate.writer_hooks.loop_thread import LoopThread
 from sluicegate.writer_hooks.publisher import shared_publisher
+from sluicegate.writer_hooks.registration import Stopped, running
 from sluicegate.writer_hooks.spark.regions.offsets import EARLIEST, LATEST, Offsets, parse_offsets
 from sluicegate.writer_hooks.spark.regions.source import Source
 
-_TIMEOUT = 60.0
+_TIMEOUT: Final = 60.0  # seconds
+_TRY: Final = 10.0  # seconds, after which a stop is noticed
 
 
 def connection_of(source: Source, sink: Mapping[str, str]) -> KafkaSettings:
@@ -27,10 +31,22 @@ def connection_of(source: Source, sink: Mapping[str, str]) -> KafkaSettings:
     return KafkaSettings.from_options(given)
 
 
-def partitions_of(kafka: KafkaSettings, topics: Sequence[str]) -> dict[str, int]:
-    """Return the number of partitions of each topic. Raises TopicMissing and PublishFailed."""
-    publisher = shared_publisher(kafka)
-    return {topic: publisher.partitions(topic, _TIMEOUT) for topic in topics}
+def partitions_of(kafka: KafkaSettings, topics: Sequence[str], stopped: Stopped = running) -> dict[str, int]:
+    """Return the number of partitions of each topic, or fail early when `stopped` returns True.
+
+    Raises TopicMissing and PublishFailed.
+    """
+    publisher, deadline = shared_publisher(kafka), time.monotonic() + _TIMEOUT
+
+    def count(topic: str) -> int:
+        while True:
+            try:
+                return publisher.partitions(topic, _TRY)
+            except PublishFailed:
+                if stopped() or time.monotonic() >= deadline:
+                    raise
+
+    return {topic: count(topic) for topic in topics}
 
 
 def first_offsets(kafka: KafkaSettings, source: Source, topics: Mapping[str, int]) -> Offsets:

@@ -10,13 +10,14 @@ from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.writer_hooks.errors import RegionReplaced
 from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.region import Region
-from sluicegate.writer_hooks.registration import ask
+from sluicegate.writer_hooks.registration import Stopped, ask, running
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, new_incarnation
 from sluicegate.writer_hooks.spark.foreach import ForeachBatch
 from sluicegate.writer_hooks.spark.incarnation import rest_region
 from sluicegate.writer_hooks.spark.regions.division import assigned
 from sluicegate.writer_hooks.spark.regions.offsets import Offsets, starts, to_text
 from sluicegate.writer_hooks.spark.regions.plans import Plan, Plans
+from sluicegate.writer_hooks.spark.regions.seeds import ALL_AGES, MAX_AGE, is_mixed
 from sluicegate.writer_hooks.spark.regions.settings import RunnerSettings
 from sluicegate.writer_hooks.spark.regions.source import Rows, Source, divided
 from sluicegate.writer_hooks.spark.reset import ResetDone, ResetOrder, reset_region
@@ -77,7 +78,8 @@ class RegionQuery:
             return divided(source(self.spark), division, self.name)
         match division.kind:
             case "path":
-                return source.read(self.spark, {}, division.paths[self.name])
+                folder = division.paths[self.name]
+                return source.read(self.spark, self._file_options(folder), folder)
             case "partition":
                 return source.read(self.spark, self._kafka_options())
             case _:
@@ -101,41 +103,50 @@ class RegionQuery:
             return begins
         return {"assign": json.dumps({topic: sorted(own) for topic, own in offsets.items()}), **begins}
 
+    def _file_options(self, folder: str) -> dict[str, str]:
+        """Return the options of a source of files: where folders were mixed, files of all ages are read.
+
+        Spark compares the age of an unread file with the newest file of the log, also of another folder.
+        """
+        mixed = self.plan.files and is_mixed(self.plans, self.plans.former(self.plan), folder)
+        return {MAX_AGE: ALL_AGES} if mixed else {}
+
     def is_unfinished(self) -> bool:
         """Return True if a batch is planned and not completed, or the query was never started."""
         checkpoint = self.checkpoint
         planned, completed = checkpoint.newest_planned(), checkpoint.newest_completed()
         return planned != completed or checkpoint.query_id() is None
 
-    def announce(self) -> None:
+    def announce(self, stopped: Stopped = running) -> None:
         """Register a region whose location begins after batches of another one, and publish that it is idle.
 
         Spark plans no batch while the source has no new rows, and the first cut of an assignment needs each
-        region. Raises the errors of a registration.
+        region. The wait ends when `stopped` returns True. Raises the errors of a registration.
         """
         marker, planned = self.checkpoint.marker(), self.checkpoint.newest_planned()
         if marker is not None and planned is not None and planned < marker.first:
             options = SinkOptions.parse(self.options)
-            rest_region(options, None, options.region.publish_timeout)
+            rest_region(options, None, options.region.publish_timeout, stopped=stopped)
 
     def is_resetting(self) -> bool:
         """Return True if a reset of the location has begun and is not finished."""
         marker = self.checkpoint.marker()
         return marker is not None and marker.resetting
 
-    def probe(self) -> RegistrationAnswered:
+    def probe(self, stopped: Stopped = running) -> RegistrationAnswered:
         """Ask for the region's position and its live incarnation; nothing is changed."""
         region = self.region
-        return ask(region, region.registration(new_incarnation(), None, probe=True))
+        return ask(region, region.registration(new_incarnation(), None, probe=True), stopped)
 
-    def reset(self, reason: str) -> ResetDone:
+    def reset(self, reason: str, stopped: Stopped = running) -> ResetDone:
         """Set the location back to the committed position. The query must not run.
 
-        Raises RegionReplaced if another query has the region: it would lose its checkpoints.
+        A reset that was interrupted is continued. Raises RegionReplaced if another query has the region: it
+        would lose its checkpoints.
         """
-        marker, region = self.checkpoint.marker(), self.region
-        live = self.probe().live
-        if live is not None and (marker is None or live != marker.incarnation):
+        region = self.region
+        live = self.probe(stopped).live
+        if live is not None and live not in self._own_incarnations():
             raise RegionReplaced(
                 f"another query has the region {region.name} of the stream {region.stream} (incarnation "
                 f"{live}), so the runner does not reset the region. Stop that query, and start the runner "
@@ -146,7 +157,7 @@ class RegionQuery:
             event = region.registration(
                 incarnation, body.base, planned=body.planned, replaces=body.replaces, probe=body.probe
             )
-            return ask(region, event)
+            return ask(region, event, stopped)
 
         order = ResetOrder(
             stream=region.stream,
@@ -157,6 +168,12 @@ class RegionQuery:
             reason=reason,
         )
         return reset_region(order, answer)
+
+    def _own_incarnations(self) -> set[str]:
+        """Return the incarnations of the location. During a reset, the former one may still be live."""
+        marker = self.checkpoint.marker()
+        markers = (marker, marker.former if marker is not None and marker.resetting else None)
+        return {each.incarnation for each in markers if each is not None}
 
 
 def _activate(spark: "SparkSession") -> None:

@@ -1,4 +1,4 @@
-"""Reaction to the failure of a query, and the pause before its next start, as pure data."""
+"""Reaction to the failure of a query, and the pause before its next start."""
 
 import re
 from dataclasses import dataclass
@@ -6,12 +6,17 @@ from enum import StrEnum
 from random import Random
 from typing import Final
 
+from pyspark.errors import AnalysisException
+
 from sluicegate.events.problems import Code
 from sluicegate.writer_hooks.errors import BadOption
 
 _ERROR: Final = re.compile(r"sluicegate\.writer_hooks\.errors\.(\w+)|^(\w+):")
 """Also without the module, as the end of an idle query names it."""
-_REFUSED: Final = re.compile(r"\(incarnation [^\s,()]+, ([a-z-]+)\)")
+_REFUSED: Final = re.compile(
+    r"\(incarnation [^\s,()]+, ([a-z-]+)\)|the reset of .* was refused \(([a-z-]+)\)"
+)
+"""The code of a refused registration, or of a refused reset."""
 _UNMENDABLE: Final = frozenset(
     {
         "BadCheckpointLocation",
@@ -28,6 +33,16 @@ _OTHER_PROCESS: Final = "another process runs"
 """Part of an error: a reset would only take the region away from that process."""
 _PASSING: Final = frozenset({Code.NO_POLICY, Code.ASSIGNMENT_OPEN, Code.ASSIGNMENT_UNRESOLVED})
 """Refusals that end by themselves."""
+_MOVED_ON: Final = frozenset({Code.BASE_DIFFERS, Code.INCARNATION_LIVE})
+"""Refusals of a reset during which newer decisions came. The next try begins at the newest one."""
+_OF_ROWS: Final = "sluicegate.lakes.port.SchemaMismatch"
+"""Error of a task whose rows have other columns than the table."""
+_MAY_APPEAR: Final = "[PATH_NOT_FOUND]"
+"""Condition of an error of Spark that ends when somebody creates the folder of the source."""
+_VARYING: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|\d+")
+"""Ids and numbers, which are other ones in the same error of the next run."""
+UNPLANNABLE: Final = 5
+"""Errors of planning in a row after which a query that never ran has failed."""
 
 
 class Reaction(StrEnum):
@@ -48,11 +63,30 @@ def reaction(error: str) -> Reaction:
         return Reaction.FAIL if _OTHER_PROCESS in error else Reaction.RESET
     if name == "RegistrationRefused":
         codes = _REFUSED.findall(error)
-        if codes and codes[-1] == Code.INCARNATION_ENDED:
+        registration, reset = codes[-1] if codes else ("", "")
+        if registration == Code.INCARNATION_ENDED:
             return Reaction.RESET
-        if codes and codes[-1] in _PASSING:
+        if (registration or reset) in _PASSING or reset in _MOVED_ON:
             return Reaction.RESTART
     return Reaction.FAIL if name in _UNMENDABLE else Reaction.RESTART
+
+
+def planning_error(error: BaseException) -> str | None:
+    """Return what is equal in each repetition of an error of planning; None for another error.
+
+    Such an error is that of a query whose columns, options or functions do not fit. A cause of the error
+    counts too, because an error of planning may end a query that has started.
+    """
+    each: BaseException | None = error
+    while each is not None:
+        if isinstance(each, AnalysisException) and _MAY_APPEAR not in str(each):
+            return _same(str(each))
+        each = getattr(each, "_cause", None) or each.__cause__
+    return _same(_OF_ROWS) if _OF_ROWS in str(error) else None
+
+
+def _same(text: str) -> str:
+    return _VARYING.sub("", text.partition("\n")[0])
 
 
 @dataclass(frozen=True, slots=True)

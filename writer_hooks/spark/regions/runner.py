@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sluicegate.events.problems import Code
 from sluicegate.writer_hooks.commit_feed import CommitFeed
-from sluicegate.writer_hooks.errors import BadOption, HookError
+from sluicegate.writer_hooks.errors import BadOption, HookError, PublishFailed, RegistrationUnanswered
 from sluicegate.writer_hooks.spark.attaching import attach
 from sluicegate.writer_hooks.spark.regions.change import Change, require_change, require_same_source
 from sluicegate.writer_hooks.spark.regions.division import Division
-from sluicegate.writer_hooks.spark.regions.errors import DivisionRefused, RegionsFailed
+from sluicegate.writer_hooks.spark.regions.errors import DivisionRefused, RegionsFailed, RunnerStopped
 from sluicegate.writer_hooks.spark.regions.life import RegionLife, RegionStatus, State, finish_planned
 from sluicegate.writer_hooks.spark.regions.listing import connection_of, first_offsets, partitions_of
 from sluicegate.writer_hooks.spark.regions.plans import Plan, Plans, only_runner
 from sluicegate.writer_hooks.spark.regions.query import RegionQuery
 from sluicegate.writer_hooks.spark.regions.restarts import Backoff
-from sluicegate.writer_hooks.spark.regions.seeds import history, is_below, seed
+from sluicegate.writer_hooks.spark.regions.seeds import history, is_below, require_all_ages, seed
 from sluicegate.writer_hooks.spark.regions.settings import RunnerSettings, chosen_sink, require_options
 from sluicegate.writer_hooks.spark.regions.source import KAFKA, Rows, Source, identity_of, require_divisible
 from sluicegate.writer_hooks.spark.regions.watch import feed_of
@@ -98,7 +98,11 @@ class RegionRunner:
         thread. Raises RegionsFailed if a region has failed for good, and the errors of `start`.
         """
         with self._signals():
-            self.start()
+            try:
+                self.start()
+            except RunnerStopped as error:
+                _log.warning("%s", error)
+                return
             try:
                 self._follow()
             finally:
@@ -108,22 +112,34 @@ class RegionRunner:
     def start(self) -> None:
         """Start all regions, after a change of the division if there is one, and return.
 
-        Raises BaseInUse, DivisionRefused, RegionsFailed, RunnerStopped, and the errors of a registration.
+        A runner is started once. Raises BaseInUse, DivisionRefused, RegionsFailed, RunnerStopped, and the
+        errors of a registration.
         """
         self._held.enter_context(only_runner(self._plans.base))
         try:
             attach(self._spark)
             plan = self._plan = self._current_plan()
             self._prepare(plan)
-            self._lives = {name: RegionLife(self._query(plan, name)) for name in plan.division.regions}
-            feed = feed_of(self._query(plan, plan.division.regions[0]).region, self._lives)
+            self._require_running()
+            lives = {name: RegionLife(self._query(plan, name)) for name in plan.division.regions}
+            feed = feed_of(self._query(plan, plan.division.regions[0]).region, lives)
             feed.start()
-            self._feed = feed
-            for life in self._lives.values():
+            self._feed, self._lives = feed, lives
+            for life in lives.values():
+                if self._stopping.is_set():  # The signal came before it could stop the lives.
+                    life.stop(drain=True)
                 life.start()
+        except (RegistrationUnanswered, PublishFailed) as error:
+            self._release()
+            self._require_running(error)
+            raise
         except BaseException:
             self._release()
             raise
+
+    def _require_running(self, cause: Exception | None = None) -> None:
+        if self._stopping.is_set():
+            raise RunnerStopped("the runner was stopped during its start; no query was started") from cause
 
     def stop(self, *, drain: bool = True) -> None:
         """Stop all regions, and return when they have stopped.
@@ -218,8 +234,10 @@ class RegionRunner:
             return self._first_plan()
         require_same_source(self._source, newest)
         if newest.division.is_same_as(self._division):
+            require_all_ages(self._source, self._plans, self._plans.former(newest), newest.division)
             return newest
         require_change(self._source, newest, self._division)
+        require_all_ages(self._source, self._plans, newest, self._division)
         self._prepare(newest)
         old = [self._query(newest, name) for name in newest.division.regions]
         return Change(self._settings, self._plans, old, self._stopping, finish_planned).run(self._division)
@@ -241,7 +259,7 @@ class RegionRunner:
         return plan
 
     def _is_withdrawn(self, plan: Plan) -> bool:
-        answer = self._query(plan, plan.division.regions[0]).probe()
+        answer = self._query(plan, plan.division.regions[0]).probe(self._stopping.is_set)
         return answer.problem is not None and answer.problem.code is Code.ASSIGNMENT_WITHDRAWN
 
     def _prepare(self, plan: Plan) -> None:
@@ -283,7 +301,8 @@ class RegionRunner:
 
     def _topics(self) -> dict[str, int]:
         source = self._kafka_source
-        return partitions_of(connection_of(source, self._settings.options), source.topics())
+        connection = connection_of(source, self._settings.options)
+        return partitions_of(connection, source.topics(), self._stopping.is_set)
 
     def _compare_topics(self) -> None:
         """Log a topic that has grown since the start: its new partitions are read after the next start."""

@@ -14,11 +14,15 @@ from sluicegate.events.models import Position
 from sluicegate.writer_hooks.spark.checkpoint import FOLDER, Checkpoint, IncarnationMarker, new_incarnation
 from sluicegate.writer_hooks.spark.location import Location
 from sluicegate.writer_hooks.spark.ranges import read_offsets
+from sluicegate.writer_hooks.spark.regions.division import Division
 from sluicegate.writer_hooks.spark.regions.errors import DivisionRefused
 from sluicegate.writer_hooks.spark.regions.plans import Plan, Plans
+from sluicegate.writer_hooks.spark.regions.source import Rows, Source
 
 _LOG: Final = "sources/0"
 _VERSION: Final = "v1"
+MAX_AGE: Final = "maxFileAge"
+ALL_AGES: Final = "36500d"
 _DONE: Final = f"{FOLDER}/seeded"
 
 
@@ -98,6 +102,34 @@ def history(plans: Plans, plan: Plan) -> list[tuple[str, int]]:
         found.update(committed_files(places.items()))
         each = plans.former(each)
     return sorted(found)
+
+
+def is_mixed(plans: Plans, former: Plan | None, folder: str) -> bool:
+    """Return True if a folder has files of another folder that an earlier plan had.
+
+    `former` is the newest of the earlier plans.
+    """
+    while former is not None:
+        if any(
+            path != folder and (is_below(path, folder) or is_below(folder, path))
+            for path in former.division.paths.values()
+        ):
+            return True
+        former = plans.former(former)
+    return False
+
+
+def require_all_ages(source: Source | Rows, plans: Plans, former: Plan | None, division: Division) -> None:
+    """Raise DivisionRefused if an option of the source would have Spark skip old files of mixed folders."""
+    if not isinstance(source, Source) or source.option(MAX_AGE) is None:
+        return
+    for name, folder in division.paths.items():
+        if is_mixed(plans, former, folder):
+            raise DivisionRefused(
+                f"the folder {folder} of the region {name} has files of a folder of an earlier plan. With "
+                f"the option {MAX_AGE}, Spark would skip old files that no region has read. Leave the option "
+                "out: the runner sets it to 100 years for such a folder"
+            )
 
 
 def seed(
