@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -223,5 +225,52 @@ async def test_other_paths_continue_without_a_file_twice(place: Place, spark: Sp
         regions.feed("b", (21, "EWR"))
         async with started(regions.runner(old)):
             await regions.holds([1, 2, 10, 11, 12, 20, 21])
+        # An operator ends the assignment, which is at its end. An old file comes, and all folders become one.
+        await sluicegate(place, "assignment", "close", "--stream", "flights", "--wait")
+        regions.feed("b", (22, "EWR"))
+        os.utime(place.root / "in" / "b" / "000022.json", (0, time.time() - 30 * 86_400))
+        everything = regions.source(options={"recursiveFileLookup": "true"})
+        merged = by_path({"all": str(place.root / "in")})
+        async with started(regions.runner(merged, everything)):
+            await regions.holds([1, 2, 10, 11, 12, 20, 21, 22])
     plans = sorted(path.name for path in (place.root / "base" / "plans").iterdir())
-    assert plans == ["1.json", "2.json", "3.json"]
+    assert plans == ["1.json", "2.json", "3.json", "4.json"]
+
+
+async def test_a_column_that_does_not_exist_ends_the_regions(place: Place, spark: SparkThread) -> None:
+    regions = Regions(spark, place)
+    regions.feed("all", (1, "EWR"))
+    source = regions.source(options={"path": str(place.root / "in" / "all")})
+    wrong = regions.runner(by_column("orgin", {"EWR": ["EWR"]}, rest="other"), source)
+    async with started(wrong):
+        await until(wrong.status, lambda shown: {each.state for each in shown.values()} == {State.FAILED})
+    with pytest.raises(RegionsFailed, match="UNRESOLVED_COLUMN"):
+        wrong.require_ended_well()
+
+
+async def test_a_region_that_an_operator_ended_before_its_end_begins_at_another_base(
+    place: Place, spark: SparkThread
+) -> None:
+    """Its discarded rows are only in the location, so another division must not continue there."""
+    regions = Regions(spark, place)
+    one = by_path({"a": str(place.root / "in" / "a")})
+    regions.feed("a", (1, "EWR"))
+    known = Checkpoint(str(place.root / "base" / "checkpoints" / "1" / "a"))
+    where = ("--stream", "flights")
+    async with running(place.settings()):
+        async with started(regions.runner(one)):
+            await regions.holds([1])
+            await sluicegate(place, "stream", "pause", *where)
+            regions.feed("a", (2, "EWR"))
+            await until(known.newest_completed, lambda found: found == 1)
+        await sluicegate(place, "region", "remove", *where, "--region", "a", "--discard")
+        await sluicegate(place, "stream", "resume", *where)
+        shown = await sluicegate(place, "assignment", "close", *where, "--wait", "--json")
+        regions.feed("again", (2, "EWR"))
+        other = by_path({"b": str(place.root / "in" / "again")})
+        with pytest.raises(DivisionRefused, match=r"first_assignment=\(2, DECISION\)"):
+            await asyncio.to_thread(regions.runner(other).start)
+        after = json.loads(shown)["decision"]
+        begun = regions.runner(other, base=str(place.root / "other"), first_assignment=(2, after))
+        async with started(begun):
+            await regions.holds([1, 2])

@@ -57,6 +57,15 @@ async def holds(place: Place, numbers: range, example: Example) -> None:
     )
 
 
+async def ends_by_a_signal(place: Place, count: int, log: Path, expected: str) -> None:
+    """Run the example until it has waited for a coordinator, and stop it."""
+    with Example(place, count, log) as example:
+        await until(example.text, lambda text: "no coordinator has answered" in text, by=example.process)
+        example.terminate()
+        status = await asyncio.to_thread(exit_status, example.process, log)
+        assert (status, expected in example.text()) == (0, True), example.text()[-3000:]
+
+
 @pytest.fixture
 def lake(place: Place) -> Place:
     """Give the place of the example's table, which has columns of its own."""
@@ -73,6 +82,8 @@ async def test_two_regions_become_three_while_rows_arrive(lake: Place, tmp_path:
     await ensure_topics(lake.bootstrap, [TopicSpec(topic_of(lake), TopicRole.EVENTS, PARTITIONS, 1, {})])
     log, plans = tmp_path / "example.log", lake.root / "regions" / "plans"
     await produce(lake, *range(8))
+    # The example waits for a coordinator without a limit.
+    await ends_by_a_signal(lake, 2, tmp_path / "first.log", "left to the next run")
     async with running(lake.settings()):
         with Example(lake, 2, log) as example:
             await holds(lake, range(8), example)
@@ -91,6 +102,8 @@ async def test_two_regions_become_three_while_rows_arrive(lake: Place, tmp_path:
         await produce(lake, *range(20, 24))
         with Example(lake, 3, log) as example:
             await holds(lake, range(24), example)
+    # Nobody answers a change either.
+    await ends_by_a_signal(lake, 2, tmp_path / "other.log", "the runner was stopped during")
     assert sorted(path.name for path in plans.iterdir()) == ["1.json", "2.json"]
     offsets = json.loads((plans / "2.json").read_text())["offsets"][topic_of(lake)]
     assert sum(offsets.values()) in range(8, 13)
