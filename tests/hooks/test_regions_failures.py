@@ -119,7 +119,7 @@ def no_column(batch: int) -> AnalysisException:
 def ended_by(cause: Exception) -> StreamingQueryException:
     """Return the error of a query that has started."""
     error = StreamingQueryException("[STREAM_FAILED] the query was terminated")
-    error._cause = cause  # type: ignore[attr-defined]
+    error._cause = cause
     return error
 
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _POLL: Final = 0.2  # seconds
-_PATIENCE: Final = 5.0
+_PATIENCE: Final = 10.0
 """Seconds for which an end with a drain waits for a registration."""
 _random: Final = SystemRandom()
 
