@@ -60,6 +60,9 @@ def _way_in(way: str, lake: str) -> Benchmark:
     return Benchmark(f"{way}_{lake}", "ways_in", _words(where), _words(short), optional=True)
 
 
+WAYS_IN: Final = (("foreach", "paimon"), ("python", "iceberg"), ("uploads", "delta"), ("jobs", "paimon"))
+"""Campaigns of faults, each with the format of its table."""
+
 BENCHMARKS: Final = (
     Benchmark("latency", "latency", _words("--json"), _words("--checkpoints 40 --json")),
     Benchmark("ingest", "ingest", _words("--json"), _words("--events 12000 --pairs 1 --json")),
@@ -138,7 +141,7 @@ BENCHMARKS: Final = (
     ),
     *(_faults(lake, "local", 200) for lake in _FORMATS.split(",")),
     *(_faults(lake, "s3proxy", 50) for lake in _FORMATS.split(",")),
-    *(_way_in(way, lake) for way in ("foreach", "python", "jobs") for lake in _FORMATS.split(",")),
+    *(_way_in(way, lake) for way, lake in WAYS_IN),
     Benchmark("simulator", "simulator", _words("--seeds 1000"), _words("--seeds 60")),
 )
 

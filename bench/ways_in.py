@@ -6,9 +6,10 @@
 The way `foreach` is ForeachBatch in Spark: its driver, its Python workers and the coordinator are killed at
 each place of the hook and at random, then executors of a cluster, with speculation, late tasks, and queries
 that are stopped and start again while their tasks still write. `python` is RegionDriver with writers in other
-processes: `--rounds` of each kind of fault, in a random order. `jobs` are batch jobs. The data source has its
-own campaign, bench.faults. In the end a reader that shares no code with any writer reads the table. The last
-line is JSON, with the number of faults of each kind.
+processes: `--rounds` of each kind of fault, in a random order. `uploads` is the same with asynchronous
+uploads, whose uploader is killed, and whose spool is deleted with files in it. `jobs` are batch jobs. The data
+source has its own campaign, bench.faults. In the end a reader that shares no code with any writer reads the
+table. The last line is JSON, with the number of faults of each kind.
 """
 
 import argparse
@@ -25,9 +26,11 @@ from typing import Any, Final
 
 from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
 from tests.faults.lives import Deployment
-from tests.faults.pythons import drivers_hurt, jobs_hurt
+from tests.faults.plainjobs import jobs_hurt
+from tests.faults.pythons import drivers_hurt
 from tests.faults.scenes import Maker
 from tests.faults.sparks import executors_killed, spark_killed
+from tests.faults.spools import spools_hurt
 from tests.faults.tables import FORMATS
 
 _OTHERS: Final = frozenset({"unnamed attempts"})
@@ -46,6 +49,11 @@ async def python(make: Maker, given: argparse.Namespace, random: Random) -> Coun
     return await drivers_hurt(make, given.rounds, random)
 
 
+async def uploads(make: Maker, given: argparse.Namespace, random: Random) -> Counter[str]:
+    """A driver without Spark, and an uploader."""
+    return await spools_hurt(make, given.rounds, random)
+
+
 async def jobs(make: Maker, given: argparse.Namespace, random: Random) -> Counter[str]:
     """Batch jobs without Spark."""
     return await jobs_hurt(make, given.rounds, random)
@@ -54,6 +62,7 @@ async def jobs(make: Maker, given: argparse.Namespace, random: Random) -> Counte
 WAYS: Final[dict[str, Callable[[Maker, argparse.Namespace, Random], Awaitable[Counter[str]]]]] = {
     "foreach": foreach,
     "python": python,
+    "uploads": uploads,
     "jobs": jobs,
 }
 
@@ -91,7 +100,7 @@ def main() -> None:
     parser.add_argument("--way", choices=sorted(WAYS), default="foreach")
     parser.add_argument("--format", choices=sorted(FORMATS), default="paimon")
     parser.add_argument("--rounds", type=int, default=6, help="of each kind of fault, without Spark")
-    parser.add_argument("--kills", type=int, default=20, help="of ForeachBatch in one process")
+    parser.add_argument("--kills", type=int, default=28, help="of ForeachBatch in one process")
     parser.add_argument("--executors", type=int, default=16, help="kills of ForeachBatch on a cluster")
     parser.add_argument("--seed", type=int, default=1)
     print(json.dumps(asyncio.run(run(parser.parse_args()))), flush=True)
