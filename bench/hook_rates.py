@@ -1,6 +1,6 @@
 """Rows a second of a streaming write: through the whole hook, Kafka included, and Spark's own Parquet sink.
 
-    python -m bench.hook_rates [--formats paimon,iceberg,delta] [--rounds 7] [--batches 4] [--copies 4]
+    python -m bench.hook_rates [--formats paimon,iceberg,delta] [--rounds 5] [--batches 4] [--copies 4]
         [--rows 336776] [--json]
 
 One streaming query at a time, in one session of two cores: the Parquet sink of Spark (zstd, its own level),
@@ -36,8 +36,6 @@ from sluicegate.writer_hooks import ForeachBatch
 
 SINKS: Final = ("spark", "source", "foreach")
 """The Parquet sink of Spark, and both of ours."""
-WARM_UP: Final = 2
-"""Rounds of each format that do not count."""
 _FIRST_MTIME: Final = 1_700_000_000
 
 
@@ -111,7 +109,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--formats", default="paimon,iceberg,delta")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batches", type=int, default=4, help="of each query; the first does not count")
     parser.add_argument("--copies", type=int, default=4, help="of the flights in a batch")
     parser.add_argument("--rows", type=int, default=TOTAL_ROWS, help="flights of a copy")
@@ -124,12 +122,12 @@ def main() -> None:
         spark = make_session(root)
         for lake in given.formats.split(","):
             before, rounds = machine(), []
-            # More rounds: the first ones warm the session.
-            for number in range(given.rounds + WARM_UP):
+            # One round more: the first one warms the session.
+            for number in range(given.rounds + 1):
                 turn = number % len(SINKS)
                 order = (*SINKS[turn:], *SINKS[:turn])
                 rounds.append(one_round(spark, root, kafka.bootstrap, lake, order, given.batches))
-            told = {**summary(lake, rounds[WARM_UP:]), "before": before, "after": machine()}
+            told = {**summary(lake, rounds[1:]), "before": before, "after": machine()}
             report(told, as_json=given.json)
         spark.stop()
 
