@@ -1,19 +1,22 @@
 """What the hook adds to a micro-batch, over the same files without events, in round trips to the broker.
 
-    python -m bench.hook_batches [--format paimon] [--tasks 1,4,16,64] [--batches 12] [--rounds 5] [--json]
+    python -m bench.hook_batches [--format paimon] [--tasks 1,4,16,64] [--batches 8] [--rounds 5] [--json]
 
-Batches of ten rows a task follow each other without a pause, in one session of two cores. The plain sink
-writes the same files with the same writer, and publishes nothing: no registration, no event, no completion.
-It runs before ours and after it, because a session becomes faster with time.
-Ours is the data source with its events, with a coordinator at work, and with one that is frozen (SIGSTOP).
-The duration of a batch is Spark's own (`triggerExecution`). The first batches of each query do not count. A
-round runs all of them once for each number of tasks. What ours adds is the difference of the medians of
-all batches. A round trip is the median time of a small event of the same publisher, from the call to the
-acknowledgement of Kafka, with nothing else at work. Kafka has one broker on loopback.
+Batches of ten rows a task follow each other without a pause, in one session of two cores. The calls of the
+hook are timed inside of Spark's own processes: the two calls of `streamWriter`, `commit`, and what a task
+does beside the writing of its files. What the hook adds is the sum of their medians, with the tasks shared by
+the cores. Ours is the data source with a coordinator at work, and with one that is frozen (SIGSTOP).
+
+Spark's own durations of a batch (`triggerExecution`) are told too, also those of a plain sink, which writes
+the same files with the same writer, and publishes nothing. Their difference is no measure: it is smaller than
+that of two runs of one sink. The first batches of each query do not count. A round runs all of them once for
+each number of tasks. A round trip is the median time of a small event of the same publisher, from the call to
+the acknowledgement of Kafka, with nothing else at work. Kafka has one broker on loopback.
 """
 
 import argparse
 import asyncio
+import json
 import logging
 import os
 import signal
@@ -23,8 +26,9 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
@@ -32,7 +36,7 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StructType
 
 from bench.common import machine, make_topics, report
-from bench.hooks import Served, make_session, served
+from bench.hooks import CORES, Served, make_session, served
 from sluicegate.embedded import EmbeddedKafka
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import RegionHeartbeat
@@ -40,6 +44,9 @@ from sluicegate.writer_hooks.attempt import write_attempt
 from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.publisher import Publisher
 from sluicegate.writer_hooks.region import Attempt
+from sluicegate.writer_hooks.spark import batch
+from sluicegate.writer_hooks.spark.attached import ATTACHED
+from sluicegate.writer_hooks.spark.source import SluicegateSource
 from sluicegate.writer_hooks.spark.warm import keep_modules
 from tests.faults.tables import create_table, kind_of
 
@@ -53,7 +60,79 @@ WARM_UP: Final = 3
 """Batches of a query that do not count."""
 TRIPS: Final = 200
 _START: Final = 1_700_000_000_000
-SINKS: Final = ("plain", "ours", "frozen")
+_VARIABLE: Final = "BENCH_TIMES"
+"""Folder into which the processes of Spark write the times of calls."""
+KINDS: Final = ("streamWriter", "commit", "task")
+
+
+class Times:
+    """Times of calls in this process."""
+
+    def __init__(self) -> None:
+        self.writing = 0.0
+        """Seconds in which the newest task has written its files."""
+
+    def note(self, kind: str, seconds: float) -> None:
+        """Append the time of a call to the file of this process."""
+        line = json.dumps([time.time(), kind, seconds * 1000])
+        with Path(os.environ[_VARIABLE], str(os.getpid())).open("a") as file:
+            file.write(f"{line}\n")
+
+    @contextmanager
+    def of(self, kind: str) -> Iterator[None]:
+        """Note the time of a call."""
+        begun = time.perf_counter()
+        yield
+        self.note(kind, time.perf_counter() - begun)
+
+    def written(self, *arguments: Any) -> Any:
+        """Call `write_attempt`, and keep its time."""
+        begun = time.perf_counter()
+        found = write_attempt(*arguments)
+        self.writing = time.perf_counter() - begun
+        return found
+
+
+TIMES: Final = Times()
+batch.write_attempt = TIMES.written
+
+
+class TimedWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
+    """The writer of the hook, with times."""
+
+    def __init__(self, inner: Any) -> None:
+        self._inner = inner
+
+    def write(self, iterator: Iterator["pa.RecordBatch"]) -> WriterCommitMessage:
+        """Write the files of a task."""
+        begun = time.perf_counter()
+        found: WriterCommitMessage = self._inner.write(iterator)
+        TIMES.note("task", time.perf_counter() - begun - TIMES.writing)
+        return found
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Complete the batch."""
+        with TIMES.of("commit"):
+            self._inner.commit(messages, batchId)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Announce that the batch has failed."""
+        self._inner.abort(messages, batchId)
+
+
+class TimedSource(SluicegateSource):
+    """The data source of the hook, with times."""
+
+    @classmethod
+    def name(cls) -> str:
+        """Return the name for `format`."""
+        return "timed"
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
+        """Return the writer of a batch."""
+        with TIMES.of("streamWriter"):
+            made = super().streamWriter(schema, overwrite)
+        return TimedWriter(made)
 
 
 class PlainWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
@@ -105,14 +184,41 @@ def start(
     return writing.trigger(processingTime="0 seconds").start()
 
 
-def batches_of(query: StreamingQuery, count: int) -> list[int]:
-    """Wait for the next batches; return the milliseconds of each. Raises RuntimeError if the query fails."""
+class Series(NamedTuple):
+    """Batches of a query that count."""
+
+    durations: list[int]
+    """Spark's, in milliseconds."""
+    times: dict[str, list[float]]
+    """Milliseconds of the calls of the hook, by kind."""
+
+
+def batches_of(query: StreamingQuery, count: int) -> Series:
+    """Wait for the next batches. Raises RuntimeError if the query fails."""
+
+    def await_batches(number: int) -> None:
+        while len(query.recentProgress) < number:
+            if not query.isActive:
+                raise RuntimeError(f"the query has ended: {query.exception()}")
+            time.sleep(0.02)
+
     first = len(query.recentProgress) + WARM_UP
-    while len(query.recentProgress) < first + count:
-        if not query.isActive:
-            raise RuntimeError(f"the query has ended: {query.exception()}")
-        time.sleep(0.02)
-    return [each["durationMs"]["triggerExecution"] for each in query.recentProgress[first : first + count]]
+    await_batches(first)
+    begun = time.time()
+    await_batches(first + count)
+    found = [each["durationMs"]["triggerExecution"] for each in query.recentProgress[first : first + count]]
+    return Series(found, times_between(begun, time.time()))
+
+
+def times_between(begun: float, ended: float) -> dict[str, list[float]]:
+    """Return the milliseconds of calls that ended in this time, by kind."""
+    found = defaultdict(list)
+    for path in Path(os.environ[_VARIABLE]).iterdir():
+        for line in path.read_text().splitlines():
+            at, kind, milliseconds = json.loads(line)
+            if begun <= at <= ended:
+                found[kind].append(milliseconds)
+    return found
 
 
 def round_trips(table: Served, bootstrap: str) -> list[float]:
@@ -132,15 +238,14 @@ def round_trips(table: Served, bootstrap: str) -> list[float]:
 
 def one_round(
     spark: SparkSession, root: Path, bootstrap: str, lake: str, tasks: int, count: int
-) -> tuple[dict[str, list[int]], list[float]]:
-    """Run all sinks with one table; return durations of batches and of round trips, in milliseconds."""
+) -> tuple[dict[str, Series], list[float]]:
+    """Run all sinks with one table; return their batches, and round trips in milliseconds."""
     folder = root / uuid.uuid4().hex
     path = create_table(folder, "t", lake)
     found = {}
     with served(lake, folder, bootstrap, (str(path), kind_of(path).options(path))) as table:
         trips = round_trips(table, bootstrap)
-        before = plain(spark, folder / "before", table, tasks, count)
-        query = start(spark, folder / "ours", "sluicegate", table.sink, tasks)
+        query = start(spark, folder / "ours", "timed", table.sink, tasks)
         found["ours"] = batches_of(query, count)
         table.process.send(signal.SIGSTOP)
         found["frozen"] = batches_of(query, count)
@@ -148,30 +253,38 @@ def one_round(
         newest = query.recentProgress[-1]["batchId"]
         query.stop()
         table.await_commit(newest)
-        found["plain"] = before + plain(spark, folder / "after", table, tasks, count)
+        query = start(spark, folder / "plain", "plain", table.sink, tasks)
+        found["plain"] = batches_of(query, count)
+        query.stop()
     return found, trips
 
 
-def plain(spark: SparkSession, place: Path, table: Served, tasks: int, count: int) -> list[int]:
-    """Run a query of the plain sink; return the milliseconds of its batches."""
-    query = start(spark, place, "plain", table.sink, tasks)
-    found = batches_of(query, count)
-    query.stop()
-    return found
+def added(series: Sequence[Series], tasks: int) -> dict[str, float]:
+    """Return the medians of the calls of the hook, in milliseconds, and their sum for a batch."""
+    medians = {kind: statistics.median(each for one in series for each in one.times[kind]) for kind in KINDS}
+    # Spark calls `streamWriter` before a batch and at its end. The tasks share the cores.
+    sum_of_batch = 2 * medians["streamWriter"] + medians["commit"] + medians["task"] * max(1, tasks / CORES)
+    return {**medians, "batch": sum_of_batch}
 
 
-def summary(tasks: int, rounds: Sequence[tuple[Mapping[str, list[int]], list[float]]]) -> dict[str, Any]:
+def summary(tasks: int, rounds: Sequence[tuple[Mapping[str, Series], list[float]]]) -> dict[str, Any]:
     """Return the figures of one number of tasks."""
     trip = statistics.median(each for _, trips in rounds for each in trips)
     found: dict[str, Any] = {"tasks": tasks, "rounds": len(rounds), "round_trip_ms": round(trip, 2)}
-    medians = {
-        sink: statistics.median(each for batches, _ in rounds for each in batches[sink]) for sink in SINKS
-    }
-    found |= {f"{sink}_ms": each for sink, each in medians.items()}
-    for sink in SINKS[1:]:
-        added = medians[sink] - medians["plain"]
-        found |= {f"{sink}_added_ms": added, f"{sink}_round_trips": round(added / trip, 1)}
+    for sink in ("ours", "frozen"):
+        times = added([series[sink] for series, _ in rounds], tasks)
+        found |= {f"{sink}_{kind}_ms": round(each, 2) for kind, each in times.items()}
+        found[f"{sink}_round_trips"] = round(times["batch"] / trip, 1)
+    for sink in ("plain", "ours", "frozen"):
+        durations = (each for series, _ in rounds for each in series[sink].durations)
+        found[f"{sink}_duration_ms"] = statistics.median(durations)
     return found
+
+
+def _registering(source: type[TimedSource]) -> type[TimedSource]:
+    """Return the source with the registry of the session, as `attach` makes its own."""
+    folder = None if ATTACHED.registry is None else str(ATTACHED.registry._folder)
+    return type(source.__name__, (source,), {"registry_folder": folder})
 
 
 def main() -> None:
@@ -180,7 +293,7 @@ def main() -> None:
     )
     parser.add_argument("--format", default="paimon")
     parser.add_argument("--tasks", default="1,4,16,64")
-    parser.add_argument("--batches", type=int, default=12, help="of each query that count")
+    parser.add_argument("--batches", type=int, default=8, help="of each query that count")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--json", action="store_true")
     given = parser.parse_args()
@@ -190,8 +303,11 @@ def main() -> None:
     counts = [int(each) for each in given.tasks.split(",")]
     rounds = defaultdict(list)
     with tempfile.TemporaryDirectory() as name, EmbeddedKafka() as kafka:
+        Path(name, "times").mkdir()
+        os.environ[_VARIABLE] = str(Path(name, "times"))
         spark = make_session(Path(name))
         spark.dataSource.register(PlainSource)
+        spark.dataSource.register(_registering(TimedSource))
         for _ in range(given.rounds):
             for tasks in counts:
                 one = one_round(spark, Path(name), kafka.bootstrap, given.format, tasks, given.batches)

@@ -47,26 +47,31 @@ def hook_rates(figures: Figures) -> str:
 def hook_batches(figures: Figures) -> str:
     head = (
         "tasks",
-        "plain, ms",
-        "ours adds, ms",
+        "coordinator",
+        "streamWriter, twice",
+        "commit",
+        "each task",
+        "for a batch",
         "in round trips",
-        "frozen coordinator, ms",
-        "in round trips",
-        "a round trip, ms",
+        "duration of a batch, and of the plain sink",
     )
     rows = [
         (
             each["tasks"],
-            f"{each['plain_ms']:g}",
-            f"{each['ours_added_ms']:g}",
-            each["ours_round_trips"],
-            f"{each['frozen_added_ms']:g}",
-            each["frozen_round_trips"],
-            each["round_trip_ms"],
+            {"ours": "at work", "frozen": "frozen"}[sink],
+            f"{each[f'{sink}_streamWriter_ms']:g} ms",
+            f"{each[f'{sink}_commit_ms']:g} ms",
+            f"{each[f'{sink}_task_ms']:g} ms",
+            f"{each[f'{sink}_batch_ms']:g} ms",
+            each[f"{sink}_round_trips"],
+            f"{each[f'{sink}_duration_ms']:g}, {each['plain_duration_ms']:g} ms",
         )
         for each in figures
+        for sink in ("ours", "frozen")
     ]
-    return f"{table(head, rows)}\n\nMedians of {figures[0]['rounds']} rounds."
+    trips = ", ".join(f"{each['round_trip_ms']:g}" for each in figures)
+    told = f"{figures[0]['rounds']} rounds. Round trips, by number of tasks: {trips} ms."
+    return f"{table(head, rows)}\n\n{told}"
 
 
 def python_writers(figures: Figures) -> str:
