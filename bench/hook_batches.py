@@ -11,7 +11,8 @@ Spark's own durations of a batch (`triggerExecution`) are told too, also those o
 the same files with the same writer, and publishes nothing. Their difference is no measure: it is smaller than
 that of two runs of one sink. The first batches of each query do not count. A round runs all of them once for
 each number of tasks. A round trip is the median time of a small event of the same publisher, from the call to
-the acknowledgement of Kafka, with nothing else at work. Kafka has one broker on loopback.
+the acknowledgement of Kafka, with nothing else at work, and after a pause as between two batches. Kafka has
+one broker on loopback.
 """
 
 import argparse
@@ -26,7 +27,6 @@ import time
 import uuid
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -36,6 +36,7 @@ from pyspark.sql.streaming import StreamingQuery
 from pyspark.sql.types import StructType
 
 from bench.common import machine, make_topics, report
+from bench.hook_times import VARIABLE, TimedSource
 from bench.hooks import CORES, Served, make_session, served
 from sluicegate.embedded import EmbeddedKafka
 from sluicegate.events.envelope import EventType
@@ -44,9 +45,7 @@ from sluicegate.writer_hooks.attempt import write_attempt
 from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.publisher import Publisher
 from sluicegate.writer_hooks.region import Attempt
-from sluicegate.writer_hooks.spark import batch
 from sluicegate.writer_hooks.spark.attached import ATTACHED
-from sluicegate.writer_hooks.spark.source import SluicegateSource
 from sluicegate.writer_hooks.spark.warm import keep_modules
 from tests.faults.tables import create_table, kind_of
 
@@ -58,81 +57,11 @@ ROWS: Final = 10
 """Of a task."""
 WARM_UP: Final = 3
 """Batches of a query that do not count."""
-TRIPS: Final = 200
+TRIPS: Final = 50
+PAUSE: Final = 0.1
+"""Seconds between two round trips."""
 _START: Final = 1_700_000_000_000
-_VARIABLE: Final = "BENCH_TIMES"
-"""Folder into which the processes of Spark write the times of calls."""
 KINDS: Final = ("streamWriter", "commit", "task")
-
-
-class Times:
-    """Times of calls in this process."""
-
-    def __init__(self) -> None:
-        self.writing = 0.0
-        """Seconds in which the newest task has written its files."""
-
-    def note(self, kind: str, seconds: float) -> None:
-        """Append the time of a call to the file of this process."""
-        line = json.dumps([time.time(), kind, seconds * 1000])
-        with Path(os.environ[_VARIABLE], str(os.getpid())).open("a") as file:
-            file.write(f"{line}\n")
-
-    @contextmanager
-    def of(self, kind: str) -> Iterator[None]:
-        """Note the time of a call."""
-        begun = time.perf_counter()
-        yield
-        self.note(kind, time.perf_counter() - begun)
-
-    def written(self, *arguments: Any) -> Any:
-        """Call `write_attempt`, and keep its time."""
-        begun = time.perf_counter()
-        found = write_attempt(*arguments)
-        self.writing = time.perf_counter() - begun
-        return found
-
-
-TIMES: Final = Times()
-batch.write_attempt = TIMES.written
-
-
-class TimedWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
-    """The writer of the hook, with times."""
-
-    def __init__(self, inner: Any) -> None:
-        self._inner = inner
-
-    def write(self, iterator: Iterator["pa.RecordBatch"]) -> WriterCommitMessage:
-        """Write the files of a task."""
-        begun = time.perf_counter()
-        found: WriterCommitMessage = self._inner.write(iterator)
-        TIMES.note("task", time.perf_counter() - begun - TIMES.writing)
-        return found
-
-    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Complete the batch."""
-        with TIMES.of("commit"):
-            self._inner.commit(messages, batchId)
-
-    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Announce that the batch has failed."""
-        self._inner.abort(messages, batchId)
-
-
-class TimedSource(SluicegateSource):
-    """The data source of the hook, with times."""
-
-    @classmethod
-    def name(cls) -> str:
-        """Return the name for `format`."""
-        return "timed"
-
-    def streamWriter(self, schema: StructType, overwrite: bool) -> Any:
-        """Return the writer of a batch."""
-        with TIMES.of("streamWriter"):
-            made = super().streamWriter(schema, overwrite)
-        return TimedWriter(made)
 
 
 class PlainWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
@@ -213,7 +142,7 @@ def batches_of(query: StreamingQuery, count: int) -> Series:
 def times_between(begun: float, ended: float) -> dict[str, list[float]]:
     """Return the milliseconds of calls that ended in this time, by kind."""
     found = defaultdict(list)
-    for path in Path(os.environ[_VARIABLE]).iterdir():
+    for path in Path(os.environ[VARIABLE]).iterdir():
         for line in path.read_text().splitlines():
             at, kind, milliseconds = json.loads(line)
             if begun <= at <= ended:
@@ -228,6 +157,7 @@ def round_trips(table: Served, bootstrap: str) -> list[float]:
     publisher = Publisher(region.kafka)
     found = []
     for _ in range(TRIPS):
+        time.sleep(PAUSE)
         event = region.event(EventType.REGION_HEARTBEAT, "i", RegionHeartbeat(run=str(uuid.uuid4())))
         begun = time.perf_counter()
         publisher.publish(topics.events, [event], 60.0)
@@ -304,7 +234,7 @@ def main() -> None:
     rounds = defaultdict(list)
     with tempfile.TemporaryDirectory() as name, EmbeddedKafka() as kafka:
         Path(name, "times").mkdir()
-        os.environ[_VARIABLE] = str(Path(name, "times"))
+        os.environ[VARIABLE] = str(Path(name, "times"))
         spark = make_session(Path(name))
         spark.dataSource.register(PlainSource)
         spark.dataSource.register(_registering(TimedSource))

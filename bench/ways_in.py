@@ -7,9 +7,9 @@ The way `foreach` is ForeachBatch in Spark: its driver, its Python workers and t
 each place of the hook and at random, then executors of a cluster, with speculation, late tasks, and queries
 that are stopped and start again while their tasks still write. `python` is RegionDriver with writers in other
 processes: `--rounds` of each kind of fault, in a random order. `uploads` is the same with asynchronous
-uploads, whose uploader is killed, and whose spool is deleted with files in it. `jobs` are batch jobs. The data
-source has its own campaign, bench.faults. In the end a reader that shares no code with any writer reads the
-table. The last line is JSON, with the number of faults of each kind.
+uploads, whose uploader is killed, and whose spool is deleted with files in it. `jobs` are batch jobs. The
+data source has its own campaign, bench.faults. In the end a reader that shares no code with any writer reads
+the table. The last line is JSON, with the number of faults of each kind.
 """
 
 import argparse
