@@ -180,9 +180,7 @@ class Campaign:
             await until(lambda: self.program is None or self.program.is_over, log=self.job.log_file)
             self.start()
 
-    async def run(
-        self, faults: Mapping[str, Callable[[Self], Awaitable[None]]], rounds: int
-    ) -> Counter[str]:
+    async def run(self, faults: Mapping[str, Callable[[Self], Awaitable[None]]], rounds: int) -> Counter[str]:
         """Let each kind of fault happen so often, in a random order; return how often which."""
         kinds = [*faults] * rounds
         self.random.shuffle(kinds)
