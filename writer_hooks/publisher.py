@@ -269,30 +269,24 @@ def shared_publisher(settings: KafkaSettings) -> Publisher:
     return _shared.get(settings)
 
 
-def publish_files(region: Region, events: Sequence[Event]) -> None:
-    """Publish the events of one attempt; on return, Kafka has acknowledged them. Raises as `publish` does."""
-    if not events:
-        return
-    publisher = shared_publisher(region.kafka)
-    hit(Failpoint.HOOK_FILES_WRITTEN_BEFORE)
-    publisher.publish(region.events_topic, events, region.publish_timeout)
-    hit(Failpoint.HOOK_FILES_WRITTEN_AFTER)
+def publish_files(region: Region, events: Sequence[Event], most_held: float = 0) -> tuple[str, ...]:
+    """Publish the events of one attempt; on return, Kafka has acknowledged them. Raises as `publish` does.
 
-
-def hold_files(events: Sequence[Event], most: float) -> tuple[str, ...]:
-    """Return the bodies of the events of one attempt, as JSON, which its driver publishes.
-
-    Empty if they have more than `most` characters: the attempt publishes them itself.
+    If their bodies have at most `most_held` characters as JSON, they are returned instead, for a driver that
+    publishes them.
     """
-    if not events or not most:
-        return ()
-    bodies = tuple(event.body.model_dump_json() for event in events)
-    if sum(map(len, bodies)) > most:
+    if not events:
         return ()
     arm_from(os.environ)
     hit(Failpoint.HOOK_FILES_WRITTEN_BEFORE)
+    held = tuple(event.body.model_dump_json() for event in events) if most_held else ()
+    if sum(map(len, held)) > most_held:
+        held = ()
+    if not held:
+        publisher = shared_publisher(region.kafka)
+        publisher.publish(region.events_topic, events, region.publish_timeout)
     hit(Failpoint.HOOK_FILES_WRITTEN_AFTER)
-    return bodies
+    return held
 
 
 def publish_completion(region: Region, events: Sequence[Event]) -> None:

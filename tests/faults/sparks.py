@@ -279,7 +279,7 @@ async def executors_killed(make: Maker, kills: int, random: Random, way: Way = "
 
 
 async def executor_lost(make: Maker) -> int:
-    """The executor of a task is killed when the task's files are in the log; how many attempts that left."""
+    """The executor of a task is killed when the task's files are there; how many files that left."""
     where: Deployment = await make()
     life = where.start()
     tickets = Tickets(where)
@@ -292,10 +292,16 @@ async def executor_lost(make: Maker) -> int:
             worker = await until(partial(_delayed, where))
             await asyncio.to_thread(lambda: os.kill(cluster.executor_of(worker), signal.SIGKILL))
             await _settled(where, job)
-            return await _unnamed(where)
+            written, named = await _events(where)
+            return await asyncio.to_thread(_files_there, where) - sum(written[each] for each in named)
         finally:
             job.end()
             life.end()
+
+
+def _files_there(where: Deployment) -> int:
+    """The number of data files in the folder of a Paimon table."""
+    return len(list(Path(where.location("flights")).rglob("data-*.parquet")))
 
 
 def _delayed(where: Deployment) -> int:
@@ -306,7 +312,13 @@ def _delayed(where: Deployment) -> int:
 
 async def _unnamed(where: Deployment) -> int:
     """How many attempts of tasks published files that no completion named."""
-    written, named = set[str](), set[str]()
+    written, named = await _events(where)
+    return len(written.keys() - named)
+
+
+async def _events(where: Deployment) -> tuple[dict[str, int], set[str]]:
+    """The number of files of each event of the stream, and the events that completions name."""
+    written, named = dict[str, int](), set[str]()
     async with AIOKafkaConsumer(bootstrap_servers=where.bootstrap, enable_auto_commit=False) as consumer:
         source = TopicPartition(where.topics.events, partition_of("flights", PARTITIONS))
         consumer.assign([source])
@@ -317,10 +329,10 @@ async def _unnamed(where: Deployment) -> int:
                 for record in records:
                     read = read_record(record.offset, record.timestamp, record.headers, record.value).record
                     if read is not None and read.envelope.type is EventType.FILES_WRITTEN:
-                        written.add(read.envelope.id)
+                        written[read.envelope.id] = read.envelope.files
                     elif read is not None and isinstance(read.body, CheckpointCompleted):
                         named.update(read.body.events)
-    return len(written - named)
+    return written, named
 
 
 async def _trouble(

@@ -9,5 +9,5 @@ pytestmark = [pytest.mark.kafka, pytest.mark.redis, pytest.mark.spark]
 
 
 async def test_files_of_a_lost_executor_are_written_again_and_count_once(make: Maker) -> None:
-    """Its attempt stands in the log, and no completion names it."""
+    """Its files stay, and no completion names them."""
     assert await executor_lost(make) >= 1

@@ -21,7 +21,7 @@ from sluicegate.events.models import (
 from sluicegate.writer_hooks import NotOurs, publisher
 from sluicegate.writer_hooks.attempt import Written, write_attempt
 from sluicegate.writer_hooks.options import SinkOptions
-from sluicegate.writer_hooks.publisher import hold_files
+from sluicegate.writer_hooks.publisher import publish_files
 from sluicegate.writer_hooks.region import Attempt
 from sluicegate.writer_hooks.spark.checkpoint import IncarnationMarker
 from sluicegate.writer_hooks.spark.source import SluicegateSource
@@ -110,7 +110,7 @@ def test_the_events_of_an_aborted_batch_are_published(job: Job) -> None:
     attempt = Attempt("q.0", 3, "p00000")
     rows = pa.record_batch({"id": [1], "airport": ["JFK"], "at": pa.array([0], pa.timestamp("us", tz="UTC"))})
     written, events = write_attempt(options.region, attempt, options.target(), [rows])
-    done = TaskResult(attempt, written, hold_files(events, 1 << 20))
+    done = TaskResult(attempt, written, publish_files(options.region, events, 1 << 20))
     StreamWriter(options, marker, spark_watermark=False).abort([None, done], 3)
     job.log.wait(lambda: job.log.of(CheckpointFailed), "no hint")
     ((envelope, body),) = job.log.of(FilesWritten)

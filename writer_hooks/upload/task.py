@@ -11,7 +11,7 @@ from sluicegate.lakes.port import LakeUnavailable
 from sluicegate.lakes.storage import Storage
 from sluicegate.writer_hooks.attempt import Target
 from sluicegate.writer_hooks.errors import UploadGivenUp
-from sluicegate.writer_hooks.publisher import hold_files, publish_files
+from sluicegate.writer_hooks.publisher import publish_files
 from sluicegate.writer_hooks.region import Attempt, Event, Region
 from sluicegate.writer_hooks.upload.entry import (
     Connections,
@@ -68,11 +68,7 @@ class Direct:
         return target
 
     def deliver(self, events: Sequence[Event]) -> tuple[str, ...]:
-        held = hold_files(events, self._most_held)
-        if held:
-            return held
-        publish_files(self._region, events)
-        return ()
+        return publish_files(self._region, events, self._most_held)
 
     def abort(self) -> None:
         """Do nothing: the adapter removes files that no event describes."""
