@@ -49,7 +49,8 @@ async def make_source(bootstrap: str, topic: str) -> None:
 
 
 async def commit_offsets(bootstrap: str, group: str, topic: str, offsets: Mapping[str, int]) -> None:
-    async with started(AIOKafkaConsumer(bootstrap_servers=bootstrap, group_id=group)) as consumer:
+    reader = AIOKafkaConsumer(bootstrap_servers=bootstrap, group_id=group, enable_auto_commit=False)
+    async with started(reader) as consumer:
         sources = {TopicPartition(topic, int(each)): offset for each, offset in offsets.items()}
         consumer.assign(list(sources))
         await consumer.commit(sources)
