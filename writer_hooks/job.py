@@ -168,7 +168,8 @@ class Job:
         if self._is_decided(position):
             return
         self._state.completing(CommittedCheckpoint(number, done, position))
-        publish_completion(self._region, self._events(results, body))
+        files = [event for result in results for event in result.held_events(self._region)]
+        publish_completion(self._region, self._closing(body), files)
         self._state.await_commit(number, timeout, lambda: self._state.check(registered, begun.base))
 
     def _is_decided(self, position: Position) -> bool:
@@ -176,13 +177,12 @@ class Job:
         answer = self._state.check(self.begun.registered, self.begun.base)
         return answer is not None and answer.decided == position
 
-    def _events(self, results: Sequence[WriterResult], body: CheckpointCompleted) -> list[Event]:
-        """Return all events of the job. The last one states that its region is idle again."""
+    def _closing(self, body: CheckpointCompleted) -> list[Event]:
+        """Return the completion, and an event that states that the region is idle again."""
         registered, region = self.begun.registered, self._region
         idle = RegionHeartbeat(idle=True, run=registered.run)
         number, incarnation = self.begun.number, registered.incarnation
         return [
-            *(event for result in results for event in result.held_events(region)),
             region.event(EventType.CHECKPOINT_COMPLETED, incarnation, body, checkpoint=number),
             region.event(EventType.REGION_HEARTBEAT, incarnation, idle),
         ]

@@ -20,6 +20,7 @@ from aiokafka.errors import (
     UnknownTopicOrPartitionError,
     for_code,
 )
+from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.protocol.metadata import MetadataRequest
 
 from sluicegate.events.encoding import Message, encode_event
@@ -46,10 +47,6 @@ _AT_ONCE: Final = 1_000
 T = TypeVar("T")
 
 
-class _BatchTooLarge(KafkaError):  # type: ignore[misc]
-    """The messages of a batch are too large together. Alone each may fit."""
-
-
 class Publisher:
     """One idempotent producer, kept open between calls, with its event loop in a background thread.
 
@@ -62,17 +59,24 @@ class Publisher:
         self._thread: LoopThread | None = None
         self._producer: AIOKafkaProducer | None = None
 
-    def publish(self, topic: str, events: Sequence[Event], timeout: float) -> None:
+    def publish(
+        self, topic: str, events: Sequence[Event], timeout: float, *, first: Sequence[Event] = ()
+    ) -> None:
         """Append events to their streams' partitions, and wait until all in-sync replicas have them.
 
-        After a transient failure, a new producer sends the same events again, for `timeout` seconds in total.
-        The log may then contain an event twice, with the same id. Raises PublishFailed (outcome unknown),
-        TopicMissing or EventTooLarge.
+        The log has no event without those of `first`, which are of the same stream: they are in one batch of
+        Kafka, which it appends whole, or they are acknowledged before. After a transient failure, a new
+        producer sends the same events again, for `timeout` seconds in total. The log may then contain an
+        event twice, with the same id. Raises PublishFailed (outcome unknown), TopicMissing or EventTooLarge.
         """
         now = int(time.time() * 1000)
-        messages = [(envelope.stream, encode_event(envelope, body, now)) for envelope, body in events]
-        if messages:
-            sending = _Sending(topic, messages)
+        parts = [
+            [(envelope.stream, encode_event(envelope, body, now)) for envelope, body in part]
+            for part in (first, events)
+            if part
+        ]
+        if parts:
+            sending = _Sending(topic, parts)
             self._insist(topic, timeout, sending.send)
 
     def partitions(self, topic: str, timeout: float) -> int:
@@ -172,27 +176,51 @@ class Publisher:
 
 
 class _Sending:
-    """Messages on their way to a topic."""
+    """Messages on their way to a topic, each with its stream."""
 
-    def __init__(self, topic: str, messages: Sequence[tuple[str, Message]]) -> None:
-        """`messages`: each with its stream."""
+    def __init__(self, topic: str, parts: Sequence[Sequence[tuple[str, Message]]]) -> None:
+        """`parts`: the messages of a part may be in the log only with all messages of the part before."""
         self._topic = topic
-        self._messages = messages
-        self._at_once = len(messages)
-        """Messages that may share a batch of Kafka, whose limit of a message is that of a batch."""
+        self._parts = parts
+        self._is_single = False
+        """True after Kafka has refused several messages together: each is a part of its own."""
 
     async def send(self, producer: AIOKafkaProducer) -> None:
         """Append the messages, and wait for the acknowledgements. Raises KafkaError."""
         partitions = await _partitions(producer, self._topic)
         try:
-            for at in range(0, len(self._messages), self._at_once):
-                await self._append(producer, self._messages[at : at + self._at_once], partitions)
+            await self._append_parts(producer, partitions)
         except MessageSizeTooLargeError as error:
-            if self._at_once == 1:
+            if self._is_single:
                 raise
-            self._at_once = 1
-            # What was refused leaves a gap in the producer's sequence numbers, so another one continues.
+            # The limit is that of a batch, so each message may fit alone. What was refused leaves a gap in
+            # the producer's sequence numbers, so another one continues.
+            self._parts = [[message] for part in self._parts for message in part]
+            self._is_single = True
             raise _BatchTooLarge(str(error)) from error
+
+    async def _append_parts(self, producer: AIOKafkaProducer, partitions: int) -> None:
+        if len(self._parts) > 1 and not self._is_single:
+            batch = self._whole(producer)
+            if batch is not None:
+                stream, _ = self._parts[0][0]
+                place = partition_of(stream, partitions)
+                await (await producer.send_batch(batch, self._topic, partition=place))
+                return
+        for part in self._parts:
+            await self._append(producer, part, partitions)
+
+    def _whole(self, producer: AIOKafkaProducer) -> BatchBuilder | None:
+        """Return all messages as one batch, None if they do not fit into one."""
+        batch = producer.create_batch()
+        for part in self._parts:
+            for _, message in part:
+                added = batch.append(
+                    timestamp=None, key=message.key, value=message.value, headers=message.headers
+                )
+                if added is None:
+                    return None
+        return batch
 
     async def _append(
         self, producer: AIOKafkaProducer, messages: Sequence[tuple[str, Message]], partitions: int
@@ -210,6 +238,10 @@ class _Sending:
         for outcome in await asyncio.gather(*acknowledgements, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
+
+
+class _BatchTooLarge(KafkaError):  # type: ignore[misc]
+    """The messages are too large for one batch. Alone each may fit."""
 
 
 async def _partitions(producer: AIOKafkaProducer, topic: str) -> int:
@@ -289,10 +321,16 @@ def publish_files(region: Region, events: Sequence[Event], most_held: float = 0)
     return held
 
 
-def publish_completion(region: Region, events: Sequence[Event]) -> None:
-    """Publish a completion, with the events that precede and follow it. Raises as `publish` does."""
-    publisher = shared_publisher(region.kafka)
+def publish_completion(region: Region, closing: Sequence[Event], files: Sequence[Event] = ()) -> None:
+    """Publish a completion, with the events that follow it. Raises as `publish` does.
+
+    `files` are the events that it names, as far as nobody has published them. It is never in the log without
+    them: the first completion of a checkpoint counts, and another one could not name other events.
+    """
+    publisher, topic = shared_publisher(region.kafka), region.events_topic
     hit(Failpoint.HOOK_COMPLETION_BEFORE)
-    for at in range(0, len(events), _AT_ONCE):
-        publisher.publish(region.events_topic, events[at : at + _AT_ONCE], region.publish_timeout)
+    while len(files) > _AT_ONCE:
+        publisher.publish(topic, files[:_AT_ONCE], region.publish_timeout)
+        files = files[_AT_ONCE:]
+    publisher.publish(topic, closing, region.publish_timeout, first=files)
     hit(Failpoint.HOOK_COMPLETION_AFTER)

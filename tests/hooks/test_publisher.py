@@ -58,18 +58,33 @@ def test_large_completion_fits_when_compressed(log: Log) -> None:
     log.wait(lambda: after.envelope.id in ids(log), "the event after the refused one")
 
 
-def test_events_that_are_too_large_together_are_published_one_by_one(
-    log: Log, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("batch", [4 << 20, 16 << 10, 512 << 10])
+@pytest.mark.parametrize("count", [3, 100])
+def test_a_completion_follows_its_events_whatever_fits_into_a_batch(
+    log: Log, monkeypatch: pytest.MonkeyPatch, batch: int, count: int
 ) -> None:
-    """As in a topic whose limit is below the size of a batch."""
-    monkeypatch.setattr("sluicegate.writer_hooks.publisher._BATCH", 4 << 20)
+    """The largest batch exceeds the limit of the topic, the smallest one holds no two of the events."""
+    monkeypatch.setattr("sluicegate.writer_hooks.publisher._BATCH", batch)
     settings = KafkaSettings(bootstrap_servers=log.bootstrap, compression_type="none")
-    many = [completion(log, 500) for _ in range(100)]
-    assert sum(len(event.body.model_dump_json()) for event in many) > 1 << 20
+    files, last = [completion(log, 500) for _ in range(count)], completion(log, 1)
     with closing(Publisher(settings)) as publisher:
-        publisher.publish(log.names.events, many, BACKSTOP)
-    log.wait(lambda: len(ids(log)) == len(many), "all events")
-    assert ids(log) == [event.envelope.id for event in many]
+        publisher.publish(log.names.events, [last], BACKSTOP, first=files)
+    log.wait(lambda: last.envelope.id in ids(log), "the completion")
+    assert ids(log) == [event.envelope.id for event in [*files, last]]
+
+
+def test_a_completion_without_its_events_is_never_published(log: Log) -> None:
+    """The first completion counts, and a later one that names other events would be a replay."""
+    settings = KafkaSettings(bootstrap_servers=log.bootstrap)
+    with closing(Publisher(settings)) as publisher:
+        with pytest.raises(EventTooLarge):
+            publisher.publish(
+                log.names.events, [completion(log, 1)], BACKSTOP, first=[completion(log, 100_000)]
+            )
+        after = beat(log)
+        publisher.publish(log.names.events, [after], BACKSTOP)
+    log.wait(lambda: after.envelope.id in ids(log), "the event after the refused one")
+    assert ids(log) == [after.envelope.id]
 
 
 class OutageOf(outages.Outage):

@@ -115,7 +115,7 @@ def complete_batch(
         )
     completion = region.event(EventType.CHECKPOINT_COMPLETED, marker.incarnation, body, checkpoint=batch)
     events = [event for outcome in outcomes for event in outcome.held_events(region)]
-    publish_completion(region, [*events, completion])
+    publish_completion(region, [completion], events)
 
 
 def _require_own(outcome: WriterResult, marker: IncarnationMarker, batch: int) -> None:
