@@ -149,15 +149,17 @@ def files_written(region: Region, attempt: Attempt, body: FilesWritten, limit: i
         parts = split_files(body, limit)
     except FileTooLarge as error:
         raise EventTooLarge(f"{error}; the option message.max.bytes must follow it") from error
-    events = []
-    for part in parts:
-        envelope, _ = region.event(
-            EventType.FILES_WRITTEN,
-            attempt.incarnation,
-            part,
-            checkpoint=attempt.checkpoint,
-            writer=attempt.writer,
-            attempt=attempt.id,
-        )
-        events.append(Event(with_counts(envelope, part), part))
-    return events
+    return [file_event(region, attempt, part) for part in parts]
+
+
+def file_event(region: Region, attempt: Attempt, body: FilesWritten) -> Event:
+    """Return the event with files of an attempt, with a new id."""
+    envelope, _ = region.event(
+        EventType.FILES_WRITTEN,
+        attempt.incarnation,
+        body,
+        checkpoint=attempt.checkpoint,
+        writer=attempt.writer,
+        attempt=attempt.id,
+    )
+    return Event(with_counts(envelope, body), body)

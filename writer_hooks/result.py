@@ -5,11 +5,10 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Self
 
-from sluicegate.events.envelope import EventType, with_counts
 from sluicegate.events.models import FilesWritten
 from sluicegate.writer_hooks.attempt import Written
 from sluicegate.writer_hooks.errors import BadOption
-from sluicegate.writer_hooks.region import Attempt, Event, Region
+from sluicegate.writer_hooks.region import Attempt, Event, Region, file_event
 
 _SHOWN: Final = 200
 """Characters of a malformed text that an error shows."""
@@ -26,18 +25,10 @@ class WriterResult:
 
     def held_events(self, region: Region) -> list[Event]:
         """Return the events that the driver publishes, with the ids that the completion names."""
-        attempt, found = self.attempt, []
+        found = []
         for event_id, text in zip(self.written.events if self.held else (), self.held, strict=True):
-            body = FilesWritten.model_validate_json(text)
-            envelope, _ = region.event(
-                EventType.FILES_WRITTEN,
-                attempt.incarnation,
-                body,
-                checkpoint=attempt.checkpoint,
-                writer=attempt.writer,
-                attempt=attempt.id,
-            )
-            found.append(Event(with_counts(envelope._replace(id=event_id), body), body))
+            envelope, body = file_event(region, self.attempt, FilesWritten.model_validate_json(text))
+            found.append(Event(envelope._replace(id=event_id), body))
         return found
 
     def to_json(self) -> str:

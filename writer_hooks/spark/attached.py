@@ -35,7 +35,7 @@ class Attached:
     _number: "count[int]" = field(default_factory=count)
 
     def made(self, function: BatchFunction) -> None:
-        """Note a sink. Spark does not tell which one a query calls."""
+        """Note a sink. A query of Spark does not name the one that it calls."""
         self._functions[next(self._number)] = function
 
     def options_at(self, query: str, location: str) -> Mapping[str, Mapping[str, str]]:

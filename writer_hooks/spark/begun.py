@@ -16,7 +16,7 @@ from sluicegate.writer_hooks.spark.registry import Registry
 from sluicegate.writer_hooks.upload.options import refuse_uploads
 
 _PATIENCE: Final = 5.0
-"""Seconds for an answer to a restart, which goes on without one. The listener reads a later answer."""
+"""Seconds for an answer to a restart, which continues without one. The listener reads a later answer."""
 
 _log = logging.getLogger(__name__)
 

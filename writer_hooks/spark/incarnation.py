@@ -1,7 +1,7 @@
 """Incarnation of a query in its checkpoint location: its registration, and the end of the query.
 
 The registration has several steps, between the first batch and the first file. A location with a marker
-registers as a plain restart, which may go on before the answer. A location without one asks first, which
+registers as a plain restart, which may continue before the answer. A location without one asks first, which
 changes nothing; then it is marked; only then the incarnation is registered. After a crash between any two
 steps, the next start repeats the steps that follow the marker, with the same incarnation and the same base.
 """
@@ -59,7 +59,7 @@ def register_query(
     """Register the incarnation of a query, and wait for the answer. Raises HookError.
 
     `may_be_unplanned`: the query ends without a batch. Else that is an error. `patience`: seconds after which
-    an incarnation that has completed a batch goes on without an answer.
+    an incarnation that has completed a batch continues without an answer.
     """
     region, checkpoint = options.region, Checkpoint(options.checkpoint_location)
     marker = checkpoint.ready_marker(may_be_unplanned=may_be_unplanned)
@@ -78,7 +78,7 @@ def register_query(
 def _restart(
     options: SinkOptions, checkpoint: Checkpoint, marker: IncarnationMarker, stopped: Stopped, patience: float
 ) -> QueryRegistered:
-    """Register a marked location. After `patience` seconds it goes on without an answer."""
+    """Register a marked location. After `patience` seconds it continues without an answer."""
     region, made = options.region, list[Event]()
 
     def registration() -> Event:
