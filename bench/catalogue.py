@@ -53,6 +53,15 @@ def _faults(lake: str, store: str, kills: int) -> Benchmark:
     return Benchmark(name, "faults", _words(full), _words(short), optional=True)
 
 
+def _way_in(way: str, lake: str) -> Benchmark:
+    """Return a campaign of faults for a way into a table."""
+    where = f"--way {way} --format {lake}"
+    short = f"{where} --rounds 1 --kills 8 --executors 3"
+    return Benchmark(f"{way}_{lake}", "ways_in", _words(where), _words(short), optional=True)
+
+
+WAYS_IN: Final = (("foreach", "paimon"), ("python", "iceberg"), ("uploads", "delta"), ("jobs", "paimon"))
+
 BENCHMARKS: Final = (
     Benchmark("latency", "latency", _words("--json"), _words("--checkpoints 40 --json")),
     Benchmark("ingest", "ingest", _words("--json"), _words("--events 12000 --pairs 1 --json")),
@@ -131,6 +140,7 @@ BENCHMARKS: Final = (
     ),
     *(_faults(lake, "local", 200) for lake in _FORMATS.split(",")),
     *(_faults(lake, "s3proxy", 50) for lake in _FORMATS.split(",")),
+    *(_way_in(way, lake) for way, lake in WAYS_IN),
     Benchmark("simulator", "simulator", _words("--seeds 1000"), _words("--seeds 60")),
 )
 
