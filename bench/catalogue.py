@@ -53,14 +53,19 @@ def _faults(lake: str, store: str, kills: int) -> Benchmark:
     return Benchmark(name, "faults", _words(full), _words(short), optional=True)
 
 
-def _way_in(way: str, lake: str) -> Benchmark:
+def _way_in(way: str, lake: str, kills: str = "") -> Benchmark:
     """Return a campaign of faults for a way into a table."""
     where = f"--way {way} --format {lake}"
     short = f"{where} --rounds 1 --kills 8 --executors 3"
-    return Benchmark(f"{way}_{lake}", "ways_in", _words(where), _words(short), optional=True)
+    return Benchmark(f"{way}_{lake}", "ways_in", _words(f"{where} {kills}"), _words(short), optional=True)
 
 
-WAYS_IN: Final = (("foreach", "paimon"), ("python", "iceberg"), ("uploads", "delta"), ("jobs", "paimon"))
+WAYS_IN: Final = (
+    ("foreach", "paimon", "--kills 40"),
+    ("python", "iceberg"),
+    ("uploads", "delta"),
+    ("jobs", "paimon"),
+)
 
 BENCHMARKS: Final = (
     Benchmark("latency", "latency", _words("--json"), _words("--checkpoints 40 --json")),
@@ -140,7 +145,7 @@ BENCHMARKS: Final = (
     ),
     *(_faults(lake, "local", 200) for lake in _FORMATS.split(",")),
     *(_faults(lake, "s3proxy", 50) for lake in _FORMATS.split(",")),
-    *(_way_in(way, lake) for way, lake in WAYS_IN),
+    *(_way_in(*each) for each in WAYS_IN),
     Benchmark("simulator", "simulator", _words("--seeds 1000"), _words("--seeds 60")),
 )
 

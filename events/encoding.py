@@ -34,6 +34,11 @@ class Message(NamedTuple):
     value: bytes
     headers: list[Header]
 
+    @property
+    def stream(self) -> str:
+        """Stream of the event, whose partition the message belongs to."""
+        return next(value for name, value in self.headers if name == "ce_stream").decode()
+
 
 def encode_event(envelope: Envelope, body: Body, time_ms: int) -> Message:
     """Encode an event of the log; `time_ms` is for `ce_time`, in milliseconds since the Unix epoch.

@@ -168,7 +168,7 @@ class Job:
         if self._is_decided(position):
             return
         self._state.completing(CommittedCheckpoint(number, done, position))
-        files = [event for result in results for event in result.held_events(self._region)]
+        files = [message for result in results for message in result.held]
         publish_completion(self._region, self._closing(body), files)
         self._state.await_commit(number, timeout, lambda: self._state.check(registered, begun.base))
 

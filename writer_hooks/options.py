@@ -5,6 +5,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -177,6 +178,7 @@ def _named_table(options: Mapping[str, str]) -> TableRef:
     return _table_ref(_format(options), _table(options), _table_options(options))
 
 
+@lru_cache(maxsize=64)
 def _table_ref(table_format: str, text: str, options: tuple[tuple[str, str], ...]) -> TableRef:
     try:
         return adapter(table_format).parse_table(text, dict(options))

@@ -60,7 +60,7 @@ class Publisher:
         self._producer: AIOKafkaProducer | None = None
 
     def publish(
-        self, topic: str, events: Sequence[Event], timeout: float, *, first: Sequence[Event] = ()
+        self, topic: str, events: Sequence[Event], timeout: float, *, first: Sequence[Message] = ()
     ) -> None:
         """Append events to their streams' partitions, and wait until all in-sync replicas have them.
 
@@ -69,12 +69,7 @@ class Publisher:
         producer sends the same events again, for `timeout` seconds in total. The log may then contain an
         event twice, with the same id. Raises PublishFailed (outcome unknown), TopicMissing or EventTooLarge.
         """
-        now = int(time.time() * 1000)
-        parts = [
-            [(envelope.stream, encode_event(envelope, body, now)) for envelope, body in part]
-            for part in (first, events)
-            if part
-        ]
+        parts = [part for part in (first, encoded(events)) if part]
         if parts:
             sending = _Sending(topic, parts)
             self._insist(topic, timeout, sending.send)
@@ -176,9 +171,9 @@ class Publisher:
 
 
 class _Sending:
-    """Messages on their way to a topic, each with its stream."""
+    """Messages on their way to a topic."""
 
-    def __init__(self, topic: str, parts: Sequence[Sequence[tuple[str, Message]]]) -> None:
+    def __init__(self, topic: str, parts: Sequence[Sequence[Message]]) -> None:
         """`parts`: the messages of a part may be in the log only with all messages of the part before."""
         self._topic = topic
         self._parts = parts
@@ -203,8 +198,7 @@ class _Sending:
         if len(self._parts) > 1 and not self._is_single:
             batch = self._whole(producer)
             if batch is not None:
-                stream, _ = self._parts[0][0]
-                place = partition_of(stream, partitions)
+                place = partition_of(self._parts[0][0].stream, partitions)
                 await (await producer.send_batch(batch, self._topic, partition=place))
                 return
         for part in self._parts:
@@ -214,26 +208,21 @@ class _Sending:
         """Return all messages as one batch, None if they do not fit into one."""
         batch = producer.create_batch()
         for part in self._parts:
-            for _, message in part:
-                added = batch.append(
-                    timestamp=None, key=message.key, value=message.value, headers=message.headers
-                )
-                if added is None:
+            for key, value, headers in part:
+                if batch.append(timestamp=None, key=key, value=value, headers=headers) is None:
                     return None
         return batch
 
-    async def _append(
-        self, producer: AIOKafkaProducer, messages: Sequence[tuple[str, Message]], partitions: int
-    ) -> None:
+    async def _append(self, producer: AIOKafkaProducer, messages: Sequence[Message], partitions: int) -> None:
         acknowledgements = [
             await producer.send(
                 self._topic,
                 message.value,
                 key=message.key,
-                partition=partition_of(stream, partitions),
+                partition=partition_of(message.stream, partitions),
                 headers=message.headers,
             )
-            for stream, message in messages
+            for message in messages
         ]
         for outcome in await asyncio.gather(*acknowledgements, return_exceptions=True):
             if isinstance(outcome, BaseException):
@@ -301,27 +290,32 @@ def shared_publisher(settings: KafkaSettings) -> Publisher:
     return _shared.get(settings)
 
 
-def publish_files(region: Region, events: Sequence[Event], most_held: float = 0) -> tuple[str, ...]:
+def encoded(events: Sequence[Event]) -> list[Message]:
+    """Return events as messages of the present time."""
+    now = int(time.time() * 1000)
+    return [encode_event(envelope, body, now) for envelope, body in events]
+
+
+def publish_files(region: Region, events: Sequence[Event], most_held: float = 0) -> tuple[Message, ...]:
     """Publish the events of one attempt; on return, Kafka has acknowledged them. Raises as `publish` does.
 
-    If their bodies have at most `most_held` characters as JSON, they are returned instead, for a driver that
-    publishes them.
+    If their bodies have at most `most_held` bytes, they are returned instead, for a driver that publishes
+    them.
     """
     if not events:
         return ()
     arm_from(os.environ)
     hit(Failpoint.HOOK_FILES_WRITTEN_BEFORE)
-    held = tuple(event.body.model_dump_json() for event in events) if most_held else ()
-    if sum(map(len, held)) > most_held:
-        held = ()
-    if not held:
+    messages = tuple(encoded(events))
+    is_held = sum(len(message.value) for message in messages) <= most_held
+    if not is_held:
         publisher = shared_publisher(region.kafka)
-        publisher.publish(region.events_topic, events, region.publish_timeout)
+        publisher.publish(region.events_topic, (), region.publish_timeout, first=messages)
     hit(Failpoint.HOOK_FILES_WRITTEN_AFTER)
-    return held
+    return messages if is_held else ()
 
 
-def publish_completion(region: Region, closing: Sequence[Event], files: Sequence[Event] = ()) -> None:
+def publish_completion(region: Region, closing: Sequence[Event], files: Sequence[Message] = ()) -> None:
     """Publish a completion, with the events that follow it. Raises as `publish` does.
 
     `files` are the events that it names, as far as nobody has published them. It is never in the log without
@@ -330,7 +324,7 @@ def publish_completion(region: Region, closing: Sequence[Event], files: Sequence
     publisher, topic = shared_publisher(region.kafka), region.events_topic
     hit(Failpoint.HOOK_COMPLETION_BEFORE)
     while len(files) > _AT_ONCE:
-        publisher.publish(topic, files[:_AT_ONCE], region.publish_timeout)
+        publisher.publish(topic, (), region.publish_timeout, first=files[:_AT_ONCE])
         files = files[_AT_ONCE:]
     publisher.publish(topic, closing, region.publish_timeout, first=files)
     hit(Failpoint.HOOK_COMPLETION_AFTER)

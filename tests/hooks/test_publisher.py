@@ -13,7 +13,7 @@ from sluicegate.events.models import Assignment, CheckpointCompleted, RegionHear
 from sluicegate.kafka import outages
 from sluicegate.writer_hooks import EventTooLarge, PublishFailed, TopicMissing
 from sluicegate.writer_hooks.kafka import KafkaSettings
-from sluicegate.writer_hooks.publisher import Publisher, shared_publisher
+from sluicegate.writer_hooks.publisher import Publisher, encoded, shared_publisher
 from sluicegate.writer_hooks.region import Event, Region
 from tests.hooks.log import Log
 from tests.integration.waiting import BACKSTOP
@@ -68,7 +68,7 @@ def test_a_completion_follows_its_events_whatever_fits_into_a_batch(
     settings = KafkaSettings(bootstrap_servers=log.bootstrap, compression_type="none")
     files, last = [completion(log, 500) for _ in range(count)], completion(log, 1)
     with closing(Publisher(settings)) as publisher:
-        publisher.publish(log.names.events, [last], BACKSTOP, first=files)
+        publisher.publish(log.names.events, [last], BACKSTOP, first=encoded(files))
     log.wait(lambda: last.envelope.id in ids(log), "the completion")
     assert ids(log) == [event.envelope.id for event in [*files, last]]
 
@@ -77,10 +77,9 @@ def test_a_completion_without_its_events_is_never_published(log: Log) -> None:
     """The first completion counts, and a later one that names other events would be a replay."""
     settings = KafkaSettings(bootstrap_servers=log.bootstrap)
     with closing(Publisher(settings)) as publisher:
+        large = encoded([completion(log, 100_000)])
         with pytest.raises(EventTooLarge):
-            publisher.publish(
-                log.names.events, [completion(log, 1)], BACKSTOP, first=[completion(log, 100_000)]
-            )
+            publisher.publish(log.names.events, [completion(log, 1)], BACKSTOP, first=large)
         after = beat(log)
         publisher.publish(log.names.events, [after], BACKSTOP)
     log.wait(lambda: after.envelope.id in ids(log), "the event after the refused one")

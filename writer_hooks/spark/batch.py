@@ -19,6 +19,7 @@ from sluicegate.writer_hooks.publisher import publish_completion, shared_publish
 from sluicegate.writer_hooks.region import Attempt
 from sluicegate.writer_hooks.result import WriterResult
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
+from sluicegate.writer_hooks.spark.location import ReadOnce
 from sluicegate.writer_hooks.spark.warm import keep_modules
 from sluicegate.writer_hooks.upload.task import delivery_of
 
@@ -114,8 +115,7 @@ def complete_batch(
             "and start it again"
         )
     completion = region.event(EventType.CHECKPOINT_COMPLETED, marker.incarnation, body, checkpoint=batch)
-    events = [event for outcome in outcomes for event in outcome.held_events(region)]
-    publish_completion(region, [completion], events)
+    publish_completion(region, [completion], [message for outcome in outcomes for message in outcome.held])
 
 
 def _require_own(outcome: WriterResult, marker: IncarnationMarker, batch: int) -> None:
@@ -143,7 +143,8 @@ def _completion(
     listener_state: ListenerState | None,
 ) -> CheckpointCompleted:
     require_counted(marker, batch)
-    checkpoint = Checkpoint(options.checkpoint_location)
+    # The ranges of this batch and of the one before it come from the same files.
+    checkpoint = Checkpoint(options.checkpoint_location, ReadOnce)
     source = checkpoint.batch_source(batch)
     watermark = source.watermark
     # Without a watermark in the query, the highest event time of the rows serves as one.
@@ -172,11 +173,11 @@ def announce_abort(
     The events of `outcomes` precede it, so that `sluicegate orphans` finds their files.
     """
     region = options.region
-    held = [event for outcome in outcomes for event in outcome.held_events(region)]
+    held = [message for outcome in outcomes for message in outcome.held]
     body = CheckpointFailed(outcome="redone", reason=reason)
     hint = region.event(EventType.CHECKPOINT_FAILED, marker.incarnation, body, checkpoint=batch)
     try:
-        shared_publisher(region.kafka).publish(region.events_topic, [*held, hint], _HINT_TIMEOUT)
+        shared_publisher(region.kafka).publish(region.events_topic, [hint], _HINT_TIMEOUT, first=held)
     except Exception as error:
         _log.warning("the abort of batch %d of %s was not announced: %s", batch, region.name, error)
 

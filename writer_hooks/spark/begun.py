@@ -37,7 +37,8 @@ def require_registered(
     # the process that made the earlier one.
     with registry.registering(key):
         registered, stopped = registry.registered(key), partial(registry.stopped, key)
-        marker = _check_began(options.checkpoint_location, registered, registry.incarnation(key))
+        found = registry.incarnation(key) if registered is None else None
+        marker = _check_began(options.checkpoint_location, registered, found)
         if registered is None or marker is None:
             marker, registered, decided = register_query(options, stopped, patience=_PATIENCE)
             began()

@@ -4,6 +4,7 @@ import json
 import posixpath
 import re
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 from uuid import uuid4
@@ -124,8 +125,8 @@ class Checkpoint:
     ones has its own marker.
     """
 
-    def __init__(self, uri: str) -> None:
-        self._location = Location(root_of(uri))
+    def __init__(self, uri: str, location: Callable[[str], Location] = Location) -> None:
+        self._location = location(root_of(uri))
         self._stream = stream_of(uri)
 
     def query_id(self) -> str | None:

@@ -94,6 +94,19 @@ class Location:
         return LocationUnavailable(f"in the checkpoint location {self.uri}, {what}: {error}")
 
 
+class ReadOnce(Location):
+    """A location for one short work: each file is read once, and all of it sees the same content."""
+
+    def __init__(self, uri: str) -> None:
+        super().__init__(uri)
+        self._contents: dict[str, bytes | None] = {}
+
+    def read(self, name: str) -> bytes | None:
+        if name not in self._contents:
+            self._contents[name] = super().read(name)
+        return self._contents[name]
+
+
 def _resolve(uri: str) -> tuple[FileSystem, str]:
     match = _SCHEME.match(uri)
     scheme = match[1] if match else ""

@@ -1,6 +1,6 @@
 """PySpark data source `sluicegate`."""
 
-from functools import partial
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from pyspark.sql.datasource import DataSource
@@ -22,6 +22,15 @@ if TYPE_CHECKING:
 
 _registered: Final[dict[str, Registered]] = {}
 """By checkpoint location, the registration of this process. Used only without `attach`."""
+
+
+@lru_cache(maxsize=64)
+def _parsed(given: tuple[tuple[str, str], ...]) -> SinkOptions:
+    """Return the options of a query, which are the same for each batch. Raises BadOption."""
+    options = dict(given)
+    found = SinkOptions.parse(options)
+    refuse_cluster_by(options)
+    return found
 
 
 class SluicegateSource(DataSource):  # type: ignore[misc]
@@ -46,8 +55,7 @@ class SluicegateSource(DataSource):  # type: ignore[misc]
         """
         if overwrite:
             raise BadOption("the output mode complete rewrites the table; use append, or a primary-key store")
-        options = SinkOptions.parse(self.options)
-        refuse_cluster_by(self.options)
+        options = _parsed(tuple(sorted(self.options.items())))
         return StreamWriter(
             options,
             self._require_registered(options),
@@ -67,12 +75,13 @@ class SluicegateSource(DataSource):  # type: ignore[misc]
     def _require_registered(self, options: SinkOptions) -> IncarnationMarker:
         """Return the marker of a query that is registered by this run."""
         location = options.checkpoint_location
+        checkpoint = Checkpoint(location)
         # A query may have been one of ForeachBatch before.
-        forget = Checkpoint(location).forget_completed
+        forget = checkpoint.forget_completed
         if self.registry_folder is None:
             # Each worker of the query registers.
             return require_registered_alone(options, location, _registered, began=forget)
-        query = Checkpoint(location).known_query()
+        query = checkpoint.known_query()
         registry = Registry(self.registry_folder)
         registered = partial(require_registered, options, self.options, query, registry, forget)
         return Room(options, query, registry, registered).await_room()

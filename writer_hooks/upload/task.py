@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
+from sluicegate.events.encoding import Message
 from sluicegate.lakes.port import LakeUnavailable
 from sluicegate.lakes.storage import Storage
 from sluicegate.writer_hooks.attempt import Target
@@ -42,10 +43,10 @@ class Delivery(Protocol):
         """Return the target that the attempt writes to."""
         ...
 
-    def deliver(self, events: Sequence[Event]) -> tuple[str, ...]:
+    def deliver(self, events: Sequence[Event]) -> tuple[Message, ...]:
         """Hand over the events of the complete attempt, and return when no crash of this process loses them.
 
-        Returns the bodies of events that the driver is to publish. A crash before that loses the attempt.
+        Returns the events that the driver is to publish. A crash before that loses the attempt.
 
         Raises PublishFailed, TopicMissing, EventTooLarge, or LakeUnavailable.
         """
@@ -67,7 +68,7 @@ class Direct:
     def target(self, target: Target) -> Target:
         return target
 
-    def deliver(self, events: Sequence[Event]) -> tuple[str, ...]:
+    def deliver(self, events: Sequence[Event]) -> tuple[Message, ...]:
         return publish_files(self._region, events, self._most_held)
 
     def abort(self) -> None:
@@ -144,7 +145,7 @@ class Deferred:
         except OSError as error:
             _log.warning("the connections of a waiting task cannot be noted in %s: %s", spool.folder, error)
 
-    def deliver(self, events: Sequence[Event]) -> tuple[str, ...]:
+    def deliver(self, events: Sequence[Event]) -> tuple[Message, ...]:
         spool, storage = self._spool, self._storage
         if spool is None or storage is None or not events:
             self.abort()
