@@ -304,7 +304,6 @@ def publish_files(region: Region, events: Sequence[Event], most_held: float = 0)
     """
     if not events:
         return ()
-    arm_from(os.environ)
     hit(Failpoint.HOOK_FILES_WRITTEN_BEFORE)
     messages = tuple(encoded(events))
     is_held = sum(len(message.value) for message in messages) <= most_held

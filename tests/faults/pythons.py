@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from random import Random
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 
 from sluicegate.embedded.process import ChildProcess
 from sluicegate.failpoints.names import Failpoint
@@ -137,6 +137,9 @@ class PlainJob:
 class Campaign:
     """A driver, or jobs, and what happens to them."""
 
+    WRITING: ClassVar = WRITTEN
+    """Places that each writer passes with its files."""
+
     def __init__(self, job: PlainJob, life: Life, random: Random) -> None:
         self.job = job
         self.life = life
@@ -175,7 +178,7 @@ class Campaign:
         if point in STARTING:
             self.start()
         await self.taken(self.job.tickets.kill[point])
-        if point not in WRITTEN and self.program is not None:
+        if point not in self.WRITING and self.program is not None:
             # Its writers end with it.
             await until(lambda: self.program is None or self.program.is_over, log=self.job.log_file)
             self.start()
@@ -209,11 +212,11 @@ class Campaign:
         self.start()
 
     async def writer_killed(self) -> None:
-        await self.killed_at(self.random.choice(WRITTEN))
+        await self.killed_at(self.random.choice(self.WRITING))
 
     async def writer_repeated(self) -> None:
         """A writer that needs long, so that another attempt of it counts, and this one is late."""
-        await self.taken(self.job.tickets.slow[self.random.choice(WRITTEN)])
+        await self.taken(self.job.tickets.slow[self.random.choice(self.WRITING)])
 
     async def zombie(self) -> None:
         """A frozen driver, which goes on when another one has taken its region."""

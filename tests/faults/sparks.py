@@ -25,6 +25,7 @@ from tests.faults.executors import CLUSTERED, SparkCluster
 from tests.faults.lives import Deployment
 from tests.faults.scenes import Maker
 from tests.faults.tables import Inexact, kind_of, rows_told, tally
+from tests.faults.upload_points import SENDING, SPOOLED
 from tests.integration.job import PARTITIONS
 from tests.integration.waiting import until
 
@@ -61,8 +62,9 @@ class Tickets:
     def __init__(self, where: Deployment) -> None:
         self.folder = where.folder / "tickets"
         self.folder.mkdir()
-        self.kill = {point: self.folder / f"kill-{point}" for point in (*BEGINNING, *HOOKS)}
-        self.slow = {point: self.folder / f"slow-{point}" for point in WRITTEN}
+        killing, slowing = (*BEGINNING, *HOOKS, *SPOOLED, *SENDING), (*WRITTEN, *SPOOLED)
+        self.kill = {point: self.folder / f"kill-{point}" for point in killing}
+        self.slow = {point: self.folder / f"slow-{point}" for point in slowing}
         """The next task that has written its files publishes them late, or goes on late when it has."""
         rules = ["*=note", *(f"{point}=kill?{ticket}" for point, ticket in self.kill.items())]
         rules += [f"{point}=delay:{STRAGGLING}?{ticket}" for point, ticket in self.slow.items()]

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from random import Random
-from typing import Final
+from typing import ClassVar, Final
 
 import psutil
 
@@ -15,6 +15,7 @@ from sluicegate.writer_hooks.upload.spool import Spool
 from tests.faults.pythons import DRIVER_FAULTS, STEP, Campaign, PlainJob
 from tests.faults.scenes import Maker
 from tests.faults.sparks import Tickets
+from tests.faults.upload_points import SENDING, SPOOLED
 from tests.integration.waiting import until
 
 _TIMEOUT: Final = "20"
@@ -23,6 +24,8 @@ _TIMEOUT: Final = "20"
 
 class SpoolCampaign(Campaign):
     """A driver whose writers leave their files in one spool."""
+
+    WRITING: ClassVar = SPOOLED
 
     def __init__(self, job: PlainJob, random: Random, spool: Path) -> None:
         super().__init__(job, job.where.start(), random)
@@ -49,6 +52,9 @@ class SpoolCampaign(Campaign):
         await asyncio.sleep(self.random.uniform(0.0, 1.0))  # time: any moment of its work
         with suppress(psutil.NoSuchProcess):
             uploader.kill()
+
+    async def uploader_killed_at_a_place(self) -> None:
+        await self.taken(self.job.tickets.kill[self.random.choice(SENDING)])
 
     async def spool_lost(self) -> None:
         """The disk of a machine, with files that nobody has uploaded."""
@@ -93,7 +99,9 @@ def uploaders(spool: Path) -> list[psutil.Process]:
 
 Faults = Mapping[str, Callable[[SpoolCampaign], Awaitable[None]]]
 OF_SPOOLS: Final[Faults] = {
-    "uploader killed": SpoolCampaign.uploader_killed,
+    "uploader killed at a place": SpoolCampaign.uploader_killed_at_a_place,
+    "uploader killed at random": SpoolCampaign.uploader_killed,
+    "writer killed": SpoolCampaign.writer_killed,
     "spool lost": SpoolCampaign.spool_lost,
 }
 SPOOL_FAULTS: Final[Faults] = {**DRIVER_FAULTS, **OF_SPOOLS}

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from sluicegate.events.encoding import Message
+from sluicegate.failpoints.points import arm_from
 from sluicegate.lakes.port import LakeUnavailable
 from sluicegate.lakes.storage import Storage
 from sluicegate.writer_hooks.attempt import Target
@@ -180,4 +181,5 @@ class Deferred:
 
 def delivery_of(region: Region, attempt: Attempt, uploads: Uploads | None, most_held: float) -> Delivery:
     """Return the way of an attempt. `most_held`: bytes of events that its driver may publish for it."""
+    arm_from(os.environ)
     return Direct(region, most_held) if uploads is None else Deferred(region, attempt, uploads)
