@@ -42,6 +42,8 @@ class RegistrationAnswered(Body):
     """Source offsets of the committed position, if its driver published them."""
     decision: Count = 0
     """Id of the newest decision. A registration of a new assignment names it in `Assignment.after`."""
+    committed: Position | None = None
+    """The region's committed position: the log has the outcome of its decision."""
 
 
 class Committed(Body):

@@ -16,8 +16,8 @@ Reaction = Literal["warn", "wait", "fail"]
 
 PATIENCE: Final = 5.0
 """Seconds for a coordinator to answer a writer that is over a limit. Without an answer it asks again."""
-_FIRST_QUESTION: Final = 5.0
-_QUESTIONS: Final = 30.0
+FIRST_QUESTION: Final = 5.0
+QUESTIONS: Final = 30.0
 
 _CHECKPOINTS: Final = "max.uncommitted.checkpoints"
 _AGE: Final = "max.uncommitted.age"
@@ -48,8 +48,8 @@ def questions(reaction: Reaction, now: float) -> Repetition:
 
     Commits arrive by notification, so a short wait asks nothing, and a warning needs no certainty.
     """
-    first = {"warn": math.inf, "wait": _FIRST_QUESTION, "fail": 0.0}[reaction]
-    return Repetition(now + first, _FIRST_QUESTION, _QUESTIONS)
+    first = {"warn": math.inf, "wait": FIRST_QUESTION, "fail": 0.0}[reaction]
+    return Repetition(now + first, FIRST_QUESTION, QUESTIONS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -77,7 +77,8 @@ class Beats:
         with self._changed:
             self._ended = True
             self._changed.notify_all()
-        thread.join()
+        if thread is not threading.current_thread():
+            thread.join()
         if not idle:
             return
         try:

@@ -8,9 +8,10 @@ The newest driver of a region is the one that counts. An older one that is still
 """
 
 import logging
+import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -94,6 +95,8 @@ class RegionDriver:
         """Source offsets of the newest completed checkpoint, as JSON; null: there are none yet."""
         self._unacknowledged: _Completion | None = None
         self._was_started = False
+        self._process: int | None = None
+        """Process in which the driver was started."""
 
     # --- the start --------------------------------------------------------------------------------
 
@@ -106,7 +109,7 @@ class RegionDriver:
         """
         if self._was_started:
             raise HookError("this driver was started already; make another RegionDriver to start again")
-        self._was_started = True
+        self._was_started, self._process = True, os.getpid()
         try:
             self._feed.start()
             registered, base, offsets = begin_incarnation(self._region, DRIVER, take_over=self._take_over)
@@ -148,12 +151,17 @@ class RegionDriver:
             self._beats.set_open(is_open=True)
         return opened
 
-    def give_up(self) -> None:
-        """Complete all open checkpoints without rows, at the place in the source before them.
+    def give_up(self, checkpoint: OpenCheckpoint) -> None:
+        """Complete a checkpoint, and all that began after it, without rows, at the place before them.
 
         Nothing that was written for them counts, and their range of the source has to be read again. Raises
-        HookError if a completion of them may be in the log, and the errors of `complete`.
+        HookError if the checkpoint was completed, if its completion may be in the log, or if another one is
+        open before it, and the errors of `complete`.
         """
+        self._give_up(self._own_number(checkpoint))
+
+    def _give_up(self, number: int | None = None) -> None:
+        """Give up all open checkpoints, of which this one has to be the first."""
         registered = self._require_live()
         with self._completing:
             before = self._unacknowledged
@@ -162,13 +170,15 @@ class RegionDriver:
                     f"the completion of checkpoint {before.number} may be in the log already, so it cannot "
                     "be given up. Repeat the call of complete, with the same arguments"
                 )
+            if number is not None:
+                self._require_next(number)
             while self._first_open() < self._next:
                 self._complete(registered, self._first_open(), None, self._offsets, None, {})
 
     def complete(
         self,
         checkpoint: OpenCheckpoint,
-        results: Sequence[WriterResult],
+        results: Iterable[WriterResult],
         *,
         source_offsets: Any,
         watermark: int | None = None,
@@ -185,10 +195,11 @@ class RegionDriver:
         PublishFailed, repeat the call with the same arguments, or start a new driver. Raises RegionReplaced.
         """
         registered, offsets = self._require_live(), offsets_text(source_offsets)
+        found = tuple(results)
         with self._completing:
             number = self._own_number(checkpoint)
             self._require_next(number)
-            self._complete(registered, number, results, offsets, watermark, listeners or {})
+            self._complete(registered, number, found, offsets, watermark, listeners or {})
 
     def _complete(
         self,
@@ -244,7 +255,10 @@ class RegionDriver:
     def _require_next(self, number: int) -> None:
         first = self._first_open()
         if number < first:
-            raise HookError(f"checkpoint {number} was completed already; begin the next one")
+            raise HookError(
+                f"checkpoint {number} was completed already, so its range of the source counts; begin the "
+                "next one after it"
+            )
         if number > first:
             raise HookError(
                 f"checkpoint {number} cannot be completed before checkpoint {first}; complete that first, or "
@@ -266,6 +280,11 @@ class RegionDriver:
     def _require_live(self) -> Registered:
         """Return the registration in force. If a notification names another one, the coordinator is asked."""
         registered = self._registered
+        if self._process not in (None, os.getpid()):
+            raise HookError(
+                "this driver was started in another process. Give an OpenCheckpoint to workers, and complete "
+                "it in the process where it began"
+            )
         if registered is None:
             raise HookError("this driver was not started, or has ended; call `start`, or make another one")
         self._state.check(registered, self._base)
@@ -308,10 +327,13 @@ class RegionDriver:
         """Stop the driver: commits of other regions do not wait for this one until its next start.
 
         Completed checkpoints are committed as always, and open ones are given up. Repeated calls are allowed.
+        In a process that was forked from the one of the driver, this does nothing.
         """
+        if self._process not in (None, os.getpid()):
+            return
         if self._registered is not None and self._first_open() < self._next:
             try:
-                self.give_up()
+                self._give_up()
             except HookError as error:
                 _log.error(
                     "region %s of %s: its open checkpoints were not given up (%s). What it completed is "

@@ -4,7 +4,7 @@ A call whose task is cancelled continues in its thread to its end. Its outcome i
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -33,12 +33,15 @@ class AsyncRegionDriver:
         """As `RegionDriver.begin`."""
         return await asyncio.to_thread(self._driver.begin)
 
-    async def give_up(self) -> None:
+    async def give_up(self, checkpoint: OpenCheckpoint) -> None:
         """As `RegionDriver.give_up`."""
-        await asyncio.to_thread(self._driver.give_up)
+        await asyncio.to_thread(self._driver.give_up, checkpoint)
 
-    async def complete(self, checkpoint: OpenCheckpoint, results: Sequence[WriterResult], **how: Any) -> None:
-        """As `RegionDriver.complete`."""
+    async def complete(self, checkpoint: OpenCheckpoint, results: Iterable[WriterResult], **how: Any) -> None:
+        """As `RegionDriver.complete`.
+
+        After a cancellation the outcome is unknown: repeat the call unchanged, or start a new driver.
+        """
         await asyncio.to_thread(lambda: self._driver.complete(checkpoint, results, **how))
 
     async def await_commit(
@@ -68,14 +71,19 @@ class AsyncRegionDriver:
 
 
 class AsyncWriter:
-    """`Writer` with coroutines. Calls of one writer follow each other."""
+    """`Writer` with coroutines. A call that is cancelled gives the attempt up."""
 
     def __init__(self, checkpoint: OpenCheckpoint, name: str) -> None:
         self._writer = Writer(checkpoint, name)
 
     async def write(self, rows: Rows) -> None:
         """As `Writer.write`."""
-        await asyncio.to_thread(self._writer.write, rows)
+        try:
+            await asyncio.to_thread(self._writer.write, rows)
+        except asyncio.CancelledError:
+            # Some of the rows may be written, and others not.
+            self._writer.forbid()
+            raise
 
     async def finish(self) -> WriterResult:
         """As `Writer.finish`."""

@@ -1,6 +1,7 @@
 """Commits of the region of a driver, from the notifications of its stream."""
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable
@@ -15,11 +16,19 @@ from sluicegate.events.notifications import (
     RegistrationAnswered,
     Stalled,
 )
-from sluicegate.writer_hooks.backpressure import Backpressure, Repetition, questions
+from sluicegate.events.problems import Problem
+from sluicegate.writer_hooks.backpressure import (
+    FIRST_QUESTION,
+    QUESTIONS,
+    Backpressure,
+    Repetition,
+    questions,
+)
 from sluicegate.writer_hooks.errors import (
     HookError,
     PublishFailed,
     RegionReplaced,
+    RegionStalled,
     RegistrationUnanswered,
     TooManyUncommitted,
 )
@@ -67,6 +76,10 @@ class DriverState:
         self._decided = -1
         """Newest checkpoint that is decided as of an answer to this driver; -1: nobody was asked."""
         self._doubted = False
+        self._stall: Problem | None = None
+        """Newest stall of the region that was read."""
+        self._asked = -math.inf
+        """Time of the newest question for a commit, in monotonic seconds."""
         self._error: HookError | None = None
 
     @property
@@ -121,7 +134,11 @@ class DriverState:
         """
         # A thread waits for the answer that another one has asked for.
         with self._asking:
-            return self._check(registered, base)
+            answer = self._check(registered, base)
+        if answer is not None:
+            # A notification of it may never arrive here, such as one that the topic does not keep any more.
+            self._read_commit(answer.committed)
+        return answer
 
     def _check(self, registered: Registered, base: Position | None) -> RegistrationAnswered | None:
         with self.lock:
@@ -135,6 +152,7 @@ class DriverState:
         try:
             answer = ask(region, region.registration(registered.incarnation, base, probe=True))
             require_live(region, registered, answer, "this region")
+            self._require_no_stall(registered, answer)
         except RegionReplaced as error:
             with self.lock:
                 self._error = error
@@ -155,6 +173,16 @@ class DriverState:
         if answer.decided is not None and answer.decided.incarnation == registered.incarnation:
             self._decided = answer.decided.checkpoint
         return answer
+
+    def _require_no_stall(self, registered: Registered, answer: RegistrationAnswered) -> None:
+        """Raise RegionStalled if the own incarnation is stalled: nothing of it is committed again."""
+        problem, name = answer.problem, self._region.name
+        if answer.live == registered.incarnation and problem is not None and problem == self._stall:
+            raise RegionStalled(
+                f"the region {name} of the stream {self._region.stream} is stalled, and nothing that this "
+                f"driver completes is committed. {answer.reason} A new driver of the region begins at its "
+                "committed position"
+            )
 
     def await_commit(
         self, number: int, timeout: float | None, require_live: Callable[[], object]
@@ -179,6 +207,10 @@ class DriverState:
                     *(number, self._region.name, self._region.stream, pause),
                 )
                 pause *= 2
+            if self._is_question_due(number):
+                self.doubt()
+                require_live()
+                continue
             if until is not None and time.monotonic() >= until:
                 raise TimeoutError(
                     f"checkpoint {number} of the region {self._region.name} of the stream "
@@ -186,6 +218,15 @@ class DriverState:
                     "commit may still follow; `sluicegate status` shows what it waits for"
                 )
             require_live()
+
+    def _is_question_due(self, number: int) -> bool:
+        """Return True if a coordinator is to be asked for a commit, and then not for a while."""
+        now = time.monotonic()
+        with self.lock:
+            waits = now - self._completed_at.get(number, now)
+            is_due = waits >= FIRST_QUESTION and now - self._asked >= QUESTIONS
+            self._asked = now if is_due else self._asked
+        return is_due
 
     def await_room(self, limit: Backpressure, require_live: Callable[[], object]) -> None:
         """Return when another checkpoint may begin. Raises TooManyUncommitted if the limit says fail.
@@ -244,6 +285,9 @@ class DriverState:
                 self.doubt()
         elif isinstance(body, Stalled) and body.problem.region in ("", None, name) and not body.ended:
             _log.warning("region %s of %s is stalled. %s", name, self._region.stream, body.reason)
+            if body.problem.region == name:
+                self._stall = body.problem
+                self.doubt()
 
     def _read_answer(self, answer: RegistrationAnswered) -> None:
         """Doubt the own registration if a later answer names another live incarnation.

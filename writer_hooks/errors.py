@@ -45,6 +45,10 @@ class RegionReplaced(HookError):
     """Another driver or an operator has replaced this driver. The output of the current batch is not used."""
 
 
+class RegionStalled(RegionReplaced):
+    """The region is stalled until a new incarnation. Only another driver, or a reset, continues it."""
+
+
 class NotOurs(HookError):
     """Spark passed input that this sink cannot process, such as the parts of a continuous query."""
 

@@ -9,7 +9,7 @@ no commit of another region waits for the job, also not for one that died.
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Final, Self
@@ -140,14 +140,14 @@ class Job:
         """Write rows as one writer of the job, as `OpenCheckpoint.write` does."""
         return self.checkpoint.write(writer, rows)
 
-    def finish(self, results: Sequence[WriterResult], timeout: float | None = None) -> None:
+    def finish(self, results: Iterable[WriterResult], timeout: float | None = None) -> None:
         """Publish the events of these results and the completion, and wait until the job is committed.
 
         Without a timeout, in seconds, the wait ends with the commit or with RegionReplaced. After any error,
         run the job again with the same id: if it counts, it is not written again. Raises PublishFailed,
         TimeoutError, NotOurs, or RegionReplaced.
         """
-        begun = self.begun
+        begun, results = self.begun, tuple(results)
         registered, number = begun.registered, begun.number
         done = {"jobs": _newest([*begun.done, self._id])}
         body = completion(

@@ -60,9 +60,10 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(run(), self._loop)
 
     def stop(self) -> None:
-        """Cancel all remaining tasks, end the thread, and wait for it."""
+        """Cancel all remaining tasks, end the thread, and wait for it, unless it calls this itself."""
         self.release()
-        self._thread.join()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
 
     def release(self) -> None:
         """Cancel all remaining tasks, and end the thread without waiting for it."""

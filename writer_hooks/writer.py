@@ -6,6 +6,7 @@ A worker may run in any process, also on another machine than the driver of its 
 
 import json
 import math
+import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from types import TracebackType
@@ -81,13 +82,25 @@ class Writer:
         most_held = math.inf if checkpoint.held else 0
         self._delivery = delivery_of(self._region, self._attempt, options.uploads, most_held)
         self._writer = AttemptWriter(self._region, self._attempt, self._delivery.target(options.target()))
-        self._is_over = False
+        self._is_over = self._is_forbidden = False
+        self._lock = threading.Lock()
+        """Held by each call, which may come from several threads."""
 
     def write(self, rows: Rows) -> None:
-        """Add rows. Raises LakeError, such as SchemaMismatch if they do not fit the table."""
-        self._require_open()
-        for batch in _batches(rows):
-            self._writer.write(batch)
+        """Add rows. Raises LakeError, such as SchemaMismatch if they do not fit the table.
+
+        An error, also one of the rows' own iterator, gives the attempt up, because a part of the rows may be
+        in it.
+        """
+        with self._lock:
+            self._require_open()
+            try:
+                for batch in _batches(rows):
+                    self._require_open()
+                    self._writer.write(batch)
+            except BaseException:
+                self._abort()
+                raise
 
     def finish(self) -> WriterResult:
         """Close the files, publish their event, and wait until Kafka has acknowledged it.
@@ -97,22 +110,35 @@ class Writer:
         Raises LakeError, EventTooLarge, PublishFailed or TopicMissing. After each of them, another attempt is
         safe. If the publication fails, the files stay, because their event may be in the log.
         """
-        self._require_open()
-        written, events = self._writer.finish()
-        self._is_over = True
-        return WriterResult(self._attempt, written, self._delivery.deliver(events))
+        with self._lock:
+            self._require_open()
+            written, events = self._writer.finish()
+            self._is_over = True
+            return WriterResult(self._attempt, written, self._delivery.deliver(events))
 
     def abort(self) -> None:
         """Give the attempt up. Files that no event describes are removed. Repeated calls are allowed."""
+        with self._lock:
+            self._abort()
+
+    def forbid(self) -> None:
+        """Let no later call add rows or finish, and a call of another thread end at its next rows.
+
+        Unlike `abort`, this does not wait for such a call.
+        """
+        self._is_forbidden = True
+
+    def _abort(self) -> None:
         if not self._is_over:
             self._is_over = True
             self._writer.abort()
         self._delivery.abort()
 
     def _require_open(self) -> None:
-        if self._is_over:
+        if self._is_over or self._is_forbidden:
             raise HookError(
-                f"the attempt of the writer {self._attempt.writer} is over; make another Writer to write more"
+                f"the attempt of the writer {self._attempt.writer} is over: it was finished or given up, or "
+                "one of its calls has failed or was cancelled. Make another Writer, and write all rows again"
             )
 
     def __enter__(self) -> Self:

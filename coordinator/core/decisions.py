@@ -138,8 +138,7 @@ def outcome_problem(log: Log, body: CutCommitted | CutReverted) -> Problem | Non
 def resolve(log: Log, body: CutCommitted | CutReverted) -> Problem | None:
     """Apply an outcome: the decision is visible, or it was given up. Return the reason if it is void."""
     state, made = log.state, log.state.pending
-    problem = outcome_problem(log, body)
-    if problem is not None or made is None:
+    if (problem := outcome_problem(log, body)) is not None or made is None:
         return problem
     state.pending = None
     state.snapshot, state.table = body.snapshot, state.table or body.table

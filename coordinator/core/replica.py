@@ -106,8 +106,7 @@ class Replica:
 
     def _live(self) -> dict[str, str]:
         """Return the live incarnations by region."""
-        regions = self.state.regions.items()
-        return {name: each.live_incarnation for name, each in regions if each.live_incarnation is not None}
+        return {name: life for name, each in self.state.regions.items() if (life := each.live_incarnation)}
 
     def _apply(self, record: LogRecord) -> Problem | None:
         """Apply any other record; return the reason if it has no effect."""
@@ -145,6 +144,9 @@ class Replica:
             state.partition = self.partition if state.partition is None else state.partition
         region = state.regions.get(envelope.region, RegionState())
         live = region.live_incarnation
+        settled = (state.pending.before if state.pending else state).regions.get(
+            envelope.region, RegionState()
+        )
         # A plain restart of a stalled region has its effect; the answer names the stall.
         stall = region.fault if live == envelope.incarnation else None
         return problem, RegistrationAnswered(
@@ -152,6 +154,7 @@ class Replica:
             accepted=problem is None and stall is None,
             problem=problem or stall,
             decided=region.position,
+            committed=settled.position,
             live=live,
             run=region.run if live is not None else None,
             source_offsets=region.source_offsets,

@@ -143,6 +143,7 @@ OUTCOMES: Final[dict[NotificationType, Body]] = {
         run="6f0b",
         source_offsets='{"p0": 17}',
         decision=5,
+        committed=POSITION,
     ),
     NotificationType.COMMITTED: Committed(
         decision=5, cut={"EWR": POSITION}, snapshot=HEAD, watermark=1_234, files=2

@@ -8,6 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import ClassVar, Final
+from uuid import uuid4
 
 import psutil
 
@@ -74,7 +75,10 @@ class SpoolCampaign(Campaign):
             with suppress(psutil.NoSuchProcess):
                 uploader.kill()
         before = self.job.log_file.stat().st_size
-        shutil.rmtree(self._folder)
+        # At once, since a writer may be making files in it.
+        lost = self._folder.with_name(f"lost-{uuid4().hex}")
+        self._folder.rename(lost)
+        shutil.rmtree(lost, ignore_errors=True)
         # The loss is reported, or a writer has failed in its spool.
         await until(
             lambda: self.program is None or self.program.is_over or "is stalled" in self._told_since(before),

@@ -131,10 +131,10 @@ async def test_checkpoints_are_completed_in_their_order_with_their_own_results(p
         with pytest.raises(HookError, match="is not completed; call `complete`"):
             await driver.await_commit(first)
         await driver.complete(first, [early], source_offsets=1)
-        with pytest.raises(HookError, match="was completed already; begin the next one"):
+        with pytest.raises(HookError, match="so its range of the source counts; begin"):
             await driver.complete(first, [early], source_offsets=1)
-        await driver.give_up()
-        with pytest.raises(HookError, match="was completed already; begin the next one"):
+        await driver.give_up(second)
+        with pytest.raises(HookError, match="so its range of the source counts; begin"):
             await driver.complete(second, [late], source_offsets=2)
         foreign = OpenCheckpoint(options_of(place), "driver-of-others", 2)
         with pytest.raises(NotOurs, match="give one that its `begin` has returned"):
@@ -161,14 +161,14 @@ async def test_a_completion_without_an_acknowledgement_is_repeated_unchanged(pla
         finally:
             points.arm("")
         with pytest.raises(HookError, match="Repeat the call of complete, with the same arguments"):
-            await driver.give_up()
+            await driver.give_up(checkpoint)
         with pytest.raises(HookError, match="Repeat the call with the arguments of the first one"):
             await driver.complete(checkpoint, [other], source_offsets=1)
         await driver.complete(checkpoint, [result], source_offsets=1)
         await driver.await_commit(checkpoint)
         with pytest.raises(HookError, match="complete them or give them up before `close`"):
             await driver.close()
-        await driver.give_up()
+        await driver.give_up(following)
         assert await driver.close() == following.number
         with pytest.raises(HookError, match="make another RegionDriver to start again"):
             async with AsyncRegionDriver(options_of(place)) as another:
@@ -188,7 +188,7 @@ async def test_bad_input_is_refused_with_the_way_out(place: Place) -> None:
             await driver.complete(checkpoint, [result], source_offsets={"at": float("nan")})
         async with AsyncWriter(checkpoint, "w1") as writer:
             await writer.finish()
-            with pytest.raises(HookError, match="make another Writer to write more"):
+            with pytest.raises(HookError, match="Make another Writer, and write all rows again"):
                 await writer.write(rows(2))
         await driver.complete(checkpoint, [result], source_offsets={"name": "elsewhere"})
         assert (await driver.await_commit(checkpoint)).source_offsets == {"name": "elsewhere"}

@@ -1,0 +1,193 @@
+"""Plain Python drivers whose callers are careless or unlucky: rows are exact, or the call is refused."""
+
+import asyncio
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from sluicegate.events.envelope import EventType
+from sluicegate.events.models import CheckpointCompleted
+from sluicegate.failpoints import points
+from sluicegate.writer_hooks import (
+    AsyncRegionDriver,
+    AsyncWriter,
+    CommittedCheckpoint,
+    HookError,
+    Job,
+    OpenCheckpoint,
+    RegionStalled,
+    Writer,
+)
+from sluicegate.writer_hooks.publisher import shared_publisher
+from tests.integration.conftest import Place
+from tests.integration.coordinator import running
+from tests.integration.job import SCHEMA, read_ids
+from tests.integration.test_python_driver import options_of, put, rows
+from tests.integration.waiting import BACKSTOP, until
+
+pytestmark = pytest.mark.kafka
+
+
+async def test_results_may_be_any_iterable(place: Place) -> None:
+    regions = {"regions": "r1,jobs", "assignment": "1"}
+    driver = AsyncRegionDriver(options_of(place, **regions), idle_after=0.0)
+    async with running(place.settings()), driver:
+        first = await driver.begin()
+        results = [first.write(f"w{number}", rows(number)) for number in (1, 2)]
+        await driver.complete(first, (each for each in results), source_offsets=2)
+        with Job(options_of(place, region="jobs", **regions), "monday") as job:
+            assert await asyncio.to_thread(job.start)
+            written = [job.write("w0", rows(3))]
+            await asyncio.to_thread(lambda: job.finish(each for each in written))
+        await driver.await_commit(first)
+    assert read_ids(place.table) == [1, 2, 3]
+
+
+async def test_an_attempt_whose_rows_broke_off_does_not_count(place: Place) -> None:
+    def breaking() -> Iterator[pa.RecordBatch]:
+        yield from rows(1).to_batches()
+        raise ConnectionError("the source is away")
+
+    async with running(place.settings()), AsyncRegionDriver(options_of(place)) as driver:
+        checkpoint = await driver.begin()
+        with Writer(checkpoint, "w0") as writer:
+            with pytest.raises(OSError, match="the source is away"):
+                writer.write(pa.RecordBatchReader.from_batches(SCHEMA, breaking()))
+            with pytest.raises(HookError, match="Make another Writer, and write all rows again"):
+                writer.write(rows(1, 2))
+            with pytest.raises(HookError, match="Make another Writer, and write all rows again"):
+                writer.finish()
+        await driver.complete(checkpoint, [checkpoint.write("w0", rows(1, 2))], source_offsets=2)
+        await driver.await_commit(checkpoint)
+    assert read_ids(place.table) == [1, 2]
+
+
+async def test_a_cancelled_write_gives_the_attempt_up(place: Place) -> None:
+    begun, released = threading.Event(), threading.Event()
+
+    def slow() -> Iterator[pa.RecordBatch]:
+        yield from rows(1).to_batches()
+        begun.set()
+        released.wait(BACKSTOP)
+        yield from rows(2).to_batches()
+
+    async with running(place.settings()), AsyncRegionDriver(options_of(place)) as driver:
+        checkpoint = await driver.begin()
+        async with AsyncWriter(checkpoint, "w0") as writer:
+            writing = asyncio.create_task(writer.write(pa.RecordBatchReader.from_batches(SCHEMA, slow())))
+            await asyncio.to_thread(begun.wait, BACKSTOP)
+            writing.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await writing
+            released.set()
+            with pytest.raises(HookError, match="Make another Writer, and write all rows again"):
+                await writer.finish()
+        await put_first(driver, checkpoint)
+    assert read_ids(place.table) == [1, 2]
+
+
+async def put_first(driver: AsyncRegionDriver, checkpoint: OpenCheckpoint) -> None:
+    await driver.complete(checkpoint, [checkpoint.write("w0", rows(1, 2))], source_offsets=2)
+    await driver.await_commit(checkpoint)
+
+
+async def test_what_a_cancelled_completion_has_completed_cannot_be_given_up(
+    place: Place, tmp_path: Path
+) -> None:
+    release = tmp_path / "release"
+    async with running(place.settings()), AsyncRegionDriver(options_of(place)) as driver:
+        first, second = await driver.begin(), await driver.begin()
+        points.arm(f"hook.completion.before=hang:{release}@1")
+        try:
+            completing = asyncio.create_task(put_first(driver, first))
+            await until(driver._driver._completing.locked, what="a completion under way")
+            completing.cancel()
+            giving_up = asyncio.create_task(driver.give_up(first))
+            release.touch()
+            with pytest.raises(HookError, match="so its range of the source counts"):
+                await giving_up
+        finally:
+            points.arm("")
+        with pytest.raises(HookError, match="so its range of the source counts"):
+            await driver.give_up(first)
+        await driver.give_up(second)
+        await driver.await_commit(first)
+    assert read_ids(place.table) == [1, 2]
+
+
+async def test_a_commit_whose_notification_is_lost_is_learned_from_the_coordinator(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sluicegate.writer_hooks.driver_state.FIRST_QUESTION", 0.0)
+    monkeypatch.setattr("sluicegate.writer_hooks.driver_state.QUESTIONS", 0.5)
+    seen: list[CommittedCheckpoint] = []
+    async with (
+        running(place.settings()),
+        AsyncRegionDriver(options_of(place), on_commit=seen.append) as driver,
+    ):
+        driver._driver._feed.stop()
+        checkpoint = await put(driver, 1)
+        found = await driver.await_commit(checkpoint)
+        assert (found.number, found.source_offsets) == (checkpoint.number, {"ids": 1})
+        assert seen == [found]
+
+
+async def test_a_wait_ends_when_the_region_stalls_for_good(place: Place) -> None:
+    regions = {"regions": "r1,r2", "assignment": "1"}
+    async with running(place.settings()):
+        async with AsyncRegionDriver(options_of(place, **regions)) as driver:
+            # Nothing is decided before the other region has begun.
+            checkpoint = await put(driver, 1)
+            registered, region = driver._driver._registered, driver._driver._region
+            assert registered is not None
+            body = CheckpointCompleted(events=(), predecessor=None, source_digest="other")
+            kind, number = EventType.CHECKPOINT_COMPLETED, checkpoint.number
+            other = region.event(kind, registered.incarnation, body, checkpoint=number)
+            publisher = shared_publisher(region.kafka)
+            await asyncio.to_thread(publisher.publish, region.events_topic, [other], BACKSTOP)
+            with pytest.raises(RegionStalled, match="A new driver of the region begins at its committed"):
+                await driver.await_commit(checkpoint)
+        of_the_other = AsyncRegionDriver(options_of(place, region="r2", **regions), idle_after=0.0)
+        async with of_the_other, AsyncRegionDriver(options_of(place, **regions)) as driver:
+            await driver.await_commit(await put(driver, 3))
+    assert read_ids(place.table) == [3]
+
+
+async def test_a_forked_process_leaves_the_driver_alone(place: Place) -> None:
+    async with running(place.settings()), AsyncRegionDriver(options_of(place)) as driver:
+        checkpoint = await driver.begin()
+        result = checkpoint.write("w0", rows(1))
+        pid = os.fork()
+        if pid == 0:
+            status = 1
+            try:
+                driver._driver.stop()
+                driver._driver.complete(checkpoint, [], source_offsets=0)
+            except HookError as error:
+                status = 0 if "was started in another process" in str(error) else 2
+            finally:
+                os._exit(status)
+        assert (await asyncio.to_thread(os.waitpid, pid, 0))[1] == 0
+        await driver.complete(checkpoint, [result], source_offsets=1)
+        await driver.await_commit(checkpoint)
+    assert read_ids(place.table) == [1]
+
+
+async def test_a_driver_may_be_stopped_when_it_learns_of_a_commit(place: Place) -> None:
+    stopped = threading.Event()
+
+    def stop(_: CommittedCheckpoint) -> None:
+        driver._driver.stop()
+        stopped.set()
+
+    async with running(place.settings()):
+        driver = AsyncRegionDriver(options_of(place), on_commit=stop)
+        await driver.start()
+        checkpoint = await put(driver, 1)
+        assert await asyncio.to_thread(stopped.wait, BACKSTOP)
+        with pytest.raises(HookError, match="was not started, or has ended"):
+            await driver.complete(checkpoint, [], source_offsets=2)
