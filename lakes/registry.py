@@ -15,6 +15,7 @@ GROUP: Final = "sluicegate.lakes"
 DEFAULT_FORMAT: Final = "paimon"
 """Format of a stream, or of a writing job, that names none."""
 _FOR_TESTS: Final = "memory"
+_OTHERWISE: Final = f". {DEFAULT_FORMAT} is the default: if the table has another format, set `format`"
 
 _Capability = TypeVar("_Capability")
 
@@ -53,9 +54,10 @@ def _loaded(name: str) -> Adapter:
     try:
         loaded = entry.load()
     except ImportError as error:
+        otherwise = _OTHERWISE if name == DEFAULT_FORMAT else ""
         raise TableRefused(
             f"the table format {name} needs a package that is not installed ({error.name}); "
-            f'install it with: pip install "{_with_extra(entry)}"'
+            f'install it with: pip install "{_with_extra(entry)}"{otherwise}'
         ) from error
     except Exception as error:
         # One stream's format must not keep the service from starting for the others.

@@ -54,6 +54,7 @@ class IcebergAdapter:
         """Read a path or a URI of the folder of a table's data. Raises TableRefused for other storage."""
         table = TableRef(text, location_uri(text), {**self._defaults, **(options or {})})
         identifier_of(table)
+        _kind_of_catalog(table)
         return table
 
     def open_committer(self, table: TableRef, commit_user: str) -> IcebergCommitter:
@@ -129,24 +130,29 @@ def open_catalog(table: TableRef, files: Files, *, pooled: bool = False) -> Cata
     `pooled`: connections stay open until it is closed.
     """
     check_options(table)
-    options = catalog_options(table)
-    kind = options.get("type", "sql")
-    if kind not in _CATALOGS:
-        raise TableRefused(
-            f"the catalog type {kind} of {table.name} is not supported; this release knows "
-            f"{', '.join(_CATALOGS)}. Set the option type to one"
-        )
+    options, kind = catalog_options(table), _kind_of_catalog(table)
     name = table.options.get("catalog", DEFAULT_CATALOG)
     if kind == "glue":
         return _open_glue(options, name, identifier_of(table), files)
-    if not options.get("uri"):
-        raise TableRefused(f"the table {table.name} needs the option uri: the address of its catalog")
     if kind == "rest":
         # This import loads the library's client, which other catalogs do not need.
         from sluicegate.lakes.iceberg.rest import RestTable
 
         return RestTable(options, name, identifier_of(table), files)
     return SqlCatalog(options["uri"], name, identifier_of(table), files, pooled=pooled)
+
+
+def _kind_of_catalog(table: TableRef) -> str:
+    """Return the type of the catalog. Raises TableRefused for one without support, or without an address."""
+    kind = table.options.get("type", "sql")
+    if kind not in _CATALOGS:
+        raise TableRefused(
+            f"the catalog type {kind} of {table.name} is not supported; this release knows "
+            f"{', '.join(_CATALOGS)}. Set the option type to one"
+        )
+    if kind != "glue" and not table.options.get("uri"):
+        raise TableRefused(f"the table {table.name} needs the option uri: the address of its catalog")
+    return kind
 
 
 def _open_glue(options: Mapping[str, str], name: str, identifier: Identifier, files: Files) -> Catalog:

@@ -59,6 +59,11 @@ class SpoolCampaign(Campaign):
 
     async def spool_lost(self) -> None:
         """The disk of a machine, with files that nobody has uploaded."""
+        while not await self._lose_spool():
+            pass
+
+    async def _lose_spool(self) -> bool:
+        """Delete the spool; False if all that it held had been uploaded after all."""
         waiting: list[object] = []
         while not waiting:
             uploader = await self._working_uploader()
@@ -76,16 +81,22 @@ class SpoolCampaign(Campaign):
                 uploader.kill()
         before = self.job.log_file.stat().st_size
         # At once, since a writer may be making files in it.
-        lost = self._folder.with_name(f"lost-{uuid4().hex}")
-        self._folder.rename(lost)
-        shutil.rmtree(lost, ignore_errors=True)
-        # The loss is reported, or a writer has failed in its spool.
-        await until(
-            lambda: self.program is None or self.program.is_over or "is stalled" in self._told_since(before),
-            log=self.job.log_file,
-            what="the report of lost files",
-        )
+        gone = self._folder.with_name(f"lost-{uuid4().hex}")
+        self._folder.rename(gone)
+        shutil.rmtree(gone, ignore_errors=True)
+
+        def is_told() -> bool:
+            """The loss is reported, or a writer has failed in its spool."""
+            over = self.program is None or self.program.is_over
+            return over or "is stalled" in self._told_since(before)
+
+        def is_settled() -> bool:
+            return is_told() or self.job.committed >= self.job.target
+
+        await until(is_settled, log=self.job.log_file, what="the report of lost files")
+        lost_any = is_told()
         self.start()
+        return lost_any
 
     def _told_since(self, size: int) -> str:
         return self.job.log_file.read_bytes()[size:].decode(errors="replace")
