@@ -64,7 +64,7 @@ WAYS_IN: Final = (
     ("foreach", "paimon", "--kills 40"),
     ("python", "iceberg"),
     ("uploads", "delta"),
-    ("jobs", "paimon"),
+    ("jobs", "paimon", "--rounds 7"),
 )
 
 BENCHMARKS: Final = (
