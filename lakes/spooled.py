@@ -9,6 +9,7 @@ import inspect
 import os
 import posixpath
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import NamedTuple, Protocol, cast
 
 from sluicegate.lakes.durable import sync_folders_of, write_durably
@@ -51,13 +52,21 @@ class SpooledStorage:
     def _write(self, name: str, content: bytes) -> None:
         path = f"{self._folder}/{name}"
         try:
-            os.makedirs(os.path.dirname(path), exist_ok=True)
+            self._make_folders(posixpath.dirname(name))
             write_durably(path, content)
         except OSError as error:
             raise LakeUnavailable(
                 explain(f"cannot write {name} to the spool {self._folder}", path, error)
             ) from error
         self.files[name] = Spooled(len(content), hashlib.sha256(content).hexdigest())
+
+    def _make_folders(self, name: str) -> None:
+        """Make the folders of a file, but not the own folder: if that was removed, its attempt has ended."""
+        made = self._folder
+        for part in filter(None, name.split("/")):
+            made = f"{made}/{part}"
+            with suppress(FileExistsError):
+                os.mkdir(made)
 
     def settle_files(self, names: Sequence[str]) -> None:
         """Make the names of the files durable; `write` has done it for their content."""

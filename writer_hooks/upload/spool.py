@@ -74,7 +74,9 @@ class Spool:
         """Make the folder of an attempt, and return a descriptor that holds its lock while it is open."""
         path = self.files(attempt)
         while True:
-            os.makedirs(path, mode=0o700, exist_ok=True)
+            # A spool that was removed is not made again here: other users could have permissions for it then.
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(path, mode=0o700)
             descriptor = os.open(path, os.O_RDONLY)
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             # A sweep may have removed it before it was locked.
@@ -230,7 +232,9 @@ class Spool:
             if not _locked(descriptor):
                 yield False
                 return
-            os.pwrite(descriptor, f"{os.getpid():<20}\n".encode(), 0)
+            # The id is for people. A full disk has no room for it, and uploads are what frees the room.
+            with contextlib.suppress(OSError):
+                os.pwrite(descriptor, f"{os.getpid():<20}\n".encode(), 0)
             yield True
         finally:
             os.close(descriptor)
