@@ -63,7 +63,7 @@ def _way_in(way: str, lake: str, kills: str = "") -> Benchmark:
 WAYS_IN: Final = (
     ("foreach", "paimon", "--kills 40"),
     ("python", "iceberg"),
-    ("uploads", "delta"),
+    ("uploads", "delta", "--rounds 5"),
     ("jobs", "paimon", "--rounds 7"),
 )
 
