@@ -71,8 +71,7 @@ class RegionDriver:
         - `idle_after`: seconds without an open checkpoint after which no commit waits for the region.
         - `take_over`: also begin where another kind of driver has written the region. The caller then finds
           the place in its source itself.
-        - `on_commit`: called in a background thread, with each newly committed checkpoint. Its exceptions are
-          logged.
+        - `on_commit`: called in some thread, with each newly committed checkpoint. Its exceptions are logged.
         """
         self._options = dict(options)
         self._sink = SinkOptions.parse(options, located=False)
@@ -94,9 +93,8 @@ class RegionDriver:
         self._offsets = "null"
         """Source offsets of the newest completed checkpoint, as JSON; null: there are none yet."""
         self._unacknowledged: _Completion | None = None
-        self._was_started = False
         self._process: int | None = None
-        """Process in which the driver was started."""
+        """Process that has started the driver."""
 
     # --- the start --------------------------------------------------------------------------------
 
@@ -107,9 +105,9 @@ class RegionDriver:
         committed, or will be. A driver starts once, also after an error. Raises RegistrationRefused,
         RegistrationUnanswered, PublishFailed, TopicMissing, or SourceOffsetsUnknown.
         """
-        if self._was_started:
+        if self._process is not None:
             raise HookError("this driver was started already; make another RegionDriver to start again")
-        self._was_started, self._process = True, os.getpid()
+        self._process = os.getpid()
         try:
             self._feed.start()
             registered, base, offsets = begin_incarnation(self._region, DRIVER, take_over=self._take_over)

@@ -144,9 +144,7 @@ class Replica:
             state.partition = self.partition if state.partition is None else state.partition
         region = state.regions.get(envelope.region, RegionState())
         live = region.live_incarnation
-        settled = (state.pending.before if state.pending else state).regions.get(
-            envelope.region, RegionState()
-        )
+        settled = (state.pending.before if state.pending else state).regions.get(envelope.region)
         # A plain restart of a stalled region has its effect; the answer names the stall.
         stall = region.fault if live == envelope.incarnation else None
         return problem, RegistrationAnswered(
@@ -154,7 +152,7 @@ class Replica:
             accepted=problem is None and stall is None,
             problem=problem or stall,
             decided=region.position,
-            committed=settled.position,
+            committed=settled.position if settled else None,
             live=live,
             run=region.run if live is not None else None,
             source_offsets=region.source_offsets,

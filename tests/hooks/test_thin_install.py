@@ -97,3 +97,4 @@ def test_a_table_format_whose_package_is_missing_is_found_before_the_query_start
         done.stderr
     )
     assert 'pip install "sluicegate[paimon]"' in done.stdout
+    assert "if the table has another format, set `format`" in done.stdout
