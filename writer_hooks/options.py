@@ -185,7 +185,7 @@ def _table_ref(table_format: str, text: str, options: tuple[tuple[str, str], ...
     except TableRefused as error:
         named = [name for name, _ in options if re.search(rf"option {re.escape(name)}\b", str(error))]
         shown = f"{TABLE_PREFIX}{named[0]}" if named else "table"
-        lacks = "" if named or "option" not in str(error) else f" (here as {TABLE_PREFIX}...)"
+        lacks = "" if named or "option" not in str(error) else f". Here, its name begins with {TABLE_PREFIX}"
         raise BadOption(f"the option {shown} cannot be used: {error}{lacks}") from error
 
 

@@ -179,3 +179,10 @@ def test_all_unknown_names_are_told_at_once_with_what_was_meant() -> None:
         "unknown options checkpoint.location (did you mean checkpointLocation?), "
         "regoin (did you mean region?), zzz; known are stream, "
     )
+
+
+def test_an_iceberg_table_without_its_catalog_is_refused_with_the_name_of_the_option() -> None:
+    lacking = GOOD | {"format": "iceberg", "path": "/lake/t.db/t"}
+    with pytest.raises(BadOption, match=r"needs the option uri.*Here, its name begins with table\."):
+        SinkOptions.parse(lacking)
+    assert SinkOptions.parse(lacking | {"table.uri": "sqlite:////lake/catalog.db"}).format == "iceberg"
