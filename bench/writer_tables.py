@@ -1,20 +1,8 @@
 """Tables of docs/benchmarks.md about the writers; see bench.tables."""
 
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
-Figures = Sequence[dict[str, Any]]
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """Return a table in Markdown."""
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(f"| {' | '.join(str(cell) for cell in line)} |" for line in lines)
-
-
-def counted(found: dict[str, int]) -> str:
-    """Return counts by their names, in a line."""
-    return ", ".join(f"{name} {count}" for name, count in found.items())
+from bench.cells import Figures, Tables, counted, table
 
 
 def hook_rates(figures: Figures) -> str:
@@ -122,20 +110,35 @@ def uploads(figures: Figures) -> str:
     return table(head, rows)
 
 
-def ways_in(figures: Figures) -> str:
-    (found,) = figures
+def file_sizes(figures: Figures) -> str:
+    head = ("format", "layout", "files", "bytes", "Spark, bytes", "ratio", "rows/s", "pyarrow alone, rows/s")
     rows = [
-        ("way, format", f"{found['way']}, {found['format']}"),
-        ("faults", f"{found['faults']}: {counted(found['by_kind'])}"),
-        ("rows missing, doubled", f"{found['missing']}, {found['doubled']}"),
+        (
+            each["format"],
+            each["layout"],
+            each["files"],
+            f"{each['bytes']:,}",
+            f"{each['spark_bytes']:,}",
+            each["ratio"],
+            f"{each['rows_per_s']:,}",
+            f"{each['pyarrow_rows_per_s']:,}",
+        )
+        for each in figures
     ]
-    return table(("figure", "value"), rows)
+    said = f"{figures[0]['rows']:,} rows; rates are medians of {figures[0]['rounds']} rounds."
+    return f"{table(head, rows)}\n\n{said}"
 
 
-WRITER_TABLES: Final[dict[str, Callable[[Figures], str]]] = {
+def doubling(figures: Figures) -> str:
+    rows = [(each["sink"], each["rows"], each["rows"] - each["distinct"], each["spark"]) for each in figures]
+    return table(("sink", "rows; 30 are right", "doubled rows", "Spark"), rows)
+
+
+WRITER_TABLES: Final[Tables] = {
     "hook_rates": hook_rates,
     "hook_batches": hook_batches,
     "python_writers": python_writers,
     "uploads": uploads,
+    "file_sizes": file_sizes,
+    "doubling": doubling,
 }
-"""By the name of the result."""

@@ -206,6 +206,8 @@ def test_a_waiting_task_renews_the_credentials_of_the_entries(
         for variable, value in right.items():
             renewed.setenv(variable, value)
         waiting = threads.submit(wrap, open_storage(target))
+        # An uploader sets the variables of its process, which is another one than that of the task.
+        wait_until(lambda: any(Path(spool.folder, "connections").iterdir()))
         Uploader(spool).run(lambda empty: empty)
         waiting.result()
     task.abort()

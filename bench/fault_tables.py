@@ -1,0 +1,227 @@
+"""Tables of docs/benchmarks.md about faults, slow parts and recovery; see bench.tables."""
+
+from collections import Counter
+from statistics import median
+from typing import Final
+
+from bench.cells import Figures, Tables, counted, exact, table
+
+
+def freeze(figures: Figures) -> str:
+    (found,) = figures
+    head = (
+        "round",
+        "before, ms",
+        "frozen, ms",
+        "ratio",
+        "commits after SIGCONT",
+        "seconds until all is visible",
+    )
+    rows = [
+        (
+            number,
+            each["batch_ms_live"],
+            each["batch_ms_frozen"],
+            each["ratio"],
+            each["commits_after"],
+            each["recovery_s"],
+        )
+        for number, each in enumerate(found["rounds"], 1)
+    ]
+    return table(head, rows)
+
+
+def slow_region(figures: Figures) -> str:
+    head = ("run", "table", "healthy regions, p50 ms", "partial of all commits", "forced cuts given up")
+    rows = [
+        (
+            each["run"],
+            exact(each),
+            each["healthy_p50_while_slow_ms" if each["run"].startswith("slow") else "healthy_p50_ms"],
+            f"{each['partial_cuts']} of {each['commits']}",
+            each["abandoned"],
+        )
+        for each in figures
+    ]
+    calm = [each["healthy_p50_ms"] for each in figures if each["run"] == "calm"]
+    slow = [each["healthy_p50_while_slow_ms"] for each in figures if each["run"] == "slow"]
+    ratios = ", ".join(f"{one / other:.2f}" for one, other in zip(slow, calm, strict=True))
+    said = f"Median against median: {median(slow):g} against {median(calm):g} ms, "
+    said += f"a ratio of {median(slow) / median(calm):.2f}; pair by pair {ratios}."
+    return f"{table(head, rows)}\n\n{said}"
+
+
+def replay(figures: Figures) -> str:
+    (found,) = figures
+    alone, beside = found["loop_late_alone_ms"], found["loop_late_beside_sweep_ms"]
+    rows = [
+        ("`sluicegate replay --verify`", f"{found['verify_s']} s, {found['records_per_s']:,} records/s"),
+        ("`sluicegate orphans`", f"{found['orphans_s']} s"),
+        ("event loop late, alone", f"p99 {alone[0]} ms, worst {alone[1]} ms"),
+        ("event loop late, beside a sweep", f"p99 {beside[0]} ms, worst {beside[1]} ms"),
+    ]
+    said = f"{found['records']:,} records, {found['losers']:,} files of losers, {found['commits']} commits, "
+    said += (
+        f"{found['there']} found in the table. The start of the command, {found['start_s']} s, is left out."
+    )
+    return f"{table(('work', 'time'), rows)}\n\n{said}"
+
+
+def scale(figures: Figures) -> str:
+    runs = [each for each in figures if "files" in each]
+    smallest = {each.get("format"): each["cpu_us_per_file"] for each in reversed(runs)}
+    head = (
+        "format",
+        "files",
+        "memory above idle, peak",
+        "processor time",
+        "per file",
+        "per file, to the smallest",
+        "seconds",
+    )
+    rows = [
+        (
+            each.get("format", "paimon"),
+            f"{each['files']:,}",
+            f"{each['above_idle_peak_mib']} MiB",
+            f"{each['cpu_s']} s",
+            f"{each['cpu_us_per_file']} µs",
+            round(each["cpu_us_per_file"] / smallest[each.get("format")], 2),
+            each["seconds"],
+        )
+        for each in runs
+    ]
+    return f"{table(head, rows)}\n\nAn idle process has {runs[0]['idle_mib']} MiB."
+
+
+def streams(figures: Figures) -> str:
+    (found,) = figures
+    head = ("round", "p50 alone", "p50 beside", "p99 alone", "p99 beside", "ratio of p99")
+    rows = [
+        (number, alone["p50"], beside["p50"], alone["p99"], beside["p99"], ratio)
+        for number, (alone, beside, ratio) in enumerate(
+            zip(found["alone"], found["beside_stuck"], found["p99_ratios"], strict=True), 1
+        )
+    ]
+    said = f"{found['streams']} streams, {found['stuck']} stuck, {found['commits_a_round']} commits in each "
+    said += f"cell. Median ratio of p99: {found['p99_median_ratio']}."
+    return f"{table(head, rows)}\n\n{said}"
+
+
+def restart(figures: Figures) -> str:
+    rounds, middle = figures[:-1], figures[-1]
+    head = ("from the process's start", "coordinator", "raw", "ratio, rounds", "ratio, median")
+
+    def span(key: str) -> str:
+        values = [each[key] for each in rounds]
+        return f"{min(values)} to {max(values)}"
+
+    rows = [
+        ("to the decision", f"{span('decides_s')} s", f"{span('raw_s')} s", span("ratio"), middle["ratio"]),
+        (
+            "without the time before reading",
+            f"{span('from_assignment_s')} s",
+            f"{span('reading_s')} s",
+            span("reading_ratio"),
+            middle["reading_ratio"],
+        ),
+        (
+            "processor time",
+            f"{span('cpu_s')} s",
+            f"{span('raw_cpu_s')} s",
+            span("cpu_ratio"),
+            middle["cpu_ratio"],
+        ),
+    ]
+    return f"{table(head, rows)}\n\n{len(rounds)} rounds, {rounds[-1]['records']:,} records."
+
+
+def demo(figures: Figures) -> str:
+    head = ("rows", "missing", "doubled", "commits", "seconds", "table")
+    rows = [
+        (
+            f"{each['rows']:,}",
+            each["missing"],
+            each["duplicated"],
+            each["commits"],
+            each["seconds"],
+            exact(each),
+        )
+        for each in figures
+    ]
+    return table(head, rows)
+
+
+def kills(figures: Figures) -> str:
+    steps = Counter[str]()
+    for each in figures:
+        steps.update(each["kill_phases"])
+    seconds = [each["seconds"] for each in figures]
+    right = sum(exact(each) == "exact" for each in figures)
+    said = f"{right} of {len(figures)} tables exact, {steps.total()} kills, {min(seconds):g} to "
+    said += f"{max(seconds):g} seconds for each run (median {median(seconds):g})."
+    return f"{table(('step under way', 'kills'), steps.most_common())}\n\n{said}"
+
+
+def races(figures: Figures) -> str:
+    counted = ("commits", "lost, doubled", "publications", "of another process", "conflicts")
+    rows = []
+    for each in figures:
+        made, conflicts = each["outcomes"]["Published"], each["outcomes"].get("Conflict", 0)
+        lost = f"{each['lost']}, {each['doubled']}"
+        counts = (f"{each['commits']:,}", lost, f"{made + conflicts:,}", f"{made - each['commits']:,}")
+        rows.append(
+            (each["format"], each["store"], each["processes"], each["rounds"], *counts, f"{conflicts:,}")
+        )
+    return table(("format", "store", "processes", "rounds", *counted), rows)
+
+
+def faults(figures: Figures) -> str:
+    (found,) = figures
+    rows = [
+        ("format, store", f"{found['format']}, {found['store']}"),
+        ("SIGKILLs", f"{found['kills']}: {counted(found['by_process'])}"),
+        ("of these at failpoints", found["at_failpoints"]),
+        ("tables", found["tables"]),
+        ("rows missing, doubled", f"{found['missing']}, {found['doubled']}"),
+        ("also", counted(found["others"])),
+    ]
+    return table(("figure", "value"), rows)
+
+
+def ways_in(figures: Figures) -> str:
+    (found,) = figures
+    rows = [
+        ("way, format", f"{found['way']}, {found['format']}"),
+        ("faults", f"{found['faults']}: {counted(found['by_kind'])}"),
+        ("rows missing, doubled", f"{found['missing']}, {found['doubled']}"),
+    ]
+    return table(("figure", "value"), rows)
+
+
+def simulator(figures: Figures) -> str:
+    (found,) = figures
+    rows = [
+        ("schedules", f"{found['schedules']:,}, from seed {found['first_seed']}"),
+        ("violations", found["violations"]),
+        ("steps", f"{found['steps']:,}, median {found['median_steps']:g} a schedule"),
+        ("steps a second", f"{found['steps_per_second']:,}; {found['cpu_steps_per_s']:,} of processor time"),
+        ("rows of the coverage table", found["rows"]),
+        *((f"hit least: {name}", times) for name, times in found["rarest"].items()),
+    ]
+    return table(("figure", "value"), rows)
+
+
+FAULT_TABLES: Final[Tables] = {
+    "freeze": freeze,
+    "slow_region": slow_region,
+    "replay": replay,
+    "scale": scale,
+    "streams": streams,
+    "streams_stuck": streams,
+    "restart": restart,
+    "demo": demo,
+    "kills": kills,
+    "races": races,
+    "simulator": simulator,
+}
