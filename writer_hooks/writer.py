@@ -112,7 +112,12 @@ class Writer:
         """
         with self._lock:
             self._require_open()
-            written, events = self._writer.finish()
+            try:
+                written, events = self._writer.finish()
+            except BaseException:
+                # A second try could list a part of the files.
+                self._abort()
+                raise
             self._is_over = True
             return WriterResult(self._attempt, written, self._delivery.deliver(events))
 

@@ -5,6 +5,7 @@ import os
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NoReturn
 
 import pyarrow as pa
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import CheckpointCompleted
 from sluicegate.failpoints import points
+from sluicegate.lakes.port import LakeUnavailable
 from sluicegate.writer_hooks import (
     AsyncRegionDriver,
     AsyncWriter,
@@ -22,6 +24,7 @@ from sluicegate.writer_hooks import (
     RegionStalled,
     Writer,
 )
+from sluicegate.writer_hooks.attempt import AttemptWriter
 from sluicegate.writer_hooks.publisher import shared_publisher
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
@@ -63,6 +66,28 @@ async def test_an_attempt_whose_rows_broke_off_does_not_count(place: Place) -> N
                 writer.finish()
         await driver.complete(checkpoint, [checkpoint.write("w0", rows(1, 2))], source_offsets=2)
         await driver.await_commit(checkpoint)
+    assert read_ids(place.table) == [1, 2]
+
+
+async def test_an_attempt_that_could_not_be_finished_does_not_count(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its second end could list a part of the files."""
+
+    def failing(_: AttemptWriter) -> NoReturn:
+        raise LakeUnavailable("the storage is away")
+
+    async with running(place.settings()), AsyncRegionDriver(options_of(place)) as driver:
+        checkpoint = await driver.begin()
+        with Writer(checkpoint, "w0") as writer:
+            writer.write(rows(1))
+            with monkeypatch.context() as away:
+                away.setattr(AttemptWriter, "finish", failing)
+                with pytest.raises(LakeUnavailable):
+                    writer.finish()
+            with pytest.raises(HookError, match="Make another Writer, and write all rows again"):
+                writer.finish()
+        await put_first(driver, checkpoint)
     assert read_ids(place.table) == [1, 2]
 
 
