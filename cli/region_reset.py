@@ -12,7 +12,7 @@ from sluicegate.cli.alive import last_sign
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.options import config_option, parse_timeout, require_stream, stream_option
 from sluicegate.cli.stream_log import STUCK, StreamLog, known_record, open_log, region_assignment
-from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.core.log_state import LogState, RegionPhase
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.events.encoding import encode_event
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from sluicegate.writer_hooks.spark.reset import Ask, ResetDone, ResetOrder
 
+_ENDED: Final = (RegionPhase.REMOVED, RegionPhase.LEFT)
 _LEAST_SILENCE: Final = 15.0
 _MISSED: Final = 3
 """Heartbeats that a query must have missed to count as stopped."""
@@ -52,6 +53,8 @@ def reset(
     settings: Settings, stream: str, region: str, location: str, reason: str, silence: float | None
 ) -> None:
     """Set a region to its committed position, with a new incarnation. Then start its query again.
+
+    A region that was removed begins the next assignment there.
 
     Uncommitted checkpoints of the region are discarded; the query reads their rows again from the source.
     Nothing is deleted: the removed parts of the checkpoint location move to its folder sluicegate/reset-ID.
@@ -90,7 +93,7 @@ async def _reset(
             done = await asyncio.to_thread(reset_region, order, ask)
         except hook_error as error:
             raise UserError(str(error)) from error
-    return _report(region, location, done)
+    return _report(order, done)
 
 
 def _identity(order: "ResetOrder", incarnation: str) -> tuple[str, EventType, str, str, str]:
@@ -98,11 +101,20 @@ def _identity(order: "ResetOrder", incarnation: str) -> tuple[str, EventType, st
 
 
 def _order(state: LogState, stream: str, region: str, location: str, reason: str) -> "ResetOrder":
-    """Return the order for a region of the assignment in force. Raises UserError."""
+    """Return the order for a region. Raises UserError if its position is not settled."""
     from sluicegate.writer_hooks.spark.reset import ResetOrder
 
-    current = region_assignment(state, stream, region)
-    held = state.regions.get(region)
+    current, held = state.assignment, state.regions.get(region)
+    if current is None or held is None or held.phase is not RegionPhase.LEFT:
+        current = region_assignment(state, stream, region)
+    ended = held is not None and held.phase in _ENDED
+    if ended and held is not None and not held.gone:
+        raise UserError(
+            f"region {region} cannot be reset yet: it was removed, and its checkpoints up to {held.final} are "
+            f"still to be committed. Repeat the command when `sluicegate status --stream {stream}` shows "
+            "that; or first discard them: "
+            f"sluicegate region remove --stream {stream} --region {region} --discard"
+        )
     return ResetOrder(
         stream=stream,
         region=region,
@@ -110,6 +122,7 @@ def _order(state: LogState, stream: str, region: str, location: str, reason: str
         assignment=Assignment(number=current.number, regions=tuple(current.regions), after=current.after),
         single_region=held.single_region if held is not None else None,
         reason=reason,
+        ended=ended,
     )
 
 
@@ -138,8 +151,8 @@ def _with_reason(answer: RegistrationAnswered | None, stream: str) -> Registrati
     return answer.model_copy(update={"reason": format_problem(answer.problem, stream)})
 
 
-def _report(region: str, location: str, done: "ResetDone") -> list[str]:
-    at = done.position
+def _report(order: "ResetOrder", done: "ResetDone") -> list[str]:
+    at, region, location = done.position, order.region, order.location
     lines = [
         f"region {region} continues after checkpoint {at.checkpoint} of incarnation {at.incarnation}"
         if at is not None
@@ -152,6 +165,13 @@ def _report(region: str, location: str, done: "ResetDone") -> list[str]:
             f"{location} was empty: its source must begin right after the committed rows, at the source "
             f"offsets {done.source_offsets or 'that the source itself knows'}"
         )
+    if order.ended:
+        return [
+            *lines,
+            f"region {region} was removed: start its query with the next assignment. This ends the one that is "
+            "in force, with all its regions, and shows what `assignment.after` has to be: "
+            f"sluicegate assignment close --stream {order.stream} --wait",
+        ]
     return [*lines, f"its new incarnation is {done.incarnation}; start the query again"]
 
 

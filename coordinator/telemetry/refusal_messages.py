@@ -97,7 +97,10 @@ MESSAGES: Final[Mapping[Code, Message]] = {
     Code.BASE_DIFFERS: Message(
         _REFUSED,
         "its checkpoint location does not start at the position that is committed for the region",
-        "Use the checkpoint location of the newest run. If it is lost: " + _LOST,
+        "Use the checkpoint location of the newest run. If that one is refused, because it has batches that "
+        "do not count, set it to the committed position: " + RESET + ". If it is lost, make sure that the "
+        "source continues at the source offsets that " + STATUS + " shows, and give the same order with an "
+        "empty location",
     ),
     Code.INCARNATION_LIVE: Message(
         _REFUSED,

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from sluicegate.coordinator.core.log_state import RegionPhase
 from sluicegate.events.envelope import EventType
 from sluicegate.failpoints import points
 from sluicegate.failpoints.points import InjectedFailure
@@ -127,13 +128,33 @@ def test_another_region_is_refused(history: History, location: Path, region: str
     assert message in result.output
 
 
-def test_a_removed_region_is_refused_with_the_reason(history: History, location: Path) -> None:
-    removed = history.run("region", "remove", "--stream", STREAM, "--region", "JFK")
+def test_a_removed_region_is_reset_once_its_end_is_its_position(history: History, location: Path) -> None:
+    """Before that, what is still to be committed would be moved away. It ends with the old assignment."""
+    remove = ("region", "remove", "--stream", STREAM, "--region", "JFK")
+    removed = history.run(*remove)
     assert removed.exit_code == 0, removed.output
+    before = files(location)
+    early = history.run(*reset(location))
+    assert (early.exit_code, files(location)) == (2, before)
+    assert "its checkpoints up to 2 are still to be committed. Repeat the command when" in early.output
+    assert f"or first discard them: sluicegate {' '.join(remove)} --discard" in early.output
+    assert history.run(*remove, "--discard").exit_code == 0
     result = history.run(*reset(location))
-    assert result.exit_code == 2
-    assert "an operator removed the region" in result.output
-    assert "Nothing is changed in the location" in result.output
+    assert result.exit_code == 0, result.output
+    marker = Checkpoint(str(location)).ready_marker()
+    assert marker is not None
+    assert (marker.base, marker.first) == (position(location, "jfk", 1), 2)
+    assert history.state.regions["JFK"].live_incarnation is None
+    assert f"sluicegate assignment close --stream {STREAM} --wait" in result.output.splitlines()[-1]
+    # A region that an assignment leaves out has its position, and may be reset for the next one.
+    assert history.run("assignment", "close", "--stream", STREAM).exit_code == 0
+    history.register("EWR", "ewr-1", "EWR", number=1, after=1)
+    assert history.state.regions["JFK"].phase is RegionPhase.LEFT
+    left = history.run(*reset(location))
+    assert left.exit_code == 0, left.output
+    again = Checkpoint(str(location)).ready_marker()
+    assert again is not None
+    assert (again.base, again.first, again.assignment) == (marker.base, 2, 1)
 
 
 def test_a_stream_without_an_assignment_has_no_region_to_reset(

@@ -43,6 +43,8 @@ class Stream:
     judges: Judges = field(default_factory=Judges)
     ends: Callable[[RegionRegistered, bool], None] = lambda _, __: None
     """Called before and after each registration: the command may end there."""
+    ended: bool = False
+    """True once the region has ended, as the command finds in the log."""
 
     def append(self, kind: EventType, incarnation: str, body: Body, checkpoint: int = -1) -> None:
         event = REGION.event(kind, incarnation, body, checkpoint=checkpoint)
@@ -83,7 +85,9 @@ class Stream:
 
     def reset(self, root: Path | None = None, reason: str = "") -> ResetDone:
         place = ("s", "EWR", str(root or self.root))
-        return reset_region(ResetOrder(*place, REGION.assignment, reason=reason), self.ask)
+        return reset_region(
+            ResetOrder(*place, REGION.assignment, reason=reason, ended=self.ended), self.ask
+        )
 
     def marker(self) -> IncarnationMarker:
         found = Checkpoint(str(self.root)).marker()

@@ -95,6 +95,38 @@ async def test_a_lost_location_is_refused_until_an_empty_one_is_reset(
         await committed(place, [1, 2, 3])
 
 
+async def test_batches_after_a_removal_are_repeated_with_the_next_assignment(
+    place: Place, spark: SparkThread
+) -> None:
+    """Each refusal's advice is followed. Without a coordinator, the query did not learn of the removal."""
+    job = SparkJob(spark, place)
+    async with running(place.settings()):
+        job.feed([1])
+        await job.run()
+        await committed(place, [1])
+        old = job.incarnation()
+    await sluicegate(place, "region", "remove", *STREAM, "--region", "r1", "--discard")
+    job.feed([2])
+    await job.run()
+    assert job.names("commits") == ["0", "1"]
+    job.feed([3])
+    async with running(place.settings()):
+        with pytest.raises(StreamingQueryException, match=r"region-removed.*the option `assignment` 1, and with"):
+            await job.run()
+        shown = json.loads(await sluicegate(place, "status", "--json"))["streams"][0]
+        after = str(shown["next_assignment_after"])
+        job.options = {"assignment": "1", "assignment.after": after}
+        with pytest.raises(StreamingQueryException, match=r"base-differs.*refused, because it has batches that"):
+            await job.run()
+        output = await sluicegate(place, *resetting(job))
+        assert f"region r1 continues after checkpoint 0 of incarnation {old}" in output
+        assert "region r1 was removed: start its query with the next assignment." in output
+        closed = await sluicegate(place, "assignment", "close", *STREAM, "--wait")
+        assert f"assignment.after = {after}" in closed
+        await job.run()
+        await committed(place, [1, 2, 3])
+
+
 async def test_a_location_from_a_backup_writes_nothing(
     place: Place, spark: SparkThread, tmp_path: Path
 ) -> None:

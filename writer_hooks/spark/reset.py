@@ -2,6 +2,9 @@
 
 The order is part of the protocol: ask, mark the location, register, read the answer, and only then change the
 location's files. Each step may be repeated; after a crash, the whole reset is repeated.
+
+A region that has ended is not registered: its query begins the next assignment from the marker, with a new
+incarnation.
 """
 
 import json
@@ -37,6 +40,8 @@ _ATTEMPTS: Final = 5
 """Registrations of one reset, each after a newer decision."""
 _MOVED_ON: Final = frozenset({Code.BASE_DIFFERS, Code.INCARNATION_LIVE})
 """Refusals of a reset that does not know the newest decision."""
+_ENDED: Final = frozenset({Code.REGION_REMOVED, Code.REGION_NOT_ASSIGNED})
+"""Refusals of a region that has ended, and comes back with the next assignment."""
 _EMPTY: Final = (
     "reset the region with an empty location, and start its query there with a source that begins right "
     "after the committed rows; `sluicegate status` shows their source offsets"
@@ -57,6 +62,8 @@ class ResetOrder:
     """As the region registered before."""
     reason: str = ""
     """Noted beside the files that are moved away."""
+    ended: bool = False
+    """True if the region was removed, or left at an earlier assignment, and its position is its end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +90,24 @@ def reset_region(order: ResetOrder, ask: Ask) -> ResetDone:
     """
     step = Reset(order)
     answer = step.probe(ask)
+    if _has_ended(order, answer):
+        step.examine(answer.decided)
+        step.mark(answer)
+    else:
+        answer = _register(step, order, ask, answer)
+    moved = step.set_back()
+    step.finish()
+    marker = step.target
+    backup = f"{order.location}/{step.backup}"
+    return ResetDone(
+        marker.incarnation, marker.base, answer.source_offsets, moved, backup, empty=step.is_empty
+    )
+
+
+def _register(
+    step: "Reset", order: ResetOrder, ask: Ask, answer: RegistrationAnswered
+) -> RegistrationAnswered:
+    """Mark the location, and register until the answer is about the newest decision. Return that answer."""
     for attempt in range(_ATTEMPTS):
         try:
             step.examine(answer.decided)
@@ -98,13 +123,11 @@ def reset_region(order: ResetOrder, ask: Ask) -> ResetDone:
     if not answer.accepted:
         step.give_up()
         raise RegistrationRefused(_refused(order, answer))
-    moved = step.set_back()
-    step.finish()
-    marker = step.target
-    backup = f"{order.location}/{step.backup}"
-    return ResetDone(
-        marker.incarnation, marker.base, answer.source_offsets, moved, backup, empty=step.is_empty
-    )
+    return answer
+
+
+def _has_ended(order: ResetOrder, answer: RegistrationAnswered) -> bool:
+    return order.ended and answer.problem is not None and answer.problem.code in _ENDED
 
 
 def _has_moved_on(answer: RegistrationAnswered) -> bool:
@@ -166,7 +189,7 @@ class Reset:
             # An earlier try registered, and its incarnation has ended since.
             self._incarnation = new_incarnation()
             answer = ask(self._incarnation, self._registration(None, None, probe=True))
-        if not answer.accepted and not _has_moved_on(answer):
+        if not (answer.accepted or _has_moved_on(answer) or _has_ended(self._order, answer)):
             known = self._known
             if known is not None and known.resetting and answer.live != known.incarnation:
                 # An earlier try marked the location. Without this, its query could never start again.
@@ -226,9 +249,13 @@ class Reset:
     def _examine_state(self) -> None:
         stateful = self._state_versions()
         if stateful and self._location.read(f"commits/{self._to}") is None:
+            way = (
+                f"to continue, {_EMPTY}"
+                if self._order.ended
+                else "start it once, so that it does, and repeat"
+            )
             raise BadCheckpointLocation(
-                f"the query in {self._location.uri} keeps state and has not finished batch {self._to}: start "
-                "it once, so that it does, and repeat"
+                f"the query in {self._location.uri} keeps state and has not finished batch {self._to}: {way}"
             )
         lacking = sorted(place for place, held in stateful.items() if self._to + 1 not in held)
         if lacking:
