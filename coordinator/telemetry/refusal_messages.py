@@ -97,10 +97,9 @@ MESSAGES: Final[Mapping[Code, Message]] = {
     Code.BASE_DIFFERS: Message(
         _REFUSED,
         "its checkpoint location does not start at the position that is committed for the region",
-        "Use the checkpoint location of the newest run. If that one is refused, because it has batches that "
-        "do not count, set it to the committed position: " + RESET + ". If it is lost, make sure that the "
-        "source continues at the source offsets that " + STATUS + " shows, and give the same order with an "
-        "empty location",
+        "Use the checkpoint location of the newest run. If it is refused too, set it to the committed "
+        "position. If it is lost, take an empty one, and make sure that the source continues at the source "
+        "offsets that " + STATUS + " shows. The order for both: " + RESET,
     ),
     Code.INCARNATION_LIVE: Message(
         _REFUSED,

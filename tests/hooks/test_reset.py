@@ -85,9 +85,7 @@ class Stream:
 
     def reset(self, root: Path | None = None, reason: str = "") -> ResetDone:
         place = ("s", "EWR", str(root or self.root))
-        return reset_region(
-            ResetOrder(*place, REGION.assignment, reason=reason, ended=self.ended), self.ask
-        )
+        return reset_region(ResetOrder(*place, REGION.assignment, reason=reason, ended=self.ended), self.ask)
 
     def marker(self) -> IncarnationMarker:
         found = Checkpoint(str(self.root)).marker()
