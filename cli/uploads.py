@@ -18,7 +18,7 @@ from sluicegate.writer_hooks.upload.failures import format_way_back
 from sluicegate.writer_hooks.upload.names import EntryName
 from sluicegate.writer_hooks.upload.options import default_spool
 from sluicegate.writer_hooks.upload.sending import Credentials, report_lost
-from sluicegate.writer_hooks.upload.spool import Spool, existing_spool
+from sluicegate.writer_hooks.upload.spool import Spool, existing_spool, unusable
 from sluicegate.writer_hooks.upload.starting import ensure_uploader
 from sluicegate.writer_hooks.upload.uploader import Uploader
 
@@ -76,12 +76,15 @@ def drain(spool: str | None, timeout: float) -> None:
     opened, began = _open(spool), time.time()
     logging.basicConfig(stream=sys.stderr, level=logging.WARNING, format="%(message)s")
     until = time.monotonic() + timeout
-    _drain(opened, lambda empty: empty or time.monotonic() >= until)
-    left = [each for name in opened.names() if (each := _described(opened, name)) is not None]
+    try:
+        _drain(opened, lambda empty: empty or time.monotonic() >= until)
+        left = [each for name in opened.names() if (each := _described(opened, name)) is not None]
+        lost = opened.given_up(began)
+    except OSError as error:
+        raise UserError(str(unusable(opened.folder, error))) from error
     if left:
         # Tasks that saw this process upload have started no other one.
         ensure_uploader(opened)
-    lost = opened.given_up(began)
     for each in left:
         place = f"{each['stream']} {each['region']} checkpoint {each['checkpoint']}"
         click.echo(f"not uploaded: {place}: {each['reason']}", err=True)

@@ -54,11 +54,18 @@ class SpooledStorage:
         try:
             self._make_folders(posixpath.dirname(name))
             write_durably(path, content)
+        except FileNotFoundError as error:
+            raise self._removed() from error
         except OSError as error:
             raise LakeUnavailable(
                 explain(f"cannot write {name} to the spool {self._folder}", path, error)
             ) from error
         self.files[name] = Spooled(len(content), hashlib.sha256(content).hexdigest())
+
+    def _removed(self) -> LakeUnavailable:
+        return LakeUnavailable(
+            f"the folder {self._folder} in the spool was removed under its writer. Another attempt is safe"
+        )
 
     def _make_folders(self, name: str) -> None:
         """Make the folders of a file, but not the own folder: if that was removed, its attempt has ended."""
@@ -72,6 +79,8 @@ class SpooledStorage:
         """Make the names of the files durable; `write` has done it for their content."""
         try:
             sync_folders_of(self._folder, names)
+        except FileNotFoundError as error:
+            raise self._removed() from error
         except OSError as error:
             raise LakeUnavailable(f"cannot make the spool {self._folder} durable: {error}") from error
 
@@ -79,7 +88,8 @@ class SpooledStorage:
         for name in names:
             full = posixpath.normpath(posixpath.join(folder, name))
             if self.files.pop(full, None) is not None:
-                os.unlink(f"{self._folder}/{full}")
+                with suppress(FileNotFoundError):
+                    os.unlink(f"{self._folder}/{full}")
 
     def remove(self, name: str) -> bool:
         known = posixpath.normpath(name) in self.files

@@ -98,7 +98,7 @@ def test_folders_that_others_can_reach_are_refused(tmp_path: Path) -> None:
             make_spool(str(tmp_path / name))
     (tmp_path / "open").chmod(0o700)
     made = Path(make_spool(str(tmp_path / "open")).folder)
-    assert {path.stat().st_mode & 0o777 for path in (made, *made.iterdir())} == {0o700}
+    assert {path.stat().st_mode & 0o777 for path in (made, *made.iterdir())} == {0o700, 0o600}
     with pytest.raises(SpoolUnusable, match="Give the folder of the option"):
         existing_spool(str(tmp_path / "nowhere"))
 

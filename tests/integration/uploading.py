@@ -19,9 +19,12 @@ from tests.integration.waiting import exit_status, wait_until
 
 def end_uploader(spool: Spool) -> None:
     """Kill the process that uploads from a spool, if there is one, and wait for its end."""
+    lock = Path(spool.folder) / "uploader.lock"
+    # An uploader notes its id after it has taken the lock.
+    wait_until(lambda: not spool.has_uploader() or lock.read_text().strip())
     if not spool.has_uploader():
         return
-    pid = int((Path(spool.folder) / "uploader.lock").read_text())
+    pid = int(lock.read_text())
     if pid != os.getpid() and spool.folder in psutil.Process(pid).cmdline():
         os.kill(pid, signal.SIGKILL)
         wait_until(lambda: not spool.has_uploader())

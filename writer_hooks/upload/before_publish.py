@@ -32,7 +32,7 @@ def call_before_publish(
     process has killed it: a repetition is safe.
     """
     with (
-        tempfile.TemporaryFile() as printed,
+        _output_file() as printed,
         subprocess.Popen(
             [sys.executable, "-m", _MODULE, str(os.getpid()), function, local, uri],
             stdin=subprocess.DEVNULL,
@@ -53,6 +53,13 @@ def call_before_publish(
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(process.pid, signal.SIGKILL)
         _judge(process.returncode, printed, function, uri)
+
+
+def _output_file() -> IO[bytes]:
+    """Open a file for the output of a call; in memory where that is possible, because a disk may be full."""
+    if sys.platform == "linux":
+        return open(os.memfd_create("before.publish"), "w+b")
+    return tempfile.TemporaryFile()
 
 
 def _judge(status: int, printed: IO[bytes], function: str, uri: str) -> None:

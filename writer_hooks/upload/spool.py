@@ -4,7 +4,7 @@
 - `entries/<name>.json`: an entry for each finished attempt. It appears whole, after its files are durable.
 - `connections/<key>.json`: newer connections of a task that waits for room, for the entries that wait.
 - `reasons/<name>`: why an entry still waits. `given-up/<name>.json`: entries that were reported as lost.
-- `uploader.lock`: held by the process that uploads. It has that process's id.
+- `uploader.lock`: held by the process that uploads. It has that process's id, if the disk had room.
 
 An entry is removed before its files. So files without an entry and without a writer are garbage.
 """
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 _CONNECTIONS: Final = "connections"
 _FOLDERS: Final = ("entries", "files", _CONNECTIONS, "reasons", "given-up")
 _SUFFIX: Final = ".json"
+_LOCK: Final = "uploader.lock"
 _DRAFT: Final = "."
 """First character of a file that is being written."""
 _KEPT: Final = 7 * 86_400
@@ -173,10 +174,17 @@ class Spool:
             return None
 
     def give_up(self, name: EntryName, record: GivenUp) -> None:
-        """Replace an entry by the record of its loss, which is in the log. A full disk has no record."""
-        with contextlib.suppress(OSError):
-            self._replace(f"given-up/{name}{_SUFFIX}", json.dumps(asdict(record)))
-        self.remove(name)
+        """Replace an entry by the record of its loss, which is in the log already."""
+        path, text = f"given-up/{name}{_SUFFIX}", json.dumps(asdict(record))
+        try:
+            self._replace(path, text)
+        except OSError:
+            # The files of the entry may have the room that the record needs.
+            self.remove(name)
+            with contextlib.suppress(OSError):
+                self._replace(path, text)
+        else:
+            self.remove(name)
 
     def given_up(self, since: float, region: str | None = None) -> list[GivenUp]:
         """Return the records since a time in seconds since the Unix epoch, of one region or of all."""
@@ -227,7 +235,7 @@ class Spool:
     @contextlib.contextmanager
     def uploading(self) -> Iterator[bool]:
         """Hold the lock of the uploader in the block. False: another process holds it."""
-        descriptor = os.open(f"{self.folder}/uploader.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        descriptor = _open_lock(self.folder)
         try:
             if not _locked(descriptor):
                 yield False
@@ -242,7 +250,7 @@ class Spool:
     def has_uploader(self) -> bool:
         """Return True if a process holds the lock of the uploader."""
         try:
-            descriptor = os.open(f"{self.folder}/uploader.lock", os.O_RDWR | os.O_CREAT, 0o600)
+            descriptor = os.open(f"{self.folder}/{_LOCK}", os.O_RDONLY)
         except FileNotFoundError:
             return False
         try:
@@ -280,14 +288,24 @@ def make_spool(folder: str) -> Spool:
         _require_own(folder)
         _require_local(folder)
         for name in _FOLDERS:
-            os.makedirs(f"{folder}/{name}", mode=0o700, exist_ok=True)
+            # A folder that was removed here must not be made by this step: it would have other permissions.
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(f"{folder}/{name}", mode=0o700)
     except OSError as error:
         raise unusable(folder, error) from error
+    # A disk that is full later has no room for a new file.
+    with contextlib.suppress(OSError):
+        os.close(_open_lock(folder))
     return Spool(folder)
 
 
 def unusable(folder: str, error: OSError) -> SpoolUnusable:
-    """Return the error for a folder that cannot be written."""
+    """Return the error for a folder that cannot be written, or that was removed while it was used."""
+    if isinstance(error, FileNotFoundError):
+        return SpoolUnusable(
+            f"the spool {folder} was removed while it was used. Another attempt is safe, and makes a new "
+            "spool. If temporary files are removed there, set upload.spool to a folder that stays"
+        )
     return SpoolUnusable(
         f"the spool {folder} cannot be used ({error.strerror or error}). Set upload.spool to a folder of a "
         "local disk with room, that the user of the tasks may write to"
@@ -329,6 +347,10 @@ def _require_local(folder: str) -> None:
             f"the spool {folder} is in a network file system ({found}), in which machines do not see each "
             "other's locks. Set upload.spool to a folder of a local disk of each machine"
         )
+
+
+def _open_lock(folder: str) -> int:
+    return os.open(f"{folder}/{_LOCK}", os.O_RDWR | os.O_CREAT, 0o600)
 
 
 def _locked(descriptor: int) -> bool:

@@ -1,5 +1,6 @@
 """Start of the uploader of a spool, as a process that outlives the task."""
 
+import contextlib
 import logging
 import math
 import os
@@ -7,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -42,7 +44,7 @@ def ensure_uploader(spool: "Spool") -> None:
 def _start(spool: "Spool") -> None:
     path = os.pathsep.join(part or os.getcwd() for part in sys.path)
     try:
-        with open(_log_file(spool), "ab") as log:
+        with _log_file(spool) as log:
             child = subprocess.Popen(
                 [sys.executable, "-m", _MODULE, spool.folder],
                 stdin=subprocess.DEVNULL,
@@ -62,13 +64,22 @@ def _start(spool: "Spool") -> None:
     _children[time.monotonic()] = spool.folder, child
 
 
-def _log_file(spool: "Spool") -> str:
-    """Return the log file of uploaders, made if it is missing, and empty if it has become large."""
+@contextlib.contextmanager
+def _log_file(spool: "Spool") -> Iterator[int]:
+    """Open the log file of uploaders, made if it is missing, and empty if it has become large.
+
+    Without room for a new file, the uploader has no log: its uploads are what frees the room.
+    """
     path = f"{spool.folder}/uploader.log"
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    except OSError as error:
+        _log.warning("an uploader starts without its log %s: %s", path, error)
+        yield subprocess.DEVNULL
+        return
     try:
         if os.fstat(descriptor).st_size > _LARGEST_LOG:
             os.ftruncate(descriptor, 0)
+        yield descriptor
     finally:
         os.close(descriptor)
-    return path

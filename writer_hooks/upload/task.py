@@ -98,8 +98,8 @@ class Deferred:
         if self._uploads.before_publish is not None:
             resolve(self._uploads.before_publish)
         spool = make_spool(self._uploads.spool_folder())
-        self._await_room(spool, final.uri)
         try:
+            self._await_room(spool, final.uri)
             self._lock = spool.begin(self._attempt.id)
         except OSError as error:
             raise unusable(spool.folder, error) from error

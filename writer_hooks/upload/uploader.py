@@ -86,7 +86,10 @@ class Uploader:
                 self._credentials.note(Connections.from_json(text))
         if time.monotonic() - self._swept >= _SWEEP:
             self._swept = time.monotonic()
-            self.spool.sweep()
+            try:
+                self.spool.sweep()
+            except OSError as error:
+                _log.warning("files that nobody needs stay in the spool %s: %s", self.spool.folder, error)
 
     def _begin(self, name: EntryName) -> _Work:
         """Return the work of a new entry. One that cannot be read stays, perhaps for another release."""
