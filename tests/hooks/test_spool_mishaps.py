@@ -14,14 +14,15 @@ import pytest
 from click.testing import CliRunner
 
 from sluicegate.cli import main
+from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes.memory import MemoryAdapter
 from sluicegate.lakes.port import LakeUnavailable
-from sluicegate.lakes.spooled import SpooledStorage
+from sluicegate.lakes.spooled import SpooledStorage, Wrap
 from sluicegate.lakes.storages import open_storage
 from sluicegate.writer_hooks.attempt import Target
 from sluicegate.writer_hooks.errors import SpoolUnusable
 from sluicegate.writer_hooks.kafka import KafkaSettings
-from sluicegate.writer_hooks.region import Attempt, Region
+from sluicegate.writer_hooks.region import Attempt, Region, files_written
 from sluicegate.writer_hooks.upload.before_publish import call_before_publish
 from sluicegate.writer_hooks.upload.failures import Lost
 from sluicegate.writer_hooks.upload.options import Uploads
@@ -52,6 +53,15 @@ def fill(disk: pytest.MonkeyPatch, spool: Spool) -> None:
 
     disk.setattr(os, "pwrite", lambda *_: refuse())
     disk.setattr(os, "open", open_without_room)
+
+
+def deferred(region: Region, uploads: Uploads) -> tuple[Deferred, Wrap]:
+    """Return a task, and the function that returns its storage."""
+    adapter = MemoryAdapter()
+    task = Deferred(region, Attempt("i1", 1, "w0"), uploads)
+    wrap = task.target(Target(adapter, adapter.parse_table("memory:flights"), None, 1_000_000)).wrap
+    assert wrap is not None
+    return task, wrap
 
 
 def test_a_spool_that_is_removed_under_a_writer_is_not_made_again_by_it(tmp_path: Path) -> None:
@@ -91,10 +101,7 @@ def test_a_spool_that_is_removed_under_a_waiting_task_fails_it(
 ) -> None:
     target = str(tmp_path / "table")
     enter(spool, region, target)
-    limited, adapter = Uploads(spool=spool.folder, max_checkpoints=1), MemoryAdapter()
-    task = Deferred(region, Attempt("i1", 1, "w0"), limited)
-    wrap = task.target(Target(adapter, adapter.parse_table("memory:flights"), None, 1_000_000)).wrap
-    assert wrap is not None
+    task, wrap = deferred(region, Uploads(spool=spool.folder, max_checkpoints=1))
     with ThreadPoolExecutor(1) as threads, spool.uploading():
         waiting = threads.submit(wrap, open_storage(target))
         wait_until(lambda: "a task waits before it writes" in caplog.text)
@@ -105,6 +112,22 @@ def test_a_spool_that_is_removed_under_a_waiting_task_fails_it(
     assert not Path(spool.folder).exists()
     wrap(open_storage(target))
     task.abort()
+
+
+def test_an_attempt_puts_no_entry_into_a_spool_that_replaced_its_own(
+    spool: Spool, region: Region, tmp_path: Path
+) -> None:
+    """Its files are not there, so the uploader would report them as lost."""
+    task, wrap = deferred(region, Uploads(spool=spool.folder))
+    storage = wrap(open_storage((tmp_path / "t").as_uri()))
+    storage.write("p=1", {"x.parquet": b"rows"})
+    os.rename(spool.folder, tmp_path / "removed")
+    make_spool(spool.folder)
+    file = FileInfo(path="p=1/x.parquet", size=4, rows=1)
+    body = FilesWritten(format="delta", location=storage.uri, schema_id=0, files=(file,))
+    with pytest.raises(LakeUnavailable, match="Another attempt is safe"):
+        task.deliver(files_written(region, Attempt("i1", 1, "w0"), body, 1_000_000))
+    assert spool.names() == []
 
 
 def test_an_uploader_on_a_full_disk_has_no_id_and_no_log(

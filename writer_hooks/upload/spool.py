@@ -10,6 +10,7 @@ An entry is removed before its files. So files without an entry and without a wr
 """
 
 import contextlib
+import errno
 import fcntl
 import json
 import os
@@ -84,6 +85,12 @@ class Spool:
             if _is_same(path, descriptor):
                 return descriptor
             os.close(descriptor)
+
+    def require_files(self, attempt: str, lock: int) -> None:
+        """Raise FileNotFoundError unless the folder of an attempt is the one that `begin` has locked."""
+        path = self.files(attempt)
+        if not _is_same(path, lock):
+            raise FileNotFoundError(errno.ENOENT, "the folder of the attempt was removed", path)
 
     def discard(self, attempt: str) -> None:
         """Remove the files of an attempt that has no entry."""

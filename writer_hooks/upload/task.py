@@ -147,8 +147,8 @@ class Deferred:
             _log.warning("the connections of a waiting task cannot be noted in %s: %s", spool.folder, error)
 
     def deliver(self, events: Sequence[Event]) -> tuple[Message, ...]:
-        spool, storage = self._spool, self._storage
-        if spool is None or storage is None or not events:
+        spool, storage, lock = self._spool, self._storage, self._lock
+        if spool is None or storage is None or lock is None or not events:
             self.abort()
             return ()
         files = [SpooledFile(name, *found) for name, found in sorted(storage.files.items())]
@@ -157,6 +157,7 @@ class Deferred:
         # From here on the entry may be there, so `abort` must keep the files.
         self._spool = None
         try:
+            spool.require_files(self._attempt.id, lock)
             spool.put(name, entry.to_json())
         except OSError as error:
             raise LakeUnavailable(
