@@ -5,6 +5,7 @@ import os
 import shutil
 import sys
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -18,11 +19,12 @@ from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes.memory import MemoryAdapter
 from sluicegate.lakes.port import LakeUnavailable
 from sluicegate.lakes.spooled import SpooledStorage, Wrap
+from sluicegate.lakes.storage import Storage
 from sluicegate.lakes.storages import open_storage
 from sluicegate.writer_hooks.attempt import Target
 from sluicegate.writer_hooks.errors import SpoolUnusable
 from sluicegate.writer_hooks.kafka import KafkaSettings
-from sluicegate.writer_hooks.region import Attempt, Region, files_written
+from sluicegate.writer_hooks.region import Attempt, Event, Region, files_written
 from sluicegate.writer_hooks.upload.before_publish import call_before_publish
 from sluicegate.writer_hooks.upload.failures import Lost
 from sluicegate.writer_hooks.upload.options import Uploads
@@ -62,6 +64,13 @@ def deferred(region: Region, uploads: Uploads) -> tuple[Deferred, Wrap]:
     wrap = task.target(Target(adapter, adapter.parse_table("memory:flights"), None, 1_000_000)).wrap
     assert wrap is not None
     return task, wrap
+
+
+def written(region: Region, storage: Storage) -> Sequence[Event]:
+    """Return the events of an attempt with one file."""
+    file = FileInfo(path="p=1/x.parquet", size=4, rows=1)
+    body = FilesWritten(format="delta", location=storage.uri, schema_id=0, files=(file,))
+    return files_written(region, Attempt("i1", 1, "w0"), body, 1_000_000)
 
 
 def test_a_spool_that_is_removed_under_a_writer_is_not_made_again_by_it(tmp_path: Path) -> None:
@@ -123,11 +132,34 @@ def test_an_attempt_puts_no_entry_into_a_spool_that_replaced_its_own(
     storage.write("p=1", {"x.parquet": b"rows"})
     os.rename(spool.folder, tmp_path / "removed")
     make_spool(spool.folder)
-    file = FileInfo(path="p=1/x.parquet", size=4, rows=1)
-    body = FilesWritten(format="delta", location=storage.uri, schema_id=0, files=(file,))
     with pytest.raises(LakeUnavailable, match="Another attempt is safe"):
-        task.deliver(files_written(region, Attempt("i1", 1, "w0"), body, 1_000_000))
+        task.deliver(written(region, storage))
     assert spool.names() == []
+
+
+@pytest.mark.parametrize("fails", ["write", "entry"])
+def test_an_attempt_that_fails_on_a_full_disk_frees_the_room_of_dead_ones(
+    fails: str, spool: Spool, region: Region, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No entry waits, so no uploader runs that would do it."""
+    os.close(spool.begin("1" * 32))
+    task, wrap = deferred(region, Uploads(spool=spool.folder))
+    storage = wrap(open_storage((tmp_path / "t").as_uri()))
+
+    def write() -> None:
+        storage.write("p=1", {"x.parquet": b"rows"})
+
+    def put_entry() -> None:
+        task.deliver(written(region, storage))
+
+    if fails == "entry":
+        write()
+    with monkeypatch.context() as disk:
+        fill(disk, spool)
+        with pytest.raises(LakeUnavailable):
+            (write if fails == "write" else put_entry)()
+    task.abort()
+    assert os.listdir(f"{spool.folder}/files") == []
 
 
 def test_an_uploader_on_a_full_disk_has_no_id_and_no_log(

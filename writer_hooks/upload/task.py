@@ -1,5 +1,6 @@
 """Delivery of a task: its events are published at once, or its files and events wait in the spool."""
 
+import contextlib
 import logging
 import os
 import time
@@ -102,6 +103,7 @@ class Deferred:
             self._await_room(spool, final.uri)
             self._lock = spool.begin(self._attempt.id)
         except OSError as error:
+            _free_room(spool)
             raise unusable(spool.folder, error) from error
         self._spool = spool
         if not final.object_store:
@@ -160,6 +162,8 @@ class Deferred:
             spool.require_files(self._attempt.id, lock)
             spool.put(name, entry.to_json())
         except OSError as error:
+            self._unlock()
+            _free_room(spool)
             raise LakeUnavailable(
                 f"an entry cannot be put into the spool {spool.folder}: {error}. Another attempt is safe"
             ) from error
@@ -173,11 +177,19 @@ class Deferred:
         if spool is not None:
             spool.discard(self._attempt.id)
         self._unlock()
+        if spool is not None:
+            _free_room(spool)
 
     def _unlock(self) -> None:
         lock, self._lock = self._lock, None
         if lock is not None:
             os.close(lock)
+
+
+def _free_room(spool: Spool) -> None:
+    """Remove files of dead tasks, which may be what fills the disk. Without entries no uploader does it."""
+    with contextlib.suppress(OSError):
+        spool.sweep()
 
 
 def delivery_of(region: Region, attempt: Attempt, uploads: Uploads | None, most_held: float) -> Delivery:
