@@ -110,8 +110,8 @@ def _order(state: LogState, stream: str, region: str, location: str, reason: str
     ended = held is not None and held.phase in _ENDED
     if ended and held is not None and not held.gone:
         raise UserError(
-            f"region {region} cannot be reset yet: it was removed, and its checkpoints up to {held.final} are "
-            f"still to be committed. Repeat the command when `sluicegate status --stream {stream}` shows "
+            f"region {region} cannot be reset yet: it was removed, and its checkpoints up to {held.final} "
+            f"are still to be committed. Repeat the command when `sluicegate status --stream {stream}` shows "
             "that; or first discard them: "
             f"sluicegate region remove --stream {stream} --region {region} --discard"
         )
@@ -168,8 +168,8 @@ def _report(order: "ResetOrder", done: "ResetDone") -> list[str]:
     if order.ended:
         return [
             *lines,
-            f"region {region} was removed: start its query with the next assignment. This ends the one that is "
-            "in force, with all its regions, and shows what `assignment.after` has to be: "
+            f"region {region} was removed: start its query with the next assignment. This ends the one in "
+            "force, with all its regions, and shows what `assignment.after` has to be: "
             f"sluicegate assignment close --stream {order.stream} --wait",
         ]
     return [*lines, f"its new incarnation is {done.incarnation}; start the query again"]

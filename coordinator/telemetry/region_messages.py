@@ -78,8 +78,7 @@ _WAITING: Final[Mapping[Code, Message]] = {
     Code.STILL_RUNNING: Message(
         "A query of region {region} of stream {stream} still runs, and nothing of it is committed any more",
         "its incarnation {incarnation} has ended",
-        "Stop the query. What it has read since is committed by a query in an empty checkpoint location, "
-        "whose source begins at the committed source offsets: `sluicegate status --stream {stream}`",
+        "Stop the query. It has to read again what is not committed. " + _RESET,
     ),
 }
 

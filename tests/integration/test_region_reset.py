@@ -14,7 +14,7 @@ from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import read_ids
-from tests.integration.orders import invoke, sluicegate
+from tests.integration.orders import invoke, invoke_here, sluicegate
 from tests.integration.sparkjob import SparkJob, SparkThread
 from tests.integration.waiting import until
 
@@ -105,7 +105,8 @@ async def test_batches_after_a_removal_are_repeated_with_the_next_assignment(
         await job.run()
         await committed(place, [1])
         old = job.incarnation()
-    await sluicegate(place, "region", "remove", *STREAM, "--region", "r1", "--discard")
+    removed = await invoke_here(place, "region", "remove", *STREAM, "--region", "r1", "--discard")
+    assert removed.exit_code == 0, removed.output
     job.feed([2])
     await job.run()
     assert job.names("commits") == ["0", "1"]
@@ -115,9 +116,7 @@ async def test_batches_after_a_removal_are_repeated_with_the_next_assignment(
             StreamingQueryException, match=r"region-removed.*the option `assignment` 1, and with"
         ):
             await job.run()
-        shown = json.loads(await sluicegate(place, "status", "--json"))["streams"][0]
-        after = str(shown["next_assignment_after"])
-        job.options = {"assignment": "1", "assignment.after": after}
+        job.options = {"assignment": "1", "assignment.after": "1"}
         with pytest.raises(
             StreamingQueryException, match=r"base-differs.*refused too, set it to the committed position"
         ):
@@ -126,7 +125,7 @@ async def test_batches_after_a_removal_are_repeated_with_the_next_assignment(
         assert f"region r1 continues after checkpoint 0 of incarnation {old}" in output
         assert "region r1 was removed: start its query with the next assignment." in output
         closed = await sluicegate(place, "assignment", "close", *STREAM, "--wait")
-        assert f"assignment.after = {after}" in closed
+        assert "assignment.after = 1 " in closed
         await job.run()
         await committed(place, [1, 2, 3])
 
