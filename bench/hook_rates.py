@@ -1,6 +1,6 @@
 """Rows a second of a streaming write: through the whole hook, Kafka included, and Spark's own Parquet sink.
 
-    python -m bench.hook_rates [--formats paimon,iceberg,delta] [--rounds 5] [--batches 4] [--copies 4]
+    python -m bench.hook_rates [--formats paimon,iceberg,delta] [--rounds 7] [--batches 4] [--copies 4]
         [--rows 336776] [--json]
 
 One streaming query at a time, in one session of two cores: the Parquet sink of Spark (zstd, its own level),
@@ -9,7 +9,8 @@ batch, in two files and so two tasks. Tables have no partitions. Kafka and the c
 their own on the same two cores. The first batch of a query does not count: it registers, and its workers load
 their libraries.
 The rate is that of the other batches, by Spark's own duration of a batch (`triggerExecution`). A round runs
-each sink once, in changing order. A ratio is that of one round, and the median of all rounds is told.
+each sink of each format once, in changing order. The first two rounds do not count. A ratio is that of one
+round, and the median of all rounds is told.
 """
 
 import argparse
@@ -19,6 +20,7 @@ import shutil
 import statistics
 import tempfile
 import uuid
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -36,6 +38,8 @@ from sluicegate.writer_hooks import ForeachBatch
 
 SINKS: Final = ("spark", "source", "foreach")
 """The Parquet sink of Spark, and both of ours."""
+WARM_UP: Final = 2
+"""Rounds that do not count: the JVM compiles what it runs often."""
 _FIRST_MTIME: Final = 1_700_000_000
 
 
@@ -109,7 +113,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--formats", default="paimon,iceberg,delta")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--batches", type=int, default=4, help="of each query; the first does not count")
     parser.add_argument("--copies", type=int, default=4, help="of the flights in a batch")
     parser.add_argument("--rows", type=int, default=TOTAL_ROWS, help="flights of a copy")
@@ -120,15 +124,18 @@ def main() -> None:
         root = Path(name)
         make_input(root / "in", given.batches, given.rows, given.copies)
         spark = make_session(root)
-        for lake in given.formats.split(","):
-            before, rounds = machine(), []
-            # One round more: the first one warms the session.
-            for number in range(given.rounds + 1):
-                turn = number % len(SINKS)
-                order = (*SINKS[turn:], *SINKS[:turn])
-                rounds.append(one_round(spark, root, kafka.bootstrap, lake, order, given.batches))
-            told = {**summary(lake, rounds[1:]), "before": before, "after": machine()}
-            report(told, as_json=given.json)
+        before, rounds = machine(), defaultdict(list)
+        # Two rounds more: the first ones warm the session.
+        for number in range(-WARM_UP, given.rounds):
+            turn = number % len(SINKS)
+            order = (*SINKS[turn:], *SINKS[:turn])
+            for lake in given.formats.split(","):
+                found = one_round(spark, root, kafka.bootstrap, lake, order, given.batches)
+                if number >= 0:
+                    rounds[lake].append(found)
+        after = machine()
+        for lake, counted in rounds.items():
+            report({**summary(lake, counted), "before": before, "after": after}, as_json=given.json)
         spark.stop()
 
 

@@ -49,8 +49,6 @@ def _session() -> SparkSession:
     )
     session.sparkContext.setLogLevel("OFF")
     attach(session, heartbeat_interval=1.0)
-    # One that another test has made is active in its thread only.
-    session._jvm.SparkSession.setActiveSession(session._jsparkSession)
     return session
 
 

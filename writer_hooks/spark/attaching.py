@@ -34,8 +34,10 @@ def attach(
       become part of the checkpoint. Its exceptions fail the batch.
     - `options`: options of a sink, `checkpointLocation` among them; `preflight` checks them immediately.
 
-    Repeated calls are allowed, and the first one counts. Raises HookError if PySpark is missing or too old,
-    and the errors of `preflight`.
+    Spark knows the format in the calling thread only: a thread that starts queries calls it as well. Repeated
+    calls are allowed, and the first one of a session counts.
+
+    Raises HookError if PySpark is missing or too old, and the errors of `preflight`.
     """
     require_spark("attach")
     # These modules import PySpark; the second one also a part of it that older releases lack.

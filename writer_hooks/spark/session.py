@@ -18,9 +18,8 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
-from sluicegate.writer_hooks.errors import HookError
-from sluicegate.writer_hooks.options import NAME
 from sluicegate.writer_hooks.outcomes import OnOutcome
+from sluicegate.writer_hooks.spark.active import active_in_thread
 from sluicegate.writer_hooks.spark.attached import ATTACHED
 from sluicegate.writer_hooks.spark.batch import ListenerState
 from sluicegate.writer_hooks.spark.heartbeats import make_heartbeats
@@ -36,7 +35,6 @@ _SPARKS_BYTES: Final = ("67108864", "67108864b", "64m", "64mb")
 _BEST_BYTES: Final = "2147483647"
 _BEST_RECORDS: Final = 10_000
 
-_EXISTS: Final = "DATA_SOURCE_ALREADY_EXISTS"
 _FOLDER: Final = str(Path(tempfile.gettempdir()) / f"sluicegate-{uuid4().hex}")
 
 _attached: "WeakKeyDictionary[SparkSession, RegionListener]" = WeakKeyDictionary()
@@ -55,8 +53,18 @@ def attach_to(
     listener_state: ListenerState | None = None,
 ) -> None:
     """Register the listener with a session, and the class of the data source if there is one, once."""
-    if spark in _attached:
-        return
+    with active_in_thread(spark):
+        if spark not in _attached:
+            _attached[spark] = _attach(spark, source, beats, on_outcome, listener_state)
+
+
+def _attach(
+    spark: SparkSession,
+    source: type[Any] | None,
+    beats: tuple[float, float],
+    on_outcome: OnOutcome | None,
+    listener_state: ListenerState | None,
+) -> RegionListener:
     # A process that is ended by a signal does not remove its own folder.
     _registry.remove_dead()
     try:
@@ -76,7 +84,7 @@ def attach_to(
     ATTACHED.registry = _registry
     ATTACHED.listener_state = ATTACHED.listener_state or listener_state
     ATTACHED.began.append(listener.streams_began)
-    _attached[spark] = listener
+    return listener
 
 
 def _check_python(used: str) -> None:
@@ -108,15 +116,7 @@ def _register(spark: SparkSession, source: type[Any], listener_state: ListenerSt
     held = None if listener_state is None else staticmethod(listener_state)
     told = {"registry_folder": _FOLDER, "listener_state": held}
     source = type(source.__name__, (source,), told)
-    try:
-        spark.dataSource.register(source)
-    except PySparkException as error:
-        # Sessions of one application share their data sources, and the first one of a name stays.
-        if error.getCondition() != _EXISTS or not _attached:
-            raise HookError(
-                f"the data source {NAME} cannot be registered: {error}. If it was registered by hand, call "
-                "attach(spark) instead, which also starts the heartbeats"
-            ) from error
+    spark.dataSource.register(source)
 
 
 def _is_remote(spark: SparkSession) -> bool:

@@ -11,6 +11,7 @@ from sluicegate.writer_hooks.errors import RegionReplaced
 from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.region import Region
 from sluicegate.writer_hooks.registration import Stopped, ask, running
+from sluicegate.writer_hooks.spark.active import active_in_thread
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, new_incarnation
 from sluicegate.writer_hooks.spark.foreach import ForeachBatch
 from sluicegate.writer_hooks.spark.incarnation import rest_region
@@ -24,7 +25,7 @@ from sluicegate.writer_hooks.spark.reset import ResetDone, ResetOrder, reset_reg
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 ONCE: Final = {"once": True}
 """Trigger that runs one batch: a planned one if there is one."""
@@ -60,7 +61,10 @@ class RegionQuery:
 
     def start(self, trigger: dict[str, Any] | None = None) -> "StreamingQuery":
         """Start the query from where its location is. Raises the errors of Spark."""
-        _activate(self.spark)
+        with active_in_thread(self.spark):
+            return self._writer(trigger or dict(self.settings.trigger)).start()
+
+    def _writer(self, trigger: dict[str, Any]) -> "DataStreamWriter":
         options = self.options
         writer = self.rows().writeStream.queryName(f"{options['stream']}-{self.name}")
         if self.settings.sink == "data-source":
@@ -68,8 +72,7 @@ class RegionQuery:
         else:
             location = options["checkpointLocation"]
             writer = writer.foreachBatch(ForeachBatch(options)).option("checkpointLocation", location)
-        used = trigger or dict(self.settings.trigger)
-        return (writer.trigger(**used) if used else writer).start()
+        return writer.trigger(**trigger) if trigger else writer
 
     def rows(self) -> "DataFrame":
         """Return the rows of the region."""
@@ -174,9 +177,3 @@ class RegionQuery:
         marker = self.checkpoint.marker()
         markers = (marker, marker.former if marker is not None and marker.resetting else None)
         return {each.incarnation for each in markers if each is not None}
-
-
-def _activate(spark: "SparkSession") -> None:
-    """Make the session the active one of this thread: Spark looks for the format in that one."""
-    internal: Any = spark
-    internal._jvm.SparkSession.setActiveSession(internal._jsparkSession)
