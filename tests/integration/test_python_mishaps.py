@@ -1,7 +1,8 @@
 """Plain Python drivers whose callers are careless or unlucky: rows are exact, or the call is refused."""
 
 import asyncio
-import os
+import json
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -183,22 +184,10 @@ async def test_a_wait_ends_when_the_region_stalls_for_good(place: Place) -> None
 
 
 async def test_a_forked_process_leaves_the_driver_alone(place: Place) -> None:
-    async with running(place.settings()), AsyncRegionDriver(options_of(place)) as driver:
-        checkpoint = await driver.begin()
-        result = checkpoint.write("w0", rows(1))
-        pid = os.fork()
-        if pid == 0:
-            status = 1
-            try:
-                driver._driver.stop()
-                driver._driver.complete(checkpoint, [], source_offsets=0)
-            except HookError as error:
-                status = 0 if "was started in another process" in str(error) else 2
-            finally:
-                os._exit(status)
-        assert (await asyncio.to_thread(os.waitpid, pid, 0))[1] == 0
-        await driver.complete(checkpoint, [result], source_offsets=1)
-        await driver.await_commit(checkpoint)
+    async with running(place.settings()):
+        command = (sys.executable, "-m", "tests.integration.forking_driver", json.dumps(options_of(place)))
+        process = await asyncio.create_subprocess_exec(*command)
+        assert await process.wait() == 0
     assert read_ids(place.table) == [1]
 
 

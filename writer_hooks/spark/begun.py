@@ -26,19 +26,20 @@ def require_registered(
     given: Mapping[str, str],
     key: str,
     registry: Registry,
+    checkpoint: Checkpoint,
     began: Callable[[], None] = lambda: None,
 ) -> IncarnationMarker:
     """Return the marker of a query that is registered by this run. The first call of a run waits for that.
 
-    `given` are the options as the user gave them; `key` names the query, or its stream, in the registry.
-    `began` is called after the registration of a run. Raises HookError.
+    `given` are the options as the user gave them; `key` names the query, or its stream, in the registry;
+    `checkpoint` is its location. `began` is called after the registration of a run. Raises HookError.
     """
     # The listener may register at the same time. The later registration of the two would be unknown to
     # the process that made the earlier one.
     with registry.registering(key):
         registered, stopped = registry.registered(key), partial(registry.stopped, key)
         found = registry.incarnation(key) if registered is None else None
-        marker = _check_began(options.checkpoint_location, registered, found)
+        marker = _check_began(checkpoint, registered, found)
         if registered is None or marker is None:
             marker, registered, decided = register_query(options, stopped, patience=_PATIENCE)
             began()
@@ -69,7 +70,7 @@ def require_registered_alone(
             f"the options {', '.join(BACKPRESSURE)} need sluicegate.writer_hooks.attach(spark), which learns "
             "of commits: call it once, before the query starts, or leave the options out"
         )
-    marker = _check_began(options.checkpoint_location, known.get(key))
+    marker = _check_began(Checkpoint(options.checkpoint_location), known.get(key))
     if marker is not None:
         return marker
     marker, known[key], _ = register_query(options, stopped)
@@ -83,13 +84,13 @@ def require_registered_alone(
 
 
 def _check_began(
-    location: str, registered: Registered | None, began: str | None = None
+    checkpoint: Checkpoint, registered: Registered | None, began: str | None = None
 ) -> IncarnationMarker | None:
     """Return the marker of a run that is registered, None if it is not.
 
     Raises RegionReplaced if the location has another incarnation than the run began with: it was reset.
     """
-    marker = Checkpoint(location).marker()
+    marker = checkpoint.marker()
     found = marker.incarnation if marker is not None else None
     known = registered.incarnation if registered is not None else began
     if known is not None and known != found:

@@ -147,7 +147,8 @@ class _Stream:
     def require_registered(self, batch: "RunningBatch") -> IncarnationMarker:
         """Return the marker of the stream, which is registered by this run. Raises HookError."""
         if ATTACHED.registry is not None:
-            return require_registered(self.options, self.given, self.key(batch.query), ATTACHED.registry)
+            key, checkpoint = self.key(batch.query), Checkpoint(self.options.checkpoint_location)
+            return require_registered(self.options, self.given, key, ATTACHED.registry, checkpoint)
         key = f"{batch.run} {self.name_in(batch.query)}"
         return require_registered_alone(self.options, key, _alone, batch.is_stopped)
 

@@ -65,8 +65,7 @@ class Registry:
 
         Yields False if another process has the lock and `wait` is False.
         """
-        self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        lock = os.open(self._folder / f"{query}.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        lock = self._open_lock(query)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -218,9 +217,17 @@ class Registry:
         """Delete the folder."""
         shutil.rmtree(self._folder, ignore_errors=True)
 
+    def _open_lock(self, query: str) -> int:
+        path = self._folder / f"{query}.lock"
+        try:
+            return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        except FileNotFoundError:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+
     def _read(self, query: str) -> Any:
         try:
-            return json.loads(self._file(query).read_text())
+            return json.loads(self._file(query).read_bytes())
         except FileNotFoundError:
             return None
 

@@ -83,5 +83,5 @@ class SluicegateSource(DataSource):  # type: ignore[misc]
             return require_registered_alone(options, location, _registered, began=forget)
         query = checkpoint.known_query()
         registry = Registry(self.registry_folder)
-        registered = partial(require_registered, options, self.options, query, registry, forget)
+        registered = partial(require_registered, options, self.options, query, registry, checkpoint, forget)
         return Room(options, query, registry, registered).await_room()
