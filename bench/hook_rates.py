@@ -1,6 +1,6 @@
 """Rows a second of a streaming write: through the whole hook, Kafka included, and Spark's own Parquet sink.
 
-    python -m bench.hook_rates [--formats paimon,iceberg,delta] [--rounds 7] [--batches 4] [--copies 4]
+    python -m bench.hook_rates [--formats paimon,iceberg,delta] [--rounds 5] [--batches 6] [--copies 4]
         [--rows 336776] [--json]
 
 One streaming query at a time, in one session of two cores: the Parquet sink of Spark (zstd, its own level),
@@ -8,9 +8,9 @@ the data source, and ForeachBatch. All read the same files: the flights of the d
 batch, in two files and so two tasks. Tables have no partitions. Kafka and the coordinator are processes of
 their own on the same two cores. The first batch of a query does not count: it registers, and its workers load
 their libraries.
-The rate is that of the other batches, by Spark's own duration of a batch (`triggerExecution`). A round runs
-each sink of each format once, in changing order. The first two rounds do not count. A ratio is that of one
-round, and the median of all rounds is told.
+A rate is the rows of a batch by the median of Spark's own durations of a batch (`triggerExecution`). A round
+runs each sink of each format once, in changing order. The first round does not count. A ratio is that of the
+medians over all rounds. The ratios of single rounds show how much the machine varies.
 """
 
 import argparse
@@ -38,7 +38,7 @@ from sluicegate.writer_hooks import ForeachBatch
 
 SINKS: Final = ("spark", "source", "foreach")
 """The Parquet sink of Spark, and both of ours."""
-WARM_UP: Final = 2
+WARM_UP: Final = 1
 """Rounds that do not count: the JVM compiles what it runs often."""
 _FIRST_MTIME: Final = 1_700_000_000
 
@@ -69,41 +69,43 @@ def start(
     return writing.foreachBatch(ForeachBatch({**options, **place})).start()
 
 
-def rate(query: StreamingQuery, batches: int) -> float:
-    """Wait for the end of a query; return its rows a second. Raises RuntimeError if a batch is missing."""
+def durations(query: StreamingQuery, batches: int) -> list[int]:
+    """Wait for the end of a query; return the milliseconds of its batches without the first one.
+
+    Raises RuntimeError if a batch is missing.
+    """
     query.awaitTermination()
     counted = [each for each in query.recentProgress if each["numInputRows"]]
-    if len(counted) != batches:
-        raise RuntimeError(f"Spark tells of {len(counted)} batches instead of {batches}")
-    seconds: float = sum(each["durationMs"]["triggerExecution"] for each in counted[1:]) / 1000
-    rows: int = sum(each["numInputRows"] for each in counted[1:])
-    return rows / seconds
+    if len(counted) != batches or len({each["numInputRows"] for each in counted}) != 1:
+        raise RuntimeError(f"Spark tells of {len(counted)} batches instead of {batches}, or of unequal ones")
+    return [each["durationMs"]["triggerExecution"] for each in counted[1:]]
 
 
 def one_round(
     spark: SparkSession, root: Path, bootstrap: str, lake: str, order: Sequence[str], batches: int
-) -> dict[str, float]:
-    """Run each sink once, with a table and a coordinator of its own; return their rates."""
+) -> dict[str, list[int]]:
+    """Run each sink once, with a table and a coordinator of its own; return the durations of batches."""
     found = {}
     for sink in order:
         folder = root / uuid.uuid4().hex
         folder.mkdir()
         with served(lake, folder, bootstrap) as table:
-            found[sink] = rate(start(spark, root / "in", folder, sink, table.sink), batches)
+            found[sink] = durations(start(spark, root / "in", folder, sink, table.sink), batches)
             if sink != "spark":
                 table.await_commit(batches - 1)
         shutil.rmtree(folder)
     return found
 
 
-def summary(lake: str, rounds: Sequence[Mapping[str, float]]) -> dict[str, Any]:
-    """Return the figures of one format."""
+def summary(lake: str, rows: int, rounds: Sequence[Mapping[str, list[int]]]) -> dict[str, Any]:
+    """Return the figures of one format. `rows`: those of a batch."""
     found: dict[str, Any] = {"format": lake, "rounds": len(rounds)}
+    medians = {sink: statistics.median(each for one in rounds for each in one[sink]) for sink in SINKS}
     for sink in SINKS:
-        found[f"{sink}_rows_per_s"] = round(statistics.median(each[sink] for each in rounds))
+        found[f"{sink}_rows_per_s"] = round(rows * 1000 / medians[sink])
     for sink in SINKS[1:]:
-        ratios = [each[sink] / each["spark"] for each in rounds]
-        found[f"{sink}_ratio"] = round(statistics.median(ratios), 2)
+        ratios = [statistics.median(one["spark"]) / statistics.median(one[sink]) for one in rounds]
+        found[f"{sink}_ratio"] = round(medians["spark"] / medians[sink], 2)
         found[f"{sink}_ratios"] = [round(each, 2) for each in ratios]
     return found
 
@@ -113,8 +115,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--formats", default="paimon,iceberg,delta")
-    parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--batches", type=int, default=4, help="of each query; the first does not count")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--batches", type=int, default=6, help="of each query; the first does not count")
     parser.add_argument("--copies", type=int, default=4, help="of the flights in a batch")
     parser.add_argument("--rows", type=int, default=TOTAL_ROWS, help="flights of a copy")
     parser.add_argument("--json", action="store_true")
@@ -125,7 +127,7 @@ def main() -> None:
         make_input(root / "in", given.batches, given.rows, given.copies)
         spark = make_session(root)
         before, rounds = machine(), defaultdict(list)
-        # Two rounds more: the first ones warm the session.
+        # One round more: the first one warms the session.
         for number in range(-WARM_UP, given.rounds):
             turn = number % len(SINKS)
             order = (*SINKS[turn:], *SINKS[:turn])
@@ -135,7 +137,10 @@ def main() -> None:
                     rounds[lake].append(found)
         after = machine()
         for lake, counted in rounds.items():
-            report({**summary(lake, counted), "before": before, "after": after}, as_json=given.json)
+            report(
+                {**summary(lake, given.rows * given.copies, counted), "before": before, "after": after},
+                as_json=given.json,
+            )
         spark.stop()
 
 
