@@ -1,7 +1,6 @@
 """`sluicegate init`: write a settings file for one stream."""
 
 import json
-import os
 import re
 import shlex
 import tomllib
@@ -13,11 +12,9 @@ import click
 from click.core import ParameterSource
 
 from sluicegate.cli.errors import UserError
-from sluicegate.cli.options import DEFAULT_CONFIG, file_option
+from sluicegate.cli.options import DEFAULT_CONFIG, KAFKA, absolute, file_option
 from sluicegate.coordinator.settings.model import SettingsError, validate
 
-KAFKA: Final = "127.0.0.1:9092"
-"""Address of the brokers if none is given: the one of `sluicegate servers`."""
 REDIS: Final = "redis://127.0.0.1:6379/0"
 """Example of an address in the file."""
 
@@ -86,7 +83,7 @@ def init(
     An existing file is never changed.
     """
     name = stream or PurePosixPath(urlsplit(table).path).name
-    location = table if urlsplit(table).scheme else os.path.abspath(table)
+    location = absolute(table)
     content = _content(name, location, regions, kafka, redis, lake) + _section(name, options)
     _write(path, content, name)
     click.echo(f"{path} is written: stream {name}, table {location}, Kafka at {kafka}. Next:")
@@ -100,14 +97,14 @@ def _content(
     stream: str, table: str, regions: tuple[str, ...], kafka: str, redis: str | None, lake: str | None
 ) -> str:
     """Return the text of the file, without options of the format."""
-    names = ", ".join(map(_quoted, regions))
+    names = ", ".join(map(quoted, regions))
     return _FILE.format(
-        kafka=_quoted(kafka),
+        kafka=quoted(kafka),
         hash="# " if redis is None else "",
-        redis=_quoted(redis or REDIS),
-        stream=_key(stream),
-        format=f"format = {_quoted(lake)}\n" if lake is not None else "",
-        table=_quoted(table),
+        redis=quoted(redis or REDIS),
+        stream=key(stream),
+        format=f"format = {quoted(lake)}\n" if lake is not None else "",
+        table=quoted(table),
         regions=f"regions = [{names}]" if regions else '# regions = ["EWR", "JFK"]',
     )
 
@@ -121,16 +118,16 @@ def _section(stream: str, options: tuple[str, ...]) -> str:
             raise UserError(
                 f"the option of a format must be NAME=VALUE, such as identifier=db.flights: {given!r}"
             )
-        lines.append(f"{_key(name)} = {_quoted(value)}\n")
-    return f"\n[streams.{_key(stream)}.options]\n{''.join(lines)}" if lines else ""
+        lines.append(f"{key(name)} = {quoted(value)}\n")
+    return f"\n[streams.{key(stream)}.options]\n{''.join(lines)}" if lines else ""
 
 
-def _key(name: str) -> str:
+def key(name: str) -> str:
     """Format a name as a key of TOML."""
-    return name if _BARE_KEY.fullmatch(name) else _quoted(name)
+    return name if _BARE_KEY.fullmatch(name) else quoted(name)
 
 
-def _quoted(text: str) -> str:
+def quoted(text: str) -> str:
     """Format a text as a string of TOML."""
     return json.dumps(text, ensure_ascii=False).replace("\x7f", r"\u007f")
 

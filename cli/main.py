@@ -12,6 +12,7 @@ COMMANDS: Final = {
     "assignment": "assignment",
     "check": "check",
     "commit": "commit",
+    "completion": "completion",
     "conformance": "conformance",
     "dead-letters": "deadletters",
     "demo": "demo",
@@ -25,7 +26,9 @@ COMMANDS: Final = {
     "status": "status",
     "stream": "stream",
     "topics": "topics",
+    "up": "up",
     "uploads": "uploads",
+    "wait": "wait",
 }
 """Module of each command."""
 

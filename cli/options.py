@@ -4,11 +4,12 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
 
 import click
 
 from sluicegate.cli.errors import UserError
-from sluicegate.coordinator.settings.model import Settings, SettingsError, load
+from sluicegate.coordinator.settings.model import Settings, SettingsError, read_file, validate
 from sluicegate.coordinator.settings.units import parse_seconds
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -19,7 +20,11 @@ DEFAULT_CONFIG: Final = Path("sluicegate.toml")
 _CONFIG_VARIABLE: Final = "SLUICEGATE_CONFIG"
 """Variable that names the settings file."""
 
+KAFKA: Final = "127.0.0.1:9092"
+"""Address of the brokers if none is given: the one of `sluicegate servers`."""
+
 _PATH: Final = "sluicegate.settings_file"
+_STREAMS: Final = "sluicegate.streams"
 
 
 def _load(context: click.Context, _: click.Parameter, path: Path | None) -> Settings:
@@ -27,20 +32,67 @@ def _load(context: click.Context, _: click.Parameter, path: Path | None) -> Sett
         path = DEFAULT_CONFIG
     context.meta[_PATH] = path
     try:
-        return load(path, os.environ)
+        return load_again(context)
     except SettingsError as error:
         lines = "".join(f"\n  {problem}" for problem in error.problems)
         missing = (
             f"no --config given, and there is no ./{DEFAULT_CONFIG} here; `sluicegate init` writes one; "
-            if path is None
+            if path is None and not context.meta.get(_STREAMS)
             else ""
         )
         raise UserError(f"{missing}the settings cannot be used:{lines}") from error
 
 
 def load_again(context: click.Context) -> Settings:
-    """Read the settings of a command again, from the same file. Raises SettingsError."""
-    return load(context.meta[_PATH], os.environ)
+    """Read the settings of a command, from its file and its options. Raises SettingsError."""
+    path, named = context.meta[_PATH], context.meta.get(_STREAMS, {})
+    values = read_file(path)
+    if named and path is None:
+        values["kafka"] = {"bootstrap_servers": KAFKA}
+    streams = values.setdefault("streams", {}) if named else {}
+    for name, table in named.items():
+        if name in streams:
+            raise SettingsError(
+                [f"--table: the stream {name} is in {path} already. Leave it out, or change the table there"]
+            )
+        streams[name] = {"table": table}
+    return validate(values, os.environ)
+
+
+def absolute(table: str) -> str:
+    """Return the URI of a table as it is, and its path as an absolute one."""
+    return table if urlsplit(table).scheme else os.path.abspath(table)
+
+
+def parse_tables(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    """Parse NAME=URI; return the URIs by the names of their streams. Raises BadParameter."""
+    found = {}
+    for each in given:
+        name, equals, table = each.partition("=")
+        if not (name and equals and table):
+            raise click.BadParameter(f"{each!r} must be NAME=URI, such as flights=/lake/flights.db/flights")
+        if name in found:
+            raise click.BadParameter(f"the stream {name} is given twice")
+        found[name] = absolute(table)
+    return found
+
+
+def _keep_tables(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> None:
+    context.meta[_STREAMS] = parse_tables(context, parameter, given)
+
+
+TABLE_HELP: Final = "Stream and its table, as often as there are any."
+
+tables_option = click.option(
+    "--table",
+    multiple=True,
+    metavar="NAME=URI",
+    # The settings are loaded with them.
+    is_eager=True,
+    expose_value=False,
+    callback=_keep_tables,
+    help=f"{TABLE_HELP} They are added to those of the settings file, which is not needed then.",
+)
 
 
 def file_option(name: str, **how: Any) -> Callable[[F], F]:

@@ -101,11 +101,11 @@ async def order(
         offset = await log.append(encode_event(envelope, command, now))
         effect, reason = None, ""
         noted = await _note_nobody(settings)
-        async with ended_with(_tell(settings, stream, noted)):
+        async with ended_with(tell_reasons(settings, stream, noted)):
             try:
                 effect = await asyncio.wait_for(_follow(log, offset, awaited), patience)
             except TimeoutError:
-                reason = await _reason(settings, stream)
+                reason = await reason_of_wait(settings, stream)
         return Ordered(command, log.source.partition, offset, log.replica.state, effect, reason)
 
 
@@ -138,8 +138,8 @@ async def _note_nobody(settings: Settings) -> str:
     return ""
 
 
-async def _tell(settings: Settings, stream: str, told: str) -> None:
-    """Print why the order waits, for as long as it does, whenever that changes from `told`.
+async def tell_reasons(settings: Settings, stream: str, told: str = "") -> None:
+    """Print why the stream waits, for as long as it does, whenever that changes from `told`.
 
     Durations grow all the time, so a reason that differs in numbers alone is printed once in _REPEAT.
     """
@@ -147,7 +147,7 @@ async def _tell(settings: Settings, stream: str, told: str) -> None:
     while True:
         await asyncio.sleep(_TELL)
         with suppress(KafkaError, UserError, OSError):
-            reason, now = await _reason(settings, stream), time.monotonic()
+            reason, now = await reason_of_wait(settings, stream), time.monotonic()
             if _NUMBER.sub("", reason) != _NUMBER.sub("", told) or (reason != told and now - at > _REPEAT):
                 click.echo(f"waiting: {reason}", err=True)
                 told, at = reason, now
@@ -158,8 +158,8 @@ def _nobody(settings: Settings) -> str:
     return f"no coordinator runs: the group {group} has no members. Start one: sluicegate run"
 
 
-async def _reason(settings: Settings, stream: str) -> str:
-    """Return why an order waits: what `sluicegate status` shows."""
+async def reason_of_wait(settings: Settings, stream: str) -> str:
+    """Return why a stream waits: what `sluicegate status` shows."""
     if await count_members(settings) == 0:
         return _nobody(settings)
     shown = (await ask_coordinator(settings)).get(stream)

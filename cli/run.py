@@ -3,7 +3,7 @@
 import click
 
 from sluicegate.cli.errors import as_user_errors
-from sluicegate.cli.options import config_option, load_again
+from sluicegate.cli.options import config_option, load_again, tables_option
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.telemetry.logs import configure_logging
 from sluicegate.failpoints.points import arm
@@ -11,9 +11,14 @@ from sluicegate.failpoints.points import arm
 
 @click.command()
 @config_option
+@tables_option
 @click.pass_context
 def run(context: click.Context, settings: Settings) -> None:
-    """Run the coordinator until SIGTERM or SIGINT; SIGHUP reloads its settings."""
+    """Run the coordinator until SIGTERM or SIGINT; SIGHUP reloads its settings.
+
+    A first try needs no settings file: `sluicegate run --table flights=/lake/flights.db/flights` uses the
+    Kafka at 127.0.0.1:9092, or at SLUICEGATE_KAFKA__BOOTSTRAP_SERVERS.
+    """
     from sluicegate.coordinator.runtime.process import Signals, run_process
     from sluicegate.coordinator.runtime.service import Service
 

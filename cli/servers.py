@@ -1,16 +1,14 @@
 """`sluicegate servers`: run Kafka and Valkey on this machine, to try the service without containers."""
 
 import logging
-import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import click
 
 from sluicegate.cli.errors import UserError
+from sluicegate.cli.interrupting import until_interrupted
 
 if TYPE_CHECKING:
     from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
@@ -18,7 +16,7 @@ if TYPE_CHECKING:
 _LOOK: Final = 0.5
 """Seconds between two checks that both servers run."""
 
-_PORT: Final = click.IntRange(1, 65_535)
+PORT: Final = click.IntRange(1, 65_535)
 
 
 @click.command()
@@ -29,8 +27,8 @@ _PORT: Final = click.IntRange(1, 65_535)
     required=True,
     help="Where Kafka's data and both logs are kept; the next start goes on with them.",
 )
-@click.option("--kafka-port", type=_PORT, default=9092, show_default=True)
-@click.option("--valkey-port", type=_PORT, default=6379, show_default=True)
+@click.option("--kafka-port", type=PORT, default=9092, show_default=True)
+@click.option("--valkey-port", type=PORT, default=6379, show_default=True)
 def servers(folder: Path, kafka_port: int, valkey_port: int) -> None:
     """Run Kafka and Valkey on this machine until Ctrl-C, and print the settings to use.
 
@@ -39,18 +37,18 @@ def servers(folder: Path, kafka_port: int, valkey_port: int) -> None:
     """
     from sluicegate.embedded import EmbeddedError, EmbeddedKafka, EmbeddedValkey
 
-    # The first start downloads Kafka, which takes a while; the embedded package logs it.
-    logging.basicConfig(format="%(message)s")
-    logging.getLogger("sluicegate.embedded").setLevel(logging.INFO)
+    log_fetches()
     kafka = EmbeddedKafka(folder / "kafka", kafka_port)
     valkey = EmbeddedValkey(folder / "valkey", valkey_port)
     try:
-        with _until_interrupted():
+        with until_interrupted():
             click.echo(f"starting Kafka and Valkey in {folder}", err=True)
             with valkey, kafka:
                 click.echo(_settings(kafka, valkey))
                 click.echo("both run until Ctrl-C", err=True)
-                _watch(kafka, valkey)
+                while True:
+                    require_running(kafka, valkey)
+                    time.sleep(_LOOK)
     except (EmbeddedError, OSError) as error:
         raise UserError(str(error)) from error
     click.echo("both have ended", err=True)
@@ -60,22 +58,14 @@ def _settings(kafka: "EmbeddedKafka", valkey: "EmbeddedValkey") -> str:
     return f'[kafka]\nbootstrap_servers = "{kafka.bootstrap}"\n\n[redis]\nurl = "{valkey.url}"'
 
 
-def _watch(*running: "EmbeddedKafka | EmbeddedValkey") -> None:
-    """Wait while all servers run. Raises UserError when one exits by itself."""
-    while True:
-        for server in running:
-            if not server.running:
-                raise UserError(f"{server.name} has ended by itself; see {server.log_file}")
-        time.sleep(_LOOK)
+def log_fetches() -> None:
+    """Print what the embedded package logs: the first start downloads Kafka, which takes a while."""
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("sluicegate.embedded").setLevel(logging.INFO)
 
 
-@contextmanager
-def _until_interrupted() -> Iterator[None]:
-    """Handle SIGTERM like Ctrl-C: leave the block in order."""
-    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
-    try:
-        yield
-    except KeyboardInterrupt:
-        pass
-    finally:
-        signal.signal(signal.SIGTERM, before)
+def require_running(*servers: "EmbeddedKafka | EmbeddedValkey") -> None:
+    """Raise UserError if one of the servers has ended by itself."""
+    for server in servers:
+        if not server.running:
+            raise UserError(f"{server.name} has ended by itself; see {server.log_file}")

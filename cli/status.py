@@ -2,11 +2,13 @@
 
 import json
 import time
-from typing import Any
+from datetime import UTC, datetime
+from typing import Any, Final
 
 import click
 
-from sluicegate.cli.errors import run_async
+from sluicegate.cli.errors import UserError, run_async
+from sluicegate.cli.interrupting import until_interrupted
 from sluicegate.cli.kafka import Dated, LogOffsets, count_members, read_dated_records, read_offsets
 from sluicegate.cli.live import ask_member
 from sluicegate.cli.options import config_option, json_option, require_stream
@@ -19,13 +21,17 @@ from sluicegate.coordinator.telemetry.overview import overview
 from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Problem
 
+_AGAIN: Final = 2.0
+"""Seconds between two looks with --watch."""
+
 
 @click.command()
 @config_option
 @click.option("--stream", help="Only this stream.")
 @click.option("--verbose", "-v", is_flag=True, help="Show incarnations and source offsets in full.")
+@click.option("--watch", is_flag=True, help="Show them again every 2 s, until Ctrl-C.")
 @json_option
-def status(settings: Settings, stream: str | None, verbose: bool, as_json: bool) -> None:
+def status(settings: Settings, stream: str | None, verbose: bool, watch: bool, as_json: bool) -> None:
     """Show the streams: positions of the regions, last commit, and all conditions that delay the next one.
 
     Streams of the coordinator at http.host and http.port are shown live. Other streams are shown from their
@@ -34,18 +40,40 @@ def status(settings: Settings, stream: str | None, verbose: bool, as_json: bool)
     """
     if stream is not None:
         require_stream(settings, stream)
+    if watch:
+        _watch(settings, stream, verbose=verbose, as_json=as_json)
+    else:
+        click.echo(_text(settings, stream, verbose=verbose, as_json=as_json))
+
+
+def _watch(settings: Settings, stream: str | None, *, verbose: bool, as_json: bool) -> None:
+    """Print the status again and again, until Ctrl-C. An outage is shown, and waited for."""
+    with until_interrupted():
+        while True:
+            try:
+                text = _text(settings, stream, verbose=verbose, as_json=as_json)
+            except UserError as error:
+                text = f"{error.message}. It is tried again"
+            click.clear()
+            click.echo(f"{datetime.now(UTC):%H:%M:%S} UTC\n{text}")
+            time.sleep(_AGAIN)
+
+
+def _text(settings: Settings, stream: str | None, *, verbose: bool, as_json: bool) -> str:
+    """Format the status as of now. Raises UserError."""
     shown, coordinators = run_async(settings, _collect(settings))
     if stream is not None:
         shown = [each for each in shown if each["stream"] == stream]
     if as_json:
-        click.echo(json.dumps({"coordinators": coordinators, "streams": shown}, indent=2))
-        return
+        return json.dumps({"coordinators": coordinators, "streams": shown}, indent=2)
+    now = time.time_ns() // 1_000_000
+    lines = [line for each in shown for line in lines_of(each, now, verbose=verbose)]
     if coordinators == 0:
         group = settings.kafka.group_id
-        click.echo(f"no coordinator is running (group {group} has no members). Start one: sluicegate run")
-    now = time.time_ns() // 1_000_000
-    for each in shown:
-        click.echo("\n".join(lines_of(each, now, verbose=verbose)))
+        lines.insert(
+            0, f"no coordinator is running (group {group} has no members). Start one: sluicegate run"
+        )
+    return "\n".join(lines)
 
 
 async def _collect(settings: Settings) -> tuple[list[dict[str, Any]], int | None]:

@@ -1,6 +1,7 @@
 """State of each stream for status, dashboards and other services: a view that no decision depends on."""
 
 from sluicegate.state_store.memory import MemoryStateStore
+from sluicegate.state_store.opening import open
 from sluicegate.state_store.port import (
     VIEW_VERSION,
     AssignmentView,
@@ -28,4 +29,5 @@ __all__ = [
     "StateStoreUnavailable",
     "StreamView",
     "UnreadableView",
+    "open",
 ]

@@ -294,7 +294,7 @@ def load(path: Path | None, env: Mapping[str, str]) -> Settings:
 
     Raises SettingsError with every problem.
     """
-    return validate(_read_file(path), env)
+    return validate(read_file(path), env)
 
 
 def validate(file: Mapping[str, Any], env: Mapping[str, str]) -> Settings:
@@ -326,7 +326,8 @@ def validate(file: Mapping[str, Any], env: Mapping[str, str]) -> Settings:
     return Settings.model_construct(loaded.model_fields_set, **dict(loaded))
 
 
-def _read_file(path: Path | None) -> dict[str, Any]:
+def read_file(path: Path | None) -> dict[str, Any]:
+    """Return the values of a TOML file, none without a file. Raises SettingsError."""
     if path is None:
         return {}
     try:

@@ -23,7 +23,19 @@ NOUNS = {
     "topics": ["create"],
     "uploads": ["discard", "drain", "list"],
 }
-SINGLE = ["check", "conformance", "demo", "init", "run", "servers", "simulate", "status"]
+SINGLE = [
+    "check",
+    "completion",
+    "conformance",
+    "demo",
+    "init",
+    "run",
+    "servers",
+    "simulate",
+    "status",
+    "up",
+    "wait",
+]
 
 
 def tree(group: click.Group) -> Iterator[tuple[str, click.Command]]:

@@ -43,10 +43,11 @@ COMMANDS = {
     "stream resume": STREAM,
     "stream savepoint": (*STREAM, "--timeout", "0.01"),
     "topics create": (),
+    "wait": (*STREAM, "--watermark", "2013-01-01", "--timeout", "0.01"),
 }
 OF_A_MACHINE = {"uploads discard", "uploads drain", "uploads list"}
 """Commands for files that wait on a machine; they have their own tests."""
-WITHOUT_KAFKA = {"demo", "init", "run", "servers", "simulate", *OF_A_MACHINE}
+WITHOUT_KAFKA = {"completion", "demo", "init", "run", "servers", "simulate", "up", *OF_A_MACHINE}
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch) -> "Counter[str]":

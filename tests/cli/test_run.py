@@ -137,3 +137,32 @@ def test_a_hangup_while_kafka_is_away_reloads_and_ends_nothing(nobody: Deploymen
         wait_until(lambda: "settings reloaded" in log.read_text(encoding="utf-8"), by=process, log=log)
         process.send_signal(signal.SIGTERM)
         assert exit_status(process, log) == 0
+
+
+def test_a_first_try_needs_no_settings_file(deployment: Deployment, tmp_path: Path) -> None:
+    deployment.create_topics()
+    kafka, log = deployment.settings.kafka, tmp_path / "log"
+    variables = {
+        "SLUICEGATE_KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
+        "SLUICEGATE_KAFKA__TOPIC_PREFIX": kafka.topic_prefix,
+        "SLUICEGATE_KAFKA__PARTITIONS": str(kafka.partitions),
+        "SLUICEGATE_HTTP__PORT": "0",
+    }
+    command = [sys.executable, "-c", PROGRAM, "run", "--table", f"Flights={tmp_path}/warehouse/db.db/flights"]
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    with log.open("wb") as stderr:
+        process = subprocess.Popen(command, stderr=stderr, env={**os.environ, **variables}, cwd=empty)
+    try:
+        port = _port(process, log)
+        _until_ready(process, port, log)
+        assert list(json.loads(_get(port, "/status")[1])["streams"]) == ["Flights"]
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_stream_is_named_in_one_place(deployment: Deployment) -> None:
+    result = deployment.run("run", "--table", "flights=/lake/other")
+    assert (result.exit_code, "the stream flights is in" in result.stderr) == (2, True), result.output
+    assert "Leave it out, or change the table there" in result.stderr

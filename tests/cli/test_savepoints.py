@@ -115,7 +115,7 @@ def test_a_drain_needs_an_assignment(deployment: Deployment) -> None:
 def test_a_savepoint_tells_while_it_waits_what_status_shows(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told, reason = threading.Event(), orders._reason
+    told, reason = threading.Event(), orders.reason_of_wait
 
     async def noted(settings: Settings, stream: str) -> str:
         found = await reason(settings, stream)
@@ -129,7 +129,7 @@ def test_a_savepoint_tells_while_it_waits_what_status_shows(
         history.commit()
 
     monkeypatch.setattr(orders, "_TELL", 0.01)
-    monkeypatch.setattr(orders, "_reason", noted)
+    monkeypatch.setattr(orders, "reason_of_wait", noted)
     problem = Problem(code=Code.SAVEPOINT_WAITS, names=("s1", "JFK"))
     history.send()
     history.record(Condition(kind="wait", problem=problem))
@@ -159,7 +159,7 @@ def test_a_reason_is_printed_again_if_more_than_its_durations_changes(
         history.commit()
 
     monkeypatch.setattr(orders, "_TELL", 0.01)
-    monkeypatch.setattr(orders, "_reason", next_one)
+    monkeypatch.setattr(orders, "reason_of_wait", next_one)
     with coordinator_in_the_group(history.deployment), after_the_order(history, coordinate):
         taken = history.deployment.run("stream", "savepoint", *STREAM, "--name", "s1")
     assert taken.exit_code == 0, taken.output

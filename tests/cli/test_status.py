@@ -1,6 +1,8 @@
 """`sluicegate status` shows the newest record of each stream, and how far the group is behind."""
 
 import re
+import subprocess
+import sys
 import time
 from typing import Any
 
@@ -20,6 +22,8 @@ from sluicegate.events.models import Head, Position
 from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Code, Problem
 from tests.cli.deployment import PARTITIONS, Deployment, as_json
+from tests.cli.test_servers import PROGRAM
+from tests.integration.waiting import BACKSTOP
 
 pytestmark = pytest.mark.kafka
 AT_NOON = 1_356_998_400_000
@@ -234,3 +238,33 @@ def test_missing_topics_are_a_clear_error(deployment: Deployment) -> None:
     result = deployment.run("status")
     assert result.exit_code == 2
     assert "sluicegate topics create" in result.stderr
+
+
+def test_a_watch_shows_what_changes_until_it_is_ended(deployment: Deployment) -> None:
+    deployment.create_topics()
+    command = [sys.executable, "-c", PROGRAM, "status", "--config", str(deployment.config), "--watch"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert any("no coordinator has served it yet" in line for line in process.stdout)
+            deployment.write_state((b"flights", _bytes(_record(41))))
+            assert any("flights  commit 41" in line for line in process.stdout)
+            process.terminate()
+            process.communicate(timeout=BACKSTOP)
+        finally:
+            process.kill()
+    assert process.returncode == 0
+
+
+def test_a_watch_outlives_an_outage(nobody: Deployment) -> None:
+    command = [sys.executable, "-c", PROGRAM, "status", "--config", str(nobody.config), "--watch"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            said = [line for line, _ in zip(process.stdout, range(4), strict=False)]
+            process.terminate()
+            process.communicate(timeout=BACKSTOP)
+        finally:
+            process.kill()
+    assert sum("does not answer" in line for line in said) == 2, said
+    assert process.returncode == 0

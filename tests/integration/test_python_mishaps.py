@@ -186,8 +186,9 @@ async def test_a_wait_ends_when_the_region_stalls_for_good(place: Place) -> None
 async def test_a_forked_process_leaves_the_driver_alone(place: Place) -> None:
     async with running(place.settings()):
         command = (sys.executable, "-m", "tests.integration.forking_driver", json.dumps(options_of(place)))
-        process = await asyncio.create_subprocess_exec(*command)
-        assert await process.wait() == 0
+        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+        said, _ = await process.communicate()
+        assert (process.returncode, "was started in another process" in said.decode()) == (0, True), said
     assert read_ids(place.table) == [1]
 
 

@@ -1,0 +1,118 @@
+"""`sluicegate wait`: wait until the rows before a time are committed."""
+
+import asyncio
+import json
+import time
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Final
+
+import click
+from aiokafka.errors import KafkaError
+
+from sluicegate.cli.errors import UserError, kafka_away, run_async
+from sluicegate.cli.kafka import read_records
+from sluicegate.cli.live import ask_coordinator
+from sluicegate.cli.options import config_option, json_option, parse_timeout, require_stream, stream_option
+from sluicegate.cli.orders import UNFINISHED, reason_of_wait, tell_reasons
+from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.runtime.startup import make_store
+from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.tasks import ended_with
+from sluicegate.coordinator.telemetry.overview import committed_watermark
+from sluicegate.coordinator.telemetry.wording import iso_time
+from sluicegate.state_store import StateStore, StateStoreError
+
+_LOOK: Final = 1.0
+"""Seconds between two looks at the watermark."""
+_AWAY: Final = (KafkaError, UserError, OSError)
+"""Errors of an outage. TimeoutError is an OSError."""
+
+
+def _parse_time(_: click.Context, __: click.Parameter, value: str) -> int:
+    """Parse a time, in UTC if it has no zone. Return milliseconds since the Unix epoch."""
+    try:
+        found = datetime.fromisoformat(value)
+    except ValueError as error:
+        raise click.BadParameter(f"{value!r} is no time; write it as 2013-02-01T00:00:00Z") from error
+    return int((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+@click.command()
+@config_option
+@stream_option
+@click.option(
+    "--watermark",
+    required=True,
+    metavar="TIME",
+    callback=_parse_time,
+    help="Event time, such as 2013-02-01T00:00:00Z. Without a zone it is in UTC.",
+)
+@click.option("--timeout", default="1h", show_default=True, callback=parse_timeout, help="How long to wait.")
+@json_option
+@click.pass_context
+def wait(
+    context: click.Context, settings: Settings, stream: str, watermark: int, timeout: float, as_json: bool
+) -> None:
+    """Wait until the table has all rows before an event time, as the watermark of the stream tells.
+
+    Exit status 0 when the watermark of the newest commit has reached the time, 1 if it has not within the
+    timeout. The watermark is read from Redis, else from the coordinator at http.host and http.port, else from
+    the state records in Kafka. A commit that is reverted later takes its watermark back.
+    """
+    require_stream(settings, stream)
+    found, reason = run_async(settings, _wait(settings, stream, watermark, timeout))
+    reached = found is not None and found >= watermark
+    if as_json:
+        values = {"stream": stream, "watermark": found, "reached": reached}
+        click.echo(json.dumps(values if reached else {**values, "waits_for": reason}, indent=2))
+    elif reached:
+        click.echo(f"the watermark of stream {stream} is {iso_time(found)}")
+    else:
+        click.echo(
+            f"the watermark of stream {stream} is {iso_time(found) or 'not known yet'}, and has not reached "
+            f"{iso_time(watermark)} after {timeout:g} s. It waits, because: {reason}",
+            err=True,
+        )
+    if not reached:
+        context.exit(UNFINISHED)
+
+
+async def _wait(settings: Settings, stream: str, wanted: int, patience: float) -> tuple[int | None, str]:
+    """Return the watermark when it has reached the time, or the last one and the reason of the delay."""
+    store = make_store(settings)
+    try:
+        # The first look finds wrong settings. Later ones outlive an outage.
+        newest = await _watermark(settings, store, stream)
+        until = time.monotonic() + patience
+        async with ended_with(tell_reasons(settings, stream)):
+            while (newest is None or newest < wanted) and time.monotonic() < until:
+                await asyncio.sleep(_LOOK)
+                with suppress(*_AWAY):
+                    newest = await _watermark(settings, store, stream)
+    finally:
+        if store is not None:
+            await store.close()
+    return newest, "" if newest is not None and newest >= wanted else await _reason(settings, stream)
+
+
+async def _reason(settings: Settings, stream: str) -> str:
+    try:
+        return await reason_of_wait(settings, stream)
+    except _AWAY as error:
+        return kafka_away(settings, error)
+
+
+async def _watermark(settings: Settings, store: StateStore | None, stream: str) -> int | None:
+    """Return the watermark of the newest commit in milliseconds; None: there is none yet."""
+    if store is not None:
+        with suppress(StateStoreError):
+            view = await store.read(stream)
+            if view is not None:
+                return view.watermark
+    live = (await ask_coordinator(settings)).get(stream)
+    if live is not None:
+        watermark: int | None = live.get("watermark")
+        return watermark
+    record = (await read_records(settings)).get(stream)
+    return committed_watermark(record.state) if isinstance(record, StateRecord) else None

@@ -1,0 +1,137 @@
+"""`sluicegate up`: one command, and a first committed row of a table of one's own."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from click.testing import CliRunner, Result
+
+from sluicegate.cli import main
+from sluicegate.embedded.ports import free_port
+from sluicegate.writer_hooks import Job
+from tests.cli.deployment import make_table
+from tests.cli.test_servers import PROGRAM
+from tests.integration.job import read_ids
+from tests.integration.waiting import BACKSTOP
+
+
+@contextmanager
+def _up(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", PROGRAM, "up", "--dir", str(folder), *arguments]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def _await_ready(process: subprocess.Popen[str], config: Path) -> None:
+    assert process.stdout is not None
+    assert process.stdout.readline() == f"export SLUICEGATE_CONFIG={config}\n"
+
+
+def _end(process: subprocess.Popen[str]) -> str:
+    process.terminate()
+    _, said = process.communicate(timeout=BACKSTOP)
+    assert process.returncode == 0, said
+    return said
+
+
+def _run(*arguments: str, config: Path) -> Result:
+    return CliRunner().invoke(main, arguments, env={"SLUICEGATE_CONFIG": str(config)})
+
+
+@pytest.mark.kafka
+@pytest.mark.redis
+def test_a_table_of_ones_own_has_a_row_and_the_next_start_goes_on(tmp_path: Path) -> None:
+    table, config, kafka = make_table(tmp_path, "flights"), tmp_path / "up" / "sluicegate.toml", free_port()
+    ports = ["--kafka-port", str(kafka), "--valkey-port", str(free_port()), "--http-port", str(free_port())]
+    options = {"stream": "flights", "region": "jobs", "table": str(table)}
+    options["kafka.bootstrap.servers"] = f"127.0.0.1:{kafka}"
+    schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("text", pa.string())])
+    for number, arguments in enumerate((["--table", f"flights={table}", *ports], [])):
+        with _up(tmp_path / "up", *arguments) as process:
+            _await_ready(process, config)
+            with Job(options, f"job-{number}") as job:
+                assert job.start()
+                job.finish([job.write("w0", pa.table({"id": [number], "text": ["a"]}, schema=schema))])
+            shown = _run("status", config=config)
+            assert "flights  commit" in shown.stdout, shown.output
+            said = _end(process)
+            assert said.splitlines()[-1] == "all have ended"
+    assert read_ids(str(table)) == [0, 1]
+
+
+def test_what_cannot_be_started_is_refused_before_a_server_is(tmp_path: Path) -> None:
+    folder = tmp_path / "up"
+    config = folder / "sluicegate.toml"
+
+    def refused(*arguments: str) -> str:
+        result = CliRunner().invoke(main, ["up", "--dir", str(folder), *arguments])
+        assert result.exit_code == 2, result.output
+        return result.stderr
+
+    assert "name a stream and its table, such as --table flights=" in refused()
+    assert "must be NAME=URI" in refused("--table", "/lake/flights")
+    assert "is given twice" in refused("--table", "a=/lake/a", "--table", "a=/lake/b")
+    assert "the settings in" in refused("--table", "a b=/lake/a")
+    assert "csv" in refused("--table", "a=/lake/a", "--format", "csv")
+    assert not folder.exists()
+    folder.mkdir()
+    config.write_text(
+        '[kafka]\nbootstrap_servers = "127.0.0.1:1"\n[redis]\nurl = "redis://127.0.0.1:2/0"\n'
+        '[streams.a]\ntable = "/lake/a"\n'
+    )
+    assert "Change the section [streams.b] there, and leave out --table" in refused("--table", "b=/lake/b")
+    config.write_text('[kafka]\nbootstrap_servers = "kafka:9092"\n[streams.a]\ntable = "/lake/a"\n')
+    assert "Use other servers with `sluicegate run` and that file" in refused()
+    config.unlink()
+    folder.rmdir()
+    folder.touch()
+    result = CliRunner().invoke(main, ["up", "--dir", str(folder / "below"), "--table", "a=/lake/a"])
+    assert (result.exit_code, "Name another --dir" in result.stderr) == (2, True), result.output
+
+
+@pytest.mark.kafka
+def test_a_coordinator_that_ends_by_itself_ends_all(tmp_path: Path) -> None:
+    taken, config = free_port(), tmp_path / "up" / "sluicegate.toml"
+    ports = ["--kafka-port", str(free_port()), "--valkey-port", str(free_port()), "--http-port", str(taken)]
+    with _occupied(taken), _up(tmp_path / "up", "--table", "flights=/lake/flights", *ports) as process:
+        _, said = process.communicate(timeout=BACKSTOP)
+    assert process.returncode == 2
+    assert "the coordinator has ended by itself; see" in said
+    assert "change http.host or http.port" in said
+    assert config.exists()
+
+
+@contextmanager
+def _occupied(port: int) -> Iterator[None]:
+    import socket
+
+    with socket.create_server(("127.0.0.1", port)):
+        yield
+
+
+def test_completions_name_commands_and_options() -> None:
+    def completed(words: str, number: int) -> list[str]:
+        variables = {
+            **os.environ,
+            "_SLUICEGATE_COMPLETE": "bash_complete",
+            "COMP_WORDS": words,
+            "COMP_CWORD": str(number),
+        }
+        done = subprocess.run([sys.executable, "-c", PROGRAM], env=variables, capture_output=True, text=True)
+        return [line.partition(",")[2] for line in done.stdout.splitlines()]
+
+    assert completed("sluicegate st", 1) == ["status", "stream"]
+    assert completed("sluicegate stream pa", 2) == ["pause"]
+    assert "--watermark" in completed("sluicegate wait --wa", 2)
+    for shell in ("bash", "zsh", "fish"):
+        result = CliRunner().invoke(main, ["completion", shell], prog_name="sluicegate")
+        assert result.exit_code == 0, result.output
+        assert "_SLUICEGATE_COMPLETE" in result.stdout
