@@ -4,7 +4,7 @@ import json
 import logging
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import click
@@ -13,7 +13,7 @@ from sluicegate.cli.errors import UserError
 from sluicegate.cli.group import Commands
 from sluicegate.cli.options import json_option, parse_timeout
 from sluicegate.writer_hooks.errors import HookError, SpoolUnusable
-from sluicegate.writer_hooks.upload.entry import BadEntry, read_entry
+from sluicegate.writer_hooks.upload.entry import BadEntry, Entry, read_entry
 from sluicegate.writer_hooks.upload.failures import format_way_back
 from sluicegate.writer_hooks.upload.names import EntryName
 from sluicegate.writer_hooks.upload.options import default_spool
@@ -53,7 +53,7 @@ def list_uploads(spool: str | None, as_json: bool) -> None:
     for each in found:
         click.echo(
             f"{each['stream']} {each['region']} checkpoint {each['checkpoint']}: {each['files']} files, "
-            f"{each['bytes']} bytes, for {each['seconds']:.0f} s: {each['reason']}"
+            f"{each['bytes']} bytes for {each['storage']}, for {each['seconds']:.0f} s: {each['reason']}"
         )
     state = "an uploader runs" if uploader else "no uploader runs; the next task starts one"
     click.echo(f"{len(found)} attempts wait in {opened.folder}; {state}")
@@ -101,21 +101,22 @@ def drain(spool: str | None, timeout: float) -> None:
 @spool_option
 @click.option("--stream", required=True, help="The stream of the files.")
 @click.option("--region", required=True, help="The region of the files.")
+@click.option("--storage", metavar="URI", help="Only files for this folder, as `uploads list` shows it.")
 @click.option("--unreported", is_flag=True, help="Also where Kafka does not take the report of the loss.")
-def discard(spool: str | None, stream: str, region: str, unreported: bool) -> None:
+def discard(spool: str | None, stream: str, region: str, storage: str | None, unreported: bool) -> None:
     """Give up files of one region that wait, to make room for others.
 
     Their loss is reported, so that the region stalls if a completed checkpoint needs them. A reset of the
     region then reads their rows again.
     """
     opened, credentials, done = _open(spool), Credentials(), 0
-    for name in opened.names():
-        try:
-            entry = read_entry(opened, name)
-        except (BadEntry, OSError):
-            continue
-        if entry is None or (entry.about.stream, entry.about.region) != (stream, region):
-            continue
+    found = dict(_waiting(opened, stream, region, storage))
+    if len(folders := sorted({entry.storage for entry in found.values()})) > 1:
+        raise UserError(
+            f"files of region {region} of stream {stream} wait for several folders, perhaps of several "
+            f"deployments: {', '.join(folders)}. Name one of them with --storage"
+        )
+    for name, entry in found.items():
         credentials.note(entry.connections(name.created))
         try:
             report_lost(opened, name, entry, "discarded by an operator", credentials)
@@ -128,6 +129,21 @@ def discard(spool: str | None, stream: str, region: str, unreported: bool) -> No
             opened.remove(name)
         done += 1
     click.echo(f"{done} attempts are discarded. If the region stalls, {format_way_back(stream, region)}")
+
+
+def _waiting(
+    spool: Spool, stream: str, region: str, storage: str | None
+) -> Iterator[tuple[EntryName, Entry]]:
+    """Yield the entries of a region that can be read; `storage`: only those for this folder."""
+    for name in spool.names():
+        try:
+            entry = read_entry(spool, name)
+        except (BadEntry, OSError):
+            continue
+        if entry is None or (entry.about.stream, entry.about.region) != (stream, region):
+            continue
+        if storage in (None, entry.storage):
+            yield name, entry
 
 
 def _drain(spool: Spool, ends: Callable[[bool], bool]) -> None:
@@ -153,13 +169,21 @@ def _described(spool: Spool, name: EntryName) -> dict[str, Any] | None:
     try:
         entry = read_entry(spool, name)
     except (BadEntry, OSError) as error:
-        return {**_of_name(name), "stream": "?", "region": "?", "files": 0, "reason": str(error)}
+        return {
+            **_of_name(name),
+            "stream": "?",
+            "region": "?",
+            "storage": "?",
+            "files": 0,
+            "reason": str(error),
+        }
     if entry is None:
         return None
     return {
         **_of_name(name),
         "stream": entry.about.stream,
         "region": entry.about.region,
+        "storage": entry.storage,
         "files": len(entry.files),
         "reason": spool.reason(name) or "its turn has not come",
     }

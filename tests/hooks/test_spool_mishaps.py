@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from sluicegate.cli import main
-from sluicegate.events.models import FileInfo, FilesWritten
+from sluicegate.events.models import CheckpointFailed, FileInfo, FilesWritten
 from sluicegate.lakes.memory import MemoryAdapter
 from sluicegate.lakes.port import LakeUnavailable
 from sluicegate.lakes.spooled import SpooledStorage, Wrap
@@ -232,3 +232,32 @@ def test_the_output_of_a_function_needs_no_disk(tmp_path: Path, monkeypatch: pyt
         call_before_publish(
             "scans:scan", "x", "file:///x", path=path, environment=os.environ, timeout=BACKSTOP
         )
+
+
+def test_two_deployments_with_equal_names_share_a_spool(
+    spool: Spool, region: Region, log: Log, tmp_path: Path
+) -> None:
+    """Each publishes to its own topics, and one of them alone can be discarded."""
+    region = replace(region, kafka=KafkaSettings(bootstrap_servers=log.bootstrap))
+    other_region = replace(region, topic_prefix=f"{region.topic_prefix}-b")
+    with Log(log.bootstrap, other_region.topic_prefix) as other:
+        enter(spool, region, str(tmp_path / "a"))
+        enter(spool, other_region, str(tmp_path / "b"))
+        Uploader(spool).run(lambda empty: empty)
+        for each, place in ((log, "a"), (other, "b")):
+            wait_until(lambda each=each: each.of(FilesWritten))
+            ((_, body),) = each.of(FilesWritten)
+            assert body.location.endswith(f"/{place}"), body
+        enter(spool, region, str(tmp_path / "a"))
+        kept = enter(spool, other_region, str(tmp_path / "b"))
+        command = ["uploads", "discard", "--spool", spool.folder, "--stream", region.stream, "--region", "r1"]
+        refused = CliRunner().invoke(main, command)
+        assert (refused.exit_code, "Name one of them with --storage" in refused.stderr) == (2, True)
+        (folder,) = {
+            each for each in refused.stderr.replace(",", "").replace(". ", " ").split() if each.endswith("/a")
+        }
+        done = CliRunner().invoke(main, [*command, "--storage", folder])
+        assert "1 attempts are discarded" in done.stdout, done.output
+        assert spool.names() == [kept]
+        wait_until(lambda: log.of(CheckpointFailed))
+        assert other.of(CheckpointFailed) == []

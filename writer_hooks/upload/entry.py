@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import FilesWritten
-from sluicegate.writer_hooks.region import Attempt, Event, Region
+from sluicegate.writer_hooks.region import DEFAULT_PREFIX, Attempt, Event, Region
 from sluicegate.writer_hooks.upload.names import EntryName
 from sluicegate.writer_hooks.upload.options import Uploads
 
@@ -61,9 +61,15 @@ class Connections:
     environment: Mapping[str, str] = field(repr=False)
 
     @property
+    def deployment(self) -> tuple[str, str]:
+        """Brokers and prefix of the topics. Two deployments may have equal names of streams and tables."""
+        options = {name.lower(): value for name, value in self.log}
+        return options.get("kafka.bootstrap.servers", ""), options.get("topic.prefix", DEFAULT_PREFIX)
+
+    @property
     def key(self) -> str:
-        """Digest of the region and its store."""
-        text = json.dumps([self.stream, self.region, self.storage])
+        """Digest of the deployment, the region and its store."""
+        text = json.dumps([*self.deployment, self.stream, self.region, self.storage])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     def to_json(self) -> str:

@@ -33,26 +33,29 @@ _opening: Final = threading.Lock()
 
 
 class Credentials:
-    """Newest connections of the tasks: an older entry of the same region, or store, uses them too."""
+    """Newest connections of the tasks: an older entry of the same region, or store, uses them too.
+
+    Connections of one deployment never serve another one, whose streams, regions and tables may have equal
+    names.
+    """
 
     def __init__(self) -> None:
-        self._of_regions: dict[tuple[str, str], Connections] = {}
-        self._of_stores: dict[str, Connections] = {}
+        self._of_regions: dict[tuple[str, ...], Connections] = {}
+        self._of_stores: dict[tuple[str, ...], Connections] = {}
 
     def note(self, found: Connections) -> None:
         """Note the connections of a task."""
-        region = (found.stream, found.region)
-        self._of_regions[region] = max(self._of_regions.get(region, found), found, key=_age)
-        self._of_stores[found.storage] = max(self._of_stores.get(found.storage, found), found, key=_age)
+        for newest, key in ((self._of_regions, _region(found)), (self._of_stores, _store(found))):
+            newest[key] = max(newest.get(key, found), found, key=_age)
 
     def log(self, entry: Entry) -> Mapping[str, str]:
         """Return the options of the connection to Kafka."""
-        newest = self._of_regions.get((entry.about.stream, entry.about.region))
-        return dict(entry.uploads.log if newest is None else newest.log)
+        own = entry.connections(0)
+        return dict(self._of_regions.get(_region(own), own).log)
 
     def _variables(self, entry: Entry) -> Mapping[str, str]:
-        newest = self._of_stores.get(entry.storage)
-        return entry.environment if newest is None else newest.environment
+        own = entry.connections(0)
+        return self._of_stores.get(_store(own), own).environment
 
     def environment(self, entry: Entry) -> dict[str, str]:
         """Return the variables of this process, with those of the entry's store and of no other one."""
@@ -78,6 +81,14 @@ def _set_variables(wanted: Mapping[str, str]) -> None:
     for name in store_variables().keys() - wanted.keys():
         del os.environ[name]
     os.environ.update(wanted)
+
+
+def _region(found: Connections) -> tuple[str, ...]:
+    return (*found.deployment, found.stream, found.region)
+
+
+def _store(found: Connections) -> tuple[str, ...]:
+    return (*found.deployment, found.stream, found.storage)
 
 
 def _age(found: Connections) -> int:
