@@ -221,20 +221,22 @@ class RegionDriver:
         event = self._region.event(
             EventType.CHECKPOINT_COMPLETED, registered.incarnation, body, checkpoint=number
         )
+        is_repeated = self._unacknowledged is not None
         event = self._same_as_before(_Completion(number, event, results is None))
         self._state.completing(CommittedCheckpoint(number, parsed_offsets(offsets), position))
-        self._publish(event, number)
+        self._publish(event, number, is_repeated=is_repeated)
         with self._state.lock:
             self._unacknowledged, self._previous, self._offsets = None, position, offsets
             self._beats.set_open(is_open=self._next > number + 1)
 
-    def _publish(self, event: Event, number: int) -> None:
+    def _publish(self, event: Event, number: int, *, is_repeated: bool) -> None:
         try:
             publish_completion(self._region, [event])
         except EventTooLarge:
-            # The broker has refused it, so it is not in the log.
-            self._unacknowledged = None
-            self._state.refused(number)
+            # The broker has refused it now. An earlier try may have brought it into the log.
+            if not is_repeated:
+                self._unacknowledged = None
+                self._state.refused(number)
             raise
 
     def _same_as_before(self, now: _Completion) -> Event:

@@ -6,7 +6,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import pyarrow as pa
 import pytest
@@ -19,14 +19,16 @@ from sluicegate.writer_hooks import (
     AsyncRegionDriver,
     AsyncWriter,
     CommittedCheckpoint,
+    EventTooLarge,
     HookError,
     Job,
     OpenCheckpoint,
+    PublishFailed,
     RegionStalled,
     Writer,
 )
 from sluicegate.writer_hooks.attempt import AttemptWriter
-from sluicegate.writer_hooks.publisher import shared_publisher
+from sluicegate.writer_hooks.publisher import publish_completion, shared_publisher
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import SCHEMA, read_ids
@@ -181,6 +183,31 @@ async def test_a_wait_ends_when_the_region_stalls_for_good(place: Place) -> None
         async with of_the_other, AsyncRegionDriver(options_of(place, **regions)) as driver:
             await driver.await_commit(await put(driver, 3))
     assert read_ids(place.table) == [3]
+
+
+async def test_a_completion_that_may_be_in_the_log_is_not_given_up_because_a_repetition_is_too_large(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lose(*arguments: Any) -> None:
+        publish_completion(*arguments)
+        raise PublishFailed("the acknowledgement is lost")
+
+    def refuse(*_: Any) -> None:
+        raise EventTooLarge("the limit of the topic was lowered")
+
+    async with running(place.settings()), AsyncRegionDriver(options_of(place)) as driver:
+        checkpoint = await driver.begin()
+        results = [checkpoint.write("w0", rows(1))]
+        for how, error in ((lose, PublishFailed), (refuse, EventTooLarge)):
+            with monkeypatch.context() as broken:
+                broken.setattr("sluicegate.writer_hooks.driver.publish_completion", how)
+                with pytest.raises(error):
+                    await driver.complete(checkpoint, results, source_offsets=1)
+        with pytest.raises(HookError, match="may be in the log already, so it cannot be given up"):
+            await driver.give_up(checkpoint)
+        await driver.complete(checkpoint, results, source_offsets=1)
+        await driver.await_commit(checkpoint)
+    assert read_ids(place.table) == [1]
 
 
 async def test_a_forked_process_leaves_the_driver_alone(place: Place) -> None:
