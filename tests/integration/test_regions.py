@@ -3,6 +3,8 @@
 import asyncio
 import json
 import os
+import re
+import shlex
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -273,4 +275,28 @@ async def test_a_region_that_an_operator_ended_before_its_end_begins_at_another_
         after = json.loads(shown)["decision"]
         begun = regions.runner(other, base=str(place.root / "other"), first_assignment=(2, after))
         async with started(begun):
+            await regions.holds([1, 2])
+
+
+async def test_a_batch_that_was_only_planned_when_its_region_was_ended_is_set_back(
+    place: Place, spark: SparkThread
+) -> None:
+    regions = Regions(spark, place)
+    one = by_path({"a": str(place.root / "in" / "a")})
+    regions.feed("a", (1, "EWR"))
+    location = place.root / "base" / "checkpoints" / "1" / "a"
+    async with running(place.settings()):
+        async with started(regions.runner(one)):
+            await regions.holds([1])
+        # As a driver leaves it that is killed within the batch.
+        (location / "offsets" / "1").write_bytes((location / "offsets" / "0").read_bytes())
+        await sluicegate(place, "assignment", "close", "--stream", "flights", "--wait")
+        regions.feed("a", (2, "EWR"))
+        other = by_path({"b": str(place.root / "in" / "a")})
+        with pytest.raises(DivisionRefused, match="planned and not completed") as refused:
+            await asyncio.to_thread(regions.runner(other).start)
+        advised = re.search(r"Run `sluicegate ([^`]*)`, and start the runner again", str(refused.value))
+        assert advised is not None, refused.value
+        await sluicegate(place, *shlex.split(advised[1]), "--silence", "10ms")
+        async with started(regions.runner(other)):
             await regions.holds([1, 2])

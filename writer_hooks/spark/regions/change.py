@@ -212,9 +212,16 @@ class Change:
         answer = query.probe(self.stopped.is_set)
         if not _is_removed(answer):
             return
-        expected = self._end(query)
+        expected, stream = self._end(query), query.region.stream
+        if answer.decided == expected and query.has_planned_batch():
+            raise DivisionRefused(
+                f"an operator ended the region {query.name} of plan {self._plan.number}. Its location has a "
+                "batch that is planned and not completed, and counts nowhere. Run `sluicegate region reset "
+                f"--stream {stream} --region {query.name} --checkpoint-location "
+                f"{self.plans.location_of(self._plan, query.name)}`, and start the runner again"
+            )
         if query.is_unfinished() or answer.decided != expected:
-            stream, number = query.region.stream, self.plans.next_number(self._plan.number + 1)
+            number = self.plans.next_number(self._plan.number + 1)
             raise DivisionRefused(
                 f"an operator ended the region {query.name} of plan {self._plan.number}. It is committed at "
                 f"{answer.decided}, and its location ends at {expected}, so no other division can continue "

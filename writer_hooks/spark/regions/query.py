@@ -116,9 +116,12 @@ class RegionQuery:
 
     def is_unfinished(self) -> bool:
         """Return True if a batch is planned and not completed, or the query was never started."""
+        return self.has_planned_batch() or self.checkpoint.query_id() is None
+
+    def has_planned_batch(self) -> bool:
+        """Return True if a batch is planned and not completed."""
         checkpoint = self.checkpoint
-        planned, completed = checkpoint.newest_planned(), checkpoint.newest_completed()
-        return planned != completed or checkpoint.query_id() is None
+        return checkpoint.newest_planned() != checkpoint.newest_completed()
 
     def announce(self, stopped: Stopped = running) -> None:
         """Register a region whose location begins after batches of another one, and publish that it is idle.
