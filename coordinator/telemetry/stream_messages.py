@@ -72,9 +72,9 @@ MESSAGES: Final[Mapping[Code, Message]] = {
     ),
     Code.TABLE_REPLACED: Message(
         _STALLED,
-        "the table is another one[ ({detail})] than the stream has committed to",
-        "Put the former table back; the stream then continues by itself. To make a new one of the log, see "
-        "`sluicegate replay rebuild --help`",
+        "the table is another one[ ({detail})] than that with which the stream began",
+        "Put the former table back; the stream then continues by itself. If it is gone, make a new one of "
+        "the log: `sluicegate replay rebuild --help`. If nothing is committed yet, " + NEW_STREAM,
     ),
     Code.TABLE_AHEAD: Message(
         _STALLED,

@@ -260,7 +260,7 @@ def test_a_table_that_was_replaced_or_rolled_back_is_a_problem(deployment: Deplo
     result = deployment.run("check")
     verdict, detail = findings(result)["table of flights, history"]
     assert (result.exit_code, verdict) == (1, "PROBLEM")
-    assert f"the table is another one ({identity}) than the stream has committed to" in detail
+    assert f"the table is another one ({identity}) than that with which the stream began" in detail
     lost = Head(snapshot=3, identity="lost")
     write_record(deployment, LogState(table=identity, decided=3, snapshot=lost))
     verdict, detail = findings(deployment.run("check"))["table of flights, history"]

@@ -135,7 +135,7 @@ async def test_a_replaced_table_is_put_back(place: Place) -> None:
         result = await invoke_here(place, "check")
         assert result.exit_code == 1, result.output
         assert "the table is another one (" in result.stdout
-        assert ") than the stream has committed to" in result.stdout
+        assert ") than that with which the stream began" in result.stdout
         assert "Put the former table back" in result.stdout
         shutil.rmtree(place.table)
         os.rename(place.root / "old", place.table)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.events.envelope import EventType
 from sluicegate.events.problems import Code
 from tests.integration.conftest import Place
@@ -52,3 +53,28 @@ async def test_nothing_is_decided_for_a_replaced_table_until_the_former_one_is_b
         put_back(table, away)
         await job.committed([1, 2])
         assert await decisions(place) == 2
+
+
+async def test_a_table_that_was_made_again_before_the_first_commit_needs_a_new_stream(
+    place: Place, impatient: None
+) -> None:
+    """Pending files may be of the former table, whose columns had other ids."""
+    table = Path(place.table)
+    async with place.job() as job:
+        async with running(place.settings()):
+            await job.register()
+        shutil.rmtree(table)
+        assert create_table(place.root) == place.table
+        async with running(place.settings()) as service:
+            await job.run_batch([1])
+            problems = await until(lambda: stalls(job))
+            assert [each.code for each in problems] == [Code.TABLE_REPLACED]
+            assert stalled(service) == Code.TABLE_REPLACED
+            assert "If nothing is committed yet, begin with a new stream" in format_problem(
+                problems[0], "flights"
+            )
+    assert read_ids(place.table) == []
+    async with place.job("again") as job, running(place.settings("again")):
+        await job.register()
+        await job.run_batch([1])
+        await job.committed([1])
