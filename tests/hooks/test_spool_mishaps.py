@@ -1,6 +1,7 @@
 """Spools that are removed under their writers, or on a full disk."""
 
 import errno
+import json
 import os
 import shutil
 import sys
@@ -8,6 +9,7 @@ import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -245,7 +247,7 @@ def test_two_deployments_with_equal_names_share_a_spool(
         enter(spool, other_region, str(tmp_path / "b"))
         Uploader(spool).run(lambda empty: empty)
         for each, place in ((log, "a"), (other, "b")):
-            wait_until(lambda each=each: each.of(FilesWritten))
+            wait_until(partial(each.of, FilesWritten))
             ((_, body),) = each.of(FilesWritten)
             assert body.location.endswith(f"/{place}"), body
         enter(spool, region, str(tmp_path / "a"))
@@ -253,10 +255,9 @@ def test_two_deployments_with_equal_names_share_a_spool(
         command = ["uploads", "discard", "--spool", spool.folder, "--stream", region.stream, "--region", "r1"]
         refused = CliRunner().invoke(main, command)
         assert (refused.exit_code, "Name one of them with --storage" in refused.stderr) == (2, True)
-        (folder,) = {
-            each for each in refused.stderr.replace(",", "").replace(". ", " ").split() if each.endswith("/a")
-        }
-        done = CliRunner().invoke(main, [*command, "--storage", folder])
+        listed = CliRunner().invoke(main, ["uploads", "list", "--spool", spool.folder, "--json"])
+        folders = [each["storage"] for each in json.loads(listed.stdout)["waiting"]]
+        done = CliRunner().invoke(main, [*command, "--storage", folders[0]])
         assert "1 attempts are discarded" in done.stdout, done.output
         assert spool.names() == [kept]
         wait_until(lambda: log.of(CheckpointFailed))
