@@ -54,7 +54,7 @@ def _parse_time(_: click.Context, __: click.Parameter, value: str) -> int:
 def wait(
     context: click.Context, settings: Settings, stream: str, watermark: int, timeout: float, as_json: bool
 ) -> None:
-    """Wait until the table has all rows before an event time, as the watermark of the stream tells.
+    """Wait until the table has all rows before an event time, by the watermark of the stream.
 
     Exit status 0 when the watermark of the newest commit has reached the time, 1 if it has not within the
     timeout. The watermark is read from Redis, else from the coordinator at http.host and http.port, else from
