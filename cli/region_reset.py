@@ -168,7 +168,7 @@ def _report(order: "ResetOrder", done: "ResetDone") -> list[str]:
     if order.ended:
         return [
             *lines,
-            f"region {region} was removed: start its query with the next assignment. This ends the one in "
+            f"region {region} has ended: start its query with the next assignment. This ends the one in "
             "force, with all its regions, and shows what `assignment.after` has to be: "
             f"sluicegate assignment close --stream {order.stream} --wait",
         ]

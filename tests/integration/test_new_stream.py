@@ -123,8 +123,10 @@ async def test_a_region_is_divided_in_the_next_assignment_where_it_has_ended(
         await holds(place, 1, 2, 11, 21)
 
 
-async def test_a_refused_reset_leaves_the_query_as_it_was(place: Place, spark: SparkThread) -> None:
-    """A region that the assignment in force does not have comes back with the assignment after it."""
+async def test_a_region_that_was_left_out_is_reset_for_the_next_assignment(
+    place: Place, spark: SparkThread
+) -> None:
+    """A refused reset leaves the query as it was."""
     old = FilesJob(spark, place, options=of_assignment(1, "r1"))
     async with running(place.settings()):
         await batches(place, old, [1], [2])
@@ -133,10 +135,14 @@ async def test_a_refused_reset_leaves_the_query_as_it_was(place: Place, spark: S
         other.feed([11])
         await other.run_all()
         await holds(place, 1, 2, 11)
-        refusal = await invoke(place, *resetting(old))
+        unknown = [each.replace("r1", "r9") if each == "r1" else each for each in resetting(old)]
+        refusal = await invoke(place, *unknown)
         assert refusal.exit_code == 2
-        assert "assignment 2 of stream flights has no region r1; it has: r2" in refusal.stderr
+        assert "assignment 2 of stream flights has no region r9; it has: r2" in refusal.stderr
         assert old.incarnation() == incarnation
+        done = await sluicegate(place, *resetting(old))
+        assert "region r1 has ended: start its query with the next assignment" in done
+        assert old.incarnation() != incarnation
         both = of_assignment(3, "r1,r2", await close(place))
         for job, ids in ((old, [3]), (other, [12])):
             job.options = both

@@ -123,7 +123,7 @@ async def test_batches_after_a_removal_are_repeated_with_the_next_assignment(
             await job.run()
         output = await sluicegate(place, *resetting(job))
         assert f"region r1 continues after checkpoint 0 of incarnation {old}" in output
-        assert "region r1 was removed: start its query with the next assignment." in output
+        assert "region r1 has ended: start its query with the next assignment." in output
         closed = await sluicegate(place, "assignment", "close", *STREAM, "--wait")
         assert "assignment.after = 1 " in closed
         await job.run()
