@@ -54,7 +54,7 @@ def reset(
 ) -> None:
     """Set a region to its committed position, with a new incarnation. Then start its query again.
 
-    A region that was removed begins the next assignment there.
+    A region that was removed, or left out, begins the next assignment there.
 
     Uncommitted checkpoints of the region are discarded; the query reads their rows again from the source.
     Nothing is deleted: the removed parts of the checkpoint location move to its folder sluicegate/reset-ID.

@@ -19,14 +19,17 @@ _LOOK: Final = 0.5
 PORT: Final = click.IntRange(1, 65_535)
 
 
-@click.command()
-@click.option(
+folder_option = click.option(
     "--dir",
     "folder",
     type=click.Path(file_okay=False, path_type=Path),
     required=True,
-    help="Where Kafka's data and both logs are kept; the next start goes on with them.",
+    help="Where Kafka's data, settings and logs are kept; the next start goes on with them.",
 )
+
+
+@click.command()
+@folder_option
 @click.option("--kafka-port", type=PORT, default=9092, show_default=True)
 @click.option("--valkey-port", type=PORT, default=6379, show_default=True)
 def servers(folder: Path, kafka_port: int, valkey_port: int) -> None:

@@ -17,7 +17,7 @@ from sluicegate.cli.init import key, quoted
 from sluicegate.cli.interrupting import until_interrupted
 from sluicegate.cli.live import ask_member
 from sluicegate.cli.options import TABLE_HELP, parse_tables
-from sluicegate.cli.servers import PORT, log_fetches, require_running
+from sluicegate.cli.servers import PORT, folder_option, log_fetches, require_running
 from sluicegate.coordinator.settings.model import Settings, SettingsError, load, validate
 from sluicegate.kafka.topics import ensure_topics
 from sluicegate.lakes.port import TableRefused
@@ -35,13 +35,7 @@ _PROGRAM: Final = "from sluicegate.cli import main; main()"
 
 
 @click.command()
-@click.option(
-    "--dir",
-    "folder",
-    type=click.Path(file_okay=False, path_type=Path),
-    required=True,
-    help="Where the settings, Kafka's data and all logs are kept; the next start goes on with them.",
-)
+@folder_option
 @click.option("--table", "tables", multiple=True, metavar="NAME=URI", callback=parse_tables, help=TABLE_HELP)
 @click.option("--format", "lake", default=DEFAULT_FORMAT, show_default=True, help="Format of the tables.")
 @click.option("--kafka-port", type=PORT, default=9092, show_default=True)
