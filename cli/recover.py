@@ -1,7 +1,7 @@
 """`sluicegate stream recover`: replace a state record that cannot be read, so that the log is read again."""
 
 import click
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.kafka import StateKey, partition_count, read_state_keys
@@ -15,6 +15,7 @@ from sluicegate.coordinator.settings.model import Settings
 from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.clients import started
+from sluicegate.kafka.producer import SessionProducer
 
 
 @click.command()
@@ -85,7 +86,7 @@ def _start(settings: Settings, stream: str, held: Held, begin: int) -> StateReco
 
 
 async def _write(settings: Settings, keys: list[StateKey], record: StateRecord) -> None:
-    producer = AIOKafkaProducer(**settings.kafka.client_options(), acks="all", enable_idempotence=True)
+    producer = SessionProducer(settings.kafka.max_message_bytes, **settings.kafka.client_options())
     topic = settings.kafka.topic_names().state
     async with started(producer):
         for each in keys:

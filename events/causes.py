@@ -54,6 +54,7 @@ class CauseCode(StrEnum):
     EVENT_ABSENT = "event-absent"
     EVENT_DELETED = "event-deleted"
     NOT_AN_EVENT = "not-an-event"
+    MESSAGE_TOO_LARGE = "message-too-large"
 
     # The body of an event contradicts itself, or its location can be read in two ways.
     FILES_MISCOUNTED = "files-miscounted"

@@ -1,29 +1,75 @@
 """Producer of a session, which detects a sequence gap that only a new producer can resolve."""
 
 import asyncio
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
+import cramjam
 from aiokafka import AIOKafkaProducer
-from aiokafka.errors import InvalidProducerEpoch, OutOfOrderSequenceNumber, UnknownProducerId
+from aiokafka.errors import (
+    InvalidProducerEpoch,
+    MessageSizeTooLargeError,
+    OutOfOrderSequenceNumber,
+    UnknownProducerId,
+)
+
+from sluicegate.events.causes import Cause, CauseCode
+
+Headers = Sequence[tuple[str, bytes | None]]
+
+_NONE: Final[Mapping[str, int]] = {}
+_OVERHEAD: Final = 128
+"""Bytes of a batch with one message, beside its key, value and headers; the headers' own lengths included."""
+_BEFORE_COMPRESSION: Final = 256 << 20
+"""Limit of the client in bytes. It counts them before the compression, and brokers count them after it."""
+
+
+class MessageTooLarge(MessageSizeTooLargeError):  # type: ignore[misc]
+    """A message exceeds the limit of its topic even when it is compressed. Nothing was sent."""
+
+    def __init__(self, topic: str, size: int, limit: int) -> None:
+        self.cause = Cause(code=CauseCode.MESSAGE_TOO_LARGE, names=(topic,), number=size, other=limit)
+        super().__init__(f"{size} bytes for the topic {topic}, whose limit is {limit}")
 
 
 class SessionProducer(AIOKafkaProducer):  # type: ignore[misc]
-    """Idempotent producer whose messages are acknowledged by all in-sync replicas.
+    """Idempotent producer whose messages are compressed, and acknowledged by all in-sync replicas.
 
     A message that is permanently refused, or lost by the broker, leaves a gap in the sequence of its
     partition. After a gap, the client library fails every further message to that partition. Only a new
-    producer helps.
+    producer helps. So what is too large is not sent.
     """
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(self, largest: int, limits: Mapping[str, int] = _NONE, **options: Any) -> None:
+        """`largest`: bytes of a message as the brokers count them; `limits`: of topics with another limit."""
+        options = {"compression_type": "zstd", "max_request_size": _BEFORE_COMPRESSION, **options}
         super().__init__(acks="all", enable_idempotence=True, **options)
+        self._largest, self._limits = largest, limits
         self._gap: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-    async def send(self, *message: Any, **how: Any) -> Any:
-        """See AIOKafkaProducer."""
-        sending = await super().send(*message, **how)
+    async def send(
+        self,
+        topic: str,
+        value: bytes | None = None,
+        key: bytes | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+        headers: Headers | None = None,
+    ) -> Any:
+        """See AIOKafkaProducer. Raises MessageTooLarge."""
+        self._refuse_too_large(topic, value or b"", key or b"", headers or ())
+        sending = await super().send(topic, value, key, partition, timestamp_ms, headers)
         sending.add_done_callback(self._look)
         return sending
+
+    def _refuse_too_large(self, topic: str, value: bytes, key: bytes, headers: Headers) -> None:
+        beside = len(key) + _OVERHEAD + sum(len(name) + len(text or b"") for name, text in headers)
+        limit = self._limits.get(topic, self._largest)
+        if beside + len(value) <= limit:
+            return
+        size = beside + len(cramjam.zstd.compress(value))
+        if size > limit:
+            raise MessageTooLarge(topic, size, limit)
 
     def _look(self, sent: asyncio.Future[Any]) -> None:
         error = None if sent.cancelled() else sent.exception()

@@ -63,9 +63,9 @@ async def open_links(
 ) -> Links:
     """Connect everything that the streams share. Raises KafkaError."""
     options = settings.kafka.client_options()
-    # The broker enforces the limit of each topic; that of the dead letters is the largest.
-    largest = settings.kafka.max_message_bytes + DEAD_LETTER_EXTRA_BYTES
-    producer = SessionProducer(max_request_size=largest, **options)
+    limit = settings.kafka.max_message_bytes
+    largest = limit + DEAD_LETTER_EXTRA_BYTES
+    producer = SessionProducer(limit, {topics.dead_letters: largest}, **options)
     stack.push_async_callback(stop_client, producer, PATIENCE)
     await start_client(producer)
     fetcher = BodyFetcher(topics.events, options, settings.kafka.request_timeout)

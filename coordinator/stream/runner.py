@@ -55,6 +55,7 @@ from sluicegate.events.problems import Code, Problem
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import reach
 from sluicegate.kafka.bodies import Bodies, BodyUnavailable, WrittenEvent
+from sluicegate.kafka.producer import MessageTooLarge
 from sluicegate.lakes.port import Found, OutcomeUnknown, Published
 from sluicegate.state_store import StateStoreUnavailable
 
@@ -248,7 +249,7 @@ class StreamRunner:
     async def _attempt(self, effect: Effect) -> Result:
         try:
             return await self._perform(effect)
-        except BodyUnavailable as error:
+        except (BodyUnavailable, MessageTooLarge) as error:
             return Failed(cause=error.cause)
         except (KafkaError, TimeoutError, StateStoreUnavailable, OSError) as error:
             return Failed(f"{type(error).__name__}: {error}")

@@ -217,11 +217,21 @@ class Job:
         self.batch = asked.decided.checkpoint + 1 if asked.decided else 0
         return await self.register(replaces=asked.live, **how)
 
-    async def complete(self, *events: str, digest: str | None = None, watermark: int | None = None) -> None:
+    async def complete(
+        self,
+        *events: str,
+        digest: str | None = None,
+        watermark: int | None = None,
+        source_offsets: str | None = None,
+    ) -> None:
         """Complete the current batch with these events."""
         named = digest or f"range-{self.region}-{self.batch}"
         body = CheckpointCompleted(
-            events=events, predecessor=self.previous, source_digest=named, watermark=watermark
+            events=events,
+            predecessor=self.previous,
+            source_digest=named,
+            watermark=watermark,
+            source_offsets=source_offsets,
         )
         await self.send(EventType.CHECKPOINT_COMPLETED, body, checkpoint=self.batch)
         self.previous = Position(incarnation=self.incarnation, checkpoint=self.batch, digest=named)

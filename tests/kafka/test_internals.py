@@ -213,11 +213,11 @@ def test_a_batch_gives_its_records_uncompressed(compression: int) -> None:
 
 async def test_names_of_the_producer_of_a_session_are_its_own() -> None:
     theirs = AIOKafkaProducer(bootstrap_servers="127.0.0.1:1")
-    ours = SessionProducer(bootstrap_servers="127.0.0.1:1")
+    ours = SessionProducer(1 << 20, bootstrap_servers="127.0.0.1:1")
     names = (vars(ours).keys() - vars(theirs).keys()) | {
         name for name in vars(SessionProducer) if not name.startswith("__")
     }
-    assert {"_gap", "_look", "send", "watch"} == names
+    assert {"_gap", "_largest", "_limits", "_look", "_refuse_too_large", "send", "watch"} == names
     assert {name for name in names if hasattr(theirs, name)} == {"send"}
     for each in (ours, theirs):
         await each.stop()
