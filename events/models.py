@@ -93,6 +93,10 @@ class FilesWritten(Body):
     """Id of the table's schema that the files were written with. Delta has none: see the page of files."""
     spec_id: Count = 0
     """Id of the table's partition spec that the files were written with; 0 where the format has none."""
+    table_identity: Annotated[str, StringConstraints(max_length=256)] = ""
+    """Identity of the table that the files were written for: one that was made again has another. It is the
+    table's uuid in Iceberg, the id of its metadata in Delta, and a digest of its first schema in Paimon. The
+    coordinator refuses the files of another table; without an identity, nothing is compared."""
     files: tuple[FileInfo, ...]
     """As many as the attribute `files` states, with no path twice."""
 

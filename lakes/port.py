@@ -339,6 +339,8 @@ class FileWriter(Protocol):
     schema_id: int
     spec_id: int
     """Id of the partition spec; 0 where the format has none."""
+    table_identity: str
+    """Identity of the table whose schema the files have, as `Committer.identity` gives it."""
 
     def write(self, batch: "pa.RecordBatch") -> None:
         """Add rows. Raises SchemaMismatch for columns that the table does not have."""

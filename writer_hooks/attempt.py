@@ -94,6 +94,7 @@ class AttemptWriter:
             location=self._writer.location,
             schema_id=self._writer.schema_id,
             spec_id=self._writer.spec_id,
+            table_identity=self._writer.table_identity,
             files=files,
         )
         events = files_written(self._region, self._attempt, body, self._target.message_max_bytes)

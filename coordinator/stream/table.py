@@ -207,6 +207,12 @@ class StreamTable:
         """Check events together. Raises BadFiles, LakeUnavailable or TableRefused."""
         started = time.monotonic()
         checked = self._opened().check(list(events.values()))
+        for event, each in zip(events.values(), checked, strict=True):
+            if event.table_identity not in ("", each.premises.table):
+                raise BadFiles(
+                    "they were written for another table, which was at this place before: "
+                    f"{event.table_identity}, and this one is {each.premises.table}"
+                )
         passed = (Passed(terms, started, each) for each in checked)
         return dict(zip(events, passed, strict=True))
 

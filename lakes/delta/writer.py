@@ -41,6 +41,7 @@ class DeltaWriter:
         self.location = storage.uri
         self.schema_id = schema.id
         self.spec_id = 0
+        self.table_identity = state.metadata.id
         self._storage = storage
         columns = logical_schema(schema.columns)
         files.check_columns(self.location, columns)

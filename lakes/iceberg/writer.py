@@ -89,6 +89,7 @@ class IcebergWriter:
         self.location = table.event_location
         self.schema_id = table.schema.schema_id
         self.spec_id = table.spec.spec_id
+        self.table_identity = table.premises.table
         self._table = table
         self._storage = storage
         self._layout = Layout(table.schema, table.spec, table.version)

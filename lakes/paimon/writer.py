@@ -46,7 +46,10 @@ class PaimonWriter:
         files: FileOptions = NO_OPTIONS,
     ) -> None:
         """Prepare a writer. Raises TableRefused for wrong options, or LakeUnavailable."""
-        table = Table(storage).newest()
+        opened = Table(storage)
+        # Before the schema: if the table is made again in between, the coordinator refuses the files.
+        self.table_identity = opened.identity()
+        table = opened.newest()
         columns: pa.Schema = PyarrowFieldParser.from_paimon_schema(table.fields).remove_metadata()
         files.check_columns(storage.uri, columns)
         of_table = {key: str(value) for key, value in table.table_schema.options.items()}

@@ -274,6 +274,7 @@ class Job:
                 writer.write(batch)
             files.extend(writer.finish())
             location, schema_id, spec_id = writer.location, writer.schema_id, writer.spec_id
+            identity = writer.table_identity
         self.writers[files[0].path] = name, attempt
         return FilesWritten(
             format=self.lake,
@@ -281,6 +282,7 @@ class Job:
             location=location,
             schema_id=schema_id,
             spec_id=spec_id,
+            table_identity=identity,
             files=tuple(files),
         )
 

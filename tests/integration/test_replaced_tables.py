@@ -1,18 +1,23 @@
-"""A table that is dropped and made again under its name, on real Paimon and Kafka."""
+"""A table that is dropped and made again under its name, on real tables and Kafka."""
 
+import asyncio
 import os
 import shutil
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from sluicegate.cli import main
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.events.envelope import EventType
 from sluicegate.events.problems import Code
-from tests.integration.conftest import Place
+from tests.faults import tables
+from tests.integration.conftest import Place, place_of
 from tests.integration.coordinator import running
 from tests.integration.job import create_table, read_events, read_ids
-from tests.integration.letters import stalled, stalls
+from tests.integration.letters import conditions, stalled, stalls
+from tests.integration.orders import config_of
 from tests.integration.waiting import until
 
 pytestmark = pytest.mark.kafka
@@ -22,16 +27,6 @@ async def decisions(place: Place) -> int:
     """The number of decisions in the log."""
     log = await read_events(place.bootstrap, place.topics.events)
     return sum(event.envelope.type is EventType.CUT_DECIDED for event in log)
-
-
-def put_back(table: Path, away: Path) -> None:
-    """Put the old table in the place of the new one, with the data files that were written meanwhile."""
-    for written in table.glob("bucket-*/*"):
-        target = away / written.relative_to(table)
-        target.parent.mkdir(exist_ok=True)
-        os.rename(written, target)
-    shutil.rmtree(table)
-    os.rename(away, table)
 
 
 async def test_nothing_is_decided_for_a_replaced_table_until_the_former_one_is_back(
@@ -50,7 +45,11 @@ async def test_nothing_is_decided_for_a_replaced_table_until_the_former_one_is_b
         assert stalled(service) == Code.TABLE_REPLACED
         assert await decisions(place) == 1
         assert read_ids(place.table) == []
-        put_back(table, away)
+        shutil.rmtree(table)
+        os.rename(away, table)
+        await until(lambda: stalled(service), lambda code: code == Code.FILES_EXCLUDED)
+        await job.begin("q2")
+        await job.run_batch([2])
         await job.committed([1, 2])
         assert await decisions(place) == 2
 
@@ -78,3 +77,53 @@ async def test_a_table_that_was_made_again_before_the_first_commit_needs_a_new_s
         await job.register()
         await job.run_batch([1])
         await job.committed([1])
+
+
+def make_again(place: Place) -> None:
+    """Drop the table and make it again, with the data files that were in it."""
+    table, away = Path(place.table), place.root / "away"
+    os.rename(place.root / table.relative_to(place.root).parts[0], away)
+    assert tables.create_table(place.root, "flights", place.lake) == table
+    old = away / Path(*table.relative_to(place.root).parts[1:])
+    for file in old.rglob("*.parquet"):
+        target = table / file.relative_to(old)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(file, target)
+
+
+def forget(place: Place) -> None:
+    """Forget the stream, which the settings have under another name now."""
+    config = config_of(place)
+    config.write_text(config.read_text().replace("[streams.flights]", "[streams.other]"))
+    done = CliRunner().invoke(
+        main, ("stream", "forget", "--stream", "flights", "--yes"), env={"SLUICEGATE_CONFIG": str(config)}
+    )
+    assert done.exit_code == 0, done.output
+
+
+def ids_of(place: Place) -> list[int]:
+    table = Path(place.table)
+    return sorted(row["id"] for row in tables.kind_of(table).rows(table))
+
+
+@pytest.mark.parametrize("lake", tables.FORMATS)
+async def test_files_of_a_former_table_are_refused_even_if_the_stream_was_forgotten(
+    kafka_bootstrap: str, unique: str, tmp_path: Path, impatient: None, lake: str
+) -> None:
+    """Their columns may have other ids, so that values would appear in the wrong columns."""
+    place = await place_of(lake, kafka_bootstrap, unique, tmp_path)
+    async with place.job() as job:
+        async with running(place.settings()):
+            await job.register()
+            event = await job.written(job.write_files([1]))
+        make_again(place)
+        await asyncio.to_thread(forget, place)
+        await job.complete(event)
+        async with running(place.settings()) as service:
+            found = (await until(lambda: conditions(service)))[0]
+            assert found["code"] == Code.FILES_EXCLUDED
+            assert "written for another table, which was at this place before" in found["arguments"]["detail"]
+            assert ids_of(place) == []
+            await job.begin("q2")
+            await job.run_batch([1, 2])
+            await until(lambda: ids_of(place), lambda found: found == [1, 2])

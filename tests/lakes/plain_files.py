@@ -70,6 +70,8 @@ class Place(Protocol):
     format: str
     schema_id: int
     spec_id: int
+    identity: str
+    """Of the table."""
     root: Path
     """Folder of the table."""
     folder: str
@@ -103,6 +105,7 @@ class PaimonPlace:
         self.lake = PaimonLake(root, COLUMNS, ["region"])
         self.root = self.lake.root
         self.schema_id, self.spec_id = 0, 0
+        self.identity = hashlib.sha256((self.root / "schema/schema-0").read_bytes()).hexdigest()[:32]
 
     def columns(self, data: pa.Table) -> pa.Table:
         return data
@@ -129,6 +132,8 @@ class IcebergPlace:
         self.lake = IcebergLake(root, schema=ICEBERG, spec=spec)
         self.root = self.lake.root
         self.schema_id, self.spec_id = 0, 0
+        newest = max((self.root / "metadata").glob("*.metadata.json"))
+        self.identity = json.loads(newest.read_text(encoding="utf-8"))["table-uuid"]
 
     def columns(self, data: pa.Table) -> pa.Table:
         fields = [each.with_metadata({"PARQUET:field_id": str(at)}) for at, each in enumerate(data.schema, 1)]
@@ -153,6 +158,10 @@ class DeltaPlace:
         kinds = ("long", "string", "decimal(10,2)", "timestamp", "double", "string")
         described = [[name, None, True, kind] for name, kind in zip(COLUMNS.names, kinds, strict=True)]
         self.schema_id, self.spec_id = delta_schema_id("none", ["region"], described), 0
+        first = (self.root / "_delta_log" / f"{0:020d}.json").read_text(encoding="utf-8")
+        self.identity = next(
+            json.loads(line)["metaData"]["id"] for line in first.splitlines() if '{"metaD' in line
+        )
 
     def columns(self, data: pa.Table) -> pa.Table:
         return data.drop_columns(["region"])
@@ -193,6 +202,7 @@ def event(table: Place, *files: FileInfo, location: str = "") -> FilesWritten:
         location=location or table.root.as_uri(),
         schema_id=table.schema_id,
         spec_id=table.spec_id,
+        table_identity=table.identity,
         files=files,
     )
 

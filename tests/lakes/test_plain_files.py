@@ -63,6 +63,10 @@ def test_files_of_plain_pyarrow_are_committed(
     assert {where: table.read(duck, where) for where in QUESTIONS} == QUESTIONS
 
 
+def test_the_identity_of_the_table_is_the_one_that_is_compared(table: Place) -> None:
+    assert event(table).table_identity == Stream(table.lake).table
+
+
 def test_an_entry_has_no_bounds_of_floats(table: Place) -> None:
     commit(table, event(table, write(table, rows(*ROWS[:1]))))
     assert table.bounded() == (

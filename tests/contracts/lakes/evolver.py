@@ -58,6 +58,7 @@ def main(name: str, location: str, options: str, number: str) -> None:
         format_version=lake.format_version,
         location=writer.location,
         schema_id=writer.schema_id,
+        table_identity=writer.table_identity,
         spec_id=writer.spec_id,
         files=tuple(writer.finish()),
     )

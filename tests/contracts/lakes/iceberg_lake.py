@@ -270,6 +270,7 @@ class IcebergLake:
             format_version=FORMAT_VERSION,
             location=writer.location,
             schema_id=writer.schema_id,
+            table_identity=writer.table_identity,
             spec_id=writer.spec_id,
             files=tuple(writer.finish()),
         )

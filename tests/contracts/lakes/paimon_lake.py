@@ -122,6 +122,7 @@ class PaimonLake:
             format_version=FORMAT_VERSION,
             location=writer.location,
             schema_id=writer.schema_id,
+            table_identity=writer.table_identity,
             files=tuple(writer.finish()),
         )
 

@@ -74,6 +74,13 @@ def test_the_identity_is_that_of_the_table_that_is_there_now(lake: Lake) -> None
     assert stream.committer.identity() == lake.committer().inspect().identity != stream.table
 
 
+def test_files_state_the_identity_of_the_table_that_they_were_written_for(lake: Lake) -> None:
+    stream = Stream(lake)
+    assert lake.event([1]).table_identity == stream.table
+    lake.replace()
+    assert lake.event([2]).table_identity == lake.committer().identity() != stream.table
+
+
 def test_the_highest_own_decision_of_a_rolled_back_table_is_known(lake: Lake) -> None:
     """A foreign job that commits as the same user hides nothing."""
     lake.foreign([100])
