@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from sluicegate.lakes.history import TableHistory
 
-PORT_VERSION: Final = 1
+PORT_VERSION: Final = 2
 """Version of the protocols in this module; rises when adapters of older releases would not work any more."""
 
 

@@ -49,6 +49,14 @@ def explain(attempt: str, path: str, error: OSError) -> str:
     return f"{attempt}: {cause} ({name}). {help_.format(path=path, user=os.geteuid())}"
 
 
+def is_too_long(error: BaseException) -> bool:
+    """True if an error, or one that led to it, is that a name or a path is too long for the file system."""
+    if isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG:
+        return True
+    before = error.__cause__ or error.__context__
+    return before is not None and is_too_long(before)
+
+
 def _lacks_inodes(path: str) -> bool:
     """Return True if the file system has free space but no free inodes."""
     # The path itself may not exist yet, so its nearest existing parent is examined.

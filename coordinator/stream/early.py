@@ -12,8 +12,10 @@ from typing import Final, NamedTuple, Protocol
 
 import structlog
 
+from sluicegate.events.models import FilesWritten
 from sluicegate.kafka.bodies import Bodies, Budget, WrittenEvent
 from sluicegate.lakes.checked import CHECK_LASTS, Checked
+from sluicegate.lakes.port import BadFiles
 
 log = structlog.get_logger(__name__)
 
@@ -26,6 +28,16 @@ class Terms(NamedTuple):
 
     allowed_locations: tuple[str, ...]
     names_checked: bool
+
+
+def refuse_other_table(events: Iterable[FilesWritten], checked: Iterable[Checked]) -> None:
+    """Raise BadFiles if files were written for another table than the one that has checked them."""
+    for event, each in zip(events, checked, strict=True):
+        if event.table_identity not in ("", each.premises.table):
+            raise BadFiles(
+                "they were written for another table, which was at this place before: "
+                f"{event.table_identity}, and this one is {each.premises.table}"
+            )
 
 
 class Passed(NamedTuple):

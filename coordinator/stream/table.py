@@ -20,7 +20,7 @@ from sluicegate.coordinator.core.effects import (
 )
 from sluicegate.coordinator.core.heads import ref_of
 from sluicegate.coordinator.settings.model import StreamSettings
-from sluicegate.coordinator.stream.early import Known, Passed, Terms, usable
+from sluicegate.coordinator.stream.early import Known, Passed, Terms, refuse_other_table, usable
 from sluicegate.coordinator.stream.supply import BodySource
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.codec import read_files
@@ -207,12 +207,7 @@ class StreamTable:
         """Check events together. Raises BadFiles, LakeUnavailable or TableRefused."""
         started = time.monotonic()
         checked = self._opened().check(list(events.values()))
-        for event, each in zip(events.values(), checked, strict=True):
-            if event.table_identity not in ("", each.premises.table):
-                raise BadFiles(
-                    "they were written for another table, which was at this place before: "
-                    f"{event.table_identity}, and this one is {each.premises.table}"
-                )
+        refuse_other_table(events.values(), checked)
         passed = (Passed(terms, started, each) for each in checked)
         return dict(zip(events, passed, strict=True))
 

@@ -28,9 +28,10 @@ from sluicegate.lakes.paimon.open_partitions import OpenPartitions
 from sluicegate.lakes.paimon.properties import file_options, held_bytes, library_options, unbounded
 from sluicegate.lakes.paimon.schema_table import SchemaTable
 from sluicegate.lakes.paimon.table import Table
-from sluicegate.lakes.port import LakeUnavailable, TableRefused
+from sluicegate.lakes.port import LakeUnavailable, SchemaMismatch, TableRefused
 from sluicegate.lakes.row_buffer import RowBuffer
 from sluicegate.lakes.storage import Storage
+from sluicegate.lakes.storage_errors import is_too_long
 
 _PREFIX: Final = "data-file.prefix"
 
@@ -87,7 +88,7 @@ class PaimonWriter:
         try:
             messages: list[CommitMessage] = self._write.prepare_commit(0)
         except (OSError, RuntimeError) as error:
-            self._raise_unavailable(error)
+            self._raise_known(error)
             raise
         self._written = [str(file.file_path) for message in messages for file in message.new_files]
         self._write.close()
@@ -116,11 +117,18 @@ class PaimonWriter:
         try:
             self._write.write_arrow(rows)
         except RuntimeError as error:
-            self._raise_unavailable(error)
+            self._raise_known(error)
             raise
 
-    def _raise_unavailable(self, error: Exception) -> None:
-        """Raise LakeUnavailable if an error of the library is one of the storage."""
+    def _raise_known(self, error: Exception) -> None:
+        """Raise what a known error of the library is: LakeUnavailable, or SchemaMismatch for a long value."""
+        if is_too_long(error):
+            columns = ", ".join(self._table.partition_keys)
+            raise SchemaMismatch(
+                f"a row has a value of {columns} that is too long: Paimon makes it the name of a folder, and "
+                f"the file system of {self.location} has a limit for names, mostly 255 bytes. Shorten the "
+                "values of the partition columns, or partition the table by another column"
+            ) from error
         cause = error.__cause__ if isinstance(error, RuntimeError) else error
         if isinstance(cause, OSError | LakeUnavailable):
             raise LakeUnavailable(f"cannot write data files to {self.location}: {error}") from error

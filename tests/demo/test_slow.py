@@ -31,6 +31,7 @@ def test_only_the_region_is_slow_and_only_in_its_batches() -> None:
 
 class _Files:
     location, schema_id, spec_id = "file:///t", 3, 4
+    table_identity = "first"
 
     def __init__(self) -> None:
         self.said: list[str] = []
@@ -54,6 +55,7 @@ def test_files_are_durable_only_after_the_delay() -> None:
     writer.abort()
     assert files.said == ["write 2", "pause", "finish", "abort"]
     assert (writer.location, writer.schema_id, writer.spec_id) == ("file:///t", 3, 4)
+    assert writer.table_identity == "first"
 
 
 def _at(checkpoint: int) -> Position:

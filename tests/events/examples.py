@@ -45,6 +45,7 @@ FILES: Final = FilesWritten(
     location="file:/t",
     schema_id=3,
     spec_id=2,
+    table_identity="24ffb3c4-8f1e-4a53-8a6a-6dd3ba2a3d2a",
     files=(
         FileInfo(
             path="m=1/a-0f-é.parquet",

@@ -65,6 +65,15 @@ def test_a_notification_has_the_recorded_bytes(kind: NotificationType, rewrite: 
     assert read_notification(found.headers, found.value) == notification
 
 
+def test_files_of_a_release_that_names_no_table_are_read() -> None:
+    envelope = envelope_of(EventType.FILES_WRITTEN)
+    message = as_message((RECORDED / f"{EventType.FILES_WRITTEN}.txt").read_bytes())
+    value = json.loads(message.value)
+    assert value.pop("table_identity") == FILES.table_identity
+    found = read_files(envelope, json.dumps(value).encode())
+    assert found == FILES.model_copy(update={"table_identity": ""})
+
+
 @pytest.mark.parametrize("kind", [NotificationType.REGISTRATION_ANSWERED, NotificationType.STALLED])
 def test_a_problem_of_a_release_without_causes_is_read(kind: NotificationType) -> None:
     message = as_message((RECORDED / f"{kind}.txt").read_bytes())

@@ -10,6 +10,7 @@ from sluicegate.events.models import Assignment, FilesWritten
 from sluicegate.lakes.evolution import Evolve, evolving
 from sluicegate.lakes.memory import MemoryAdapter
 from sluicegate.lakes.port import (
+    PORT_VERSION,
     Adapter,
     Committer,
     FileWriter,
@@ -42,7 +43,7 @@ class Plain:
 
     name = "plain"
     format_version = 1
-    port_version = 1
+    port_version = PORT_VERSION
 
     def __init__(self, inner: MemoryAdapter) -> None:
         self._inner = inner

@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from sluicegate.lakes import adapter
-from sluicegate.lakes.port import CopiesFiles, FindsOrphans, ReadsHistory, TableMaintenance, TableRefused
+from sluicegate.lakes.port import (
+    PORT_VERSION,
+    CopiesFiles,
+    FindsOrphans,
+    ReadsHistory,
+    TableMaintenance,
+    TableRefused,
+)
 from sluicegate.lakes.registry import capable
 
 ADAPTER = """
@@ -57,13 +64,13 @@ def ask(folder: Path, name: str = "acme") -> list[str]:
 
 
 def test_the_format_of_another_package_is_imported_when_it_is_asked_for(tmp_path: Path) -> None:
-    install(tmp_path, ADAPTER.format(version=1))
+    install(tmp_path, ADAPTER.format(version=PORT_VERSION))
     assert ask(tmp_path) == ["False", "AcmeAdapter True", "True"]
     assert ask(tmp_path, "memory") == ["False", "MemoryAdapter True", "False"]
 
 
 def test_formats_of_other_packages_are_among_those_that_are_known(tmp_path: Path) -> None:
-    install(tmp_path, ADAPTER.format(version=1))
+    install(tmp_path, ADAPTER.format(version=PORT_VERSION))
     said = (
         "unknown table format 'hudi'; this release knows: acme, delta, iceberg, paimon. Set `format` to one"
     )
@@ -101,7 +108,7 @@ def test_the_install_line_names_the_package_and_its_extra(
         ),
         (
             ADAPTER.format(version=99),
-            "implements version 99 of the port instead of 1",
+            f"implements version 99 of the port instead of {PORT_VERSION}",
         ),
     ],
     ids=["nothing", "broken", "no adapter", "another format", "another version"],
@@ -113,13 +120,13 @@ def test_an_entry_point_without_an_adapter_is_refused(tmp_path: Path, module: st
     ways = ("Upgrade that package", "Install releases of acme-lake and sluicegate that fit together")
     assert said.endswith(ways)
     # As a release of the package does that fits.
-    (tmp_path / "acme_lake.py").write_text(ADAPTER.format(version=1))
+    (tmp_path / "acme_lake.py").write_text(ADAPTER.format(version=PORT_VERSION))
     assert ask(tmp_path)[1] == "AcmeAdapter True"
 
 
 def test_a_format_of_two_packages_is_refused_until_one_is_removed(tmp_path: Path) -> None:
-    install(tmp_path, ADAPTER.format(version=1))
-    install(tmp_path, ADAPTER.format(version=1), package="another-lake")
+    install(tmp_path, ADAPTER.format(version=PORT_VERSION))
+    install(tmp_path, ADAPTER.format(version=PORT_VERSION), package="another-lake")
     said = ask(tmp_path)[1]
     assert said == (
         "the table format acme is given by the packages acme-lake and another-lake. Remove one of them"

@@ -11,10 +11,12 @@ import pytest
 from pypaimon.write.writer.data_writer import DataWriter
 
 from sluicegate.lakes.arrow import conform
+from sluicegate.lakes.file_options import NO_OPTIONS
 from sluicegate.lakes.paimon.adapter import ADAPTER
 from sluicegate.lakes.paimon.data_files import bounds_of
 from sluicegate.lakes.paimon.writer import PaimonWriter
-from sluicegate.lakes.port import LakeUnavailable, Published, SchemaMismatch, TableRefused
+from sluicegate.lakes.port import FileWriter, LakeUnavailable, Published, SchemaMismatch, TableRefused
+from sluicegate.lakes.spooled import SpooledStorage, open_spooled
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.paimon_lake import PaimonLake
 
@@ -161,6 +163,31 @@ def test_infos_describe_what_is_on_disk(tmp_path: Path) -> None:
         assert path.stat().st_size == info.size
         with pq.ParquetFile(path) as file:
             assert file.metadata.num_rows == info.rows
+
+
+@pytest.mark.parametrize("spooled", [False, True])
+def test_a_partition_value_that_is_no_name_of_a_folder_is_shortened(tmp_path: Path, spooled: bool) -> None:
+    """Waiting would not help, as it does where storage is away."""
+    lake, spool = PaimonLake(tmp_path, TABLE, ["name"]), tmp_path / "spool"
+    spool.mkdir()
+    table = ADAPTER.parse_table(lake.location)
+
+    def opened() -> FileWriter:
+        if not spooled:
+            return ADAPTER.open_writer(table, None)
+        return open_spooled(
+            ADAPTER, table, None, "d", NO_OPTIONS, lambda storage: SpooledStorage(storage, str(spool))
+        )
+
+    writer = opened()
+    advice = "a value of name that is too long: .* Shorten the values of the partition columns"
+    writer.write(row(name=["x" * 260]))
+    with pytest.raises(SchemaMismatch, match=advice):
+        writer.finish()
+    writer.abort()
+    writer = opened()
+    writer.write(row(name=["x" * 200]))
+    assert [info.partition for info in writer.finish()] == [{"name": "x" * 200}]
 
 
 def test_a_null_partition_value_is_null_in_the_event(tmp_path: Path) -> None:
