@@ -93,6 +93,8 @@ def test_continuous_queries_are_refused(job: Job) -> None:
         with pytest.raises(NotOurs, match=r"use a micro-batch trigger \(processingTime, availableNow\)"):
             _require_append(running._jsq.streamingQuery())
     finally:
+        # Spark 4.1 hangs in stop() if the query has no job yet.
+        wait_until(lambda: job.spark.sparkContext.statusTracker().getActiveJobsIds())
         running.stop()
     with pytest.raises(PySparkException):
         rows.writeStream.foreachBatch(ForeachBatch(job.options)).trigger(continuous="1 second").start()
