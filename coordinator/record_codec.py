@@ -1,7 +1,11 @@
-"""State records as JSON. A record of another version than this release writes is refused with a code."""
+"""State records as JSON. A record of another version than this release writes is refused with a code.
+
+Large ones are compressed: a record has the source offsets of all regions, twice while a decision is pending.
+"""
 
 from typing import Annotated, Final
 
+import cramjam
 from pydantic import Field, TypeAdapter, ValidationError
 
 from sluicegate.coordinator.core.log_state import Light
@@ -9,6 +13,12 @@ from sluicegate.coordinator.core.state_record import RECORD_VERSION, StateRecord
 from sluicegate.events.problems import Code, Problem, malformed
 
 _RECORD: Final = TypeAdapter(StateRecord)
+_LARGE: Final = 64 << 10
+"""Bytes of a record that is compressed. Smaller ones fit into any topic, and people can read them."""
+_MOST: Final = 64 << 20
+"""Bytes that are read of a compressed record. A few bytes of zstd can stand for gigabytes."""
+_ZSTD: Final = bytes.fromhex("28b52ffd")
+"""First bytes of what zstd has compressed (RFC 8878, section 3.1.1). JSON does not begin with them."""
 
 
 class _Versioned(Light):
@@ -17,11 +27,18 @@ class _Versioned(Light):
 
 def encode_record(record: StateRecord) -> bytes:
     """Return the value of a stream's record in the compacted topic."""
-    return _RECORD.dump_json(record)
+    text = _RECORD.dump_json(record)
+    return text if len(text) <= _LARGE else bytes(cramjam.zstd.compress(text))
 
 
 def decode_record(stream: str, value: bytes) -> StateRecord | Problem:
     """Read the record of a stream. It is a problem if another release wrote it, or if it is malformed."""
+    if value.startswith(_ZSTD):
+        try:
+            room = bytearray(_MOST)
+            value = bytes(room[: cramjam.zstd.decompress_into(value, room)])
+        except cramjam.DecompressionError as error:
+            return Problem(code=Code.STATE_RECORD_MALFORMED, detail=str(error))
     try:
         # Another version may have any other fields.
         version = _Versioned.model_validate_json(value).version

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-import cramjam
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import (
     InvalidProducerEpoch,
@@ -20,12 +19,10 @@ Headers = Sequence[tuple[str, bytes | None]]
 _NONE: Final[Mapping[str, int]] = {}
 _OVERHEAD: Final = 128
 """Bytes of a batch with one message, beside its key, value and headers; the headers' own lengths included."""
-_BEFORE_COMPRESSION: Final = 256 << 20
-"""Limit of the client in bytes. It counts them before the compression, and brokers count them after it."""
 
 
 class MessageTooLarge(MessageSizeTooLargeError):  # type: ignore[misc]
-    """A message exceeds the limit of its topic even when it is compressed. Nothing was sent."""
+    """A message exceeds the limit of its topic. Nothing was sent."""
 
     def __init__(self, topic: str, size: int, limit: int) -> None:
         self.cause = Cause(code=CauseCode.MESSAGE_TOO_LARGE, names=(topic,), number=size, other=limit)
@@ -33,7 +30,7 @@ class MessageTooLarge(MessageSizeTooLargeError):  # type: ignore[misc]
 
 
 class SessionProducer(AIOKafkaProducer):  # type: ignore[misc]
-    """Idempotent producer whose messages are compressed, and acknowledged by all in-sync replicas.
+    """Idempotent producer whose messages are acknowledged by all in-sync replicas.
 
     A message that is permanently refused, or lost by the broker, leaves a gap in the sequence of its
     partition. After a gap, the client library fails every further message to that partition. Only a new
@@ -41,9 +38,9 @@ class SessionProducer(AIOKafkaProducer):  # type: ignore[misc]
     """
 
     def __init__(self, largest: int, limits: Mapping[str, int] = _NONE, **options: Any) -> None:
-        """`largest`: bytes of a message as the brokers count them; `limits`: of topics with another limit."""
-        options = {"compression_type": "zstd", "max_request_size": _BEFORE_COMPRESSION, **options}
-        super().__init__(acks="all", enable_idempotence=True, **options)
+        """`largest`: bytes of a message in a topic; `limits`: the same, of topics with another limit."""
+        most = max(largest, *limits.values()) if limits else largest
+        super().__init__(acks="all", enable_idempotence=True, max_request_size=most + _OVERHEAD, **options)
         self._largest, self._limits = largest, limits
         self._gap: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -64,10 +61,8 @@ class SessionProducer(AIOKafkaProducer):  # type: ignore[misc]
 
     def _refuse_too_large(self, topic: str, value: bytes, key: bytes, headers: Headers) -> None:
         beside = len(key) + _OVERHEAD + sum(len(name) + len(text or b"") for name, text in headers)
+        size = beside + len(value)
         limit = self._limits.get(topic, self._largest)
-        if beside + len(value) <= limit:
-            return
-        size = beside + len(cramjam.zstd.compress(value))
         if size > limit:
             raise MessageTooLarge(topic, size, limit)
 

@@ -90,7 +90,7 @@ _OF_THE_LOG: Final[Mapping[CauseCode, str]] = {
         "the message at offset {number}[ of partition {partition}] is no event[: {problem}]"
     ),
     CauseCode.MESSAGE_TOO_LARGE: (
-        "a message for the topic {first} has {number} bytes, compressed, and kafka.max_message_bytes is "
+        "a message for the topic {first} has {number} bytes, and kafka.max_message_bytes is "
         "{other}. Set max.message.bytes of the topics, and then kafka.max_message_bytes, to more than that"
     ),
 }

@@ -3,11 +3,12 @@
 import json
 from typing import Any
 
+import cramjam
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.core.log_state import LogState, RegionState
 from sluicegate.coordinator.core.state_record import RECORD_VERSION, Condition, Due, StateRecord
 from sluicegate.coordinator.record_codec import decode_record, encode_record
 from sluicegate.events.causes import Cause, CauseCode
@@ -38,6 +39,26 @@ def code(value: bytes) -> Code:
 
 def test_a_record_survives() -> None:
     assert decode_record("flights", encode_record(RECORD)) == RECORD
+
+
+def large() -> StateRecord:
+    regions = {f"r{number}": RegionState(source_offsets="0123456789" * 6_000) for number in range(50)}
+    return RECORD.model_copy(update={"state": LogState(partition=1, regions=regions)})
+
+
+def test_a_large_record_is_compressed_and_survives() -> None:
+    value = encode_record(large())
+    assert len(value) < 64 << 10
+    assert decode_record("flights", value) == large()
+
+
+@pytest.mark.parametrize("kept", [4, 40, -9])
+def test_a_damaged_compressed_record_is_malformed(kept: int) -> None:
+    assert code(encode_record(large())[:kept]) is Code.STATE_RECORD_MALFORMED
+
+
+def test_a_record_that_would_fill_the_memory_is_malformed() -> None:
+    assert code(bytes(cramjam.zstd.compress(b" " * (65 << 20)))) is Code.STATE_RECORD_MALFORMED
 
 
 def test_a_record_of_a_release_without_causes_is_read() -> None:
