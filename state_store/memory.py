@@ -1,6 +1,6 @@
 """State store in memory, for tests and for a coordinator without Redis."""
 
-from sluicegate.state_store.port import StateStoreUnavailable, StreamView
+from sluicegate.state_store.port import StateStoreUnavailable, StreamView, UnreadableView
 
 
 class MemoryStateStore:
@@ -30,6 +30,11 @@ class MemoryStateStore:
         """See StateStore."""
         self._check_available()
         return sorted(self._views)
+
+    async def read_all(self) -> dict[str, StreamView | UnreadableView]:
+        """See StateStore."""
+        self._check_available()
+        return {name: StreamView.model_validate_json(text) for name, (_, text) in sorted(self._views.items())}
 
     async def remove(self, stream: str) -> None:
         """See StateStore."""

@@ -33,7 +33,7 @@ class UnreadableView(StateStoreError):
 
 
 class _View(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
 
 
 class ProblemView(_View):
@@ -147,6 +147,13 @@ class StateStore(Protocol):
 
     async def streams(self) -> list[str]:
         """Return the names of the streams that have a view, sorted."""
+
+    async def read_all(self) -> "dict[str, StreamView | UnreadableView]":
+        """Return all views by stream, in few exchanges with the store, however many they are.
+
+        Each is whole, but they need not be of one moment. One that cannot be read is the error that `read`
+        raises.
+        """
 
     async def remove(self, stream: str) -> None:
         """Remove the stream's view with its revision, after its topic was deleted or created again."""

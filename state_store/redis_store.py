@@ -18,6 +18,8 @@ from redis.exceptions import RedisError
 
 from sluicegate.state_store.port import VIEW_VERSION, StateStoreUnavailable, StreamView, UnreadableView
 
+_PIECE: Final = 50
+"""Views that are read in one exchange."""
 _TEXTS: Final = frozenset({"stream", "commit_user", "single_region"})
 
 # Atomic, so that an older view never replaces a newer one. KEYS: the view, the set of streams. ARGV: the
@@ -75,21 +77,33 @@ class RedisStateStore:
         key = self._key(stream)
         async with self._bounded():
             fields = cast("dict[str, str]", await self._redis.hgetall(key))  # decode_responses
-        if not fields:
-            return None
-        try:
-            return _view(fields)
-        except ValueError as error:
-            raise UnreadableView(
-                f"the hash {key} cannot be read as a view of a stream: {_reason(error)}. A coordinator "
-                f"of this "
-                "release writes it again with the next commit of the stream"
-            ) from error
+        found = _read(key, fields)
+        if isinstance(found, UnreadableView):
+            raise found
+        return found
 
     async def streams(self) -> list[str]:
         """See StateStore."""
         async with self._bounded():
             return sorted(cast("set[str]", await self._redis.smembers(self._streams)))
+
+    async def read_all(self) -> dict[str, StreamView | UnreadableView]:
+        """See StateStore."""
+        found: dict[str, StreamView | UnreadableView] = {}
+        names = await self.streams()
+        for start in range(0, len(names), _PIECE):
+            piece = names[start : start + _PIECE]
+            async with self._bounded(), self._redis.pipeline(transaction=False) as several:
+                for name in piece:
+                    several.hgetall(self._key(name))
+                answers = cast("list[dict[str, str]]", await several.execute())
+            for name, fields in zip(piece, answers, strict=True):
+                view = _read(self._key(name), fields)
+                if view is not None:
+                    found[name] = view
+            # Views are large, and reading one takes some tenths of a millisecond of the event loop.
+            await asyncio.sleep(0)
+        return found
 
     async def remove(self, stream: str) -> None:
         """See StateStore."""
@@ -135,6 +149,21 @@ def _fields(view: StreamView) -> dict[str, str]:
         for name, value in values.items()
         if value is not None
     }
+
+
+def _read(key: str, fields: Mapping[str, str]) -> StreamView | UnreadableView | None:
+    """Return the view in a hash, None if there is none, or the error that `read` raises."""
+    if not fields:
+        return None
+    try:
+        return _view(fields)
+    except ValueError as error:
+        unreadable = UnreadableView(
+            f"the hash {key} cannot be read as a view of a stream: {_reason(error)}. A coordinator of this "
+            "release writes it again with the next commit of the stream"
+        )
+        unreadable.__cause__ = error
+        return unreadable
 
 
 def _view(fields: Mapping[str, str]) -> StreamView:

@@ -127,6 +127,16 @@ async def test_streams_are_apart(store: StateStore) -> None:
     assert await store.read("a") == view(1, "a")
 
 
+async def test_all_views_are_read_at_once(store: StateStore) -> None:
+    assert await store.read_all() == {}
+    await store.write(FULL)
+    for number in range(120):
+        await store.write(view(number, f"s{number:03}"))
+    found = await store.read_all()
+    assert list(found) == ["flights", *(f"s{number:03}" for number in range(120))]
+    assert (found["flights"], found["s119"]) == (FULL, view(119, "s119"))
+
+
 async def test_a_removed_stream_starts_again(store: StateStore) -> None:
     await store.write(FULL)
     await store.write(view(1, "other"))

@@ -84,6 +84,10 @@ async def test_a_malformed_view_is_reported_and_replaced(
         await redis.hset(f"{unique}:stream:flights", field, value)
     with pytest.raises(UnreadableView, match=f"{unique}:stream:flights cannot be read"):
         await store.read("flights")
+    await store.write(view(1, "other"))
+    both = await store.read_all()
+    assert "stream:flights cannot be read" in str(both["flights"])
+    assert both["other"] == view(1, "other")
     assert await store.write(view(41))
     assert await store.read("flights") == view(41)
     await store.close()
