@@ -48,8 +48,13 @@ class PaimonWriter:
     ) -> None:
         """Prepare a writer. Raises TableRefused for wrong options, or LakeUnavailable."""
         opened = Table(storage)
-        # Before the schema: if the table is made again in between, the coordinator refuses the files.
-        self.table_identity = opened.identity()
+        try:
+            # Before the schema: if the table is made again in between, the coordinator refuses the files.
+            self.table_identity = opened.identity()
+        except LakeUnavailable:
+            # A table that is not there is refused, with the way out.
+            opened.newest()
+            raise
         table = opened.newest()
         columns: pa.Schema = PyarrowFieldParser.from_paimon_schema(table.fields).remove_metadata()
         files.check_columns(storage.uri, columns)
