@@ -30,14 +30,13 @@ class Terms(NamedTuple):
     names_checked: bool
 
 
-def refuse_other_table(events: Iterable[FilesWritten], checked: Iterable[Checked]) -> None:
-    """Raise BadFiles if files were written for another table than the one that has checked them."""
-    for event, each in zip(events, checked, strict=True):
-        if event.table_identity not in ("", each.premises.table):
-            raise BadFiles(
-                "they were written for another table, which was at this place before: "
-                f"{event.table_identity}, and this one is {each.premises.table}"
-            )
+def refuse_other_table(event: FilesWritten, identity: str) -> None:
+    """Raise BadFiles if files were written for another table than the one with this identity."""
+    if event.table_identity not in ("", identity):
+        raise BadFiles(
+            "they were written for another table, which was at this place before: "
+            f"{event.table_identity}, and this one is {identity}"
+        )
 
 
 class Passed(NamedTuple):

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final, TypeVar, overload
 
 from sluicegate.coordinator.core.effects import (
@@ -22,6 +21,7 @@ from sluicegate.coordinator.core.heads import ref_of
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.early import Known, Passed, Terms, refuse_other_table, usable
 from sluicegate.coordinator.stream.supply import BodySource
+from sluicegate.coordinator.stream.tally import Event, Tally
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.codec import read_files
 from sluicegate.events.locations import location_problem
@@ -59,33 +59,6 @@ class _Unusable(Exception):
         self.problem = problem
 
 
-@dataclass
-class Tally:
-    """The rows and bytes of the files that a decision commits."""
-
-    decision: int
-    events: int = 0
-    rows: int = 0
-    size: int = 0
-
-    def counted(self, read: Callable[[int], "Event"]) -> Callable[[int], "Event"]:
-        """Read events as before, each once, and count their files."""
-
-        def counting(offset: int) -> Event:
-            event = read(offset)
-            self.events += 1
-            if isinstance(event, Checked):
-                self.rows += event.rows
-                self.size += event.size
-            else:
-                self.rows += sum(each.rows for each in event.files)
-                self.size += sum(each.size for each in event.files)
-            return event
-
-        return counting
-
-
-Event = FilesWritten | Checked
 _NOTHING: Final[Mapping[int, Passed]] = {}
 _UNKNOWN: Final = Known()
 _OUTDATED: Final = Cause(code=CauseCode.CHECKS_OUTDATED)
@@ -207,7 +180,8 @@ class StreamTable:
         """Check events together. Raises BadFiles, LakeUnavailable or TableRefused."""
         started = time.monotonic()
         checked = self._opened().check(list(events.values()))
-        refuse_other_table(events.values(), checked)
+        for event, each in zip(events.values(), checked, strict=True):
+            refuse_other_table(event, each.premises.table)
         passed = (Passed(terms, started, each) for each in checked)
         return dict(zip(events, passed, strict=True))
 
@@ -275,13 +249,18 @@ class StreamTable:
 
     def _publish_checked(self, effect: Publish, bodies: BodySource, done: Mapping[int, Passed]) -> Result:
         """Publish; events that are done need no other check unless the table has changed."""
+        committer = self._opened()
+        identity = committer.identity() if len(done) < len(effect.offsets) else ""
 
         def read(offset: int) -> Event:
-            known = done.get(offset)
-            return known.checked if known is not None else self._read(bodies[offset], effect)
+            if (known := done.get(offset)) is not None:
+                return known.checked
+            files = self._read(bodies[offset], effect)
+            refuse_other_table(files, identity)
+            return files
 
         tally = Tally(effect.decision)
-        result = self._opened().publish(
+        result = committer.publish(
             CommitRequest(
                 decision=effect.decision,
                 digest=effect.digest,

@@ -36,6 +36,15 @@ from sluicegate.lakes.storage_errors import is_too_long
 _PREFIX: Final = "data-file.prefix"
 
 
+def _identity(table: Table) -> str:
+    """Return the identity of a table. Raises TableRefused if there is none, else LakeUnavailable."""
+    try:
+        return table.identity()
+    except LakeUnavailable:
+        table.newest()
+        raise
+
+
 class PaimonWriter:
     """Writer of one attempt of one task."""
 
@@ -48,13 +57,8 @@ class PaimonWriter:
     ) -> None:
         """Prepare a writer. Raises TableRefused for wrong options, or LakeUnavailable."""
         opened = Table(storage)
-        try:
-            # Before the schema: if the table is made again in between, the coordinator refuses the files.
-            self.table_identity = opened.identity()
-        except LakeUnavailable:
-            # A table that is not there is refused, with the way out.
-            opened.newest()
-            raise
+        # Before the schema: if the table is made again in between, the coordinator refuses the files.
+        self.table_identity = _identity(opened)
         table = opened.newest()
         columns: pa.Schema = PyarrowFieldParser.from_paimon_schema(table.fields).remove_metadata()
         files.check_columns(storage.uri, columns)

@@ -17,7 +17,8 @@ from tests.integration.conftest import Place, place_of
 from tests.integration.coordinator import running
 from tests.integration.job import create_table, read_events, read_ids
 from tests.integration.letters import conditions, stalled, stalls
-from tests.integration.orders import config_of
+from tests.integration.orders import config_of, sluicegate
+from tests.integration.test_limits import decide_and_die
 from tests.integration.waiting import until
 
 pytestmark = pytest.mark.kafka
@@ -124,6 +125,31 @@ async def test_files_of_a_former_table_are_refused_even_if_the_stream_was_forgot
             assert found["code"] == Code.FILES_EXCLUDED
             assert "written for another table, which was at this place before" in found["arguments"]["detail"]
             assert ids_of(place) == []
+            await job.begin("q2")
+            await job.run_batch([1, 2])
+            await until(lambda: ids_of(place), lambda found: found == [1, 2])
+
+
+async def test_a_decision_of_a_former_table_is_not_published_in_the_next_one(
+    kafka_bootstrap: str, unique: str, tmp_path: Path, impatient: None
+) -> None:
+    """It was checked and logged before the table was made again, and the stream was forgotten."""
+    place = await place_of("paimon", kafka_bootstrap, unique, tmp_path)
+    async with place.job() as job:
+        async with running(place.settings()):
+            await job.register()
+        await job.complete(await job.written(job.write_files([1])))
+        await decide_and_die(place)
+        assert await decisions(place) == 1
+        make_again(place)
+        await asyncio.to_thread(forget, place)
+        async with running(place.settings()) as service:
+            await until(lambda: stalled(service), lambda code: code == Code.COMMIT_REFUSED)
+            assert "written for another table" in conditions(service)[0]["arguments"]["detail"]
+            assert ids_of(place) == []
+            revert = ("commit", "revert", "--stream", "flights", "--decision", "1", "--region", "r1")
+            await sluicegate(place, *revert)
+            await until(lambda: stalled(service), lambda code: code != Code.COMMIT_REFUSED)
             await job.begin("q2")
             await job.run_batch([1, 2])
             await until(lambda: ids_of(place), lambda found: found == [1, 2])
