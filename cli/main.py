@@ -16,6 +16,7 @@ COMMANDS: Final = {
     "conformance": "conformance",
     "dead-letters": "deadletters",
     "demo": "demo",
+    "history": "history",
     "init": "init",
     "orphans": "orphans",
     "region": "region",

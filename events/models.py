@@ -308,6 +308,31 @@ class CutDecided(Body):
     """
 
 
+class CommitSummary(Body):
+    """Contents and times of a commit, for people and monitoring. Nothing is decided from it.
+
+    A coordinator that took the stream over in mid-commit knows less: what it has not seen is null.
+    """
+
+    table: str
+    """URI of the table."""
+    rows: Count | None = None
+    bytes: Count | None = None
+    """Sum of the sizes of the files."""
+    partitions: Count | None = None
+    """Number of partitions that got files; 1 if the table has none."""
+    previous: Head | None = None
+    """The table's head before the decision; null: an empty table."""
+    first_event: Millis | None = None
+    """Append time of the first event of the checkpoints in it."""
+    sealed: Millis | None = None
+    """Append time of the event that sealed the last of the checkpoints in it."""
+    decided: Millis | None = None
+    """Append time of the decision."""
+    visible: Millis
+    """Time at which the coordinator saw the commit in the table, by its own clock."""
+
+
 class CutCommitted(Body):
     """The outcome of a decision: its commit is visible in the table."""
 
@@ -317,6 +342,7 @@ class CutCommitted(Body):
     """Identity of the table."""
     snapshot: Head | None = None
     """None: the table's history contains only later snapshots."""
+    summary: CommitSummary | None = None
 
 
 class CutReverted(Body):

@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from sluicegate.events.envelope import wire_type
 from sluicegate.events.models import (
     Body,
+    CommitSummary,
     Count,
     CutAbandoned,
     CutReverted,
@@ -57,6 +58,8 @@ class Committed(Body):
     snapshot: Head | None
     watermark: Millis | None
     files: Count
+    summary: CommitSummary | None = None
+    """None: an older release made the commit."""
 
 
 class SavepointTaken(Body):

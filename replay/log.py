@@ -112,7 +112,7 @@ class StreamLog:
     async def read(self, start: int, end: int) -> AsyncGenerator[list[ConsumerRecord], None]:
         """Yield the records from `start` to before `end`, once, in order. Raises KafkaError, TimeoutError."""
         patience = self._settings.kafka.request_timeout * 4
-        async for batch in _read(self._consumer, self._source, start, end, patience):
+        async for batch in read_range(self._consumer, self._source, start, end, patience):
             yield batch
 
     async def bodies(self, offsets: Sequence[int]) -> dict[int, WrittenEvent]:
@@ -153,9 +153,13 @@ class StreamLog:
         return start_of(records.stream, begin, records.bases)
 
 
-async def _read(
+async def read_range(
     consumer: AIOKafkaConsumer, source: TopicPartition, start: int, end: int, seconds: float
 ) -> AsyncGenerator[list[ConsumerRecord], None]:
+    """Yield the records of a partition between two offsets. Raises KafkaError.
+
+    Raises TimeoutError if nothing arrives for so many seconds.
+    """
     consumer.assign([source])
     consumer.seek(source, start)
     position, patience = start, Patience(seconds, time.monotonic())
@@ -214,7 +218,7 @@ async def read_topic(
         for source in sources:
             patience = settings.kafka.request_timeout * 4
             first = max(start, begins[source])
-            async for batch in _read(consumer, source, first, ends[source], patience):
+            async for batch in read_range(consumer, source, first, ends[source], patience):
                 yield batch
 
 

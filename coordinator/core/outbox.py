@@ -27,7 +27,6 @@ from sluicegate.events.models import (
     CutAbandoned,
     CutCommitted,
     CutReverted,
-    Head,
     RegionClosed,
     RegionRegistered,
     StreamCommand,
@@ -119,7 +118,7 @@ class Outbox:
         if applied.answer is not None:
             self._answers.append((record, applied.answer))
         if made is not None and isinstance(body, CutCommitted):
-            self._committed(made, body.snapshot)
+            self._committed(made, body)
         elif made is not None and isinstance(body, CutReverted):
             self._add(NotificationType.REVERTED, f"reverted/{body.decision}", body)
         for savepoint in applied.savepoints:
@@ -135,16 +134,17 @@ class Outbox:
                 # The sender looks at the state.
                 self.note_change()
 
-    def _committed(self, made: Decision, snapshot: Head | None) -> None:
+    def _committed(self, made: Decision, outcome: CutCommitted) -> None:
         regions = self._log.state.regions
         body = Committed(
             decision=made.id,
             cut=made.cut,
             fallbacks=made.fallbacks,
             listeners={name: each.listeners for name, each in regions.items() if each.listeners},
-            snapshot=snapshot,
+            snapshot=outcome.snapshot,
             watermark=made.watermark,
             files=made.files,
+            summary=outcome.summary,
         )
         kind = NotificationType.PARTIALLY_COMMITTED if made.fallbacks else NotificationType.COMMITTED
         self._add(kind, f"commit/{made.id}", body)

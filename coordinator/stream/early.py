@@ -12,6 +12,7 @@ from typing import Final, NamedTuple, Protocol
 
 import structlog
 
+from sluicegate.coordinator.stream.tally import NAMED
 from sluicegate.events.models import FilesWritten
 from sluicegate.kafka.bodies import Bodies, Budget, WrittenEvent
 from sluicegate.lakes.checked import CHECK_LASTS, Checked
@@ -46,6 +47,13 @@ class Passed(NamedTuple):
     at: float
     """Time of the check, by the monotonic clock."""
     checked: Checked
+    partitions: frozenset[int]
+    """Those that get files (`tally.partitions_of`)."""
+
+    @property
+    def held(self) -> int:
+        """Bytes of memory, about."""
+        return self.checked.held + NAMED * len(self.partitions)
 
     def holds(self, terms: Terms, now: float) -> bool:
         """Return True if the check would pass again, as far as can be known without the table."""
@@ -112,7 +120,7 @@ class EarlyChecks:
             if self._stopped or self._bodies.size(offset) == 0:
                 continue
             self._drop(offset)
-            if self._budget.take(each.checked.held):
+            if self._budget.take(each.held):
                 self.passed[offset] = each
 
     def forget(self, offsets: Iterable[int]) -> None:
@@ -130,7 +138,7 @@ class EarlyChecks:
     def _drop(self, offset: int) -> None:
         known = self.passed.pop(offset, None)
         if known is not None:
-            self._budget.give_back(known.checked.held)
+            self._budget.give_back(known.held)
 
     def start(self, terms: Terms) -> asyncio.Task[None] | None:
         """Begin to check the events that wait. None if that is under way, or if there are none."""

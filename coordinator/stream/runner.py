@@ -30,7 +30,6 @@ from sluicegate.coordinator.core.effects import (
     WriteRecord,
     WriteView,
 )
-from sluicegate.coordinator.core.log_state import LogState
 from sluicegate.coordinator.core.machine import StreamMachine
 from sluicegate.coordinator.core.state_record import Condition, StateRecord
 from sluicegate.coordinator.dead_letters.letterbox import Letterbox
@@ -42,6 +41,8 @@ from sluicegate.coordinator.stream.early import EarlyChecks, Known, Terms
 from sluicegate.coordinator.stream.failing import between_failpoints
 from sluicegate.coordinator.stream.limits import over_limits
 from sluicegate.coordinator.stream.links import Links
+from sluicegate.coordinator.stream.not_live import was_not_live
+from sluicegate.coordinator.stream.summary import Summaries
 from sluicegate.coordinator.stream.supply import Supply
 from sluicegate.coordinator.stream.table import StreamTable
 from sluicegate.coordinator.stream.telemetry import StreamTelemetry
@@ -50,7 +51,7 @@ from sluicegate.coordinator.tasks import end
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.coordinator.telemetry.overview import overview
 from sluicegate.events.codec import Flaw
-from sluicegate.events.envelope import FILES_WRITTEN, Envelope, EventType, LogRecord
+from sluicegate.events.envelope import FILES_WRITTEN, EventType, LogRecord
 from sluicegate.events.problems import Code, Problem
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import reach
@@ -115,6 +116,7 @@ class StreamRunner:
         self._partition = partition
         self._kafka = StreamLog(self.stream, partition.number, links)
         self._table = StreamTable(settings, links.threads)
+        self._summaries = Summaries(settings.table)
         self._early = EarlyChecks(self._table, self.bodies, links.budget)
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -151,13 +153,15 @@ class StreamRunner:
         envelope, replica, letters = read.envelope, self.machine.replica, self._partition.letters
         if malformed is not None:
             letters.put(record, malformed, self.stream)
-        if envelope.type is EventType.CUT_DECIDED and record.offset >= self.since:
-            self._partition.rivals.look(self.stream, record)
+        if envelope.type is EventType.CUT_DECIDED:
+            self._summaries.decided(read)
+            if record.offset >= self.since:
+                self._partition.rivals.look(self.stream, record)
         fresh = record.offset > replica.applied
         ignored = effect = self.machine.step(read).ignored
         if envelope.type is EventType.CHECKPOINT_COMPLETED:
             # On a second read too: the letter of the first read may not be acknowledged.
-            if not fresh and _was_not_live(replica.state, envelope, record.offset):
+            if not fresh and was_not_live(replica.state, envelope, record.offset):
                 ignored = Problem(code=Code.NOT_LIVE)
             if ignored is not None and ignored.code is Code.NOT_LIVE:
                 place = {
@@ -276,7 +280,7 @@ class StreamRunner:
             case FetchEnd():
                 return EndOffset(await self._partition.end_offset())
             case Append():
-                return await self._kafka.append(effect)
+                return await self._kafka.append(self._summaries.complete(effect, self.machine.replica.log))
         await self._follow_up(effect)
         return Done()
 
@@ -346,6 +350,7 @@ class StreamRunner:
         if effect.digest != made.digest:
             return
         self._drop(made.parts)
+        self._summaries.seen(made.id, tally)
         if tally is not None and tally.decision == made.id:
             self.telemetry.committed(log, made, tally.rows, tally.size)
         else:
@@ -380,19 +385,3 @@ def _name(effect: Effect) -> str:
     """Return the name of an effect for the log; that of an append has the type of its event."""
     name = type(effect).__name__
     return f"{name} {effect.type}" if isinstance(effect, Append) else name
-
-
-def _was_not_live(state: LogState, envelope: Envelope, offset: int) -> bool:
-    """True if the incarnation of an event was not live at its offset, which the state is past.
-
-    The end of an incarnation that has no successor yet is not known, so its events count as live.
-    """
-    region = state.regions.get(envelope.region)
-    newest = region.incarnation if region is not None else None
-    # Those of the former assignment end with the first decision of the newest one.
-    ended = (*state.ended, *(state.former.suspended if state.former is not None else ()))
-    if newest is None:
-        return envelope.incarnation not in ended
-    if newest.id == envelope.incarnation:
-        return offset < newest.from_offset
-    return envelope.incarnation not in ended or offset > newest.from_offset

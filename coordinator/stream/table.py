@@ -21,7 +21,7 @@ from sluicegate.coordinator.core.heads import ref_of
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.early import Known, Passed, Terms, refuse_other_table, usable
 from sluicegate.coordinator.stream.supply import BodySource
-from sluicegate.coordinator.stream.tally import Event, Tally
+from sluicegate.coordinator.stream.tally import Event, Tally, partitions_of
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.codec import read_files
 from sluicegate.events.locations import location_problem
@@ -180,10 +180,11 @@ class StreamTable:
         """Check events together. Raises BadFiles, LakeUnavailable or TableRefused."""
         started = time.monotonic()
         checked = self._opened().check(list(events.values()))
-        for event, each in zip(events.values(), checked, strict=True):
+        passed = dict[int, Passed]()
+        for (offset, event), each in zip(events.items(), checked, strict=True):
             refuse_other_table(event, each.premises.table)
-        passed = (Passed(terms, started, each) for each in checked)
-        return dict(zip(events, passed, strict=True))
+            passed[offset] = Passed(terms, started, each, partitions_of(event))
+        return passed
 
     def _check(self, effect: CheckFiles, bodies: BodySource, known: Known) -> FilesChecked | TableReplaced:
         regions = {offset: name for name, offsets in effect.parts.items() for offset in offsets}
@@ -235,7 +236,7 @@ class StreamTable:
     def check_step(self, events: Mapping[int, FilesWritten], terms: Terms) -> None:
         """Check events together, and keep what passed within the memory. Raises as `_checked` does."""
         for offset, each in self._checked(events, terms).items():
-            self._room -= each.checked.held
+            self._room -= each.held
             if self._room >= 0:
                 self._passed[offset] = each
 
@@ -254,9 +255,11 @@ class StreamTable:
 
         def read(offset: int) -> Event:
             if (known := done.get(offset)) is not None:
+                tally.add(known.checked, known.partitions)
                 return known.checked
             files = self._read(bodies[offset], effect)
             refuse_other_table(files, identity)
+            tally.add(files, partitions_of(files))
             return files
 
         tally = Tally(effect.decision)
@@ -266,7 +269,7 @@ class StreamTable:
                 digest=effect.digest,
                 head=ref_of(effect.head),
                 watermark=effect.watermark,
-                files=_Events(sorted(effect.offsets), tally.counted(read)),
+                files=_Events(sorted(effect.offsets), read),
             )
         )
         # One that finds its snapshot there already reads nothing: what was counted before holds.

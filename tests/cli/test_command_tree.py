@@ -28,6 +28,7 @@ SINGLE = [
     "completion",
     "conformance",
     "demo",
+    "history",
     "init",
     "run",
     "servers",

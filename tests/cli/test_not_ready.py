@@ -27,6 +27,7 @@ COMMANDS = {
     "dead-letters list": (),
     "dead-letters retry": ("--offset", "0"),
     "dead-letters show": ("--offset", "0"),
+    "history": STREAM,
     "orphans delete": STREAM,
     "orphans list": STREAM,
     "region remove": (*STREAM, "--region", "EWR"),

@@ -9,6 +9,7 @@ from sluicegate.events.models import (
     Body,
     CheckpointCompleted,
     CheckpointFailed,
+    CommitSummary,
     CutAbandoned,
     CutCommitted,
     CutDecided,
@@ -39,6 +40,17 @@ TIME: Final = 1_234_567_890_042
 POSITION: Final = Position(incarnation="q1.0", checkpoint=6, digest="range-6")
 OTHER: Final = Position(incarnation="q2.0", checkpoint=2**63 - 1, digest="range-x")
 HEAD: Final = Head(snapshot=2**63 - 1, identity="snap-7")
+SUMMARY: Final = CommitSummary(
+    table="file:/t",
+    rows=3,
+    bytes=15,
+    partitions=2,
+    previous=Head(snapshot=-4, identity="snap-6"),
+    first_event=TIME - 40,
+    sealed=TIME - 30,
+    decided=TIME - 20,
+    visible=TIME,
+)
 FILES: Final = FilesWritten(
     format="paimon",
     format_version=1,
@@ -105,7 +117,9 @@ BODIES: Final[dict[EventType, Body]] = {
     EventType.CUT_DECIDED: CutDecided(
         decision=5, cut={"EWR": POSITION, "JFK": OTHER}, final=True, digest="d5", head=HEAD
     ),
-    EventType.CUT_COMMITTED: CutCommitted(decision=5, digest="d5", table="t-1", snapshot=HEAD),
+    EventType.CUT_COMMITTED: CutCommitted(
+        decision=5, digest="d5", table="t-1", snapshot=HEAD, summary=SUMMARY
+    ),
     EventType.CUT_REVERTED: CutReverted(decision=5, digest="r5", table="t-1", snapshot=None),
     EventType.CUT_ABANDONED: CutAbandoned(decision=6, attempt=2, kind="ratio", regions=("JFK",)),
 }
@@ -147,7 +161,7 @@ OUTCOMES: Final[dict[NotificationType, Body]] = {
         committed=POSITION,
     ),
     NotificationType.COMMITTED: Committed(
-        decision=5, cut={"EWR": POSITION}, snapshot=HEAD, watermark=1_234, files=2
+        decision=5, cut={"EWR": POSITION}, snapshot=HEAD, watermark=1_234, files=2, summary=SUMMARY
     ),
     NotificationType.PARTIALLY_COMMITTED: Committed(
         decision=5,

@@ -64,6 +64,11 @@ async def test_a_region_with_too_much_holds_up_no_other(place: Place) -> None:
 
 async def decide_and_die(place: Place) -> None:
     """Run a coordinator without narrow limits until right before its first publication."""
+    await die_at(place, "publish.before")
+
+
+async def die_at(place: Place, failpoint: str) -> None:
+    """Run a coordinator of a Paimon table without narrow limits until a failpoint kills it."""
     config = place.root / "sluicegate.toml"
     config.write_text(
         f'[kafka]\nbootstrap_servers = "{place.bootstrap}"\ntopic_prefix = "{place.prefix}"\n'
@@ -73,7 +78,7 @@ async def decide_and_die(place: Place) -> None:
     process = await asyncio.create_subprocess_exec(
         *COMMAND,
         "run",
-        env={**os.environ, "SLUICEGATE_CONFIG": str(config), "SLUICEGATE_FAILPOINTS": "publish.before=kill"},
+        env={**os.environ, "SLUICEGATE_CONFIG": str(config), "SLUICEGATE_FAILPOINTS": f"{failpoint}=kill"},
         stderr=asyncio.subprocess.DEVNULL,
     )
     assert await finished(process.wait(), "the coordinator") == -signal.SIGKILL

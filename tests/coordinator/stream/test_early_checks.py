@@ -13,6 +13,7 @@ from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream import early
 from sluicegate.coordinator.stream.early import EarlyChecks, Known, Passed, Terms
 from sluicegate.coordinator.stream.table import StreamTable
+from sluicegate.coordinator.stream.tally import NAMED
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.events.problems import Code
@@ -160,7 +161,7 @@ class Slow:
         await self.go.acquire()
         if self.error is not None:
             raise self.error
-        return {offset: Passed(terms, 0.0, CHECKED) for offset in events}
+        return {offset: Passed(terms, 0.0, CHECKED, frozenset()) for offset in events}
 
 
 def held(*offsets: int) -> Bodies:
@@ -297,7 +298,7 @@ async def test_checks_that_do_not_hold_are_repeated_for_the_publication(change: 
 async def test_what_passes_before_the_decision_is_kept_within_the_memory() -> None:
     async with opened() as (table, made):
         given = Given(at1=event(1, "a"), at2=event(2, "b"))
-        await table.check(wanted(made, 1, 2), given, Known(room=20))
+        await table.check(wanted(made, 1, 2), given, Known(room=20 + NAMED))
         kept = table.take_passed()
         assert sorted(kept) == [1]
         assert table.take_passed() == {}
@@ -308,7 +309,7 @@ async def test_what_passes_before_the_decision_is_kept_within_the_memory() -> No
 async def test_events_that_passed_take_memory_and_give_it_back() -> None:
     bodies, budget = held(1, 2, 3), Budget(250)
     checks = EarlyChecks(Slow(), bodies, budget)
-    passed = Passed(TERMS, 0.0, CHECKED)
+    passed = Passed(TERMS, 0.0, CHECKED, frozenset())
     checks.keep(dict.fromkeys((1, 2, 3, 9), passed))
     assert sorted(checks.passed) == [1, 2]
     checks.keep({1: passed})

@@ -10,7 +10,7 @@ from sluicegate.coordinator.core.log_state import (
     RegionPhase,
     RegionState,
 )
-from sluicegate.coordinator.stream.runner import _was_not_live
+from sluicegate.coordinator.stream.not_live import was_not_live
 from sluicegate.events.envelope import Envelope, EventType
 
 
@@ -32,15 +32,15 @@ def test_the_former_assignment_was_live_before_the_newest_one(
         assignment=AssignmentState(number=0, regions=["r1"]), regions={"r1": region("old", 10, phase)}
     )
     state = LogState(regions={"r1": region("new", 50)}, former=former)
-    assert _was_not_live(state, completion("old"), offset) is expected
+    assert was_not_live(state, completion("old"), offset) is expected
 
 
 @pytest.mark.parametrize(("offset", "expected"), [(20, False), (60, True)])
 def test_an_ended_incarnation_was_live_before_its_successor(offset: int, expected: bool) -> None:
     state = LogState(regions={"r1": region("new", 50)}, ended=["old"])
-    assert _was_not_live(state, completion("old"), offset) is expected
+    assert was_not_live(state, completion("old"), offset) is expected
 
 
 def test_an_unknown_incarnation_was_never_live() -> None:
     state = LogState(regions={"r1": region("new", 50)})
-    assert _was_not_live(state, completion("other"), 20)
+    assert was_not_live(state, completion("other"), 20)

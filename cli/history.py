@@ -1,0 +1,89 @@
+"""`sluicegate history`: what became of the newest cuts of a stream."""
+
+import json
+from typing import Any
+
+import click
+
+from sluicegate.cli.errors import run_async
+from sluicegate.cli.options import config_option, json_option, require_stream, stream_option
+from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.telemetry.messages import listed
+from sluicegate.coordinator.telemetry.wording import iso_time
+from sluicegate.events.models import CommitSummary, CutAbandoned, CutReverted
+from sluicegate.events.notifications import Committed
+from sluicegate.replay.outcomes import Outcome, read_outcomes
+
+
+@click.command()
+@config_option
+@stream_option
+@click.option(
+    "--last",
+    default=20,
+    show_default=True,
+    type=click.IntRange(min=1, max=100_000),
+    help="How many outcomes to show.",
+)
+@json_option
+def history(settings: Settings, stream: str, last: int, as_json: bool) -> None:
+    """Show the newest outcomes of a stream, the oldest first.
+
+    An outcome is a commit, full or partial, a decision that was reverted, or an attempt that was abandoned.
+    They are read from the commits topic, which keeps them for its retention.
+    """
+    require_stream(settings, stream)
+    found = run_async(settings, read_outcomes(settings, stream, last))
+    if as_json:
+        click.echo(json.dumps({"stream": stream, "outcomes": [_values(each) for each in found]}, indent=2))
+        return
+    for each in found:
+        click.echo(_line(each))
+    if not found:
+        click.echo(f"the commits topic has no outcome of stream {stream}")
+
+
+def _kind(outcome: Outcome) -> str:
+    match outcome.body:
+        case Committed(fallbacks=fallbacks):
+            return "partial" if fallbacks else "full"
+        case CutReverted():
+            return "reverted"
+        case CutAbandoned():
+            return "abandoned"
+
+
+def _values(outcome: Outcome) -> dict[str, Any]:
+    return {"outcome": _kind(outcome), "time": outcome.time, **outcome.body.model_dump(mode="json")}
+
+
+def _line(outcome: Outcome) -> str:
+    body = outcome.body
+    text = f"{iso_time(outcome.time)}  decision {body.decision}  {_kind(outcome)}"
+    if isinstance(body, CutAbandoned):
+        return f"{text}: too many regions would have fallen back: {listed(body.regions)}"
+    if body.snapshot is not None:
+        text += f", snapshot {body.snapshot.snapshot}"
+    if isinstance(body, CutReverted):
+        return text
+    text += f", {_count(body.files, 'file')}{_content(body.summary)}"
+    if body.watermark is not None:
+        text += f", watermark {iso_time(body.watermark)}"
+    return text + (f"; fell back: {listed(tuple(sorted(body.fallbacks)))}" if body.fallbacks else "")
+
+
+def _content(summary: CommitSummary | None) -> str:
+    """Format what a commit added, as far as its coordinator has seen it."""
+    if summary is None:
+        return ""
+    text = f", {_count(summary.rows, 'row')}" if summary.rows is not None else ""
+    text += f", {_count(summary.bytes, 'byte')}" if summary.bytes is not None else ""
+    text += f" in {_count(summary.partitions, 'partition')}" if summary.partitions is not None else ""
+    if summary.sealed is None:
+        return text
+    # The clocks of the broker and of the coordinator may differ.
+    return f"{text}, visible {max(0, summary.visible - summary.sealed)} ms after its last event"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"

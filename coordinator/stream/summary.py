@@ -1,0 +1,60 @@
+"""Summaries of commits: the counts and times that people want to know. Nothing is decided from them."""
+
+import time
+from itertools import chain
+
+from sluicegate.coordinator.core.effects import Append
+from sluicegate.coordinator.core.log import Log
+from sluicegate.coordinator.core.pending import Sealed
+from sluicegate.coordinator.stream.tally import Tally
+from sluicegate.events.envelope import LogRecord
+from sluicegate.events.models import CommitSummary, CutCommitted, CutDecided
+
+
+class Summaries:
+    """What this process has seen of the unresolved decision of one stream, beside the state of the core."""
+
+    def __init__(self, table: str) -> None:
+        """`table` is the URI of the stream's table."""
+        self._table = table
+        self._decided: dict[int, int] = {}
+        """Append time of the newest decision, by its id."""
+        self._visible: dict[int, int] = {}
+        """Time at which the commit of the newest decision was seen, by its id."""
+        self._tally: Tally | None = None
+
+    def decided(self, record: LogRecord) -> None:
+        """Note the time of a decision."""
+        if isinstance(record.body, CutDecided):
+            self._decided = {record.body.decision: record.time}
+
+    def seen(self, decision: int, tally: Tally | None) -> None:
+        """Note that a commit is visible now; `tally`: of the last publication."""
+        self._visible = {decision: time.time_ns() // 1_000_000}
+        self._tally = tally
+
+    def complete(self, effect: Append, log: Log) -> Append:
+        """Return the event to be appended, with the summary if it is the outcome of the log's decision."""
+        made, body = log.state.pending, effect.body
+        visible = self._visible.get(made.id) if made is not None else None
+        if not isinstance(body, CutCommitted) or made is None or made.id != body.decision or visible is None:
+            return effect
+        included = list(chain.from_iterable(log.included.values()))
+        tally = self._tally if self._tally is not None and self._tally.decision == made.id else None
+        summary = CommitSummary(
+            table=self._table,
+            rows=tally.rows if tally else _rows(included),
+            bytes=tally.size if tally else None,
+            partitions=len(tally.partitions) if tally else None,
+            previous=made.head,
+            first_event=min((each.checkpoint.first_time for each in included), default=None),
+            sealed=max((each.time for each in included), default=None),
+            decided=self._decided.get(made.id),
+            visible=visible,
+        )
+        return Append(effect.type, body.model_copy(update={"summary": summary}))
+
+
+def _rows(included: list[Sealed]) -> int | None:
+    """Return the rows by the events' own counts; None if the checkpoints are not known any more."""
+    return sum(part.rows for each in included for part in each.checkpoint.named) if included else None

@@ -1,0 +1,104 @@
+"""The summary of a commit, on the commits topic and in the history."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from sluicegate.events.models import CommitSummary, CutCommitted
+from sluicegate.events.notifications import Committed
+from tests.integration.conftest import Place, place_of
+from tests.integration.coordinator import running
+from tests.integration.job import Job, read_events
+from tests.integration.orders import invoke_here
+from tests.integration.test_limits import die_at
+from tests.integration.test_upkeep import commit
+from tests.integration.waiting import until
+
+pytestmark = pytest.mark.kafka
+
+
+async def committed(job: Job, count: int) -> list[Committed]:
+    """Return what was announced about the commits of a stream, when there are so many."""
+
+    async def read() -> list[Committed]:
+        return [each.body for each in await job.notifications() if isinstance(each.body, Committed)]
+
+    return await until(read, lambda found: len(found) == count)
+
+
+def ordered(summary: CommitSummary) -> bool:
+    """True if the times of a commit follow each other; the last is of another clock, on the same machine."""
+    first, sealed, decided = summary.first_event, summary.sealed, summary.decided
+    assert first is not None
+    assert sealed is not None
+    assert decided is not None
+    return first <= sealed <= decided <= summary.visible
+
+
+@pytest.mark.parametrize("lake", ["paimon", "iceberg", "delta"])
+async def test_a_commit_is_announced_with_what_it_added(
+    lake: str, kafka_bootstrap: str, unique: str, tmp_path: Path
+) -> None:
+    place = await place_of(lake, kafka_bootstrap, unique, tmp_path)
+    async with place.job() as job, running(place.settings()):
+        await job.register()
+        await commit(job, 1)
+        written = job.write_files([2], [3, 4])
+        await job.complete(await job.written(written))
+        first, second = await committed(job, 2)
+        assert first.summary is not None
+        assert second.summary is not None
+        assert first.summary.previous is None or first.summary.previous != first.snapshot
+        assert second.summary.previous == first.snapshot
+        assert (second.files, second.summary.rows) == (2, 3)
+        assert second.summary.bytes == sum(file.size for file in written.files)
+        assert second.summary.partitions == len({tuple(file.partition.items()) for file in written.files})
+        assert second.summary.table == place.table
+        assert ordered(first.summary)
+        assert ordered(second.summary)
+        outcomes = [each.body for each in await read_events(place.bootstrap, place.topics.events)]
+        logged = [each.summary for each in outcomes if isinstance(each, CutCommitted)]
+        assert logged == [first.summary, second.summary]
+
+
+async def test_a_commit_of_a_dead_coordinator_has_the_rows_of_the_log(place: Place) -> None:
+    """The next one finds it in the table, and has not read the files."""
+    async with place.job() as job:
+        async with running(place.settings()):
+            await job.register()
+        await job.complete(await job.written(job.write_files([1], [2, 3])))
+        await die_at(place, "publish.after")
+        async with running(place.settings()):
+            (only,) = await committed(job, 1)
+    assert only.summary is not None
+    assert (only.files, only.summary.rows, only.summary.bytes) == (2, 3, None)
+    assert ordered(only.summary)
+
+
+async def test_the_history_shows_the_newest_outcomes(place: Place) -> None:
+    async with place.job() as job:
+        async with running(place.settings()):
+            await job.register()
+            for number in (1, 2, 3):
+                await commit(job, number)
+            await committed(job, 3)
+        # A restart repeats what it announced last.
+        async with running(place.settings()):
+            pass
+    command = ("history", "--stream", "flights")
+    told = await invoke_here(place, *command, "--last", "2")
+    assert told.exit_code == 0
+    lines = told.stdout.splitlines()
+    assert ["decision 2  full" in lines[0], "decision 3  full" in lines[1]] == [True, True]
+    assert ", 1 file, 1 row, " in lines[0]
+    assert " in 1 partition, visible " in lines[0]
+    values = json.loads((await invoke_here(place, *command, "--json")).stdout)
+    assert [(each["decision"], each["outcome"]) for each in values["outcomes"]] == [
+        (number, "full") for number in (1, 2, 3)
+    ]
+
+
+async def test_the_history_of_a_stream_without_commits_says_so(place: Place) -> None:
+    told = await invoke_here(place, "history", "--stream", "flights")
+    assert told.stdout == "the commits topic has no outcome of stream flights\n"
