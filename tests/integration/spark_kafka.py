@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
@@ -11,8 +12,8 @@ from sluicegate.embedded.jars import fetched_jars
 from sluicegate.embedded.java import find_java
 from tests.integration.conftest import Place
 
-VERSION: Final = "4.2.0"
-"""The newest release of the connector that the registry has."""
+VERSION: Final = "4.1.1" if version("pyspark").startswith("4.1.") else "4.2.0"
+"""A release of the connector that the Spark in use takes: it calls what is internal to Spark."""
 _EXAMPLE: Final = Path(__file__).parents[2] / "examples" / "regions.py"
 _MAIN: Final = f"spark-sql-kafka-0-10_2.13-{VERSION}.jar"
 _MODULE: Final = f"""\
