@@ -28,7 +28,8 @@ async def last_sign(
 ) -> float | None:
     """Return the age in seconds of the last event from the region's query; None if it has closed the region.
 
-    Events older than `seconds` are not read. Raises KafkaError, and TimeoutError after READ_SECONDS.
+    The age is negative if the clock of the brokers is ahead of this one. Events older than `seconds` are not
+    read. Raises KafkaError, and TimeoutError after READ_SECONDS.
     """
     consumer = AIOKafkaConsumer(
         **settings.kafka.client_options(), enable_auto_commit=False, auto_offset_reset="earliest"
@@ -47,7 +48,7 @@ async def last_sign(
                 for records in (await consumer.getmany(timeout_ms=POLL_MS)).values():
                     for each in records:
                         newest = _note(newest, each, stream, region)
-    return None if newest is None else max(0.0, time.time() - newest / 1000)
+    return None if newest is None else time.time() - newest / 1000
 
 
 def _note(newest: int | None, record: ConsumerRecord, stream: str, region: str) -> int | None:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from sluicegate.writer_hooks.spark.reset import Ask, ResetDone, ResetOrder
 
 _ENDED: Final = (RegionPhase.REMOVED, RegionPhase.LEFT)
+_CLOCKS: Final = 2.0
+"""Seconds by which two clocks that are kept right may differ."""
 _LEAST_SILENCE: Final = 15.0
 _MISSED: Final = 3
 """Heartbeats that a query must have missed to count as stopped."""
@@ -77,11 +79,7 @@ async def _reset(
             heartbeat = (await known_record(settings, stream)).intervals.get(region, 0)
             silence = max(_LEAST_SILENCE, _MISSED * heartbeat / 1000)
         age = await last_sign(settings, log.source, stream, region, silence)
-        if age is not None:
-            raise UserError(
-                f"region {region} cannot be reset: its query was alive {age:.0f} s ago, by its last event in "
-                f"the log. Stop it, wait {silence:g} s, and repeat the command; --silence sets the time"
-            )
+        _require_silence(region, age, silence)
         loop = asyncio.get_running_loop()
 
         def ask(incarnation: str, body: RegionRegistered) -> RegistrationAnswered:
@@ -94,6 +92,21 @@ async def _reset(
         except hook_error as error:
             raise UserError(str(error)) from error
     return _report(order, done)
+
+
+def _require_silence(region: str, age: float | None, silence: float) -> None:
+    """Raise UserError if the query of a region may be alive; `age` of its last event, in seconds."""
+    if age is not None and age < -_CLOCKS:
+        raise UserError(
+            f"region {region} cannot be reset: its last event in the log is {-age:.0f} s ahead of this "
+            "machine's clock, so its age is not known. Correct the clock, or run the command on another "
+            "machine"
+        )
+    if age is not None:
+        raise UserError(
+            f"region {region} cannot be reset: its query was alive {max(0.0, age):.0f} s ago, by its last "
+            f"event in the log. Stop it, wait {silence:g} s, and repeat the command; --silence sets the time"
+        )
 
 
 def _identity(order: "ResetOrder", incarnation: str) -> tuple[str, EventType, str, str, str]:

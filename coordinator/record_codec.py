@@ -10,13 +10,15 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from sluicegate.coordinator.core.log_state import Light
 from sluicegate.coordinator.core.state_record import RECORD_VERSION, StateRecord
+from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.problems import Code, Problem, malformed
 
 _RECORD: Final = TypeAdapter(StateRecord)
 _LARGE: Final = 64 << 10
 """Bytes of a record that is compressed. Smaller ones fit into any topic, and people can read them."""
-_MOST: Final = 64 << 20
-"""Bytes that are read of a compressed record. A few bytes of zstd can stand for gigabytes."""
+_MOST: Final = 32 << 20
+"""Bytes of a record before its compression. A few bytes of zstd can stand for gigabytes, so none is read that
+is larger, and none is written."""
 _ZSTD: Final = bytes.fromhex("28b52ffd")
 """First bytes of what zstd has compressed (RFC 8878, section 3.1.1). JSON does not begin with them."""
 
@@ -25,9 +27,19 @@ class _Versioned(Light):
     version: Annotated[int, Field(ge=0, le=2**63 - 1, strict=True)]
 
 
+class RecordTooLarge(ValueError):
+    """A state record could not be read again."""
+
+    def __init__(self, size: int) -> None:
+        self.cause = Cause(code=CauseCode.RECORD_TOO_LARGE, number=size, other=_MOST)
+        super().__init__(f"a state record of {size} bytes; at most {_MOST} are read")
+
+
 def encode_record(record: StateRecord) -> bytes:
-    """Return the value of a stream's record in the compacted topic."""
+    """Return the value of a stream's record in the compacted topic. Raises RecordTooLarge."""
     text = _RECORD.dump_json(record)
+    if len(text) > _MOST:
+        raise RecordTooLarge(len(text))
     return text if len(text) <= _LARGE else bytes(cramjam.zstd.compress(text))
 
 

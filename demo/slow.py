@@ -58,7 +58,7 @@ class SlowWriter:
         self.location = inner.location
         self.schema_id = inner.schema_id
         self.spec_id = inner.spec_id
-        self.table_identity = inner.table_identity
+        self.table_identity, self.schema_digest = inner.table_identity, inner.schema_digest
 
     def write(self, batch: "pa.RecordBatch") -> None:
         """See FileWriter."""

@@ -97,6 +97,10 @@ class FilesWritten(Body):
     """Identity of the table that the files were written for: one that was made again has another. It is the
     table's uuid in Iceberg, the id of its metadata in Delta, and a digest of its first schema in Paimon. The
     coordinator refuses the files of another table; without an identity, nothing is compared."""
+    schema_digest: Annotated[str, StringConstraints(max_length=128)] = ""
+    """Digest of the content of that schema, made by the lake adapter. A table that was restored from a copy
+    and then altered can have another schema of the same id: the coordinator refuses the files of the former
+    one. Without a digest, nothing is compared. Delta needs none: there the id is one."""
     files: tuple[FileInfo, ...]
     """As many as the attribute `files` states, with no path twice."""
 

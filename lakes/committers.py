@@ -127,3 +127,12 @@ def with_overwriting(answer: Answer, storage: Storage) -> Answer:
     if cause is None or cause.code is not CauseCode.RECORDED_DIFFERS:
         return answer
     return replace(answer, cause=cause.model_copy(update={"code": CauseCode.RECORDED_OVERWRITTEN}))
+
+
+def refuse_other_schema(event: FilesWritten, digest: str) -> None:
+    """Raise BadFiles if the files were written with another schema than that of their id in the table."""
+    if event.schema_digest not in ("", digest):
+        raise BadFiles(
+            f"the files were written with another schema {event.schema_id} than the table has now: the table "
+            "was restored from a copy, or made again, and then altered"
+        )

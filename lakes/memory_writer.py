@@ -18,6 +18,7 @@ class MemoryWriter:
     def __init__(self, table: "MemoryTable", event_time_column: str | None, digest: str | None) -> None:
         self.location = table.location
         self.schema_id, self.spec_id, self.table_identity = table.schema_id, 0, table.identity
+        self.schema_digest = ""
         self._schema = table.schema
         self._table = table
         self._event_time = event_time_column

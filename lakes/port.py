@@ -341,6 +341,8 @@ class FileWriter(Protocol):
     """Id of the partition spec; 0 where the format has none."""
     table_identity: str
     """Identity of the table whose schema the files have, as `Committer.identity` gives it."""
+    schema_digest: str
+    """Digest of the content of that schema; empty where the id is one."""
 
     def write(self, batch: "pa.RecordBatch") -> None:
         """Add rows. Raises SchemaMismatch for columns that the table does not have."""

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from sluicegate.coordinator.core.heads import head_of
 from sluicegate.coordinator.telemetry.cause_messages import format_cause
+from sluicegate.coordinator.telemetry.message import LOST_ROWS
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.events.codec import read_files
 from sluicegate.events.locations import location_problem, normal
@@ -58,6 +59,8 @@ class Rebuild:
         self._history: Comparison | None = None
         self._identity: str | None = None
         """Identity of the new table; None in a plan for a table that does not exist yet."""
+        self._like = ""
+        """Identity of the stream's table, which the new one is made like."""
         self._known: Head | None = None
         """The newest snapshot that this rebuild has made or found."""
         self._result = Rebuilt()
@@ -87,6 +90,7 @@ class Rebuild:
 
         Raises ReplayRefused if it has other content than this rebuild's.
         """
+        self._like = (await self._source.inspect()).identity
         target, user = self._target, self._target.settings.commit_user
         if self._dry and not await self._exists():
             return
@@ -125,6 +129,7 @@ class Rebuild:
                 f"{self._target.settings.table} is not empty: it has another commit {finding.decision} "
                 f"({finding.status}). Name a fresh table"
             )
+        self._refuse_former(logged.table or "")
         bodies = await self._bodies(logged)
         self._result.commits += 1
         if self._identity is None or self._dry:
@@ -134,6 +139,15 @@ class Rebuild:
         )
         outcome = await self._target.commit(logged, self._identity, self._known, policy, bodies)
         self._known = outcome.snapshot
+
+    def _refuse_former(self, identity: str) -> None:
+        """Raise ReplayRefused for what belongs to another table than the one that the new one is like."""
+        if identity not in ("", self._like):
+            raise ReplayRefused(
+                f"it was made for another table, which was at {self._source.settings.table} before: "
+                f"{identity}, and the one there now is {self._like}. Columns may differ. Put the former "
+                f"table back. If it is gone, {LOST_ROWS}"
+            )
 
     async def _bodies(self, logged: LoggedDecision) -> dict[int, WrittenEvent]:
         """Return the bodies of a decision's events for the new table, after copying their files."""
@@ -154,6 +168,7 @@ class Rebuild:
         event = read_files(written.envelope, written.body)
         if isinstance(event, Problem):
             raise ReplayRefused(format_problem(event, self._stream))
+        self._refuse_former(event.table_identity)
         allowed = logged.policy.allowed_locations if logged.policy is not None else ()
         if (problem := location_problem(event, allowed)) is not None:
             raise ReplayRefused(format_problem(problem, self._stream))
@@ -164,5 +179,5 @@ class Rebuild:
             return written
         adopted = await self._target.call(lambda: self._copier().adopt(event))
         # The copies belong to the new table, which would refuse the files of another one.
-        adopted = adopted.model_copy(update={"table_identity": self._identity})
+        adopted = adopted.model_copy(update={"table_identity": self._identity, "schema_digest": ""})
         return written._replace(body=adopted.model_dump_json().encode())

@@ -123,11 +123,9 @@ class Repair:
                 "the log does not have them any more, restore the table's snapshots"
             )
         self._last = decision.id
-        if self._dry:
-            self._result.committed.append(finding)
-            return
         # A coordinator may have started since the last commit of this run.
-        await self._refuse_if_owned()
+        if not self._dry:
+            await self._refuse_if_owned()
         offsets = [] if logged.reverted else decision.parts
         try:
             bodies = await self._log.bodies(offsets) if offsets else {}
@@ -135,6 +133,10 @@ class Repair:
             why = format_cause(error.cause)
             raise ReplayRefused(f"decision {decision.id} cannot be committed: {why}") from error
         policy = logged.policy or StreamPolicy(number=0)
+        if self._dry:
+            await self._table.require_files(logged, history.identity, policy, bodies)
+            self._result.committed.append(finding)
+            return
         known = self._known(logged, history)
         outcome = await self._table.commit(logged, history.identity, known, policy, bodies)
         self._before = decision.id, outcome.snapshot

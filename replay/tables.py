@@ -1,18 +1,28 @@
 """The tables of a replay: their calls block, so they run in a thread, one at a time."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from sluicegate.coordinator.core.committing import Committing, Outcome
-from sluicegate.coordinator.core.effects import Ask, Failed, InspectTable, TableUnfit
+from sluicegate.coordinator.core.effects import (
+    Ask,
+    CheckFiles,
+    Failed,
+    FilesChecked,
+    InspectTable,
+    TableUnfit,
+)
 from sluicegate.coordinator.core.log_state import LogState
 from sluicegate.coordinator.core.state_record import TableProgress
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.table import StreamTable
+from sluicegate.coordinator.telemetry.cause_messages import format_cause
+from sluicegate.coordinator.telemetry.message import LOST_ROWS
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.events.models import Head, StreamPolicy
+from sluicegate.events.problems import Code
 from sluicegate.kafka.bodies import WrittenEvent
 from sluicegate.lakes.history import TableHistory
 from sluicegate.lakes.port import (
@@ -79,6 +89,25 @@ class ReplayTable:
         """Release what the table holds."""
         self._table.close()
 
+    async def require_files(
+        self, logged: LoggedDecision, identity: str, policy: StreamPolicy, bodies: Mapping[int, WrittenEvent]
+    ) -> None:
+        """Check that the table would take a decision's files. Raises ReplayRefused."""
+        wanted = CheckFiles(
+            {"": tuple(sorted(bodies))}, policy.allowed_locations, identity, policy.file_names == "checked"
+        )
+        found = await self._table.check(wanted, bodies)
+        if isinstance(found, Failed):
+            raise ReplayRefused(f"{self.settings.table}: {found.reason}. Try again")
+        if isinstance(found, FilesChecked) and (problem := found.problems.get("")) is not None:
+            raise self._lacking(logged.decision.id, problem.detail or format_problem(problem, self._stream))
+
+    def _lacking(self, decision: int, why: str) -> ReplayRefused:
+        return ReplayRefused(
+            f"decision {decision} cannot be committed: {why}. Restore what is missing. If it is gone, "
+            + LOST_ROWS
+        )
+
     async def commit(
         self,
         logged: LoggedDecision,
@@ -105,6 +134,8 @@ class ReplayTable:
             if isinstance(result, Failed | NotPublished):
                 raise ReplayRefused(f"{self.settings.table}: {result.reason}. Try again")
             problem = committing.apply(effect, result) if effect is not None else None
+            if problem is not None and problem.code is Code.COMMIT_REFUSED:
+                raise self._lacking(made.id, format_cause(problem.cause) if problem.cause else problem.detail)
             if problem is not None:
                 raise ReplayRefused(format_problem(problem, self._stream))
             if committing.outcome is not None:

@@ -95,6 +95,7 @@ class AttemptWriter:
             schema_id=self._writer.schema_id,
             spec_id=self._writer.spec_id,
             table_identity=self._writer.table_identity,
+            schema_digest=self._writer.schema_digest,
             files=files,
         )
         events = files_written(self._region, self._attempt, body, self._target.message_max_bytes)

@@ -53,8 +53,8 @@ class Candidate:
 
     def read(self, record: LogRecord, applied: Applied, now: int) -> None:
         """Note the consequences of a new record."""
-        if applied.answer is not None:
-            # A new incarnation has other files.
+        if applied.answer is not None and applied.answer.run == record.envelope.id:
+            # A new incarnation has other files. A probe, which comes after each stall, changes nothing.
             self.excluded.pop(record.envelope.region, None)
         if applied.resolved is not None:
             self._checked.difference_update(applied.resolved.parts)

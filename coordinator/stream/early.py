@@ -31,11 +31,11 @@ class Terms(NamedTuple):
     names_checked: bool
 
 
-def refuse_other_table(event: FilesWritten, identity: str) -> None:
+def refuse_other_table(event: FilesWritten, identity: str, which: str = "they") -> None:
     """Raise BadFiles if files were written for another table than the one with this identity."""
     if event.table_identity not in ("", identity):
         raise BadFiles(
-            "they were written for another table, which was at this place before: "
+            f"{which} were written for another table, which was at this place before: "
             f"{event.table_identity}, and this one is {identity}"
         )
 

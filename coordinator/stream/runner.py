@@ -34,6 +34,7 @@ from sluicegate.coordinator.core.machine import StreamMachine
 from sluicegate.coordinator.core.state_record import Condition, StateRecord
 from sluicegate.coordinator.dead_letters.letterbox import Letterbox
 from sluicegate.coordinator.ownership import Rivals
+from sluicegate.coordinator.record_codec import RecordTooLarge
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.appending import StreamLog
 from sluicegate.coordinator.stream.continuity import failed_at
@@ -253,7 +254,7 @@ class StreamRunner:
     async def _attempt(self, effect: Effect) -> Result:
         try:
             return await self._perform(effect)
-        except (BodyUnavailable, MessageTooLarge) as error:
+        except (BodyUnavailable, MessageTooLarge, RecordTooLarge) as error:
             return Failed(cause=error.cause)
         except (KafkaError, TimeoutError, StateStoreUnavailable, OSError) as error:
             return Failed(f"{type(error).__name__}: {error}")

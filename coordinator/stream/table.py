@@ -257,8 +257,9 @@ class StreamTable:
             if (known := done.get(offset)) is not None:
                 tally.add(known.checked, known.partitions)
                 return known.checked
-            files = self._read(bodies[offset], effect)
-            refuse_other_table(files, identity)
+            event = bodies[offset]
+            files = self._read(event, effect)
+            refuse_other_table(files, identity, f"files of region {event.envelope.region}")
             tally.add(files, partitions_of(files))
             return files
 

@@ -93,6 +93,10 @@ _OF_THE_LOG: Final[Mapping[CauseCode, str]] = {
         "a message for the topic {first} has {number} bytes, and kafka.max_message_bytes is "
         "{other}. Set max.message.bytes of the topics, and then kafka.max_message_bytes, to more than that"
     ),
+    CauseCode.RECORD_TOO_LARGE: (
+        "the state record has {number} bytes, and at most {other} are read again. Most of it is source "
+        "offsets of the regions: let the drivers publish shorter ones"
+    ),
 }
 
 _OF_BODIES: Final[Mapping[CauseCode, str]] = {

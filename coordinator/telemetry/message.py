@@ -29,6 +29,10 @@ NEW_STREAM: Final = (
     "begin with a new stream: a new name and commit_user, and empty checkpoint locations. "
     "Let its sources begin right after the committed rows"
 )
+LOST_ROWS: Final = (
+    "begin with a new stream: a new name and commit_user, and empty checkpoint locations. "
+    "Let its sources begin with the first rows that the table lacks"
+)
 UPGRADE: Final = "Upgrade all coordinators, drivers and commands to the newest release that is in use"
 
 _PART: Final = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from sluicegate.coordinator.telemetry.message import (
+    LOST_ROWS,
     NEW_STREAM,
     RESUME,
     STATUS,
@@ -73,8 +74,8 @@ MESSAGES: Final[Mapping[Code, Message]] = {
     Code.TABLE_REPLACED: Message(
         _STALLED,
         "the table is another one[ ({detail})] than that with which the stream began",
-        "Put the former table back; the stream then continues by itself. If it is gone, make a new one of "
-        "the log: `sluicegate replay rebuild --help`. If nothing is committed yet, " + NEW_STREAM,
+        "Put the former table back, with its files; the stream then continues by itself. If it is gone, "
+        + LOST_ROWS,
     ),
     Code.TABLE_AHEAD: Message(
         _STALLED,
@@ -89,7 +90,10 @@ MESSAGES: Final[Mapping[Code, Message]] = {
         "{other}][: {detail}]. Usual causes are a table that was rolled back, and another job with the same "
         "commit user",
         "Compare them: " + VERIFY + ". Put the lost snapshots back, or commit them again: `sluicegate replay "
-        "repair --stream {stream}`. If its history has expired, nothing can prove them: " + NEW_STREAM,
+        "repair --stream {stream}`. If its history has expired, nothing can prove them: "
+        + NEW_STREAM
+        + ". If their files are gone as well, "
+        + LOST_ROWS,
     ),
     Code.ABSENCE_UNPROVEN: Message(
         _STALLED,

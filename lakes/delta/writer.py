@@ -42,6 +42,7 @@ class DeltaWriter:
         self.schema_id = schema.id
         self.spec_id = 0
         self.table_identity = state.metadata.id
+        self.schema_digest = ""
         self._storage = storage
         columns = logical_schema(schema.columns)
         files.check_columns(self.location, columns)

@@ -15,10 +15,11 @@ from pyiceberg.schema import Schema, index_by_id
 from pyiceberg.types import NestedField
 
 from sluicegate.events.models import FileInfo, FilesWritten
+from sluicegate.lakes.committers import refuse_other_schema
 from sluicegate.lakes.iceberg.canonical import FIELDS, FILE_FORMAT, CanonicalRecords
 from sluicegate.lakes.iceberg.layout import FORMAT, FORMAT_VERSION, Layout, Partition
 from sluicegate.lakes.iceberg.rules import COUNTS, Counts, MetricRules, parts_of_type
-from sluicegate.lakes.iceberg.table import TableView
+from sluicegate.lakes.iceberg.table import TableView, schema_digest
 from sluicegate.lakes.iceberg.values import (
     ReadBound,
     bound_reader,
@@ -92,6 +93,7 @@ class Examiner:
             if problem is not None:
                 raise BadFiles(f"the files were written with schema {event.schema_id}: {problem}")
             known = self._layouts[event.schema_id, spec_id] = _Checks(self._table, schema, spec)
+        refuse_other_schema(event, known.digest)
         return known
 
 
@@ -106,6 +108,7 @@ class _Checks:
             raise BadFiles(str(error)) from error
         self.current = current if current.partition_type != self.layout.partition_type else None
         """Layout with the present types of the partition, if others than when the files were written."""
+        self.digest = schema_digest(table.raw_schemas[schema.schema_id])
         self._prefix = f"{table.data_location}/"
         self._sort_orders = {None, 0, *table.sort_orders}
         readers = {column: bound_reader(each.field_type) for column, each in index_by_id(schema).items()}

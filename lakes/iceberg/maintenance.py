@@ -15,7 +15,7 @@ from sluicegate.lakes.iceberg.files import Files, location_of
 from sluicegate.lakes.iceberg.metadata import Metadata
 from sluicegate.lakes.iceberg.records import path_in, with_path
 from sluicegate.lakes.iceberg.references import References
-from sluicegate.lakes.iceberg.table import TableView
+from sluicegate.lakes.iceberg.table import TableView, schema_digest
 from sluicegate.lakes.port import BadFiles, FileStatus, LakeUnavailable, TableRef
 from sluicegate.lakes.storages import open_storage
 from sluicegate.lakes.twins import is_plain
@@ -48,6 +48,8 @@ class IcebergMaintenance:
         self._open_other = open_other
         self._references: References | None = None
         self._asked: set[str] = set()
+        self._like: dict[int, str] = {}
+        """By id, digests of the schemas of the table that this one was made like."""
         self.location = table.location
 
     def history(self) -> TableHistory:
@@ -84,19 +86,20 @@ class IcebergMaintenance:
         return None if _is_shared(self._view()[0]) else _CLEANER
 
     def create_like(self, source: TableRef) -> None:
-        try:
-            self._catalog.load()
-        except NoTable:
-            pass
-        else:
-            return
         model = self._open_other(source)
         try:
-            fields = _copied(model.load(), location_of(self.location))
+            found = model.load()
         except NoTable:
             raise LakeUnavailable(f"{source.name} has no metadata to make a table like it") from None
         finally:
             model.close()
+        self._like = {key: schema_digest(raw) for key, raw in TableView(found).raw_schemas.items()}
+        try:
+            self._catalog.load()
+        except NoTable:
+            fields = _copied(found, location_of(self.location))
+        else:
+            return
         location = f"{fields['location']}/metadata/00000-{uuid.uuid4()}.metadata.json"
         self._catalog.create(fields, location)
 
@@ -122,6 +125,12 @@ class IcebergMaintenance:
                 f"the files of {event.location} were written with schema {event.schema_id} and partition "
                 f"spec {event.spec_id}, which {self.location} lacks: let the new table be made by this "
                 "command"
+            )
+        digest = schema_digest(view.raw_schemas[event.schema_id])
+        if event.schema_digest not in ("", digest) or self._like.get(event.schema_id, digest) != digest:
+            raise BadFiles(
+                f"the files of {event.location} were written with schema {event.schema_id}, which is another "
+                f"in {self.location}: let the new table be made by this command, at a place without a table"
             )
 
     def adopt(self, event: FilesWritten) -> FilesWritten:

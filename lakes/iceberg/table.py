@@ -59,6 +59,23 @@ _PARTS: Final = (
     *("sort-orders", "encryption-keys"),
 )
 """Fields of metadata that commits depend on."""
+_MEANING: Final = frozenset(
+    {"type", "fields", "id", "name", "element-id", "element", "key-id", "key", "value-id", "value"}
+)
+"""Keys of a schema that say what the columns of a file are."""
+
+
+def schema_digest(raw: Mapping[str, Any]) -> str:
+    """Return the digest of a schema as the metadata has it: ids, names and types, without comments."""
+    text = json.dumps(_bare(raw), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def _bare(raw: object) -> object:
+    """Return a part of a schema without what does not change the meaning of a file."""
+    if isinstance(raw, Mapping):
+        return {key: _bare(value) for key, value in raw.items() if key in _MEANING}
+    return [_bare(each) for each in raw] if isinstance(raw, list) else raw
 
 
 class TableView:

@@ -31,7 +31,7 @@ from sluicegate.lakes.iceberg.layout import Layout, Partition
 from sluicegate.lakes.iceberg.metrics import Metrics
 from sluicegate.lakes.iceberg.partitioning import Splitter
 from sluicegate.lakes.iceberg.properties import file_options, page_options
-from sluicegate.lakes.iceberg.table import TableView
+from sluicegate.lakes.iceberg.table import TableView, schema_digest
 from sluicegate.lakes.iceberg.values import partition_key, partition_text
 from sluicegate.lakes.port import LakeUnavailable, SchemaMismatch, TableRefused
 from sluicegate.lakes.rolling import Rolling
@@ -90,6 +90,7 @@ class IcebergWriter:
         self.schema_id = table.schema.schema_id
         self.spec_id = table.spec.spec_id
         self.table_identity = table.premises.table
+        self.schema_digest = schema_digest(table.raw_schemas[self.schema_id])
         self._table = table
         self._storage = storage
         self._layout = Layout(table.schema, table.spec, table.version)

@@ -2,14 +2,22 @@
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.models import FilesWritten
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
 from sluicegate.lakes.checked import Checked, Outdated, Premises
-from sluicegate.lakes.committers import Reading, look, made_by, overtaken, unknown, with_overwriting
+from sluicegate.lakes.committers import (
+    Reading,
+    look,
+    made_by,
+    overtaken,
+    refuse_other_schema,
+    unknown,
+    with_overwriting,
+)
 from sluicegate.lakes.paimon.ancestry import Ancestry
 from sluicegate.lakes.paimon.buckets import layout
 from sluicegate.lakes.paimon.entries import FORMAT, FORMAT_VERSION, Entries, Examiner
@@ -49,7 +57,7 @@ class PaimonCommitter:
         self._user = commit_user
         self._table = Table(storage)
         self._snapshots = Snapshots(storage)
-        self._opened: tuple[int, Examiner, Manifests] | None = None
+        self._opened: _Opened | None = None
         self._describers: dict[int, Describer] = {}
         """By schema id. Schemas never change."""
         self._identity = ""
@@ -81,7 +89,8 @@ class PaimonCommitter:
         return self._table.identity()
 
     def premises(self) -> Premises:
-        return _premises(self._table.identity(), self._open()[0])
+        opened = self._open()
+        return _premises(self._table.identity(), opened)
 
     def check(self, files: Sequence[FilesWritten]) -> list[Checked]:
         premises, twins = self.premises(), Twins()
@@ -98,7 +107,9 @@ class PaimonCommitter:
         """
         if not self._table.has_schema(event.schema_id):
             raise BadFiles(f"the files were written with schema {event.schema_id}, which the table lacks")
-        entries = self._open()[1].examine(self._described(event))
+        if event.schema_digest:
+            refuse_other_schema(event, self._table.schema_digest(event.schema_id))
+        entries = self._open().examiner.examine(self._described(event))
         paths = paths_of(event)
         return Checked(
             premises=premises,
@@ -145,12 +156,12 @@ class PaimonCommitter:
         try:
             if head is not None:
                 _check_version(head)
-            schema_id, _, manifests = self._open()
-            reading = Reading(request.files, self.check, _premises(self._identity, schema_id), Entries)
-            draft = manifests.compose(head, reading)
+            opened = self._open()
+            reading = Reading(request.files, self.check, _premises(self._identity, opened), Entries)
+            draft = opened.manifests.compose(head, reading)
         except (BadFiles, TableRefused, UnknownMetadata) as error:
             return Refused(str(error))
-        return self._put(request, head, draft, schema_id, reading.rows)
+        return self._put(request, head, draft, opened.schema_id, reading.rows)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -248,15 +259,17 @@ class PaimonCommitter:
         self._snapshots.settle()
         return Published(there.ref)
 
-    def _open(self) -> tuple[int, Examiner, Manifests]:
+    def _open(self) -> "_Opened":
         """Return the objects that depend on the newest schema. Raises TableRefused if it is out of scope."""
         table = self._table.newest()
         schema_id = int(table.table_schema.id)
-        if self._opened is None or self._opened[0] != schema_id:
+        digest = self._table.schema_digest(schema_id)
+        if self._opened is None or (self._opened.schema_id, self._opened.digest) != (schema_id, digest):
             # The writer that has put the schema may have died before it was durable.
             self._storage.settle_files([f"schema/schema-{schema_id}"])
             examiner = Examiner(table, self._storage.uri)
-            self._opened = (schema_id, examiner, Manifests(self._storage, table))
+            self._opened = _Opened(schema_id, digest, examiner, Manifests(self._storage, table))
+            self._describers.clear()
         return self._opened
 
 
@@ -268,5 +281,14 @@ def _check_version(head: Snapshot) -> None:
         )
 
 
-def _premises(identity: str, schema_id: int) -> Premises:
-    return Premises(identity, str(schema_id))
+class _Opened(NamedTuple):
+    """What depends on the newest schema."""
+
+    schema_id: int
+    digest: str
+    examiner: Examiner
+    manifests: Manifests
+
+
+def _premises(identity: str, opened: _Opened) -> Premises:
+    return Premises(identity, f"{opened.schema_id} {opened.digest}")

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes.cleaning import Cleaner
+from sluicegate.lakes.committers import refuse_other_schema
 from sluicegate.lakes.history import TableHistory
 from sluicegate.lakes.paimon.ancestry import Ancestry
 from sluicegate.lakes.paimon.references import References
@@ -81,6 +82,8 @@ class PaimonMaintenance:
 
     def examine(self, event: FilesWritten) -> None:
         source = open_storage(event.location)
+        if event.schema_digest:
+            refuse_other_schema(event, Table(source).schema_digest(event.schema_id))
         if self._storage.names("schema"):
             self._refuse_other_schema(source, event.schema_id)
         for file in event.files:

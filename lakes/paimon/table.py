@@ -44,10 +44,15 @@ _REFUSED_OPTIONS: Final[dict[str, Callable[[str], bool]]] = {
 
 
 class Table:
-    """Reader of the schemas in a table folder. Schema files never change, so each is read once."""
+    """Reader of the schemas in a table folder.
+
+    Paimon never changes a schema file, so each is read once. If the newest one has changed, the table was
+    restored from a copy and then altered, and all are read again.
+    """
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
+        self._digests: dict[int, str] = {}
         self._opened: dict[int, SchemaTable] = {}
         self._layouts: dict[int, Layout] = {}
 
@@ -76,6 +81,10 @@ class Table:
         if not ids:
             raise self._no_table()
         newest = max(ids)
+        if newest in self._opened and self._digest(newest) != self._digests[newest]:
+            self._opened.clear()
+            self._layouts.clear()
+            self._digests.clear()
         if newest not in self._opened:
             opened = self._open(newest)
             reason = out_of_scope(opened)
@@ -85,12 +94,31 @@ class Table:
                     "one, or this one altered)"
                 )
             self._refuse_other_layouts(ids, opened)
+            self._digests[newest] = self._digest(newest)
             self._opened[newest] = opened
         return self._opened[newest]
 
     def at(self, schema_id: int) -> SchemaTable:
         """Return the table with a schema that it has. Raises LakeUnavailable or TableRefused."""
         return self._opened.get(schema_id) or self._open(schema_id)
+
+    def schema_digest(self, schema_id: int) -> str:
+        """Return the digest of a schema's file. It contains the time when the schema was made.
+
+        Raises LakeUnavailable.
+        """
+        if schema_id not in self._digests:
+            self._digests[schema_id] = self._digest(schema_id)
+        return self._digests[schema_id]
+
+    def _digest(self, schema_id: int) -> str:
+        return hashlib.sha256(self._read(schema_id)).hexdigest()[:32]
+
+    def _read(self, schema_id: int) -> bytes:
+        raw = self.storage.read(f"schema/schema-{schema_id}")
+        if raw is None:
+            raise LakeUnavailable(f"{self.storage.uri}: schema {schema_id} is gone")
+        return raw
 
     def _no_table(self) -> TableRefused:
         """Return the refusal of a folder without schemas. Raises LakeUnavailable."""
@@ -127,9 +155,7 @@ class Table:
         return [int(match[1]) for match in matches if match]
 
     def _open(self, schema_id: int) -> SchemaTable:
-        raw = self.storage.read(f"schema/schema-{schema_id}")
-        if raw is None:
-            raise LakeUnavailable(f"{self.storage.uri}: schema {schema_id} is gone")
+        raw = self._read(schema_id)
         try:
             return SchemaTable(self.storage.root, TableSchema.from_json(raw.decode()))
         except Exception as error:

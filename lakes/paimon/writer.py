@@ -75,6 +75,7 @@ class PaimonWriter:
         self._table = _library_table(table, access).copy(options)
         self.location = storage.uri
         self.schema_id = int(table.table_schema.id)
+        self.schema_digest = opened.schema_digest(self.schema_id)
         self.spec_id = 0
         self._storage = storage
         self._event_time = event_time_column

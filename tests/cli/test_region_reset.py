@@ -1,5 +1,6 @@
 """`sluicegate region reset` on a real log: the location and the region continue together."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -171,3 +172,16 @@ def test_a_stream_without_an_assignment_has_no_region_to_reset(
 ) -> None:
     result = History(deployment).begin().run(*reset(tmp_path / "empty"))
     assert (result.exit_code, "Start its query" in result.output) == (2, True), result.output
+
+
+def test_a_clock_that_is_behind_is_named(
+    history: History, location: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The age of the last event cannot be known, so waiting would never help."""
+    now = time.time
+    monkeypatch.setattr("sluicegate.cli.alive.time.time", lambda: now() - 3_600)
+    result = history.run(*reset(location, silence="1h"))
+    assert result.exit_code == 2
+    assert "ahead of this machine's clock, so its age is not known. Correct the clock" in result.output
+    monkeypatch.undo()
+    assert history.run(*reset(location)).exit_code == 0

@@ -32,6 +32,7 @@ def test_only_the_region_is_slow_and_only_in_its_batches() -> None:
 class _Files:
     location, schema_id, spec_id = "file:///t", 3, 4
     table_identity = "first"
+    schema_digest = ""
 
     def __init__(self) -> None:
         self.said: list[str] = []

@@ -58,6 +58,7 @@ FILES: Final = FilesWritten(
     schema_id=3,
     spec_id=2,
     table_identity="24ffb3c4-8f1e-4a53-8a6a-6dd3ba2a3d2a",
+    schema_digest="5e884898da28047151d0e56f8dc62927",
     files=(
         FileInfo(
             path="m=1/a-0f-é.parquet",

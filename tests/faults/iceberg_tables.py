@@ -48,7 +48,7 @@ def create_table(folder: Path, name: str, schema: pa.Schema = SCHEMA, **options:
     warehouse = folder / name
     warehouse.mkdir(parents=True)
     table = warehouse / _NAMESPACE / name
-    with closing(_catalog(table)) as catalog:
+    with closing(catalog_of(table)) as catalog:
         catalog.create_namespace(_NAMESPACE)
         fields = [
             each.with_type(pa.timestamp("us")) if pa.types.is_timestamp(each.type) else each
@@ -74,7 +74,7 @@ def options(table: Path) -> Mapping[str, str]:
 
 def append(table: Path, ids: Collection[int]) -> None:
     """Commit as another product does, one commit for each."""
-    with closing(_catalog(table)) as catalog:
+    with closing(catalog_of(table)) as catalog:
         opened = catalog.load_table(f"{_NAMESPACE}.{table.name}")
         for each in ids:
             rows = pa.table({"id": [each], "origin": ["foreign"], "at": [0]})
@@ -184,7 +184,8 @@ def _database(table: Path) -> Path:
     return table.parents[1] / DATABASE
 
 
-def _catalog(table: Path) -> SqlCatalog:
+def catalog_of(table: Path) -> SqlCatalog:
+    """Return the catalog of a table."""
     access = {}
     if _bucket(table) is not None:
         access = {
@@ -199,7 +200,7 @@ def _catalog(table: Path) -> SqlCatalog:
 
 def roll_back(table: Path, to: int) -> None:
     """Make an older snapshot the newest one, by its sequence number."""
-    loaded = _catalog(table).load_table(f"{_NAMESPACE}.{table.name}")
+    loaded = catalog_of(table).load_table(f"{_NAMESPACE}.{table.name}")
     (snapshot,) = (each for each in loaded.metadata.snapshots if each.sequence_number == to)
     with loaded.manage_snapshots() as change:
         change.rollback_to_snapshot(snapshot.snapshot_id)

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from sluicegate.coordinator import record_codec
 from sluicegate.coordinator.core.log_state import LogState, RegionState
 from sluicegate.coordinator.core.state_record import RECORD_VERSION, Condition, Due, StateRecord
-from sluicegate.coordinator.record_codec import decode_record, encode_record
+from sluicegate.coordinator.record_codec import RecordTooLarge, decode_record, encode_record
+from sluicegate.coordinator.telemetry.cause_messages import format_cause
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.notifications import NotificationType, Stalled
 from sluicegate.events.problems import Code, Problem
@@ -121,3 +123,18 @@ def test_decoding_never_raises(place: int, junk: bytes, dropped: int) -> None:
     value = encode_record(RECORD)
     found = decode_record("flights", value[:place] + junk + value[place + dropped :])
     assert isinstance(found, StateRecord | Problem)
+
+
+def test_a_record_that_could_not_be_read_again_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    size = len(RECORD.model_dump_json())
+    monkeypatch.setattr(record_codec, "_MOST", size)
+    assert decode_record("flights", encode_record(RECORD)) == RECORD
+    monkeypatch.setattr(record_codec, "_MOST", size - 1)
+    with pytest.raises(RecordTooLarge) as refused:
+        encode_record(RECORD)
+    assert (refused.value.cause.number, refused.value.cause.other) == (size, size - 1)
+    assert format_cause(refused.value.cause).endswith("let the drivers publish shorter ones")
+    # Shorter ones make it small enough.
+    shorter = RECORD.model_copy(update={"due": []})
+    assert len(shorter.model_dump_json()) < size
+    assert decode_record("flights", encode_record(shorter)) == shorter

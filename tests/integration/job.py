@@ -274,7 +274,7 @@ class Job:
                 writer.write(batch)
             files.extend(writer.finish())
             location, schema_id, spec_id = writer.location, writer.schema_id, writer.spec_id
-            identity = writer.table_identity
+            identity, schema = writer.table_identity, writer.schema_digest
         self.writers[files[0].path] = name, attempt
         return FilesWritten(
             format=self.lake,
@@ -283,6 +283,7 @@ class Job:
             schema_id=schema_id,
             spec_id=spec_id,
             table_identity=identity,
+            schema_digest=schema,
             files=tuple(files),
         )
 

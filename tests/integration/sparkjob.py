@@ -127,5 +127,6 @@ class SparkJob:
         return str(json.loads(marker.read_text())["incarnation"])
 
     def names(self, folder: str) -> list[str]:
-        """The batches that Spark's log of that name has."""
-        return sorted(path.name for path in (self.checkpoint / folder).iterdir() if path.name.isdigit())
+        """The batches that Spark's log of that name has. Spark 4.1 makes the folder with the first one."""
+        found = self.checkpoint / folder
+        return sorted(path.name for path in found.iterdir() if path.name.isdigit()) if found.is_dir() else []

@@ -59,6 +59,7 @@ def main(name: str, location: str, options: str, number: str) -> None:
         location=writer.location,
         schema_id=writer.schema_id,
         table_identity=writer.table_identity,
+        schema_digest=writer.schema_digest,
         spec_id=writer.spec_id,
         files=tuple(writer.finish()),
     )

@@ -123,6 +123,7 @@ class PaimonLake:
             location=writer.location,
             schema_id=writer.schema_id,
             table_identity=writer.table_identity,
+            schema_digest=writer.schema_digest,
             files=tuple(writer.finish()),
         )
 
