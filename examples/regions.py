@@ -5,7 +5,7 @@ same Kafka and `[streams.flights] table = "/tmp/lake/warehouse/default.db/flight
 must exist; its values are lines of {"flight": ..., "airport": ..., "at": ...}. Spark needs its connector for
 Kafka, of its own release:
 
-    export PYSPARK_SUBMIT_ARGS="--packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.3.0 pyspark-shell"
+    export PYSPARK_SUBMIT_ARGS="--packages org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0 pyspark-shell"
     python examples/regions.py 127.0.0.1:9092 /tmp/lake departures 2
 
 The last argument is the number of regions. The job runs until SIGTERM or Ctrl-C; then each region finishes

@@ -166,7 +166,8 @@ class Publisher:
     def _failed(self, topic: str, timeout: float, error: Exception) -> PublishFailed:
         return PublishFailed(
             f"Kafka at {self._settings.bootstrap_servers} did not acknowledge events for the topic {topic} "
-            f"within {timeout:g} s ({error!r}); nothing was deleted, and trying again is safe"
+            f"within {timeout:g} s ({error!r}); nothing was deleted, and trying again is safe. Check "
+            "that the brokers run, and the option kafka.bootstrap.servers"
         )
 
 

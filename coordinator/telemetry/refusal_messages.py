@@ -55,7 +55,8 @@ MESSAGES: Final[Mapping[Code, Message]] = {
         _ASSIGNMENT,
         "assignment {number} has the regions {names}, and the query lists others",
         "Give every query the same option `regions`. To change the regions, end this assignment "
-        "(`sluicegate assignment close --stream {stream} --number {number}`) and use the number {next}",
+        "(`sluicegate assignment close --stream {stream} --number {number}`), and use the number {next} and "
+        "the option `assignment.after` that `sluicegate status` shows then",
     ),
     Code.ASSIGNMENT_OPEN: Message(
         _ASSIGNMENT,

@@ -4,6 +4,7 @@
 executors, and its `commit` in another worker on the driver's machine.
 """
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -18,6 +19,8 @@ from sluicegate.writer_hooks.writer import Writer
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+_log = logging.getLogger(__name__)
 
 JOB_ID: Final = "job.id"
 
@@ -46,6 +49,8 @@ class JobWriter(DataSourceArrowWriter):  # type: ignore[misc]
         with Job(options, job_id) as job:
             if job.start():
                 self._job = job.begun
+            else:
+                _log.warning("the job %s is committed already: nothing of this write counts", job_id)
 
     def write(self, iterator: Iterator["pa.RecordBatch"]) -> JobMessage:
         """Write a task's rows to files. Their events travel in the result."""

@@ -54,7 +54,7 @@ class SluicegateSource(DataSource):  # type: ignore[misc]
         commits, if the options limit what is not committed. Raises HookError.
         """
         if overwrite:
-            raise BadOption("the output mode complete rewrites the table; use append, or a primary-key store")
+            raise BadOption("the output mode complete rewrites the table; use append")
         options = _parsed(tuple(sorted(self.options.items())))
         return StreamWriter(
             options,
