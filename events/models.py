@@ -325,6 +325,10 @@ class CommitSummary(Body):
     """Sum of the sizes of the files."""
     partitions: Count | None = None
     """Number of partitions that got files; 1 if the table has none."""
+    moved: tuple[Name, ...] = ()
+    """Regions whose position the decision changed."""
+    forced: bool = False
+    """True for a full cut that had to be full: a region had fallen back as often as the policy allows."""
     previous: Head | None = None
     """The table's head before the decision; null: an empty table."""
     first_event: Millis | None = None

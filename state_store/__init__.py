@@ -14,6 +14,7 @@ from sluicegate.state_store.port import (
     StateStoreUnavailable,
     StreamView,
     UnreadableView,
+    WaitingView,
 )
 
 __all__ = [
@@ -29,5 +30,6 @@ __all__ = [
     "StateStoreUnavailable",
     "StreamView",
     "UnreadableView",
+    "WaitingView",
     "open",
 ]

@@ -75,6 +75,15 @@ class RegionView(_View):
     """Opaque state of listeners, as of the committed position."""
 
 
+class WaitingView(_View):
+    """Files of one region that are in no decision."""
+
+    files: Number
+    rows: Number
+    since: Millis
+    """Append time of the first event of the oldest checkpoint."""
+
+
 class AssignmentView(_View):
     """The assignment in force."""
 
@@ -103,6 +112,8 @@ class StreamView(_View):
     """Log offset of the state record that the view was made from; -1: before any event."""
     updated_at: Millis
     commit_user: str
+    table: str | None = None
+    """URI of the table; None: an older release wrote the view."""
     decided: Number = 0
     """Newest decision; 0: none yet."""
     committed: Number = 0
@@ -115,6 +126,10 @@ class StreamView(_View):
     """Position of each region in the newest decision; equal to `cut` if that is committed."""
     forced_by: tuple[Name, ...] = ()
     """Regions that reached the maximum of consecutive fallbacks, so the next commit must be full."""
+    max_consecutive_fallbacks: Number | None = None
+    """That maximum; None: no policy is in the log yet."""
+    waiting: dict[Name, WaitingView] = {}
+    """Files that are in no decision, of each region that has any."""
     single_region: str | None = None
     """Reason why all regions are one failure domain, with full commits only; None: they are not."""
     savepoints: tuple[SavepointView, ...] = ()

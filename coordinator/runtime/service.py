@@ -21,10 +21,12 @@ from sluicegate.coordinator.settings.reloading import plan_reload, read_settings
 from sluicegate.coordinator.stream.links import Links
 from sluicegate.coordinator.stream.partition import PartitionRunner
 from sluicegate.coordinator.stream.retention import Retention
+from sluicegate.coordinator.stream.runner import StreamRunner
 from sluicegate.coordinator.stream.view import renew_views
 from sluicegate.coordinator.tasks import end, ended_with
 from sluicegate.coordinator.telemetry.http import HealthServer
 from sluicegate.coordinator.telemetry.metrics import Metrics
+from sluicegate.coordinator.web.page import Page
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit, reach
 from sluicegate.kafka.bodies import BodyUnavailable
@@ -71,6 +73,7 @@ class Service:
         self._consumer: AIOKafkaConsumer | None = None
         self._links: Links | None = None
         self.http_port: int | None = None
+        self._page = Page(settings, self._own_streams)
 
     # --- life -------------------------------------------------------------------------------------
 
@@ -84,8 +87,9 @@ class Service:
         # Importing a table format takes about a second; meanwhile Kafka can be contacted.
         loading = asyncio.create_task(load_adapters(self._settings))
         async with (
-            HealthServer(self, self._metrics, http.host, http.port) as server,
+            HealthServer(self, self._metrics, http.host, http.port, self._page.add_to) as server,
             ended_with(self._reload_when_asked()),
+            ended_with(self._page.run()),
         ):
             self.http_port = server.port
             log.info("listening", host=http.host, port=server.port)
@@ -144,6 +148,7 @@ class Service:
         membership = stack.enter_context(LocalMembership(self._settings.kafka))
         consumer = await open_consumer(self._settings, membership.client_id, stack)
         self._links, self._consumer, self._ticked = links, consumer, time.monotonic()
+        self._page.connect(links.store)
         stack.callback(self._disconnected)
         return links, consumer, membership
 
@@ -151,6 +156,7 @@ class Service:
         self._trouble = trouble
 
     def _disconnected(self) -> None:
+        self._page.connect(None)
         self._links = self._consumer = self._away = None
 
     async def _wind_up(self, grace: float) -> None:
@@ -350,12 +356,15 @@ class Service:
             await asyncio.sleep(VIEW_INTERVAL)
             streams = [stream for each in self._runners.values() for stream in each.streams.values()]
             # A generator: each record is the newest one at the time of its turn.
-            last = ((each.last_view, each.settings.commit_user) for each in streams)
-            await renew_views(store, ((record, user) for record, user in last if record is not None))
+            last = ((each.last_view, each.settings) for each in streams)
+            await renew_views(store, ((record, own) for record, own in last if record is not None))
+
+    def _own_streams(self) -> dict[str, StreamRunner]:
+        runners = [runner for runner in self._runners.values() if runner.started]
+        return {name: stream for each in runners for name, stream in each.streams.items()}
 
     def _ready_streams(self) -> set[str]:
-        runners = [runner for runner in self._runners.values() if runner.started]
-        return {name for each in runners for name, stream in each.streams.items() if stream.machine.ready}
+        return {name for name, stream in self._own_streams().items() if stream.machine.ready}
 
     # --- health -----------------------------------------------------------------------------------
 

@@ -312,7 +312,7 @@ class StreamRunner:
             case WriteView(record):
                 self.last_view = record
                 if self._links.store is not None:
-                    await self._links.store.write(view_of(record, self.settings.commit_user))
+                    await self._links.store.write(view_of(record, self.settings))
             case ReleaseOffsets():
                 await self._partition.release_offsets()
 

@@ -5,6 +5,7 @@ from itertools import chain
 
 from sluicegate.coordinator.core.effects import Append
 from sluicegate.coordinator.core.log import Log
+from sluicegate.coordinator.core.log_state import Decision
 from sluicegate.coordinator.core.pending import Sealed
 from sluicegate.coordinator.stream.tally import Tally
 from sluicegate.events.envelope import LogRecord
@@ -46,6 +47,8 @@ class Summaries:
             rows=tally.rows if tally else _rows(included),
             bytes=tally.size if tally else None,
             partitions=len(tally.partitions) if tally else None,
+            moved=tuple(sorted(made.moves)),
+            forced=is_forced(log, made),
             previous=made.head,
             first_event=min((each.checkpoint.first_time for each in included), default=None),
             sealed=max((each.time for each in included), default=None),
@@ -53,6 +56,13 @@ class Summaries:
             visible=visible,
         )
         return Append(effect.type, body.model_copy(update={"summary": summary}))
+
+
+def is_forced(log: Log, made: Decision) -> bool:
+    """True for a full cut that had to be full: a region had fallen back as often as the policy allows."""
+    policy, before = log.state.policy, made.before.regions
+    most = policy.max_consecutive_fallbacks if policy is not None else 1
+    return not made.fallbacks and any(before[name].fallbacks >= most for name in made.moves)
 
 
 def _rows(included: list[Sealed]) -> int | None:

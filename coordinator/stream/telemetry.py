@@ -13,6 +13,7 @@ from sluicegate.coordinator.core.log import Log
 from sluicegate.coordinator.core.log_state import Decision
 from sluicegate.coordinator.core.retry import KINDS, OPTIONAL
 from sluicegate.coordinator.core.state_record import Condition, Due
+from sluicegate.coordinator.stream.summary import is_forced
 from sluicegate.coordinator.telemetry import gauges
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.coordinator.telemetry.metrics import CutOutcome, Metrics
@@ -219,9 +220,7 @@ def _age(since: int | None, now_ms: int) -> float:
 def _outcome(entries: Log, decision: Decision) -> CutOutcome:
     if decision.fallbacks:
         return "partial"
-    policy, before = entries.state.policy, decision.before.regions
-    most = policy.max_consecutive_fallbacks if policy is not None else 1
-    return "forced" if any(before[name].fallbacks >= most for name in decision.moves) else "full"
+    return "forced" if is_forced(entries, decision) else "full"
 
 
 def _fields(problem: Problem) -> dict[str, object]:

@@ -6,6 +6,7 @@ from contextlib import suppress
 
 from sluicegate.coordinator.core.log_state import AssignmentState, RegionState
 from sluicegate.coordinator.core.state_record import Condition, StateRecord
+from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.telemetry import overview
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.events.models import Position
@@ -20,10 +21,11 @@ from sluicegate.state_store import (
     StateStoreUnavailable,
     StreamView,
     UnreadableView,
+    WaitingView,
 )
 
 
-def view_of(record: StateRecord, commit_user: str) -> StreamView:
+def view_of(record: StateRecord, settings: StreamSettings) -> StreamView:
     """Return the view of a stream for dashboards and other services."""
     state = record.state
     cut = {name: overview.committed_region(state, name).position for name in overview.region_names(state)}
@@ -31,13 +33,16 @@ def view_of(record: StateRecord, commit_user: str) -> StreamView:
         stream=record.stream,
         revision=record.applied,
         updated_at=time.time_ns() // 1_000_000,
-        commit_user=commit_user,
+        commit_user=settings.commit_user,
+        table=settings.table,
         decided=state.decided,
         committed=overview.committed_decision(state),
         snapshot=state.snapshot,
         cut=_known(cut),
         decided_cut=state.cut,
         forced_by=tuple(overview.forced_by(state)),
+        max_consecutive_fallbacks=state.policy.max_consecutive_fallbacks if state.policy else None,
+        waiting={name: WaitingView(**each.model_dump()) for name, each in record.waiting.items()},
         single_region=overview.single_region_reason(record),
         savepoints=tuple(
             SavepointView(name=each.name, drain=each.drain, targets=each.targets) for each in state.savepoints
@@ -89,15 +94,15 @@ def _condition(condition: Condition, stream: str) -> ConditionView:
     )
 
 
-async def renew_views(store: StateStore, last: Iterable[tuple[StateRecord, str]]) -> None:
+async def renew_views(store: StateStore, last: Iterable[tuple[StateRecord, StreamSettings]]) -> None:
     """Write the last view of each stream again if the store has an older one, or none.
 
-    `last` are the records of these views, with the commit users.
+    `last` are the records of these views, with the settings of their streams.
     """
-    for record, commit_user in last:
+    for record, settings in last:
         with suppress(StateStoreUnavailable):
             if await _is_older(store, record):
-                await store.write(view_of(record, commit_user))
+                await store.write(view_of(record, settings))
 
 
 async def _is_older(store: StateStore, record: StateRecord) -> bool:

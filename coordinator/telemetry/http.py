@@ -1,6 +1,7 @@
-"""HTTP endpoints of the service: /livez, /readyz, /metrics and /status."""
+"""HTTP server of the service with /livez, /readyz, /metrics and /status. Others add the page to it."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Final, Protocol, Self
 
 from aiohttp import web
@@ -34,7 +35,15 @@ class Health(Protocol):
 class HealthServer:
     """Serves the endpoints inside `async with`."""
 
-    def __init__(self, health: Health, metrics: Metrics, host: str, port: int) -> None:
+    def __init__(
+        self,
+        health: Health,
+        metrics: Metrics,
+        host: str,
+        port: int,
+        add_more: Callable[[web.Application], None] = lambda _: None,
+    ) -> None:
+        """`add_more` adds further routes to the application."""
         self._health = health
         self._metrics = metrics
         self._wanted = (host, port)
@@ -44,6 +53,7 @@ class HealthServer:
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._render)
         app.router.add_get("/status", self._status)
+        add_more(app)
         self._runner = web.AppRunner(
             app, access_log=None, handle_signals=False, shutdown_timeout=_CLOSING_SECONDS
         )

@@ -4,6 +4,7 @@ A coordinator makes the record from its current state. Without a coordinator, th
 The record's conditions are the one answer to the question why a stream does not progress.
 """
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from sluicegate.coordinator.core.commands import unreached
@@ -204,6 +205,17 @@ def _silent(region: RegionState, heard: int | None, interval: int | None, as_of:
         return None
     silence = as_of - heard
     return silence / 1000 if silence > MISSED * interval else None
+
+
+def silent_regions(
+    state: LogState, heard: Mapping[str, int], intervals: Mapping[str, int], as_of: int
+) -> list[str]:
+    """Return the regions whose heartbeats are missing, sorted; times and intervals in milliseconds."""
+    return sorted(
+        name
+        for name, region in state.regions.items()
+        if _silent(region, heard.get(name), intervals.get(name), as_of) is not None
+    )
 
 
 def age(since: int, as_of: int) -> float:

@@ -45,6 +45,8 @@ SUMMARY: Final = CommitSummary(
     rows=3,
     bytes=15,
     partitions=2,
+    moved=("EWR", "JFK"),
+    forced=True,
     previous=Head(snapshot=-4, identity="snap-6"),
     first_event=TIME - 40,
     sealed=TIME - 30,

@@ -2,15 +2,18 @@
 
 from sluicegate.coordinator.core.log_state import Savepoint
 from sluicegate.coordinator.core.state_record import Condition
+from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.view import view_of
 from sluicegate.events.models import Head
 from sluicegate.events.problems import Code, Problem
 from sluicegate.state_store import AssignmentView, SavepointView
 from tests.coordinator.telemetry.records import NOW, ONE, OTHER, position, record, undecided
 
+SETTINGS = StreamSettings(table="file:/lake/flights", commit_user="user")
+
 
 def test_positions_are_as_of_the_newest_outcome() -> None:
-    view = view_of(undecided(record()), "user")
+    view = view_of(undecided(record()), SETTINGS)
     assert (view.decided, view.committed, view.watermark) == (5, 4, NOW)
     assert view.cut == {"EWR": position(ONE, 17), "JFK": position(OTHER, 9)}
     assert view.decided_cut == {"EWR": position(ONE, 18), "JFK": position(OTHER, 9)}
@@ -20,7 +23,7 @@ def test_positions_are_as_of_the_newest_outcome() -> None:
 
 
 def test_with_an_outcome_both_cuts_are_equal() -> None:
-    view = view_of(record(), "user")
+    view = view_of(record(), SETTINGS)
     assert view.cut == view.decided_cut
     assert (view.decided, view.committed) == (4, 4)
 
@@ -30,7 +33,7 @@ def test_regions_have_a_phase_and_their_problems() -> None:
     refused = Problem(code=Code.BASE_DIFFERS, region="EWR", incarnation="other")
     found = record(refused={"EWR": refused}, heard={"EWR": NOW})
     found.state.regions["JFK"].fault, found.state.regions["JFK"].fallbacks = lost, 2
-    view = view_of(found, "user")
+    view = view_of(found, SETTINGS)
     assert {name: (each.phase, each.idle) for name, each in view.regions.items()} == {
         "EWR": ("live", False),
         "JFK": ("live", True),
@@ -52,7 +55,7 @@ def test_conditions_have_kind_code_and_sentence() -> None:
         Condition(kind="stall", problem=lost),
         Condition(kind="refusal", problem=lost),
     ]
-    view = view_of(record({"paused": True}, conditions=conditions), "user")
+    view = view_of(record({"paused": True}, conditions=conditions), SETTINGS)
     assert view.paused
     assert [(each.kind, each.code, each.region) for each in view.conditions] == [
         ("pause", "paused", None),
@@ -68,7 +71,7 @@ def test_the_assignment_and_pending_savepoints() -> None:
     ]
     found = record({"savepoints": savepoints})
     found.state.regions["EWR"].single_region = "all-to-all"
-    view = view_of(found, "user")
+    view = view_of(found, SETTINGS)
     assert view.assignment == AssignmentView(number=2, regions=("EWR", "JFK", "LGA"), after=3)
     assert view.savepoints == (
         SavepointView(name="s1", targets={"EWR": position(ONE, 18)}),

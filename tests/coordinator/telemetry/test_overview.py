@@ -9,6 +9,7 @@ import pytest
 from sluicegate.cli.status_lines import lines_of
 from sluicegate.coordinator.core.log_state import RegionPhase, Revert, Savepoint
 from sluicegate.coordinator.core.state_record import Condition, StateRecord, TableProgress, Waiting
+from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.view import view_of
 from sluicegate.coordinator.telemetry.overview import overview
 from sluicegate.events.models import Head
@@ -255,7 +256,7 @@ def test_status_and_view_of_every_golden_case(path: Path) -> None:
     assert json.loads(json.dumps(shown)) == shown
     names = {name for line in lines(found) if (name := line.partition("  ")[2].partition("  ")[0])}
     assert {*shown["regions"]} <= {*(name.strip() for name in names)}
-    view = view_of(found, "user")
+    view = view_of(found, StreamSettings(table="file:/lake/flights", commit_user="user"))
     assert StreamView.model_validate_json(view.model_dump_json()) == view
     assert [each.code for each in view.conditions] == [each["code"] for each in shown["conditions"]]
     cut = {name: each["committed"] for name, each in shown["regions"].items() if each["committed"]}

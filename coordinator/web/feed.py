@@ -1,0 +1,88 @@
+"""Reads the ends of the commits topic and of the dead-letter topic, and follows both."""
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.errors import KafkaError
+
+from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.web.history import History
+from sluicegate.coordinator.web.letters import Letters
+from sluicegate.coordinator.web.model import Cut, DeadLetter
+from sluicegate.events.codec import Flaw
+from sluicegate.events.feed import read_notification
+from sluicegate.kafka.clients import started
+from sluicegate.kafka.pauses import spread
+from sluicegate.replay.errors import ReplayRefused
+from sluicegate.replay.log import partitions_of
+
+log = structlog.get_logger(__name__)
+
+TAIL: Final = 5_000
+"""Messages before the end of each partition that are read at the start."""
+PIECE: Final = 200
+"""Messages that are read between two turns of the event loop."""
+RETRY: Final = 2.0
+POLL_MS: Final = 500
+
+
+class Feed:
+    """What has happened lately in the whole deployment. Nothing is decided from it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.history = History()
+        self.letters = Letters()
+        self.problem: str | None = "the history of commits is being read"
+        """Reason for which something may be missing; None: everything was read."""
+        self.listener: Callable[[str, Cut | DeadLetter], None] = lambda *_: None
+        """Told of each new cut with its stream, and of each letter that is new or was dealt with."""
+        self._settings = settings
+
+    async def run(self) -> None:
+        """Read until cancelled. An error of Kafka is reported, and the reading begins again."""
+        while True:
+            try:
+                await self._follow()
+            except (KafkaError, ReplayRefused, TimeoutError, OSError) as error:
+                self.problem = f"the history of commits cannot be read, and is tried again: {error!r}"
+                log.debug("history not read", error=repr(error))
+            await asyncio.sleep(spread(RETRY))
+
+    async def _follow(self) -> None:
+        names = self._settings.kafka.topic_names()
+        consumer = AIOKafkaConsumer(
+            enable_auto_commit=False, auto_offset_reset="earliest", **self._settings.kafka.client_options()
+        )
+        async with started(consumer):
+            sources = [
+                TopicPartition(topic, number)
+                for topic in (names.commits, names.dead_letters)
+                for number in await partitions_of(consumer, topic)
+            ]
+            consumer.assign(sources)
+            ends = await consumer.end_offsets(sources)
+            for source, begin in (await consumer.beginning_offsets(sources)).items():
+                consumer.seek(source, max(begin, ends[source] - TAIL))
+            while True:
+                read = await consumer.getmany(timeout_ms=POLL_MS, max_records=PIECE)
+                for source, records in read.items():
+                    self._take(records, letters=source.topic == names.dead_letters)
+                if self.problem is not None and await self._at(consumer, ends):
+                    self.problem = None
+                await asyncio.sleep(0)
+
+    async def _at(self, consumer: AIOKafkaConsumer, ends: dict[TopicPartition, int]) -> bool:
+        return all([await consumer.position(source) >= end for source, end in ends.items()])
+
+    def _take(self, records: list[ConsumerRecord], *, letters: bool) -> None:
+        for record in records:
+            if letters:
+                if (letter := self.letters.add(record)) is not None:
+                    self.listener(letter.stream or "", letter)
+                continue
+            read = read_notification(record.headers, record.value)
+            if not isinstance(read, Flaw) and (cut := self.history.add(read, record.timestamp)) is not None:
+                self.listener(read.stream, cut)

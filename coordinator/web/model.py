@@ -1,0 +1,159 @@
+"""Bodies of the HTTP interface, version 1. Times are milliseconds since the Unix epoch."""
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+from sluicegate.events.models import Head
+from sluicegate.state_store import StreamView
+
+
+class _Answer(BaseModel):
+    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+
+
+class Deployment(_Answer):
+    """The coordinators of one group."""
+
+    group: str
+    topic_prefix: str
+    shared: bool
+    """True: the streams of all coordinators are shown, from Redis. False: those of this one only."""
+    problem: str | None
+    """Reason for which a part of the answer is missing or old; null: there is none."""
+    now: int
+    """Time of the coordinator."""
+
+
+class Delays(_Answer):
+    """Times from the last event of a commit to the moment when it was visible, in milliseconds."""
+
+    p50: int
+    p99: int
+    commits: int
+    """Number of newest commits that they were measured with."""
+
+
+class StreamState(_Answer):
+    """State of one stream."""
+
+    stream: str
+    live: bool
+    """True: this coordinator serves the stream. False: another one does, or none."""
+    as_of: int
+    """Time to which the view belongs."""
+    silent: tuple[str, ...] = ()
+    """Regions of a live stream whose heartbeats are missing: their drivers have probably ended."""
+    delays: Delays | None = None
+    """Null: no commit is known whose delay was measured."""
+    view: StreamView
+
+
+class RegionOfCut(_Answer):
+    """One region in one cut."""
+
+    state: Literal["moved", "fell back", "idle"]
+    """`moved`: the cut includes new checkpoints of it. `fell back`: it was late, and stayed where it was."""
+    incarnation: str | None = None
+    checkpoint: int | None = None
+    """The checkpoint that it stands at after the cut; null: nothing of it is committed."""
+    fallbacks: int = 0
+    """Number of cuts in a row with which it fell back, as far as the history reaches."""
+    since: int | None = None
+    """Time of the cut with which it reached its position; null: the history does not reach so far."""
+
+
+class Cut(_Answer):
+    """What became of one attempt to commit."""
+
+    id: str
+    """Id of its message on the commits topic."""
+    time: int
+    """Time of that message."""
+    outcome: Literal["full", "forced", "partial", "reverted", "abandoned"]
+    decision: int
+    attempt: int | None = None
+    """Of an abandoned one, which has no decision: the number of attempts since the last decision."""
+    snapshot: Head | None = None
+    watermark: int | None = None
+    files: int | None = None
+    rows: int | None = None
+    bytes: int | None = None
+    partitions: int | None = None
+    first_event: int | None = None
+    sealed: int | None = None
+    decided: int | None = None
+    visible: int | None = None
+    delay: int | None = None
+    """Milliseconds between `sealed` and `visible`."""
+    regions: dict[str, RegionOfCut] = {}
+
+
+class PendingCheckpoint(_Answer):
+    """A checkpoint that no decision includes."""
+
+    region: str
+    incarnation: str
+    checkpoint: int
+    named: int | None
+    """Number of events that its completion names; null: it is not completed."""
+    arrived: int
+    """Number of its events that have arrived."""
+    missing: tuple[str, ...] = ()
+    """Ids of named events that have not arrived, ten at most."""
+    missing_count: int = 0
+    attempts: int
+    """Number of attempts of writers whose events have arrived."""
+    files: int
+    rows: int
+    first_event: int
+    last_event: int
+    sealed: bool
+
+
+class DeadLetter(_Answer):
+    """A message that could not be used."""
+
+    id: str
+    offset: int
+    """Offset in the dead-letter topic, for `sluicegate dead-letters show --offset`."""
+    time: int
+    stream: str | None
+    code: str
+    reason: str
+    source: str
+    dealt: str | None = None
+    """`retried` or `dropped` by an operator; null: it waits."""
+
+
+class Streams(_Answer):
+    """Answer of `/api/v1/streams`."""
+
+    deployment: Deployment
+    streams: tuple[StreamState, ...]
+
+
+class Cuts(_Answer):
+    """Answer of `/api/v1/streams/{stream}/cuts`, the oldest first."""
+
+    stream: str
+    cuts: tuple[Cut, ...]
+
+
+class Checkpoints(_Answer):
+    """Answer of `/api/v1/streams/{stream}/checkpoints`."""
+
+    stream: str
+    checkpoints: tuple[PendingCheckpoint, ...]
+
+
+class DeadLetters(_Answer):
+    """Answer of `/api/v1/dead-letters`, the oldest first."""
+
+    letters: tuple[DeadLetter, ...]
+
+
+class Problem(_Answer):
+    """Answer in place of one that cannot be given."""
+
+    problem: str

@@ -1,0 +1,119 @@
+"""The page and the HTTP interface, as routes of the service's server."""
+
+from collections.abc import Awaitable, Callable
+from importlib.resources import files
+from typing import Final
+
+from aiohttp import web
+from pydantic import BaseModel
+
+from sluicegate.coordinator.web.board import Board
+from sluicegate.coordinator.web.feed import Feed
+from sluicegate.coordinator.web.model import Checkpoints, Cuts, DeadLetters, Problem, Streams
+from sluicegate.coordinator.web.openapi import document
+from sluicegate.coordinator.web.updates import Updates
+
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS: Final = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-cache",
+}
+TYPES: Final = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
+MOST: Final = 50
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Routes:
+    """Answers from the board and the feed."""
+
+    def __init__(self, board: Board, feed: Feed) -> None:
+        self._board, self._feed = board, feed
+        self.updates = Updates(board, feed)
+
+    def add_to(self, app: web.Application) -> None:
+        """Add the routes, and end the readers of updates when the server closes."""
+        app.router.add_get("/", _static("index.html"))
+        for each in files("sluicegate.coordinator.web").joinpath("static").iterdir():
+            app.router.add_get(f"/{each.name}", _static(each.name))
+        app.router.add_get("/api/v1/streams", self._streams)
+        app.router.add_get("/api/v1/streams/{stream}", self._stream)
+        app.router.add_get("/api/v1/streams/{stream}/cuts", self._cuts)
+        app.router.add_get("/api/v1/streams/{stream}/checkpoints", self._checkpoints)
+        app.router.add_get("/api/v1/dead-letters", self._letters)
+        app.router.add_get("/api/v1/updates", self._follow)
+        app.router.add_get("/api/v1/openapi.json", self._document)
+        app.on_shutdown.append(self._close)
+
+    async def _close(self, _: web.Application) -> None:
+        await self.updates.close()
+
+    async def _streams(self, _: web.Request) -> web.Response:
+        await self._board.look()
+        states = self._board.states()
+        return _json(Streams(deployment=self._board.deployment(), streams=tuple(states.values())))
+
+    async def _stream(self, request: web.Request) -> web.Response:
+        await self._board.look()
+        name = request.match_info["stream"]
+        found = self._board.states().get(name)
+        return _unknown(name) if found is None else _json(found)
+
+    async def _cuts(self, request: web.Request) -> web.Response:
+        name, last = request.match_info["stream"], request.query.get("last", str(MOST))
+        if not last.isdecimal() or not 1 <= int(last) <= MOST:
+            return _json(Problem(problem=f"last={last} must be a number from 1 to {MOST}"), 400)
+        await self._board.look()
+        cuts = self._feed.history.cuts(name)
+        if not cuts and name not in self._board.states():
+            return _unknown(name)
+        return _json(Cuts(stream=name, cuts=cuts[-int(last) :]))
+
+    async def _checkpoints(self, request: web.Request) -> web.Response:
+        name = request.match_info["stream"]
+        found = self._board.checkpoints(name)
+        if found is not None:
+            return _json(Checkpoints(stream=name, checkpoints=tuple(found)))
+        await self._board.look()
+        if name not in self._board.states():
+            return _unknown(name)
+        return _json(Problem(problem=f"another coordinator serves the stream {name}: ask its page"), 404)
+
+    async def _letters(self, _: web.Request) -> web.Response:
+        return _json(DeadLetters(letters=self._feed.letters.all()))
+
+    async def _document(self, _: web.Request) -> web.Response:
+        return web.json_response(document())
+
+    async def _follow(self, request: web.Request) -> web.StreamResponse:
+        answer = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
+        await answer.prepare(request)
+        async for message in self.updates.follow():
+            await answer.write(message)
+        return answer
+
+
+def _static(name: str) -> Handler:
+    content = files("sluicegate.coordinator.web").joinpath("static", name).read_bytes()
+    kind = TYPES[name.rpartition(".")[2]]
+
+    async def handle(_: web.Request) -> web.StreamResponse:
+        return web.Response(body=content, headers={**HEADERS, "Content-Type": f"{kind}; charset=utf-8"})
+
+    return handle
+
+
+def _json(body: BaseModel, status: int = 200) -> web.Response:
+    return web.Response(
+        text=body.model_dump_json(), status=status, content_type="application/json", headers=HEADERS
+    )
+
+
+def _unknown(stream: str) -> web.Response:
+    return _json(Problem(problem=f"no stream {stream} is known here"), 404)
