@@ -1,0 +1,360 @@
+// The live page: it receives updates, keeps the newest values, and shows them once per frame.
+
+import { StreamCard } from "./stream.js";
+import {
+  checkpointDetails, clock, count, cutDetails, h, kindOf, number, setText, showAges, time,
+} from "./text.js";
+
+const CUTS = 50;
+const LETTERS = 50;
+const UPDATES = 200;
+const OPEN_AT_FIRST = 8; // a deployment with more streams shows closed ones
+const LONGEST_PAUSE = 15_000; // between two tries to connect, in milliseconds
+const SILENCE = 60_000; // without any message, the connection counts as lost
+
+const at = (id) => document.getElementById(id);
+const [list, filter] = [at("streams"), at("filter")];
+
+/** Durations of the last updates in milliseconds: from the message to the finished layout. */
+const updates = [];
+window.sluicegate = { updates };
+
+// --- the newest values ----------------------------------------------------------------------------
+
+const entries = new Map(); // by stream: {stream, cuts, card}
+const changed = new Set();
+let deployment = null;
+let letters = [];
+let lettersChanged = false;
+let spent = 0;
+let wanted = null; // stream of the link, until it is there
+
+const entryOf = (name) => {
+  if (!entries.has(name)) entries.set(name, { stream: null, cuts: [], card: null });
+  return entries.get(name);
+};
+
+const receivers = {
+  state(message) {
+    deployment = message.deployment;
+    clock.offset = deployment.now - Date.now();
+    if (message.whole) forget(new Set(message.streams.map((each) => each.stream)));
+    for (const stream of message.streams) {
+      entryOf(stream.stream).stream = stream;
+      changed.add(stream.stream);
+    }
+    for (const name of message.removed ?? []) remove(name);
+  },
+  cuts(message) {
+    const entry = entryOf(message.stream);
+    const again = new Map(message.cuts.map((cut) => [cut.id, cut]));
+    const kept = message.whole ? [] : entry.cuts.filter((cut) => !again.has(cut.id));
+    entry.cuts = [...kept, ...again.values()].slice(-CUTS);
+    changed.add(message.stream);
+  },
+  letters(message) {
+    const again = new Set(message.letters.map((each) => each.id));
+    const kept = message.whole ? [] : letters.filter((each) => !again.has(each.id));
+    letters = [...kept, ...message.letters].sort((one, other) => one.offset - other.offset).slice(-LETTERS);
+    lettersChanged = true;
+  },
+};
+
+/** Forget all values except the lines of streams that are still there. */
+function forget(names) {
+  for (const name of [...entries.keys()]) if (!names.has(name)) remove(name);
+  for (const [name, entry] of entries) {
+    entry.cuts = [];
+    changed.add(name);
+  }
+  letters = [];
+  lettersChanged = true;
+}
+
+function remove(name) {
+  entries.get(name)?.card?.node.remove();
+  entries.delete(name);
+  changed.delete(name);
+}
+
+// --- the connection -------------------------------------------------------------------------------
+
+const connection = { source: null, whole: false, tries: 0, heard: null, timer: null };
+
+function connect() {
+  clearTimeout(connection.timer);
+  connection.timer = null;
+  connection.whole = false;
+  connection.source = new EventSource("api/v1/updates");
+  for (const kind of Object.keys(receivers)) {
+    connection.source.addEventListener(kind, (event) => receive(kind, event.data));
+  }
+  connection.source.addEventListener("error", lose);
+}
+
+/** Close the connection and try again after a pause that grows. The browser's own pause never grows. */
+function lose() {
+  connection.source?.close();
+  connection.source = null;
+  clearTimeout(connection.timer);
+  const pause = Math.min(LONGEST_PAUSE, 500 * 2 ** connection.tries) * (0.75 + Math.random() / 4);
+  connection.tries += 1;
+  connection.timer = setTimeout(connect, pause);
+  showOutage();
+}
+
+function receive(kind, data) {
+  spent += timed(() => {
+    const message = JSON.parse(data);
+    if (!connection.whole && !(kind === "state" && message.whole)) return;
+    receivers[kind](message);
+    connection.whole = true;
+    connection.tries = 0;
+    connection.heard = Date.now();
+  });
+  if (connection.whole) at("outage").hidden = true;
+  scheduleFrame();
+}
+
+function showOutage() {
+  const since = connection.heard === null ? null : connection.heard + clock.offset;
+  const banner = at("outage");
+  const text =
+    since === null
+      ? "The coordinator does not answer, and nothing can be shown yet. The page tries again by itself."
+      : `The connection is lost. All values are old: they are as of ${time(since)}. The page tries again by itself.`;
+  setText(banner, text);
+  banner.hidden = false;
+}
+
+function reconnectNow() {
+  if (connection.source !== null || document.hidden) return;
+  connect();
+}
+
+// --- one update per frame -------------------------------------------------------------------------
+
+let frame = null;
+
+function scheduleFrame() {
+  frame ??= requestAnimationFrame(() => {
+    frame = null;
+    const took = spent + timed(showChanges);
+    spent = 0;
+    updates.push(took);
+    if (updates.length > UPDATES) updates.shift();
+  });
+}
+
+/** Return the duration of some work in milliseconds. It is also in the browser's performance recordings. */
+function timed(work) {
+  performance.mark("sluicegate:start");
+  work();
+  const { duration } = performance.measure("sluicegate:update", "sluicegate:start");
+  performance.clearMarks("sluicegate:start");
+  performance.clearMeasures("sluicegate:update");
+  return duration;
+}
+
+function showChanges() {
+  showDeployment();
+  for (const name of changed) {
+    const entry = entries.get(name);
+    if (entry?.stream) showStream(name, entry);
+  }
+  changed.clear();
+  showOrder();
+  if (lettersChanged) showLetters();
+  lettersChanged = false;
+  showSummary();
+  openWanted();
+  // The layout follows this frame anyway. To ask for it here makes it a part of the measured time.
+  document.body.getBoundingClientRect();
+}
+
+function showDeployment() {
+  if (deployment === null) return;
+  setText(at("deployment"), `group ${deployment.group}, topics ${deployment.topic_prefix}.*`);
+  setText(at("problem"), deployment.problem ?? "");
+  at("problem").hidden = !deployment.problem;
+  const notice = at("notice");
+  notice.hidden = deployment.shared;
+  if (notice.hidden || notice.firstChild) return;
+  notice.append("Only the streams of this coordinator are shown, because no Redis is configured. To see all streams of ");
+  notice.append("the deployment here, set ", h("code", { text: "redis.url" }), " in the settings of all coordinators.");
+}
+
+function showStream(name, entry) {
+  if (entry.card === null) {
+    entry.card = new StreamCard(name, showDetails);
+    entry.card.node.hidden = !matches(name);
+    if (entries.size <= OPEN_AT_FIRST) entry.card.open();
+  }
+  entry.card.update(entry.stream, entry.cuts);
+}
+
+// --- the list -------------------------------------------------------------------------------------
+
+/** Put streams with problems first. Only lines whose place has changed are moved. */
+function showOrder() {
+  const cards = [...entries.values()].flatMap(({ card }) => (card === null ? [] : [card]));
+  for (const card of cards) card.rank = card.rankNow();
+  cards.sort((one, other) => one.rank - other.rank || (one.name < other.name ? -1 : 1));
+  let place = list.firstChild;
+  for (const { node } of cards) {
+    if (node !== place && place?.nextSibling === node) place = node;
+    if (node === place) place = node.nextSibling;
+    else moveTo(node, place);
+  }
+}
+
+/** Move a line, and keep the focus in it. */
+function moveTo(node, place) {
+  const focused = node.contains(document.activeElement) ? document.activeElement : null;
+  list.insertBefore(node, place);
+  focused?.focus({ preventScroll: true });
+}
+
+const matches = (name) => name.toLowerCase().includes(filter.value.trim().toLowerCase());
+
+function showFiltered() {
+  for (const [name, { card }] of entries) if (card !== null) card.node.hidden = !matches(name);
+  showSummary();
+}
+
+function showSummary() {
+  if (deployment === null) return;
+  const cards = [...entries.values()].flatMap(({ card }) => (card === null ? [] : [card]));
+  const kinds = new Map();
+  for (const card of cards) kinds.set(card.kind, (kinds.get(card.kind) ?? 0) + 1);
+  const sorted = [...kinds].sort(([one], [other]) => kindOf(one).rank - kindOf(other).rank);
+  const states = sorted.map(([kind, some]) => `${some} ${kindOf(kind).word}`).join(", ");
+  const shown = filter.value ? `, ${cards.filter((card) => !card.node.hidden).length} shown` : "";
+  const none = "No stream has been served yet.";
+  setText(at("summary"), cards.length ? `${count(cards.length, "stream")}: ${states}${shown}` : none);
+  const grave = cards.filter((card) => kindOf(card.kind).rank < kindOf("pause").rank).length;
+  const title = `${grave ? `(${grave}) ` : ""}Sluicegate, ${deployment.group}`;
+  if (document.title !== title) document.title = title;
+}
+
+// --- the link of a stream -------------------------------------------------------------------------
+
+function readLink() {
+  const [, name] = /^#stream=(.+)$/.exec(location.hash) ?? [];
+  try {
+    wanted = name === undefined ? null : decodeURIComponent(name);
+  } catch {
+    wanted = null;
+  }
+  openWanted();
+}
+
+function openWanted() {
+  const card = wanted === null ? undefined : entries.get(wanted)?.card;
+  if (!card) return;
+  wanted = null;
+  if (card.node.hidden) {
+    filter.value = "";
+    showFiltered();
+  }
+  card.open();
+  card.button.focus({ preventScroll: true });
+  card.node.scrollIntoView();
+}
+
+// --- dead letters ---------------------------------------------------------------------------------
+
+const shownLetters = new Map(); // by id: {row, key}
+
+/** Show the last dead letters, the newest first. */
+function showLetters() {
+  const body = at("letters-table").tBodies[0];
+  const ids = new Set(letters.map((each) => each.id));
+  for (const [id, { row }] of shownLetters) {
+    if (ids.has(id)) continue;
+    row.remove();
+    shownLetters.delete(id);
+  }
+  let older = null;
+  for (const letter of letters) {
+    const key = JSON.stringify(letter);
+    const before = shownLetters.get(letter.id);
+    const row = before?.key === key ? before.row : letterRow(letter);
+    if (before && before.row !== row) before.row.replaceWith(row);
+    if (!before) body.insertBefore(row, older);
+    shownLetters.set(letter.id, { row, key });
+    older = row;
+  }
+  at("letters-table").hidden = letters.length === 0;
+  at("no-letters").hidden = letters.length > 0;
+}
+
+function letterRow(letter) {
+  const texts = [time(letter.time), letter.stream ?? "–", letter.code, letter.reason, letter.source, letter.dealt ?? "no"];
+  const command = h("code", { text: `sluicegate dead-letters show --offset ${letter.offset}` });
+  return h("tr", {}, ...texts.map((text) => h("td", { text })), h("td", {}, command));
+}
+
+// --- the details of a cut or of a region ----------------------------------------------------------
+
+let shown = null;
+
+function showDetails(target) {
+  shown = target;
+  const { stream, region, cut } = target;
+  const title = cut ? `Decision ${number(cut.decision)}, ${cut.outcome}` : `Pending checkpoints of ${region}`;
+  at("details-title").textContent = `${stream}: ${title}`;
+  at("details").hidden = false;
+  at("details-title").focus();
+  if (cut) at("details-content").replaceChildren(...cutDetails(cut, region));
+  else fetchCheckpoints(target);
+}
+
+/** Show the pending checkpoints of a region as they are now. */
+async function fetchCheckpoints(target) {
+  at("details-content").replaceChildren(h("p", { class: "quiet", text: "Reading…" }));
+  const found = await askForCheckpoints(target);
+  if (shown !== target) return;
+  const again = h("button", { type: "button", text: "Read again", onclick: () => fetchCheckpoints(target) });
+  at("details-content").replaceChildren(...found, again);
+}
+
+async function askForCheckpoints({ stream, region }) {
+  try {
+    const answer = await fetch(`api/v1/streams/${encodeURIComponent(stream)}/checkpoints`);
+    const body = await answer.json();
+    if (!answer.ok) return [h("p", { class: "banner", text: body.problem ?? `HTTP status ${answer.status}` })];
+    const asOf = h("p", { class: "quiet", text: `As of ${time(clock.now())}.` });
+    return [asOf, ...checkpointDetails(body.checkpoints.filter((each) => each.region === region))];
+  } catch (error) {
+    return [h("p", { class: "banner", text: `The checkpoints cannot be read: ${error.message}` })];
+  }
+}
+
+function closeDetails() {
+  at("details").hidden = true;
+  at("details-content").replaceChildren();
+  if (shown?.from.isConnected) shown.from.focus();
+  shown = null;
+}
+
+// --- start ----------------------------------------------------------------------------------------
+
+function onSecond() {
+  if (connection.source !== null && connection.heard !== null && Date.now() - connection.heard > SILENCE) lose();
+  if (document.hidden) return;
+  showAges();
+  if (list.querySelector('[data-kind="wait"]')) showOrder();
+}
+
+at("details-close").addEventListener("click", closeDetails);
+document.addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && shown !== null) closeDetails();
+});
+filter.addEventListener("input", showFiltered);
+window.addEventListener("hashchange", readLink);
+window.addEventListener("online", reconnectNow);
+document.addEventListener("visibilitychange", reconnectNow);
+setInterval(onSecond, 1_000);
+readLink();
+connect();

@@ -1,0 +1,325 @@
+// One stream of the page: its line in the list, and when it is open, its facts and its matrix.
+
+import {
+  OUTCOMES, STATES, briefParts, cellSign, cellText, factsOf, h, kindOf, messageParts, number, problemsOf,
+  rankOf, regionState, setAttribute, setFacts, setParts, setSince, setText, time,
+} from "./text.js";
+
+/** The line of a stream in the list; `show` displays details of a cut or of a region. */
+export class StreamCard {
+  constructor(name, show) {
+    this.name = name;
+    this.show = show;
+    this.rank = 0;
+    this.body = null;
+    this.badge = h("span", { class: "badge" });
+    this.brief = h("span", { class: "brief" });
+    const title = h("span", { class: "name", text: name });
+    this.button = h("button", { type: "button", "aria-expanded": "false", onclick: () => this.toggle() });
+    this.button.append(this.badge, title, this.brief);
+    const link = h("a", { href: `#stream=${encodeURIComponent(name)}`, class: "link", text: "link" });
+    link.setAttribute("aria-label", `Link to stream ${name}`);
+    this.reason = h("p", { class: "reason" });
+    const head = h("div", { class: "head" }, h("h2", {}, this.button), link);
+    this.node = h("article", { class: "stream", "aria-label": `Stream ${name}` }, head, this.reason);
+  }
+
+  get isOpen() {
+    return this.body !== null;
+  }
+
+  toggle() {
+    if (this.isOpen) this.close();
+    else this.open();
+  }
+
+  open() {
+    if (this.isOpen) return;
+    this.body = new StreamBody(this.name, this.show);
+    this.node.append(this.body.node);
+    this.button.setAttribute("aria-expanded", "true");
+    if (this.stream) this.body.update(this.stream, this.problems, this.cuts);
+  }
+
+  close() {
+    this.body?.node.remove();
+    this.body = null;
+    this.button.setAttribute("aria-expanded", "false");
+  }
+
+  /** Show the newest values. Nodes whose values are the same stay as they are. */
+  update(stream, cuts) {
+    this.stream = stream;
+    this.cuts = cuts;
+    this.problems = problemsOf(stream);
+    const [gravest] = this.problems;
+    const more = this.problems.length - 1;
+    this.kind = gravest?.kind ?? "fine";
+    const { word, sign } = kindOf(this.kind);
+    setAttribute(this.node, "data-kind", this.kind);
+    setText(this.badge, `${sign} ${word}`);
+    setParts(this.brief, [...briefParts(stream), ...(stream.live ? [] : [" · another coordinator"])]);
+    const rest = more > 0 ? ` (and ${more} more)` : "";
+    const fine = "Nothing keeps this stream from progress.";
+    setParts(this.reason, gravest ? [...messageParts(gravest.message), rest].filter(Boolean) : [fine]);
+    this.body?.update(stream, this.problems, cuts);
+  }
+
+  /** Return the rank in the list as of now. */
+  rankNow() {
+    return this.stream ? rankOf(this.stream, this.kind) : 0;
+  }
+}
+
+/** The open part of a stream. */
+class StreamBody {
+  constructor(name, show) {
+    this.facts = h("dl", { class: "facts" });
+    this.others = h("ul", { class: "conditions", "aria-label": `Further conditions of stream ${name}` });
+    this.refusals = h("ul", { class: "conditions", "aria-label": `Refusals of stream ${name}` });
+    this.refusalsTitle = h("h3", { text: "Refusals" });
+    this.matrix = new Matrix(name, show);
+    this.node = h("div", { class: "body" });
+    this.node.append(this.others, this.facts, this.refusalsTitle, this.refusals, this.matrix.node);
+  }
+
+  update(stream, problems, cuts) {
+    setFacts(this.facts, factsOf(stream));
+    setItems(this.others, problems.slice(1).map(conditionParts));
+    const refused = refusalsOf(stream, problems);
+    setItems(this.refusals, refused);
+    this.refusalsTitle.hidden = this.refusals.hidden = refused.length === 0;
+    this.matrix.update(stream, cuts);
+  }
+}
+
+function conditionParts(each) {
+  const word = kindOf(each.kind).word.toUpperCase();
+  return [`${word} ${each.code}: `, ...messageParts(each.message)];
+}
+
+/** Return the newest refused registrations that are no condition: the stream can progress without them. */
+function refusalsOf(stream, problems) {
+  const shown = new Set(problems.map((each) => each.message));
+  const refused = Object.entries(stream.view.regions ?? {}).filter(([, region]) => region.refused);
+  return refused
+    .filter(([, { refused: why }]) => !shown.has(why.message))
+    .map(([name, { refused: why }]) => [`Region ${name}, ${why.code}: `, ...messageParts(why.message)]);
+}
+
+function setItems(list, items) {
+  while (list.children.length > items.length) list.lastChild.remove();
+  while (list.children.length < items.length) list.append(h("li"));
+  items.forEach((parts, index) => setParts(list.children[index], parts));
+  list.hidden = items.length === 0;
+}
+
+// --- the matrix -----------------------------------------------------------------------------------
+
+/** Regions and the last cuts of a stream, the newest cut first. Nodes stay with their cut and their region. */
+class Matrix {
+  constructor(name, show) {
+    this.name = name;
+    this.show = show;
+    this.columns = []; // {id, json, cut, head}, the oldest first
+    this.rows = new Map();
+    this.current = null;
+    this.heads = h("tr", {}, ...["Region", "State", "Fell back", "Position for"].map(headOf));
+    this.tbody = h("tbody");
+    this.table = h("table", { role: "grid", "aria-label": `Regions and cuts of stream ${name}, newest cut first` });
+    this.table.append(h("thead", {}, this.heads), this.tbody);
+    this.table.addEventListener("click", (event) => this.onClick(event));
+    this.table.addEventListener("keydown", (event) => this.onKey(event));
+    this.empty = h("p", { class: "quiet", text: "No cut yet." });
+    const scroll = h("div", { class: "scroll" }, this.table);
+    this.node = h("div", { class: "matrix" }, h("h3", { text: "Cuts, the newest first" }), scroll, this.empty, legend());
+  }
+
+  update(stream, cuts) {
+    this.stream = stream;
+    this.setRows(namesOf(stream.view, cuts));
+    this.setColumns(cuts);
+    this.empty.hidden = cuts.length > 0;
+    const newest = cuts.at(-1)?.regions ?? {};
+    for (const [name, row] of this.rows) this.setRow(row, stream, name, newest[name]);
+    if (!this.current?.isConnected) this.setCurrent(this.tbody.rows[0]?.cells[0] ?? null);
+  }
+
+  setRow(row, stream, name, newest) {
+    const region = stream.view.regions?.[name];
+    const most = stream.view.max_consecutive_fallbacks;
+    const state = regionState(region, stream.as_of);
+    setText(row.state, state);
+    setAttribute(row.state, "class", state === state.toUpperCase() && state !== "–" ? "grave" : "quiet");
+    const fallbacks = region?.consecutive_fallbacks ?? 0;
+    setText(row.fallbacks, most ? `${number(fallbacks)} of ${number(most)}` : number(fallbacks));
+    setAttribute(row.fallbacks, "class", fallbacks ? "some" : "quiet");
+    setSince(row.age, newest?.since);
+  }
+
+  // --- rows and columns ---------------------------------------------------------------------------
+
+  setRows(names) {
+    const wanted = new Set(names);
+    for (const [name, row] of this.rows) {
+      if (wanted.has(name)) continue;
+      row.node.remove();
+      this.rows.delete(name);
+    }
+    let after = this.tbody.firstChild;
+    for (const name of names) {
+      const row = this.rows.get(name) ?? this.addRow(name);
+      if (row.node === after) after = after.nextSibling;
+      else this.tbody.insertBefore(row.node, after);
+    }
+  }
+
+  addRow(name) {
+    const [state, fallbacks, age] = [h("td"), h("td"), h("td", { class: "quiet" })];
+    const head = h("th", { scope: "row", title: name, text: name });
+    const row = { node: h("tr", {}, head, state, fallbacks, age), state, fallbacks, age, cells: new Map() };
+    row.node.region = name;
+    for (const { cut } of [...this.columns].reverse()) row.node.append(addCell(row, cut, name));
+    this.rows.set(name, row);
+    return row;
+  }
+
+  setColumns(cuts) {
+    const wanted = new Set(cuts.map((cut) => cut.id));
+    this.columns.filter((column) => !wanted.has(column.id)).forEach((column) => this.removeColumn(column));
+    const kept = new Map(this.columns.map((each) => [each.id, each]).filter(([id]) => wanted.has(id)));
+    let older = null;
+    this.columns = cuts.map((cut) => {
+      const column = kept.get(cut.id) ?? this.addColumn(cut, older);
+      if (column.cut !== cut) this.setColumn(column, cut);
+      older = column;
+      return column;
+    });
+  }
+
+  /** Add a column before that of the next older cut. */
+  addColumn(cut, older) {
+    const head = h("th", { scope: "col" });
+    const column = { id: cut.id, cut, json: JSON.stringify(cut), head };
+    setHead(head, cut);
+    this.heads.insertBefore(head, older?.head ?? null);
+    for (const [name, row] of this.rows) {
+      row.node.insertBefore(addCell(row, cut, name), (older && row.cells.get(older.id)) || null);
+    }
+    return column;
+  }
+
+  removeColumn(column) {
+    column.head.remove();
+    for (const row of this.rows.values()) {
+      row.cells.get(column.id)?.remove();
+      row.cells.delete(column.id);
+    }
+  }
+
+  /** Show the same cut as it is now, for example after a new connection. */
+  setColumn(column, cut) {
+    const json = JSON.stringify(cut);
+    column.cut = cut;
+    column.head.cut = cut;
+    for (const row of this.rows.values()) row.cells.get(cut.id).cut = cut;
+    if (json === column.json) return;
+    column.json = json;
+    setHead(column.head, cut);
+    for (const [name, row] of this.rows) setCell(row.cells.get(cut.id), cut, name);
+  }
+
+  // --- keyboard and pointer -----------------------------------------------------------------------
+
+  setCurrent(cell) {
+    this.current?.removeAttribute("tabindex");
+    this.current = cell;
+    cell?.setAttribute("tabindex", "0");
+  }
+
+  onClick(event) {
+    const cell = event.target.closest("th, td");
+    if (cell !== null) this.activate(cell);
+  }
+
+  onKey(event) {
+    const cell = event.target.closest("th, td");
+    if (cell === null || event.altKey || event.metaKey) return;
+    if (event.key === "Enter" || event.key === " ") this.activate(cell);
+    else if (!this.move(cell, event)) return;
+    event.preventDefault();
+  }
+
+  move(cell, event) {
+    const row = cell.parentNode.rowIndex;
+    const [last, bottom] = [cell.parentNode.cells.length - 1, this.table.rows.length - 1];
+    const target = {
+      ArrowLeft: [row, cell.cellIndex - 1],
+      ArrowRight: [row, cell.cellIndex + 1],
+      ArrowUp: [row - 1, cell.cellIndex],
+      ArrowDown: [row + 1, cell.cellIndex],
+      Home: [event.ctrlKey ? 0 : row, 0],
+      End: [event.ctrlKey ? bottom : row, last],
+    }[event.key];
+    if (target === undefined) return false;
+    const next = this.table.rows[target[0]]?.cells[target[1]];
+    if (next !== undefined) this.focus(next);
+    return true;
+  }
+
+  focus(cell) {
+    this.setCurrent(cell);
+    cell.focus();
+  }
+
+  activate(cell) {
+    this.focus(cell);
+    const region = cell.parentNode.region ?? null;
+    if (cell.cut) this.show({ stream: this.name, cut: cell.cut, region, from: cell });
+    else if (region !== null) this.show({ stream: this.name, region, from: cell });
+  }
+}
+
+function headOf(text) {
+  return h("th", { scope: "col", text });
+}
+
+function setHead(head, cut) {
+  head.cut = cut;
+  head.className = `cut ${OUTCOMES[cut.outcome] ? cut.outcome : ""}`;
+  head.textContent = OUTCOMES[cut.outcome]?.sign ?? "?";
+  head.title = `Decision ${number(cut.decision)}, ${cut.outcome}, ${time(cut.time)}`;
+  head.setAttribute("aria-label", head.title);
+}
+
+function addCell(row, cut, name) {
+  const cell = document.createElement("td");
+  setCell(cell, cut, name);
+  row.cells.set(cut.id, cell);
+  return cell;
+}
+
+function setCell(cell, cut, name) {
+  const entry = cut.regions[name];
+  cell.cut = cut;
+  cell.className = `cell ${STATES[entry?.state]?.word ?? "absent"}`;
+  cell.textContent = cellSign(entry);
+  cell.setAttribute("aria-label", `${name}, decision ${cut.decision}: ${cellText(entry)}`);
+}
+
+/** Return the regions of the assignment in its order, then all others of the view and of the cuts. */
+function namesOf(view, cuts) {
+  const names = new Set(view.assignment?.regions ?? []);
+  const known = Object.entries(view.regions ?? {}).filter(([, region]) => region.phase !== "removed");
+  for (const [name] of known) names.add(name);
+  const former = new Set(cuts.flatMap((cut) => Object.keys(cut.regions)));
+  return [...names, ...[...former].filter((name) => !names.has(name)).sort()];
+}
+
+function legend() {
+  const cells = [["●", "moved"], ["1", "fell back, times in a row"], ["–", "idle"], ["×", "left out"]];
+  const cuts = Object.entries(OUTCOMES).map(([word, { sign }]) => [sign, word]);
+  const signs = [...cells, ...cuts].flatMap(([sign, word]) => [h("b", { text: sign }), ` ${word}  `]);
+  const how = "Arrow keys move, Enter shows details: of a cut, or of the pending checkpoints of a region.";
+  return h("p", { class: "legend" }, ...signs, how);
+}
