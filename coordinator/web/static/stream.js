@@ -124,7 +124,7 @@ class Matrix {
     this.columns = []; // {id, json, cut, head}, the oldest first
     this.rows = new Map();
     this.current = null;
-    this.heads = h("tr", {}, ...["Region", "State", "Fell back", "Position for"].map(headOf));
+    this.heads = h("tr", {}, ...["Region", "State", "Fell back", "Position age"].map(headOf));
     this.tbody = h("tbody");
     this.table = h("table", { role: "grid", "aria-label": `Regions and cuts of stream ${name}, newest cut first` });
     this.table.append(h("thead", {}, this.heads), this.tbody);
@@ -320,6 +320,6 @@ function legend() {
   const cells = [["●", "moved"], ["1", "fell back, times in a row"], ["–", "idle"], ["×", "left out"]];
   const cuts = Object.entries(OUTCOMES).map(([word, { sign }]) => [sign, word]);
   const signs = [...cells, ...cuts].flatMap(([sign, word]) => [h("b", { text: sign }), ` ${word}  `]);
-  const how = "Arrow keys move, Enter shows details: of a cut, or of the pending checkpoints of a region.";
+  const how = "Arrow keys move, Enter shows the details of a cut or a region.";
   return h("p", { class: "legend" }, ...signs, how);
 }

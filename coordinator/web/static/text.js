@@ -256,7 +256,7 @@ export function factsOf(stream) {
     ["Watermark", known ? [`${time(view.watermark)}, lag `, { since: view.watermark }] : ["–"]],
     ["Event to snapshot", [delays ? delaysText(delays) : "–"]],
     ["Pending", pendingParts(view)],
-    ["Values", asOfParts(stream)],
+    ["As of", asOfParts(stream)],
   ];
   const next = nextCommit(view);
   return next ? [...facts, ["Next commit", [next]]] : facts;
@@ -266,8 +266,8 @@ const delaysText = (delays) =>
   `p50 ${delay(delays.p50)}, p99 ${delay(delays.p99)}, of ${count(delays.commits, "commit")}`;
 
 export function asOfParts(stream) {
-  if (stream.live) return ["as of now, by its coordinator"];
-  return ["as of ", { since: stream.view.updated_at }, " ago: another coordinator serves the stream"];
+  if (stream.live) return ["now, by its coordinator"];
+  return [{ since: stream.view.updated_at }, " ago: another coordinator serves the stream"];
 }
 
 function nextCommit(view) {
