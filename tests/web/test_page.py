@@ -1,0 +1,408 @@
+"""The live page in a real browser: states, the matrix, details, outages, and the cost of an update."""
+
+import os
+import statistics
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from playwright.async_api import Locator, Page, expect
+
+from tests.integration.waiting import until
+from tests.web.example_server import (
+    NOW,
+    REGIONS,
+    RESET,
+    ExampleServer,
+    add_example,
+    make_checkpoint,
+    make_cut,
+    make_cuts,
+    make_entry,
+    make_letter,
+    make_stream,
+)
+
+pytestmark = pytest.mark.browser
+
+IMAGES: Final = Path(__file__).parents[2] / "docs" / "images"
+MOST_BYTES: Final = 150_000
+MOST_MILLIS: Final = 50
+HOSTILE: Final = "<img src=x onerror=alert(1)>"
+
+
+def stream_of(page: Page, name: str) -> Locator:
+    return page.get_by_role("article", name=f"Stream {name}", exact=True)
+
+
+async def names(page: Page) -> list[str]:
+    return await page.locator(".stream .name").all_text_contents()
+
+
+async def classes(page: Page) -> set[str]:
+    """Return the classes of all cells and heads of cuts."""
+    found = await page.locator(".matrix .cell, .matrix .cut").evaluate_all("all => all.map(e => e.className)")
+    return set(found)
+
+
+# --- states ---------------------------------------------------------------------------------------
+
+
+async def test_streams_with_problems_come_first(page: Page, server: ExampleServer) -> None:
+    add_example(server)
+    await page.goto(server.url)
+    await expect(page.locator(".stream")).to_have_count(8)
+    states = [
+        "■ stalled",
+        "\u00d7 refused",
+        "? silent",
+        "~ retries",
+        "‖ paused",
+        "… waits",
+        "● fine",
+        "● fine",
+    ]
+    assert await page.locator(".badge").all_text_contents() == states
+    order = ["flights", "crew", "gates", "tickets", "baggage", "bookings", "airports", "weather"]
+    assert await names(page) == order
+    summary = "8 streams: 1 stalled, 1 refused, 1 silent, 1 retries, 1 paused, 1 waits, 2 fine"
+    await expect(page.get_by_role("status")).to_have_text(summary)
+    await expect(page).to_have_title("(4) Sluicegate, sluicegate")
+
+
+async def test_the_reason_comes_first_and_has_the_command(page: Page, server: ExampleServer) -> None:
+    add_example(server)
+    await page.goto(server.url)
+    flights = stream_of(page, "flights")
+    await expect(flights.locator(".reason")).to_have_text(RESET.replace("`", ""))
+    command = flights.locator(".reason code")
+    await expect(command).to_have_text("sluicegate region reset --stream flights --region JFK")
+    parts = await flights.evaluate("e => [...e.children].map(each => each.className)")
+    assert parts == ["head", "reason", "body"]
+    silent = stream_of(page, "gates").locator(".reason")
+    await expect(silent).to_contain_text("Region LGA is silent for 4 min: its query has probably ended.")
+
+
+async def test_the_facts_of_a_stream(page: Page, server: ExampleServer) -> None:
+    await page.clock.set_fixed_time(NOW)
+    server.add(make_stream("flights", decided=129), make_stream("airports", live=False))
+    await page.goto(server.url)
+    facts = await stream_of(page, "flights").locator(".facts > div").all_text_contents()
+    assert facts == [
+        "Tablefile:///lake/warehouse/default.db/flights",
+        "Snapshot131:7f3a9c52",
+        "Committed decision128; decision 129 is not committed yet",
+        "Watermark2025-11-27T08:50:48Z, lag 24 s",
+        "Event to snapshotp50 2.1 s, p99 8.4 s, of 128 commits",
+        "Pending14 files with 1,200 rows, the oldest for 9 s",
+        "As ofnow, by its coordinator",
+    ]
+    as_of = stream_of(page, "airports").locator(".facts")
+    await expect(as_of).to_contain_text("3 min ago: another coordinator serves the stream")
+
+
+async def test_refusals_and_further_conditions(page: Page, server: ExampleServer) -> None:
+    refused = {"EWR": {"refused": {"code": "base-differs", "message": "A query of EWR is refused."}}}
+    conditions = (("retry", "retrying", "A step fails."), ("stall", "table-unfit", "Create the table."))
+    server.add(make_stream("flights", *conditions, changes=refused))
+    await page.goto(server.url)
+    await expect(page.locator(".reason")).to_have_text("Create the table. (and 1 more)")
+    further = page.get_by_role("list", name="Further conditions of stream flights")
+    await expect(further.get_by_role("listitem")).to_have_text(["RETRIES retrying: A step fails."])
+    refusals = page.get_by_role("list", name="Refusals of stream flights")
+    await expect(refusals).to_have_text("Region EWR, base-differs: A query of EWR is refused.")
+
+
+async def test_a_deployment_without_redis_or_with_a_problem(page: Page, server: ExampleServer) -> None:
+    server.deployment |= {"shared": False, "problem": "Redis does not answer: connection refused."}
+    await page.goto(server.url)
+    await expect(page.get_by_role("alert")).to_have_text("Redis does not answer: connection refused.")
+    await expect(page.locator("#notice")).to_contain_text("Only the streams of this coordinator are shown")
+    await expect(page.locator("#notice code")).to_have_text("redis.url")
+    await expect(page.get_by_role("status")).to_have_text("No stream has been served yet.")
+
+
+async def test_dead_letters(page: Page, server: ExampleServer) -> None:
+    server.letters = [make_letter(17, dealt="dropped"), make_letter(21, stream=None)]
+    await page.goto(server.url)
+    rows = page.locator("#letters tbody tr")
+    await expect(rows).to_have_count(2)
+    await expect(rows.first.locator("code")).to_have_text("sluicegate dead-letters show --offset 21")
+    server.push("letters", {"whole": False, "letters": [make_letter(21, dealt="retried"), make_letter(30)]})
+    await expect(rows).to_have_count(3)
+    dealt = await rows.locator("td:nth-child(6)").all_text_contents()
+    assert dealt == ["no", "retried", "dropped"]
+
+
+# --- the matrix and the details -------------------------------------------------------------------
+
+
+async def test_each_outcome_and_each_state_of_a_region(page: Page, server: ExampleServer) -> None:
+    entries = {
+        "EWR": make_entry("moved", 7),
+        "JFK": make_entry("fell back", 3, 2, NOW - 240_000),
+        "LGA": make_entry("idle", 5),
+        "SFO": make_entry("left out", 5),
+    }
+    outcomes = ["full", "forced", "partial", "reverted", "abandoned"]
+    server.add(make_stream("flights", regions=entries, changes={"JFK": {"consecutive_fallbacks": 2}}))
+    server.cuts["flights"] = [make_cut(number, each, entries) for number, each in enumerate(outcomes, 1)]
+    await page.goto(server.url)
+    grid = page.get_by_role("grid", name="Regions and cuts of stream flights, newest cut first")
+    await expect(grid.locator(".cut")).to_have_text(["A", "R", "P", "!", "F"])
+    rows = grid.get_by_role("row")
+    texts = [await rows.nth(each).locator("td").all_text_contents() for each in range(1, 5)]
+    assert [each[3:] for each in texts] == [["●"] * 5, ["2"] * 5, ["\u2013"] * 5, ["\u00d7"] * 5]
+    assert texts[1][:3] == ["live", "2 of 3", "4 min"]
+    assert await classes(page) == {
+        *("cell moved", "cell fell-back", "cell idle", "cell left-out"),
+        *(f"cut {each}" for each in outcomes),
+    }
+    await expect(grid.get_by_role("gridcell", name="JFK, decision 3: fell back, 2 in a row")).to_be_visible()
+
+
+async def test_the_details_of_a_cut_by_click_and_by_keyboard(page: Page, server: ExampleServer) -> None:
+    add_example(server)
+    await page.goto(server.url)
+    details = page.get_by_role("region", name="flights: Decision 127, partial")
+    cell = stream_of(page, "flights").get_by_role("gridcell", name="JFK, decision 127: fell back, 1 in a row")
+    await cell.click()
+    await expect(details).to_contain_text("Lagging regions stayed at their positions.")
+    await expect(details).to_contain_text("36 files, 5,400 rows, 1.83 MB")
+    await expect(details.locator("tr[aria-current]")).to_contain_text("JFKfell back, 1 in a row126")
+    await page.keyboard.press("Escape")
+    await expect(details).to_be_hidden()
+    await expect(cell).to_be_focused()
+    for key in ("ArrowUp", "ArrowUp", "ArrowRight", "Enter"):
+        await page.keyboard.press(key)
+    await expect(page.get_by_role("heading", name="flights: Decision 126, partial")).to_be_focused()
+    await page.get_by_role("button", name="Close").click()
+    await expect(page.locator("#details")).to_be_hidden()
+
+
+async def test_a_matrix_is_one_stop_of_the_tab_key(page: Page, server: ExampleServer) -> None:
+    server.add(make_stream("flights"))
+    server.cuts["flights"] = make_cuts()
+    await page.goto(server.url)
+    await expect(page.locator(".matrix .cut")).to_have_count(50)
+    await page.locator(".stream .link").focus()
+    await page.keyboard.press("Tab")
+    await expect(page.get_by_role("rowheader", name="EWR")).to_be_focused()
+    await page.keyboard.press("Control+End")
+    await expect(page.get_by_role("gridcell", name="LGA, decision 79")).to_be_focused()
+    assert await page.locator(".matrix [tabindex='0']").count() == 1
+
+
+async def test_pending_checkpoints_are_fetched_on_demand(page: Page, server: ExampleServer) -> None:
+    add_example(server)
+    await page.goto(server.url)
+    await stream_of(page, "flights").get_by_role("rowheader", name="JFK").click()
+    details = page.get_by_role("region", name="flights: Pending checkpoints of JFK")
+    states = details.locator("tbody td:nth-child(2)")
+    await expect(states).to_have_text(["sealed", "lacks 1 event", "not completed yet"])
+    await expect(details.locator("tbody td:nth-child(3)")).to_have_text(["4 of 4", "3 of 4", "1 of ?"])
+    await expect(details.locator("code")).to_have_text("writer-2/413/0")
+    server.checkpoints["flights"] = [make_checkpoint(413)]
+    await details.get_by_role("button", name="Read again").click()
+    await expect(states).to_have_text(["sealed"])
+
+
+async def test_checkpoints_of_another_coordinator(
+    page: Page, server: ExampleServer, allowed: list[str]
+) -> None:
+    allowed.append("404")
+    server.add(make_stream("airports", live=False))
+    await page.goto(server.url)
+    await page.get_by_role("rowheader", name="EWR").click()
+    await expect(page.locator("#details .banner")).to_contain_text("Another coordinator serves stream")
+
+
+# --- text from outside ----------------------------------------------------------------------------
+
+
+async def test_hostile_names_and_messages_are_text(page: Page, server: ExampleServer) -> None:
+    regions = {HOSTILE: make_entry("moved", 1)}
+    refused: Any = {HOSTILE: {"refused": {"code": HOSTILE, "message": HOSTILE}}}
+    server.add(make_stream(HOSTILE, ("stall", HOSTILE, f"`{HOSTILE}`"), regions=[HOSTILE], changes=refused))
+    server.cuts[HOSTILE] = [make_cut(1, "full", regions)]
+    server.letters = [make_letter(1, code=HOSTILE, reason=HOSTILE, source=HOSTILE, stream=HOSTILE)]
+    server.deployment |= {"problem": HOSTILE, "group": HOSTILE}
+    server.checkpoints[HOSTILE] = [make_checkpoint(1, HOSTILE, missing=[HOSTILE], missing_count=1)]
+    await page.goto(server.url)
+    await expect(page.locator(".stream .name")).to_have_text(HOSTILE)
+    await expect(page.locator(".reason code")).to_have_text(HOSTILE)
+    await expect(page.locator("#letters tbody td").nth(3)).to_have_text(HOSTILE)
+    await page.locator(".matrix .cell").click()
+    await expect(page.locator("#details tbody th")).to_have_text(HOSTILE)
+    await page.get_by_role("rowheader", name=HOSTILE).first.evaluate("e => e.click()")
+    await expect(page.locator("#details code")).to_have_text(HOSTILE)
+    assert await page.locator("img").count() == 0
+
+
+# --- changes --------------------------------------------------------------------------------------
+
+
+async def test_a_change_touches_only_its_own_nodes(page: Page, server: ExampleServer) -> None:
+    add_example(server)
+    await page.goto(server.url)
+    await expect(page.locator(".matrix .cut")).to_have_count(400)
+    await page.evaluate(
+        """() => {
+          window.touched = [];
+          const observer = new MutationObserver((all) => {
+            for (const { target } of all) {
+              const node = target.nodeType === 1 ? target : target.parentElement;
+              if (!node.closest("[data-since]")) window.touched.push(node.closest("article, #summary")?.id
+                || node.closest("article")?.getAttribute("aria-label") || node.tagName);
+            }
+          });
+          observer.observe(document.body, { subtree: true, childList: true, characterData: true });
+          window.kept = document.querySelector("article[aria-label='Stream flights'] .cell");
+        }"""
+    )
+    cut = make_cut(129, "partial", {each: make_entry("moved", 129) for each in REGIONS})
+    server.push_cut("flights", cut)
+    flights = stream_of(page, "flights")
+    await expect(flights.get_by_role("gridcell", name="EWR, decision 129: moved")).to_be_visible()
+    await expect(flights.locator(".cut")).to_have_count(50)
+    assert set(await page.evaluate("window.touched")) == {"Stream flights"}
+    assert await page.evaluate("window.kept.isConnected")
+    assert await page.evaluate("window.kept.getAttribute('aria-label')") == "EWR, decision 128: moved"
+
+
+async def test_a_stream_that_gets_a_problem_moves_up_and_keeps_the_focus(
+    page: Page, server: ExampleServer
+) -> None:
+    server.add(make_stream("bookings"), make_stream("flights"), make_stream("weather"))
+    await page.goto(server.url)
+    button = stream_of(page, "weather").get_by_role("button")
+    await button.focus()
+    server.push_streams(make_stream("weather", ("stall", "table-unfit", "Create the table.")))
+    await expect(page.locator(".stream .name")).to_have_text(["weather", "bookings", "flights"])
+    await expect(button).to_be_focused()
+    server.push_streams(make_stream("weather"))
+    await expect(page.locator(".stream .name")).to_have_text(["bookings", "flights", "weather"])
+
+
+async def test_a_stream_is_removed(page: Page, server: ExampleServer) -> None:
+    server.add(make_stream("flights"), make_stream("weather"))
+    await page.goto(server.url)
+    await expect(page.locator(".stream")).to_have_count(2)
+    server.push_streams(removed=["weather"])
+    await expect(page.locator(".stream .name")).to_have_text(["flights"])
+    await expect(page.get_by_role("status")).to_have_text("1 stream: 1 fine")
+
+
+async def test_the_link_and_the_filter(page: Page, server: ExampleServer) -> None:
+    server.add(*(make_stream(f"stream-{number}") for number in range(20)))
+    await page.goto(f"{server.url}#stream=stream-7")
+    button = stream_of(page, "stream-7").get_by_role("button")
+    await expect(button).to_have_attribute("aria-expanded", "true")
+    assert await page.locator(".matrix").count() == 1
+    await page.get_by_label("Filter by stream name").fill("stream-1")
+    await expect(page.locator(".stream:visible")).to_have_count(11)
+    await expect(page.get_by_role("status")).to_have_text("20 streams: 20 fine, 11 shown")
+    await button.evaluate("e => e.click()")
+    assert await page.locator(".matrix").count() == 0
+    await expect(stream_of(page, "stream-3").locator(".link")).to_have_attribute("href", "#stream=stream-3")
+
+
+# --- outages --------------------------------------------------------------------------------------
+
+
+async def test_an_outage_is_shown_and_ends_with_the_whole_state(
+    page: Page, server: ExampleServer, allowed: list[str]
+) -> None:
+    allowed.append("net::ERR")
+    server.add(make_stream("flights"), make_stream("weather"))
+    server.cuts["flights"] = make_cuts(count=30)
+    await page.goto(server.url)
+    await expect(page.locator(".matrix .cut")).to_have_count(30)
+    outage = page.locator("#outage")
+    await expect(outage).to_be_hidden()
+    await server.stop()
+    await expect(outage).to_contain_text("All values are old: they are as of 2025-11-27T08:5")
+    del server.streams["weather"]
+    server.cuts["flights"] = make_cuts(first=100, count=20)
+    await server.start()
+    await expect(outage).to_be_hidden()
+    await expect(page.locator(".stream .name")).to_have_text(["flights"])
+    await expect(page.locator(".matrix .cut")).to_have_count(20)
+
+
+async def test_an_answer_with_an_error_is_tried_again(
+    page: Page, server: ExampleServer, allowed: list[str]
+) -> None:
+    allowed.append("503")
+    server.refuses = True
+    await page.goto(server.url)
+    await expect(page.locator("#outage")).to_contain_text("nothing can be shown yet")
+    await until(lambda: server.connections > 1)
+    server.refuses = False
+    await expect(page.locator("#outage")).to_be_hidden()
+    server.add(make_stream("flights"))
+    server.cut_connections()
+    await expect(page.locator(".stream .name")).to_have_text(["flights"])
+
+
+# --- size and cost --------------------------------------------------------------------------------
+
+
+async def test_an_update_of_a_large_matrix_is_quick(page: Page, server: ExampleServer) -> None:
+    regions = [f"region-{number:02}" for number in range(64)]
+    cuts = make_cuts(regions, count=200)
+    server.add(make_stream("flights", regions=regions))
+    server.cuts["flights"] = cuts[:50]
+    await page.goto(server.url)
+    await expect(page.locator(".matrix .cell")).to_have_count(3_200)
+    await page.evaluate("() => { window.sluicegate.updates.length = 0; }")
+    for number, cut in enumerate(cuts[50:]):
+        changes = {
+            each: {"consecutive_fallbacks": (number + index) % 4} for index, each in enumerate(regions)
+        }
+        server.push_streams(make_stream("flights", regions=regions, changes=changes, committed=number))
+        server.push_cut("flights", cut)
+        label = f"region-00, decision {cut['decision']}"
+        await expect(page.locator(f".matrix tbody tr:first-child [aria-label^='{label}:']")).to_have_count(1)
+    durations = await page.evaluate("window.sluicegate.updates")
+    assert len(durations) >= 150
+    p95 = statistics.quantiles(durations, n=20)[-1]
+    print(f"an update of 64 x 50 cells: p95 {p95:.1f} ms, the longest {max(durations):.1f} ms")
+    assert p95 <= MOST_MILLIS
+
+
+async def test_a_thousand_streams_are_lines(page: Page, server: ExampleServer) -> None:
+    server.add(*(make_stream(f"stream-{number:03}") for number in range(1_000)))
+    server.cuts = {name: make_cuts() for name in server.streams}
+    await page.goto(server.url)
+    await expect(page.locator(".stream")).to_have_count(1_000)
+    assert await page.locator(".matrix").count() == 0
+    server.push_streams(make_stream("stream-999", ("stall", "table-unfit", "Create the table.")))
+    await expect(page.locator(".stream .name").first).to_have_text("stream-999")
+    print("an update of 1,000 streams:", await page.evaluate("window.sluicegate.updates.map(Math.round)"))
+
+
+async def test_a_narrow_screen_needs_no_sideways_scrolling(page: Page, server: ExampleServer) -> None:
+    add_example(server)
+    await page.set_viewport_size({"width": 360, "height": 800})
+    await page.goto(server.url)
+    await expect(page.locator(".matrix .cut")).to_have_count(400)
+    assert await page.evaluate("document.documentElement.scrollWidth") == 360
+    await stream_of(page, "flights").get_by_role("rowheader", name="JFK").click()
+    box = await page.locator("#details").bounding_box()
+    assert box is not None
+    assert (box["x"], box["width"]) == (0, 360)
+
+
+@pytest.mark.skipif(os.environ.get("SLUICEGATE_WRITE_IMAGES") != "1", reason="SLUICEGATE_WRITE_IMAGES=1")
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_write_the_images_of_the_documentation(page: Page, server: ExampleServer, scheme: Any) -> None:
+    add_example(server)
+    await page.set_viewport_size({"width": 1280, "height": 640})
+    await page.emulate_media(color_scheme=scheme)
+    await page.clock.set_fixed_time(NOW)
+    await page.goto(server.url)
+    await expect(page.locator(".matrix .cut")).to_have_count(400)
+    IMAGES.mkdir(exist_ok=True)
+    image = await page.screenshot(path=IMAGES / f"live-page-{scheme}.png", animations="disabled")
+    assert len(image) < MOST_BYTES
