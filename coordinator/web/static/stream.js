@@ -116,6 +116,8 @@ function setItems(list, items) {
 
 // --- the matrix -----------------------------------------------------------------------------------
 
+const FIXED = [["region", "Region"], ["state", "State"], ["fallbacks", "Fell back"], ["age", "At it for"]];
+
 /** Regions and the last cuts of a stream, the newest cut first. Nodes stay with their cut and their region. */
 class Matrix {
   constructor(name, show) {
@@ -124,10 +126,10 @@ class Matrix {
     this.columns = []; // {id, json, cut, head}, the oldest first
     this.rows = new Map();
     this.current = null;
-    this.heads = h("tr", {}, ...["Region", "State", "Fell back", "Position age"].map(headOf));
-    this.tbody = h("tbody");
+    this.heads = h("tr", { role: "row" }, ...FIXED.map(headOf));
+    this.tbody = h("tbody", { role: "rowgroup" });
     this.table = h("table", { role: "grid", "aria-label": `Regions and cuts of stream ${name}, newest cut first` });
-    this.table.append(h("thead", {}, this.heads), this.tbody);
+    this.table.append(h("thead", { role: "rowgroup" }, this.heads), this.tbody);
     this.table.addEventListener("click", (event) => this.onClick(event));
     this.table.addEventListener("keydown", (event) => this.onKey(event));
     this.empty = h("p", { class: "quiet", text: "No cut yet." });
@@ -150,10 +152,10 @@ class Matrix {
     const most = stream.view.max_consecutive_fallbacks;
     const state = regionState(region, stream.as_of);
     setText(row.state, state);
-    setAttribute(row.state, "class", state === state.toUpperCase() && state !== "–" ? "grave" : "quiet");
+    setAttribute(row.state, "class", `state ${state === state.toUpperCase() && state !== "–" ? "grave" : "quiet"}`);
     const fallbacks = region?.consecutive_fallbacks ?? 0;
     setText(row.fallbacks, most ? `${number(fallbacks)} of ${number(most)}` : number(fallbacks));
-    setAttribute(row.fallbacks, "class", fallbacks ? "some" : "quiet");
+    setAttribute(row.fallbacks, "class", `fallbacks ${fallbacks ? "some" : "quiet"}`);
     setSince(row.age, newest?.since);
   }
 
@@ -175,9 +177,9 @@ class Matrix {
   }
 
   addRow(name) {
-    const [state, fallbacks, age] = [h("td"), h("td"), h("td", { class: "quiet" })];
-    const head = h("th", { scope: "row", title: name, text: name });
-    const row = { node: h("tr", {}, head, state, fallbacks, age), state, fallbacks, age, cells: new Map() };
+    const [state, fallbacks, age] = ["state", "fallbacks", "age"].map(factCell);
+    const head = h("th", { role: "rowheader", class: "region", title: name, text: name });
+    const row = { node: h("tr", { role: "row" }, head, state, fallbacks, age), state, fallbacks, age, cells: new Map() };
     row.node.region = name;
     for (const { cut } of [...this.columns].reverse()) row.node.append(addCell(row, cut, name));
     this.rows.set(name, row);
@@ -199,7 +201,7 @@ class Matrix {
 
   /** Add a column before that of the next older cut. */
   addColumn(cut, older) {
-    const head = h("th", { scope: "col" });
+    const head = h("th", { role: "columnheader" });
     const column = { id: cut.id, cut, json: JSON.stringify(cut), head };
     setHead(head, cut);
     this.heads.insertBefore(head, older?.head ?? null);
@@ -280,9 +282,10 @@ class Matrix {
   }
 }
 
-function headOf(text) {
-  return h("th", { scope: "col", text });
-}
+// The rows are no table boxes (page.css), so the roles are named.
+const headOf = ([kind, text]) => h("th", { role: "columnheader", class: kind, text });
+
+const factCell = (kind) => h("td", { role: "gridcell", class: `${kind} quiet` });
 
 function setHead(head, cut) {
   head.cut = cut;
@@ -294,6 +297,7 @@ function setHead(head, cut) {
 
 function addCell(row, cut, name) {
   const cell = document.createElement("td");
+  cell.setAttribute("role", "gridcell");
   setCell(cell, cut, name);
   row.cells.set(cut.id, cell);
   return cell;
