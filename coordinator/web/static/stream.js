@@ -116,7 +116,7 @@ function setItems(list, items) {
 
 // --- the matrix -----------------------------------------------------------------------------------
 
-const FIXED = [["region", "Region"], ["state", "State"], ["fallbacks", "Fell back"], ["age", "At it for"]];
+const FIXED = [["region", "Region"], ["state", "State"], ["fallbacks", "Fell back"], ["age", "Position age"]];
 
 /** Regions and the last cuts of a stream, the newest cut first. Nodes stay with their cut and their region. */
 class Matrix {
