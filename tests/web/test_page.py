@@ -197,9 +197,7 @@ async def test_pending_checkpoints_are_fetched_on_demand(page: Page, server: Exa
     await expect(states).to_have_text(["sealed"])
 
 
-async def test_checkpoints_of_another_coordinator(
-    page: Page, server: ExampleServer, allowed: list[str]
-) -> None:
+async def test_checkpoints_elsewhere(page: Page, server: ExampleServer, allowed: list[str]) -> None:
     allowed.append("404")
     server.add(make_stream("airports", live=False))
     await page.goto(server.url)
@@ -260,9 +258,7 @@ async def test_a_change_touches_only_its_own_nodes(page: Page, server: ExampleSe
     assert await page.evaluate("window.kept.getAttribute('aria-label')") == "EWR, decision 128: moved"
 
 
-async def test_a_stream_that_gets_a_problem_moves_up_and_keeps_the_focus(
-    page: Page, server: ExampleServer
-) -> None:
+async def test_a_problem_moves_a_stream_up_with_its_focus(page: Page, server: ExampleServer) -> None:
     server.add(make_stream("bookings"), make_stream("flights"), make_stream("weather"))
     await page.goto(server.url)
     button = stream_of(page, "weather").get_by_role("button")
@@ -303,9 +299,7 @@ async def test_the_link_and_the_filter(page: Page, server: ExampleServer) -> Non
 # --- outages --------------------------------------------------------------------------------------
 
 
-async def test_an_outage_is_shown_and_ends_with_the_whole_state(
-    page: Page, server: ExampleServer, allowed: list[str]
-) -> None:
+async def test_an_outage_and_its_end(page: Page, server: ExampleServer, allowed: list[str]) -> None:
     allowed.append("net::ERR")
     server.add(make_stream("flights"), make_stream("weather"))
     server.cuts["flights"] = make_cuts(count=30)
@@ -323,9 +317,7 @@ async def test_an_outage_is_shown_and_ends_with_the_whole_state(
     await expect(page.locator(".matrix .cut")).to_have_count(20)
 
 
-async def test_an_answer_with_an_error_is_tried_again(
-    page: Page, server: ExampleServer, allowed: list[str]
-) -> None:
+async def test_an_error_is_tried_again(page: Page, server: ExampleServer, allowed: list[str]) -> None:
     allowed.append("503")
     server.refuses = True
     await page.goto(server.url)
@@ -336,6 +328,16 @@ async def test_an_answer_with_an_error_is_tried_again(
     server.add(make_stream("flights"))
     server.cut_connections()
     await expect(page.locator(".stream .name")).to_have_text(["flights"])
+
+
+async def test_a_silent_connection_is_replaced(page: Page, server: ExampleServer) -> None:
+    await page.clock.install(time=NOW)
+    server.add(make_stream("flights"))
+    await page.goto(server.url)
+    await expect(page.locator(".stream")).to_have_count(1)
+    await page.clock.fast_forward(70_000)
+    await until(lambda: server.connections > 1)
+    await expect(page.locator("#outage")).to_be_hidden()
 
 
 # --- size and cost --------------------------------------------------------------------------------

@@ -104,16 +104,24 @@ function lose() {
 }
 
 function receive(kind, data) {
-  spent += timed(() => {
-    const message = JSON.parse(data);
-    if (!connection.whole && !(kind === "state" && message.whole)) return;
-    receivers[kind](message);
-    connection.whole = true;
-    connection.tries = 0;
-    connection.heard = Date.now();
-  });
+  try {
+    spent += timed(() => apply(kind, JSON.parse(data)));
+  } catch (error) {
+    // The values are not known any more: take all of them from the beginning.
+    console.error("a message cannot be read", error);
+    lose();
+    return;
+  }
   if (connection.whole) at("outage").hidden = true;
   scheduleFrame();
+}
+
+function apply(kind, message) {
+  if (!connection.whole && !(kind === "state" && message.whole)) return;
+  receivers[kind](message);
+  connection.whole = true;
+  connection.tries = 0;
+  connection.heard = Date.now();
 }
 
 function showOutage() {
@@ -190,7 +198,12 @@ function showStream(name, entry) {
     entry.card.node.hidden = !matches(name);
     if (entries.size <= OPEN_AT_FIRST) entry.card.open();
   }
-  entry.card.update(entry.stream, entry.cuts);
+  try {
+    entry.card.update(entry.stream, entry.cuts);
+  } catch (error) {
+    console.error(`stream ${name} cannot be shown`, error);
+    entry.card.fail();
+  }
 }
 
 // --- the list -------------------------------------------------------------------------------------

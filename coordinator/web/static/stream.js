@@ -65,6 +65,14 @@ export class StreamCard {
     this.body?.update(stream, this.problems, cuts);
   }
 
+  /** Show that the values cannot be shown; other streams are not affected. */
+  fail() {
+    this.kind = "stall";
+    setText(this.badge, "? unknown");
+    const command = { code: `sluicegate status --stream ${this.name}` };
+    setParts(this.reason, ["The page cannot show the values of this stream. Use ", command, "."]);
+  }
+
   /** Return the rank in the list as of now. */
   rankNow() {
     return this.stream ? rankOf(this.stream, this.kind) : 0;
@@ -139,12 +147,15 @@ class Matrix {
 
   update(stream, cuts) {
     this.stream = stream;
+    const focused = this.table.contains(document.activeElement);
     this.setRows(namesOf(stream.view, cuts));
     this.setColumns(cuts);
     this.empty.hidden = cuts.length > 0;
     const newest = cuts.at(-1)?.regions ?? {};
     for (const [name, row] of this.rows) this.setRow(row, stream, name, newest[name]);
-    if (!this.current?.isConnected) this.setCurrent(this.tbody.rows[0]?.cells[0] ?? null);
+    if (this.current?.isConnected) return;
+    this.setCurrent(this.tbody.rows[0]?.cells[0] ?? null);
+    if (focused) this.current?.focus(); // the focused cut is no longer among the last ones
   }
 
   setRow(row, stream, name, newest) {
