@@ -69,8 +69,9 @@ async def test_the_reason_comes_first_and_has_the_command(page: Page, server: Ex
     await expect(command).to_have_text("sluicegate region reset --stream flights --region JFK")
     parts = await flights.evaluate("e => [...e.children].map(each => each.className)")
     assert parts == ["head", "reason", "body"]
-    silent = stream_of(page, "gates").locator(".reason")
-    await expect(silent).to_contain_text("Region LGA is silent for 4 min: its query has probably ended.")
+    await expect(stream_of(page, "gates").locator(".reason")).to_contain_text(
+        "Region LGA is silent for 4 min: its query has probably ended."
+    )
 
 
 async def test_the_facts_of_a_stream(page: Page, server: ExampleServer) -> None:
@@ -372,7 +373,6 @@ async def test_a_thousand_streams_are_lines(page: Page, server: ExampleServer) -
     assert await page.locator(".matrix").count() == 0
     server.push_streams(make_stream("stream-999", ("stall", "table-unfit", "Create the table.")))
     await expect(page.locator(".stream .name").first).to_have_text("stream-999")
-    print("an update of 1,000 streams:", await page.evaluate("window.sluicegate.updates.map(Math.round)"))
 
 
 async def test_a_narrow_screen_needs_no_sideways_scrolling(page: Page, server: ExampleServer) -> None:

@@ -37,6 +37,7 @@ export class StreamCard {
     if (this.isOpen) return;
     this.body = new StreamBody(this.name, this.show);
     this.node.append(this.body.node);
+    this.node.classList.add("open");
     this.button.setAttribute("aria-expanded", "true");
     if (this.stream) this.body.update(this.stream, this.problems, this.cuts);
   }
@@ -44,6 +45,7 @@ export class StreamCard {
   close() {
     this.body?.node.remove();
     this.body = null;
+    this.node.classList.remove("open");
     this.button.setAttribute("aria-expanded", "false");
   }
 
