@@ -27,6 +27,7 @@ WITH_SERVERS: Final = frozenset(
     {
         "iceberg_java",
         "iceberg_rest",
+        "browser",
         "iceberg_rest_of_s3",
         "kafka",
         "kafka_bootstrap",

@@ -2,17 +2,19 @@
 
 import time
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sluicegate.coordinator.core.pending import Checkpoint
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.stream.runner import StreamRunner
 from sluicegate.coordinator.stream.view import view_of
 from sluicegate.coordinator.telemetry.overview import silent_regions
 from sluicegate.coordinator.web.feed import Feed
 from sluicegate.coordinator.web.model import Deployment, PendingCheckpoint, StreamState
 from sluicegate.events.problems import Problem
 from sluicegate.state_store import StateStore, StateStoreError, StreamView
+
+if TYPE_CHECKING:
+    from sluicegate.coordinator.stream.runner import StreamRunner
 
 LOOK: Final = 2.0
 """Seconds between two looks into Redis."""
@@ -31,7 +33,9 @@ class _Made(NamedTuple):
 class Board:
     """Collects the states for whoever looks. It costs nothing while nobody does."""
 
-    def __init__(self, settings: Settings, own: Callable[[], Mapping[str, StreamRunner]], feed: Feed) -> None:
+    def __init__(
+        self, settings: Settings, own: Callable[[], "Mapping[str, StreamRunner]"], feed: Feed
+    ) -> None:
         """`own` returns the streams of this coordinator."""
         self.store: StateStore | None = None
         self._settings = settings
@@ -93,7 +97,7 @@ class Board:
                 found.append(_pending(region, pending.incarnation, number, each, sealed=number in sealed))
         return found[:MOST_CHECKPOINTS]
 
-    def _live(self, name: str, runner: StreamRunner) -> StreamState:
+    def _live(self, name: str, runner: "StreamRunner") -> StreamState:
         machine = runner.machine
         applied = machine.replica.applied
         conditions = tuple((each.kind, each.problem) for each in machine.conditions())
@@ -109,7 +113,7 @@ class Board:
         return StreamState(
             stream=view.stream,
             live=live,
-            as_of=view.updated_at,
+            as_of=_now() if live else view.updated_at,
             silent=silent,
             delays=self._feed.history.delays(view.stream),
             view=view,

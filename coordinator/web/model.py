@@ -41,7 +41,7 @@ class StreamState(_Answer):
     live: bool
     """True: this coordinator serves the stream. False: another one does, or none."""
     as_of: int
-    """Time to which the view belongs."""
+    """Time for which the view holds."""
     silent: tuple[str, ...] = ()
     """Regions of a live stream whose heartbeats are missing: their drivers have probably ended."""
     delays: Delays | None = None

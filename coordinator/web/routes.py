@@ -2,16 +2,18 @@
 
 from collections.abc import Awaitable, Callable
 from importlib.resources import files
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 from pydantic import BaseModel
 
-from sluicegate.coordinator.web.board import Board
-from sluicegate.coordinator.web.feed import Feed
 from sluicegate.coordinator.web.model import Checkpoints, Cuts, DeadLetters, Problem, Streams
 from sluicegate.coordinator.web.openapi import document
-from sluicegate.coordinator.web.updates import Updates
+
+if TYPE_CHECKING:
+    from sluicegate.coordinator.web.board import Board
+    from sluicegate.coordinator.web.feed import Feed
+    from sluicegate.coordinator.web.updates import Updates
 
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
@@ -33,15 +35,15 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class Routes:
     """Answers from the board and the feed."""
 
-    def __init__(self, board: Board, feed: Feed) -> None:
-        self._board, self._feed = board, feed
-        self.updates = Updates(board, feed)
+    def __init__(self, board: "Board", feed: "Feed", updates: "Updates") -> None:
+        self._board, self._feed, self._updates = board, feed, updates
 
     def add_to(self, app: web.Application) -> None:
         """Add the routes, and end the readers of updates when the server closes."""
         app.router.add_get("/", _static("index.html"))
         for each in files("sluicegate.coordinator.web").joinpath("static").iterdir():
             app.router.add_get(f"/{each.name}", _static(each.name))
+        app.router.add_get("/favicon.ico", _no_icon)
         app.router.add_get("/api/v1/streams", self._streams)
         app.router.add_get("/api/v1/streams/{stream}", self._stream)
         app.router.add_get("/api/v1/streams/{stream}/cuts", self._cuts)
@@ -52,7 +54,7 @@ class Routes:
         app.on_shutdown.append(self._close)
 
     async def _close(self, _: web.Application) -> None:
-        await self.updates.close()
+        await self._updates.close()
 
     async def _streams(self, _: web.Request) -> web.Response:
         await self._board.look()
@@ -94,7 +96,7 @@ class Routes:
     async def _follow(self, request: web.Request) -> web.StreamResponse:
         answer = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
         await answer.prepare(request)
-        async for message in self.updates.follow():
+        async for message in self._updates.follow():
             await answer.write(message)
         return answer
 
@@ -107,6 +109,11 @@ def _static(name: str) -> Handler:
         return web.Response(body=content, headers={**HEADERS, "Content-Type": f"{kind}; charset=utf-8"})
 
     return handle
+
+
+async def _no_icon(_: web.Request) -> web.Response:
+    """Browsers ask for an icon, and write an error if there is none."""
+    return web.Response(status=204, headers=HEADERS)
 
 
 def _json(body: BaseModel, status: int = 200) -> web.Response:

@@ -3,15 +3,17 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 from pydantic import BaseModel
 
 from sluicegate.coordinator.tasks import end
-from sluicegate.coordinator.web.board import Board
-from sluicegate.coordinator.web.feed import Feed
 from sluicegate.coordinator.web.model import Cut, DeadLetter, DeadLetters, Deployment, StreamState
+
+if TYPE_CHECKING:
+    from sluicegate.coordinator.web.board import Board
+    from sluicegate.coordinator.web.feed import Feed
 
 log = structlog.get_logger(__name__)
 
@@ -20,7 +22,7 @@ INTERVAL: Final = 0.5
 STILL: Final = 10.0
 """Seconds after which a message is sent although nothing has changed. A reader notices a lost connection."""
 MOST_WAITING: Final = 200
-"""Messages that wait for one reader. A slower one is disconnected, connects again, and begins anew."""
+"""Messages that wait for one reader. A slower one is disconnected, and connects again."""
 
 
 class _State(BaseModel):
@@ -43,7 +45,7 @@ class _Letters(DeadLetters):
 class Updates:
     """Readers of the updates, and the task that looks for changes while there are any."""
 
-    def __init__(self, board: Board, feed: Feed) -> None:
+    def __init__(self, board: "Board", feed: "Feed") -> None:
         self._board, self._feed = board, feed
         self._readers: set[asyncio.Queue[bytes | None]] = set()
         self._shown: dict[str, StreamState] = {}

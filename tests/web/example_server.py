@@ -82,6 +82,7 @@ class ExampleServer:
         app.router.add_get("/", self._page)
         app.router.add_get("/api/v1/updates", self._updates)
         app.router.add_get("/api/v1/streams/{name}/checkpoints", self._checkpoints)
+        app.router.add_get("/api/v1/streams/{name}/cuts", self._cuts)
         app.router.add_get("/{file}", self._file)
         app.on_response_prepare.append(_add_policy)
         self._runner = web.AppRunner(app)
@@ -121,8 +122,6 @@ class ExampleServer:
 
     def _everything(self) -> Iterator[bytes]:
         yield _encode("state", self._state([*self.streams.values()], whole=True, removed=[]))
-        for name, cuts in self.cuts.items():
-            yield _encode("cuts", {"stream": name, "whole": True, "cuts": cuts[-50:]})
         yield _encode("letters", {"whole": True, "letters": self.letters})
 
     async def _page(self, request: web.Request) -> web.StreamResponse:
@@ -152,6 +151,10 @@ class ExampleServer:
             self._queues.discard(queue)
         return response
 
+    async def _cuts(self, request: web.Request) -> web.StreamResponse:
+        name = request.match_info["name"]
+        return web.json_response({"stream": name, "cuts": self.cuts.get(name, [])[-50:]})
+
     async def _checkpoints(self, request: web.Request) -> web.StreamResponse:
         name = request.match_info["name"]
         if name not in self.checkpoints:
@@ -178,11 +181,12 @@ def make_stream(
     regions: Iterable[str] = REGIONS,
     changes: Mapping[str, Json] | None = None,
     live: bool = True,
+    silent: Iterable[str] = (),
     **view: Any,
 ) -> Json:
     """Return a stream; conditions are (kind, code, message), `changes` are values of single regions."""
     names = [*regions]
-    usual = {"phase": "live", "idle": False, "heard": NOW - 2 * SECOND, "consecutive_fallbacks": 0}
+    region = {"phase": "live", "idle": False, "heard": NOW - 2 * SECOND, "consecutive_fallbacks": 0}
     values: Json = {
         "stream": name,
         "revision": 4_100,
@@ -195,12 +199,13 @@ def make_stream(
         "watermark": NOW - 24 * SECOND,
         "assignment": {"number": 1, "regions": names, "after": 0},
         "max_consecutive_fallbacks": 3,
-        "regions": {each: usual | (changes or {}).get(each, {}) for each in names},
+        "regions": {each: region | (changes or {}).get(each, {}) for each in names},
         "waiting": {names[0]: {"files": 14, "rows": 1_200, "since": NOW - 9 * SECOND}},
         "conditions": [{"kind": kind, "code": code, "message": text} for kind, code, text in conditions],
     }
     delays = {"p50": 2_140, "p99": 8_420, "commits": 128}
-    return {"stream": name, "live": live, "as_of": NOW, "delays": delays, "view": values | view}
+    usual = {"stream": name, "live": live, "as_of": NOW, "delays": delays}
+    return {**usual, "silent": [*silent], "view": values | view}
 
 
 def make_cut(number: int, outcome: str, regions: Mapping[str, Json], at: int = NOW) -> Json:
@@ -320,7 +325,7 @@ def add_example(server: ExampleServer) -> None:
         make_stream("bookings", ("wait", "waits-for-regions", WAIT), waiting=long_ago),
         make_stream("baggage", ("pause", "paused", PAUSE), paused=True),
         make_stream("tickets", ("retry", "retrying", RETRY)),
-        make_stream("gates", changes={"LGA": {"heard": NOW - 4 * MINUTE}}),
+        make_stream("gates", changes={"LGA": {"heard": NOW - 4 * MINUTE}}, silent=["LGA"]),
         make_stream("crew", ("refusal", "live-incarnation", REFUSAL), changes=refused),
         make_stream("flights", ("stall", "completed-differently", RESET), changes=stalled, decided=129),
     )

@@ -48,8 +48,8 @@ const receivers = {
   cuts(message) {
     const entry = entryOf(message.stream);
     const again = new Map(message.cuts.map((cut) => [cut.id, cut]));
-    const kept = message.whole ? [] : entry.cuts.filter((cut) => !again.has(cut.id));
-    entry.cuts = [...kept, ...again.values()].slice(-CUTS);
+    const kept = entry.cuts.filter((cut) => !again.has(cut.id));
+    entry.cuts = [...kept, ...again.values()].sort((one, other) => one.time - other.time).slice(-CUTS);
     changed.add(message.stream);
   },
   letters(message) {
@@ -66,9 +66,23 @@ function forget(names) {
   for (const [name, entry] of entries) {
     entry.cuts = [];
     changed.add(name);
+    if (entry.card?.isOpen) fetchCuts(name);
   }
   letters = [];
   lettersChanged = true;
+}
+
+/** Read the cuts of a stream that is shown. Updates bring the later ones. */
+async function fetchCuts(name) {
+  try {
+    const answer = await fetch(`api/v1/streams/${encodeURIComponent(name)}/cuts`);
+    if (!answer.ok || !entries.has(name)) return;
+    receivers.cuts(await answer.json());
+    scheduleFrame();
+  } catch (error) {
+    // The connection is lost: the page reads them again with everything else.
+    console.info(`the cuts of ${name} are not read yet`, error);
+  }
 }
 
 function remove(name) {
@@ -194,7 +208,7 @@ function showDeployment() {
 
 function showStream(name, entry) {
   if (entry.card === null) {
-    entry.card = new StreamCard(name, showDetails);
+    entry.card = new StreamCard(name, showDetails, () => fetchCuts(name));
     entry.card.node.hidden = !matches(name);
     if (entries.size <= OPEN_AT_FIRST) entry.card.open();
   }

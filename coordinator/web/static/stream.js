@@ -5,11 +5,12 @@ import {
   rankOf, regionState, setAttribute, setFacts, setParts, setSince, setText, time,
 } from "./text.js";
 
-/** The line of a stream in the list; `show` displays details of a cut or of a region. */
+/** The line of a stream in the list; `show` displays details of a cut or of a region, `opened` asks for the cuts. */
 export class StreamCard {
-  constructor(name, show) {
+  constructor(name, show, opened) {
     this.name = name;
     this.show = show;
+    this.opened = opened;
     this.rank = 0;
     this.body = null;
     this.badge = h("span", { class: "badge" });
@@ -40,6 +41,7 @@ export class StreamCard {
     this.node.classList.add("open");
     this.button.setAttribute("aria-expanded", "true");
     if (this.stream) this.body.update(this.stream, this.problems, this.cuts);
+    this.opened();
   }
 
   close() {
@@ -163,7 +165,7 @@ class Matrix {
   setRow(row, stream, name, newest) {
     const region = stream.view.regions?.[name];
     const most = stream.view.max_consecutive_fallbacks;
-    const state = regionState(region, stream.as_of);
+    const state = regionState(region, (stream.silent ?? []).includes(name));
     setText(row.state, state);
     setAttribute(row.state, "class", `state ${state === state.toUpperCase() && state !== "–" ? "grave" : "quiet"}`);
     const fallbacks = region?.consecutive_fallbacks ?? 0;

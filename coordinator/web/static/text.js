@@ -1,8 +1,6 @@
 // Words of the page, and small helpers for the DOM. Texts from outside only ever become text nodes.
 
 const MINUTE = 60_000;
-const MISSED = 3; // heartbeats in a row before a region counts as silent, as `sluicegate status` counts
-const USUAL_INTERVAL = 20_000; // where the view does not have the interval of a region's heartbeats
 
 /** Kinds of conditions with their word, their sign, and their rank: 0 is the gravest. */
 const KINDS = {
@@ -175,17 +173,8 @@ export const kindOf = (kind) => KINDS[kind] ?? { rank: 3, word: kind, sign: "?" 
 /** Return everything that keeps a stream from progress, the gravest first; silent regions count. */
 export function problemsOf(stream) {
   const found = [...(stream.view.conditions ?? [])];
-  for (const [name, region] of Object.entries(stream.view.regions ?? {})) {
-    if (isSilent(region, stream.as_of)) found.push(silence(stream, name, region));
-  }
+  for (const name of stream.silent ?? []) found.push(silence(stream, name, stream.view.regions[name]));
   return found.sort((one, other) => kindOf(one.kind).rank - kindOf(other.kind).rank);
-}
-
-/** A region is silent if heartbeats are missing. Where their interval is unknown, an idle region is not. */
-export function isSilent(region, asOf) {
-  if (region.phase !== "live" || region.heard === null || region.heard === undefined) return false;
-  if (!region.heartbeat_interval && region.idle) return false;
-  return asOf - region.heard > MISSED * (region.heartbeat_interval || USUAL_INTERVAL);
 }
 
 function silence(stream, name, region) {
@@ -204,11 +193,11 @@ export function rankOf(stream, kind) {
 }
 
 /** Return one word for the state of a region, the gravest first. */
-export function regionState(region, asOf) {
+export function regionState(region, silent) {
   if (region === undefined) return "–";
   if (region.stalled) return "STALLED";
   if (region.refused) return "REFUSED";
-  if (isSilent(region, asOf)) return "SILENT";
+  if (silent) return "SILENT";
   if (region.phase === "live" && region.idle) return "idle";
   return region.phase ?? "waiting";
 }

@@ -4,8 +4,8 @@ from typing import Any
 
 from sluicegate.coordinator.web.history import KEPT, History
 from sluicegate.events.models import CommitSummary, CutAbandoned, CutReverted, Head, Position
-from sluicegate.events.notifications import Committed, Notification, NotificationType
-from tests.events.examples import PROBLEM, Stalled
+from sluicegate.events.notifications import Committed, Notification, NotificationType, Stalled
+from tests.events.examples import PROBLEM
 
 
 def at(checkpoint: int) -> Position:
