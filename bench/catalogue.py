@@ -128,6 +128,7 @@ BENCHMARKS: Final = (
         _words("--streams 10 --stuck 8 --rounds 1 --turns 1 --seconds 5 --rate 5 --json"),
     ),
     Benchmark("restart", "restart", _words("--json"), _words("--events 500 --rounds 1 --json")),
+    Benchmark("live_page", "live_page", _words("--json"), _words("--runs 1 --rounds 20 --json")),
     Benchmark("doubling", "doubling"),
     Benchmark("demo", "demo", (), _words("--rows 20000")),
     Benchmark(

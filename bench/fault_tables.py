@@ -212,6 +212,18 @@ def simulator(figures: Figures) -> str:
     return table(("figure", "value"), rows)
 
 
+def live_page(figures: Figures) -> str:
+    (found,) = figures
+    rows = [
+        ("first matrix", f"{found['first_ms']} ms"),
+        ("update, p50", f"{found['p50_ms']} ms"),
+        ("update, p95", f"{found['p95_ms']} ms"),
+        ("update, p95 of the slowest run", f"{found['p95_highest_ms']} ms"),
+    ]
+    said = f"{found['regions']} regions, {found['cuts']} cuts, {found['updates']} updates in each of "
+    return f"{table(('figure', 'value'), rows)}\n\n{said}{found['runs']} runs. Medians of the runs."
+
+
 FAULT_TABLES: Final[Tables] = {
     "freeze": freeze,
     "slow_region": slow_region,
@@ -224,4 +236,5 @@ FAULT_TABLES: Final[Tables] = {
     "kills": kills,
     "races": races,
     "simulator": simulator,
+    "live_page": live_page,
 }
