@@ -157,8 +157,8 @@ def _require_coordinator(coordinator: "ChildProcess", log: Path) -> None:
 def _tell(path: Path, settings: Settings, log: Path) -> None:
     click.echo(f"export SLUICEGATE_CONFIG={shlex.quote(str(path))}")
     click.echo(
-        f"Kafka is at {settings.kafka.bootstrap_servers}, and the coordinator at "
-        f"http://{_HOST}:{settings.http.port}/status; its log is {log}. All run until Ctrl-C. In another "
+        f"Kafka is at {settings.kafka.bootstrap_servers}, and the page of the coordinator at "
+        f"http://{_HOST}:{settings.http.port}/; its log is {log}. All run until Ctrl-C. In another "
         "shell, use the line above, and `sluicegate status`",
         err=True,
     )

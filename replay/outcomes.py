@@ -18,7 +18,7 @@ STEP: Final = 1_000
 
 
 class Outcome(NamedTuple):
-    """What became of one attempt to commit."""
+    """Outcome of one attempt to commit."""
 
     time: int
     """Time of its first announcement, in milliseconds since the Unix epoch."""

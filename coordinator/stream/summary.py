@@ -13,7 +13,7 @@ from sluicegate.events.models import CommitSummary, CutCommitted, CutDecided
 
 
 class Summaries:
-    """What this process has seen of the unresolved decision of one stream, beside the state of the core."""
+    """Observations of the unresolved decision of one stream, beside the state of the core."""
 
     def __init__(self, table: str) -> None:
         """`table` is the URI of the stream's table."""

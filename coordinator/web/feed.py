@@ -30,7 +30,7 @@ POLL_MS: Final = 500
 
 
 class Feed:
-    """What has happened lately in the whole deployment. Nothing is decided from it."""
+    """The newest cuts and dead letters of the whole deployment. Nothing is decided from them."""
 
     def __init__(self, settings: Settings) -> None:
         self.history = History()

@@ -64,7 +64,7 @@ class RegionOfCut(_Answer):
 
 
 class Cut(_Answer):
-    """What became of one attempt to commit."""
+    """Outcome of one attempt to commit."""
 
     id: str
     """Id of its message on the commits topic."""

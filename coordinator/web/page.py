@@ -1,4 +1,4 @@
-"""The page with everything behind it."""
+"""The live page and the HTTP interface of one coordinator, put together."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING

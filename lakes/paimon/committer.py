@@ -282,7 +282,7 @@ def _check_version(head: Snapshot) -> None:
 
 
 class _Opened(NamedTuple):
-    """What depends on the newest schema."""
+    """Objects that depend on the newest schema."""
 
     schema_id: int
     digest: str
