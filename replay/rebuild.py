@@ -179,5 +179,5 @@ class Rebuild:
             return written
         adopted = await self._target.call(lambda: self._copier().adopt(event))
         # The copies belong to the new table, which would refuse the files of another one.
-        adopted = adopted.model_copy(update={"table_identity": self._identity, "schema_digest": ""})
+        adopted = adopted.model_copy(update={"table_identity": self._identity})
         return written._replace(body=adopted.model_dump_json().encode())

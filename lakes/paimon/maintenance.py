@@ -98,7 +98,8 @@ class PaimonMaintenance:
             if self._storage.size(file.path) != file.size:
                 self._storage.copy(source, file.path)
         self._storage.settle_files([file.path for file in event.files])
-        return event.model_copy(update={"location": self.location})
+        # A schema's digest contains the time when it was made, and the contents were compared.
+        return event.model_copy(update={"location": self.location, "schema_digest": ""})
 
     def _refuse_other_schema(self, source: Storage, schema_id: int) -> None:
         ours, theirs = (_schema(storage, schema_id) for storage in (self._storage, source))
