@@ -1,5 +1,6 @@
 """The state of all streams of the deployment: own ones as of now, those of other coordinators from Redis."""
 
+import asyncio
 import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 LOOK: Final = 2.0
 """Seconds between two looks into Redis."""
+PIECE: Final = 10
+"""Streams between two turns of the event loop. The state of a small one takes about a millisecond."""
 MOST_MISSING: Final = 10
 MOST_CHECKPOINTS: Final = 1_000
 
@@ -74,16 +77,25 @@ class Board:
             now=_now(),
         )
 
-    def states(self) -> dict[str, StreamState]:
-        """Return all streams by name, sorted."""
-        own = self._own()
-        found = {name: self._live(name, each) for name, each in own.items()}
-        for name, view in self._views.items():
-            # One that is still reading its log knows less than its former coordinator knew.
-            if name not in own or not own[name].machine.ready:
-                found[name] = self._state(view, live=False)
-        self._made = {name: made for name, made in self._made.items() if name in own}
-        return dict(sorted(found.items()))
+    async def states(self) -> dict[str, StreamState]:
+        """Return all streams by name, sorted. Commits go on meanwhile, however many streams there are."""
+        names = sorted({*self._own(), *self._views})
+        found = dict[str, StreamState]()
+        for number, name in enumerate(names, 1):
+            if (state := self.state(name)) is not None:
+                found[name] = state
+            if number % PIECE == 0:
+                await asyncio.sleep(0)
+        self._made = {name: made for name, made in self._made.items() if name in found}
+        return found
+
+    def state(self, name: str) -> StreamState | None:
+        """Return one stream; None if it is not known."""
+        runner, view = self._own().get(name), self._views.get(name)
+        # One that is still reading its log knows less than its former coordinator knew.
+        if runner is not None and (runner.machine.ready or view is None):
+            return self._live(name, runner)
+        return self._state(view, live=False) if view is not None else None
 
     def checkpoints(self, stream: str) -> list[PendingCheckpoint] | None:
         """Return the checkpoints of an own stream that no decision includes; None: it is no own one."""

@@ -58,13 +58,13 @@ class Routes:
 
     async def _streams(self, _: web.Request) -> web.Response:
         await self._board.look()
-        states = self._board.states()
+        states = await self._board.states()
         return _json(Streams(deployment=self._board.deployment(), streams=tuple(states.values())))
 
     async def _stream(self, request: web.Request) -> web.Response:
         await self._board.look()
         name = request.match_info["stream"]
-        found = self._board.states().get(name)
+        found = self._board.state(name)
         return _unknown(name) if found is None else _json(found)
 
     async def _cuts(self, request: web.Request) -> web.Response:
@@ -73,7 +73,7 @@ class Routes:
             return _json(Problem(problem=f"last={last} must be a number from 1 to {MOST}"), 400)
         await self._board.look()
         cuts = self._feed.history.cuts(name)
-        if not cuts and name not in self._board.states():
+        if not cuts and self._board.state(name) is None:
             return _unknown(name)
         return _json(Cuts(stream=name, cuts=cuts[-int(last) :]))
 
@@ -83,7 +83,7 @@ class Routes:
         if found is not None:
             return _json(Checkpoints(stream=name, checkpoints=tuple(found)))
         await self._board.look()
-        if name not in self._board.states():
+        if self._board.state(name) is None:
             return _unknown(name)
         return _json(Problem(problem=f"another coordinator serves the stream {name}: ask its page"), 404)
 
@@ -94,6 +94,8 @@ class Routes:
         return web.json_response(document())
 
     async def _follow(self, request: web.Request) -> web.StreamResponse:
+        if self._updates.full:
+            return _json(Problem(problem="too many pages are open; close one, and try again"), 503)
         answer = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
         await answer.prepare(request)
         async for message in self._updates.follow():

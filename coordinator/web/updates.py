@@ -21,6 +21,7 @@ INTERVAL: Final = 0.5
 """Seconds between two looks for changes."""
 STILL: Final = 10.0
 """Seconds after which a message is sent although nothing has changed. A reader notices a lost connection."""
+MOST_READERS: Final = 100
 MOST_WAITING: Final = 200
 """Messages that wait for one reader. A slower one is disconnected, and connects again."""
 
@@ -53,12 +54,17 @@ class Updates:
         self._sent = 0.0
         feed.listener = self._happened
 
+    @property
+    def full(self) -> bool:
+        """True if there are as many readers as are served."""
+        return len(self._readers) >= MOST_READERS
+
     async def follow(self) -> AsyncIterator[bytes]:
         """Yield the messages for one reader, until it is too slow or the service stops."""
         queue: asyncio.Queue[bytes | None] = asyncio.Queue(MOST_WAITING)
         await self._board.look()
         if not self._readers:
-            self._shown = self._board.states()
+            self._shown = await self._board.states()
         self._readers.add(queue)
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._look(), name="updates of the page")
@@ -86,14 +92,14 @@ class Updates:
             await asyncio.sleep(INTERVAL)
             try:
                 await self._board.look()
-                self._compare()
+                await self._compare()
             except Exception as error:
                 # The page shows old values until then, and nothing else depends on it.
                 log.exception("updates of the page failed, they are tried again", reason=repr(error))
                 self._send(b": failed\n\n")
 
-    def _compare(self) -> None:
-        found, before = self._board.states(), self._shown
+    async def _compare(self) -> None:
+        found, before = await self._board.states(), self._shown
         changed = tuple(each for name, each in found.items() if not _same(each, before.get(name)))
         removed = tuple(name for name in before if name not in found)
         self._shown = found

@@ -162,7 +162,7 @@ def _look(storage: Storage, file: FileInfo) -> None:
     if size is None:
         raise BadFiles(
             f"the file {file.path} is not in {storage.uri} any more: compaction has rewritten it and it was "
-            "vacuumed, or it was deleted"
+            "vacuumed, it was deleted, or the table was moved"
         )
     if size != file.size:
         raise BadFiles(f"the file {file.path} has {size} bytes instead of {file.size}")

@@ -112,7 +112,7 @@ class IcebergMaintenance:
             if size is None:
                 raise BadFiles(
                     f"the file {file.path} is not in {event.location} any more: a rewrite has replaced it "
-                    "and its snapshots have expired, or it was deleted"
+                    "and its snapshots have expired, it was deleted, or the table was moved"
                 )
             if size != file.size:
                 raise BadFiles(f"the file {file.path} has {size} bytes instead of {file.size}")

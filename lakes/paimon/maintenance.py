@@ -124,7 +124,7 @@ def _look(storage: Storage, file: FileInfo) -> None:
     if size is None:
         raise BadFiles(
             f"the file {file.path} is not in {storage.uri} any more: compaction has rewritten it and its "
-            "snapshots have expired, or it was deleted"
+            "snapshots have expired, it was deleted, or the table was moved"
         )
     if size != file.size:
         raise BadFiles(f"the file {file.path} has {size} bytes instead of {file.size}")

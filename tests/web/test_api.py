@@ -182,6 +182,21 @@ async def test_updates_begin_with_everything_and_go_on_with_changes(place: Place
             assert seen["state"]["whole"] is False
 
 
+async def test_more_pages_than_are_served_are_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sluicegate.coordinator.web.updates.MOST_READERS", 1)
+    async with running(place.settings()) as service, client_of(service) as client:
+        async with client.updates() as updates:
+            assert (await anext(updates))[0] == "state"
+            assert "too many pages are open; close one" in (await client.get("/updates", 503))["problem"]
+
+        async def status() -> int:
+            async with client.session.get(f"{client.base}/api/v1/updates") as answer:
+                return answer.status
+
+        # The service notices the end of the first one when it writes to it.
+        await until(status, lambda found: found == 200)
+
+
 async def test_pages_have_a_strict_policy(place: Place) -> None:
     async with running(place.settings()) as service, client_of(service) as client:
         for path in ("/", "/page.js", "/page.css", "/api/v1/streams"):

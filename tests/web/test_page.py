@@ -52,7 +52,7 @@ async def test_streams_with_problems_come_first(page: Page, server: ExampleServe
         "● fine",
         "● fine",
     ]
-    assert await page.locator(".badge").all_text_contents() == states
+    await expect(page.locator(".badge")).to_have_text(states)
     order = ["flights", "crew", "gates", "tickets", "baggage", "bookings", "airports", "weather"]
     await expect(page.locator(".stream .name")).to_have_text(order)
     summary = "8 streams: 1 stalled, 1 refused, 1 silent, 1 retries, 1 paused, 1 waits, 2 fine"
@@ -78,8 +78,7 @@ async def test_the_facts_of_a_stream(page: Page, server: ExampleServer) -> None:
     await page.clock.set_fixed_time(NOW)
     server.add(make_stream("flights", decided=129), make_stream("airports", live=False))
     await page.goto(server.url)
-    facts = await stream_of(page, "flights").locator(".facts > div").all_text_contents()
-    assert facts == [
+    facts = [
         "Tablefile:///lake/warehouse/default.db/flights",
         "Snapshot131:7f3a9c52",
         "Committed decision128; decision 129 is not committed yet",
@@ -88,6 +87,7 @@ async def test_the_facts_of_a_stream(page: Page, server: ExampleServer) -> None:
         "Pending14 files with 1,200 rows, the oldest for 9 s",
         "As ofnow, by its coordinator",
     ]
+    await expect(stream_of(page, "flights").locator(".facts > div")).to_have_text(facts)
     as_of = stream_of(page, "airports").locator(".facts")
     await expect(as_of).to_contain_text("3 min ago: another coordinator serves the stream")
 
@@ -121,8 +121,7 @@ async def test_dead_letters(page: Page, server: ExampleServer) -> None:
     await expect(rows.first.locator("code")).to_have_text("sluicegate dead-letters show --offset 21")
     server.push("letters", {"whole": False, "letters": [make_letter(21, dealt="retried"), make_letter(30)]})
     await expect(rows).to_have_count(3)
-    dealt = await rows.locator("td:nth-child(6)").all_text_contents()
-    assert dealt == ["no", "retried", "dropped"]
+    await expect(rows.locator("td:nth-child(6)")).to_have_text(["no", "retried", "dropped"])
 
 
 # --- the matrix and the details -------------------------------------------------------------------
