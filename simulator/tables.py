@@ -113,8 +113,9 @@ class Tables:
         """Put the snapshots back that were rolled back or have expired."""
         table = self.world.table
         former, self.world.rolled_back = self.world.rolled_back, []
-        committed = [n for n, each in enumerate(self.truth.verdicts, 1) if each.outcome == "committed"]
-        if former and not any(is_ours(each, committed[-1]) for each in table.history):
+        # A revert has an empty commit, which the table must have too.
+        settled = [n for n, each in enumerate(self.truth.verdicts, 1) if each.outcome]
+        if former and not any(is_ours(each, settled[-1]) for each in table.history):
             # Others may have committed meanwhile: their commits are lost.
             table.rollback(0)
             table.restore(former)
