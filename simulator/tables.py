@@ -112,13 +112,17 @@ class Tables:
     def restore(self) -> None:
         """Put the snapshots back that were rolled back or have expired."""
         table = self.world.table
-        former, self.world.rolled_back = self.world.rolled_back, []
+        former = self.world.rolled_back
+        # A frozen coordinator may still append the outcome of what was rolled back: that is needed then.
+        if self.truth.open is None:
+            self.world.rolled_back = []
         # A revert has an empty commit, which the table must have too.
         settled = [n for n, each in enumerate(self.truth.verdicts, 1) if each.outcome]
         if former and not any(is_ours(each, settled[-1]) for each in table.history):
             # Others may have committed meanwhile: their commits are lost.
             table.rollback(0)
             table.restore(former)
+            self.world.rolled_back = []
             self.world.saw("rollback taken back")
         visible = {each.id for each in table.snapshots}
         if expired := [each for each in table.history if each.id not in visible]:
