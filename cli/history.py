@@ -45,8 +45,9 @@ def history(settings: Settings, stream: str, last: int, as_json: bool) -> None:
 
 def _kind(outcome: Outcome) -> str:
     match outcome.body:
-        case Committed(fallbacks=fallbacks):
-            return "partial" if fallbacks else "full"
+        case Committed(fallbacks=fallbacks, summary=summary):
+            forced = summary is not None and summary.forced
+            return "partial" if fallbacks else "forced" if forced else "full"
         case CutReverted():
             return "reverted"
         case CutAbandoned():

@@ -27,6 +27,7 @@ PIECE: Final = 200
 """Messages that are read between two turns of the event loop."""
 RETRY: Final = 2.0
 POLL_MS: Final = 500
+_READING: Final = "the history of commits is being read"
 
 
 class Feed:
@@ -35,7 +36,7 @@ class Feed:
     def __init__(self, settings: Settings) -> None:
         self.history = History()
         self.letters = Letters()
-        self.problem: str | None = "the history of commits is being read"
+        self.problem: str | None = _READING
         """Reason for which something may be missing; None: everything was read."""
         self.listener: Callable[[str, Cut | DeadLetter], None] = lambda *_: None
         """Told of each new cut with its stream, and of each letter that is new or was dealt with."""
@@ -49,6 +50,10 @@ class Feed:
             except (KafkaError, ReplayRefused, TimeoutError, OSError) as error:
                 self.problem = f"the history of commits cannot be read, and is tried again: {error!r}"
                 log.debug("history not read", error=repr(error))
+            except Exception as error:
+                # The page lacks it, and nothing else depends on it.
+                self.problem = f"the history of commits cannot be read, and is tried again: {error!r}"
+                log.exception("history not read, it is tried again")
             await asyncio.sleep(spread(RETRY))
 
     async def _follow(self) -> None:
@@ -62,6 +67,9 @@ class Feed:
                 for topic in (names.commits, names.dead_letters)
                 for number in await partitions_of(consumer, topic)
             ]
+            # The ends are read again, and what was read before would count as new.
+            self.history, self.letters = History(), Letters()
+            self.problem = _READING
             consumer.assign(sources)
             ends = await consumer.end_offsets(sources)
             for source, begin in (await consumer.beginning_offsets(sources)).items():

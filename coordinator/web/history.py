@@ -1,7 +1,6 @@
 """The newest cuts of each stream, made from the messages of the commits topic."""
 
 from collections import deque
-from collections.abc import Iterator
 from typing import Final
 
 from sluicegate.coordinator.web.model import Cut, Delays, RegionOfCut
@@ -60,10 +59,6 @@ class History:
         ring = self._rings.get(stream)
         return tuple(ring.cuts) if ring is not None else ()
 
-    def streams(self) -> Iterator[str]:
-        """Yield the streams that have cuts."""
-        yield from self._rings
-
     def delays(self, stream: str) -> Delays | None:
         """Return how fast the newest commits of a stream were."""
         found = sorted(each.delay for each in self.cuts(stream) if each.delay is not None)
@@ -94,7 +89,7 @@ def _cut(
             )
         case CutReverted():
             return Cut(id=id_, time=time, outcome="reverted", decision=body.decision, snapshot=body.snapshot)
-    names = {**dict.fromkeys(sorted({*body.cut, *body.fallbacks}))}
+    names = sorted({*body.cut, *body.fallbacks})
     cut = Cut(
         id=id_,
         time=time,

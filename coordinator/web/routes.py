@@ -69,8 +69,8 @@ class Routes:
 
     async def _cuts(self, request: web.Request) -> web.Response:
         name, last = request.match_info["stream"], request.query.get("last", str(MOST))
-        if not last.isdecimal() or not 1 <= int(last) <= MOST:
-            return _json(Problem(problem=f"last={last} must be a number from 1 to {MOST}"), 400)
+        if len(last) > len(str(MOST)) or not last.isdecimal() or not 1 <= int(last) <= MOST:
+            return _json(Problem(problem=f"last={last[:20]} must be a number from 1 to {MOST}"), 400)
         await self._board.look()
         cuts = self._feed.history.cuts(name)
         if not cuts and self._board.state(name) is None:

@@ -86,6 +86,9 @@ async def test_streams_and_their_cuts_are_served(place: Place) -> None:
         assert cuts["cuts"][1]["regions"]["r1"]["state"] == "moved"
         assert len((await client.get("/streams/flights/cuts?last=1"))["cuts"]) == 1
         assert "from 1 to 50" in (await client.get("/streams/flights/cuts?last=x", 400))["problem"]
+        assert (
+            "from 1 to 50" in (await client.get(f"/streams/flights/cuts?last={'9' * 5_000}", 400))["problem"]
+        )
         found = await client.get("/streams")
         (flights,) = found["streams"]
         assert (flights["stream"], flights["live"], flights["view"]["committed"]) == ("flights", True, 2)
