@@ -78,7 +78,7 @@ class Board:
         )
 
     async def states(self) -> dict[str, StreamState]:
-        """Return all streams by name, sorted. Commits go on meanwhile, also with many streams."""
+        """Return all streams by name, sorted. Commits continue meanwhile, also with many streams."""
         names = sorted({*self._own(), *self._views})
         found = dict[str, StreamState]()
         for number, name in enumerate(names, 1):
