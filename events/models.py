@@ -313,7 +313,7 @@ class CutDecided(Body):
 
 
 class CommitSummary(Body):
-    """Contents and times of a commit, for people and monitoring. Nothing is decided from it.
+    """Contents and times of a commit, for people and listeners. No commit is decided from it.
 
     A coordinator that took the stream over in mid-commit knows less: what it has not seen is null.
     """
@@ -325,6 +325,10 @@ class CommitSummary(Body):
     """Sum of the sizes of the files."""
     partitions: Count | None = None
     """Number of partitions that got files; 1 if the table has none."""
+    touched: tuple[dict[str, str | None], ...] | None = None
+    """Those partitions, each as the files have it (`FileInfo.partition`), in a fixed order.
+
+    Null: unknown, since an older release or a repair wrote the outcome, or their texts are too long."""
     moved: tuple[Name, ...] = ()
     """Regions whose position the decision changed."""
     forced: bool = False

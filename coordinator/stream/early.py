@@ -47,7 +47,7 @@ class Passed(NamedTuple):
     at: float
     """Time of the check, by the monotonic clock."""
     checked: Checked
-    partitions: frozenset[int]
+    partitions: frozenset[str]
     """Those that get files (`tally.partitions_of`)."""
 
     @property

@@ -281,7 +281,10 @@ class StreamRunner:
             case FetchEnd():
                 return EndOffset(await self._partition.end_offset())
             case Append():
-                return await self._kafka.append(self._summaries.complete(effect, self.machine.replica.log))
+                current = self.machine.replica.log
+                return await self._kafka.append(
+                    await self._summaries.complete(effect, current, self._read_bodies)
+                )
         await self._follow_up(effect)
         return Done()
 

@@ -1,15 +1,37 @@
-"""Summaries of commits: the counts and times that people want to know. Nothing is decided from them."""
+"""Summaries of commits: counts, times and partitions, for people and listeners.
 
+No commit is decided from them.
+"""
+
+import asyncio
 import time
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from itertools import chain
+from typing import Any, Final
+
+import structlog
 
 from sluicegate.coordinator.core.effects import Append
 from sluicegate.coordinator.core.log import Log
 from sluicegate.coordinator.core.log_state import Decision
 from sluicegate.coordinator.core.pending import Sealed
-from sluicegate.coordinator.stream.tally import Tally
+from sluicegate.coordinator.stream.tally import Tally, partitions_of, touched
+from sluicegate.events.codec import read_files
 from sluicegate.events.envelope import LogRecord
 from sluicegate.events.models import CommitSummary, CutCommitted, CutDecided
+from sluicegate.events.problems import Problem
+from sluicegate.kafka.bodies import BodyUnavailable, WrittenEvent
+
+_log = structlog.get_logger(__name__)
+
+AT_ONCE: Final = 500
+"""Number of events that are read at a time."""
+
+Read = Callable[[Sequence[int]], Coroutine[Any, Any, Mapping[int, WrittenEvent]]]
+"""Return the events at the first of these offsets, at least one.
+
+Raises BodyUnavailable, KafkaError or TimeoutError.
+"""
 
 
 class Summaries:
@@ -34,19 +56,26 @@ class Summaries:
         self._visible = {decision: time.time_ns() // 1_000_000}
         self._tally = tally
 
-    def complete(self, effect: Append, log: Log) -> Append:
-        """Return the event to be appended, with the summary if it is the outcome of the log's decision."""
+    async def complete(self, effect: Append, log: Log, read: Read) -> Append:
+        """Return the event to be appended, with the summary if it is the outcome of the log's decision.
+
+        A commit of a former owner is in the table without its counts here, so its events are read again for
+        its partitions. Until the outcome is in the log, nothing deletes them. Raises KafkaError or
+        TimeoutError.
+        """
         made, body = log.state.pending, effect.body
         visible = self._visible.get(made.id) if made is not None else None
         if not isinstance(body, CutCommitted) or made is None or made.id != body.decision or visible is None:
             return effect
         included = list(chain.from_iterable(log.included.values()))
         tally = self._tally if self._tally is not None and self._tally.decision == made.id else None
+        partitions = tally.partitions if tally else await _partitions(made.parts, read)
         summary = CommitSummary(
             table=self._table,
             rows=tally.rows if tally else _rows(included),
             bytes=tally.size if tally else None,
-            partitions=len(tally.partitions) if tally else None,
+            partitions=len(partitions) if partitions is not None else None,
+            touched=touched(partitions) if partitions is not None else None,
             moved=tuple(sorted(made.moves)),
             forced=is_forced(log, made),
             previous=made.head,
@@ -68,3 +97,31 @@ def is_forced(log: Log, made: Decision) -> bool:
 def _rows(included: list[Sealed]) -> int | None:
     """Return the rows by the events' own counts; None if the checkpoints are not known any more."""
     return sum(part.rows for each in included for part in each.checkpoint.named) if included else None
+
+
+async def _partitions(offsets: Sequence[int], read: Read) -> set[str] | None:
+    """Return the partitions of the events at these offsets; None if one cannot be read any more."""
+    found: set[str] = set()
+    left = sorted(offsets)
+    try:
+        while left:
+            events = await read(left[:AT_ONCE])
+            named = await asyncio.to_thread(_named, list(events.values()))
+            if named is None:
+                return None
+            found |= named
+            left = [offset for offset in left if offset not in events]
+    except BodyUnavailable as error:
+        _log.warning("partitions of a commit unknown", cause=error.cause.code)
+        return None
+    return found
+
+
+def _named(events: Iterable[WrittenEvent]) -> set[str] | None:
+    found: set[str] = set()
+    for event in events:
+        files = read_files(event.envelope, event.body)
+        if isinstance(files, Problem):
+            return None
+        found |= partitions_of(files)
+    return found

@@ -45,6 +45,7 @@ SUMMARY: Final = CommitSummary(
     rows=3,
     bytes=15,
     partitions=2,
+    touched=({"dt": "2013-01-01", "n": None}, {"dt": "2013-01-02", "n": "é"}),
     moved=("EWR", "JFK"),
     forced=True,
     previous=Head(snapshot=-4, identity="snap-6"),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.events.models import CommitSummary, CutCommitted
+from sluicegate.events.models import CommitSummary, CutCommitted, FilesWritten
 from sluicegate.events.notifications import Committed
 from tests.integration.conftest import Place, place_of
 from tests.integration.coordinator import running
@@ -54,6 +54,7 @@ async def test_a_commit_is_announced_with_what_it_added(
         assert (second.files, second.summary.rows) == (2, 3)
         assert second.summary.bytes == sum(file.size for file in written.files)
         assert second.summary.partitions == len({tuple(file.partition.items()) for file in written.files})
+        assert second.summary.touched == touched_by(written)
         assert second.summary.table == place.table
         assert ordered(first.summary)
         assert ordered(second.summary)
@@ -62,17 +63,25 @@ async def test_a_commit_is_announced_with_what_it_added(
         assert logged == [first.summary, second.summary]
 
 
+def touched_by(written: FilesWritten) -> tuple[dict[str, str | None], ...]:
+    """Return the partitions that an event names, each once."""
+    found = {json.dumps(file.partition, sort_keys=True): file.partition for file in written.files}
+    return tuple(found[text] for text in sorted(found))
+
+
 async def test_a_commit_of_a_dead_coordinator_has_the_rows_of_the_log(place: Place) -> None:
-    """The next one finds it in the table, and has not read the files."""
+    """The next one finds it in the table, and reads the events for the partitions alone."""
     async with place.job() as job:
         async with running(place.settings()):
             await job.register()
-        await job.complete(await job.written(job.write_files([1], [2, 3])))
+        written = job.write_files([1], [2, 3])
+        await job.complete(await job.written(written))
         await die_at(place, "publish.after")
         async with running(place.settings()):
             (only,) = await committed(job, 1)
     assert only.summary is not None
     assert (only.files, only.summary.rows, only.summary.bytes) == (2, 3, None)
+    assert only.summary.touched == touched_by(written)
     assert ordered(only.summary)
 
 
