@@ -1,13 +1,20 @@
 """`sluicegate stream pause` and `sluicegate stream resume`."""
 
+import asyncio
+
 import click
 
-from sluicegate.cli.errors import run_async
+from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.options import config_option, require_stream, stream_option
-from sluicegate.cli.orders import at_once, make_command, order, place_of
+from sluicegate.cli.orders import Ordered, at_once, make_command, order, place_of
+from sluicegate.cli.stream_log import known_record, open_log
+from sluicegate.coordinator.core.heads import lost_decision
 from sluicegate.coordinator.core.log_state import LogState
-from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.settings.model import Settings, StreamSettings
+from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.events.models import Head, StreamCommand
+from sluicegate.lakes.port import LakeUnavailable, TableRefused, TableState
+from sluicegate.lakes.registry import adapter
 
 
 @click.command()
@@ -60,7 +67,8 @@ def resume(settings: Settings, stream: str, head: Head | None, committed: bool) 
     """Resume a paused stream, or prove to a stalled one that its decision is not in the table.
 
     A stalled stream needs no order: it continues when the cause that `status` shows is removed. Only a stall
-    because the absence of a commit cannot be proven needs --head.
+    because the absence of a commit cannot be proven needs --head. It is refused while the table shows that a
+    committed decision was rolled back: no statement brings that back.
     """
     require_stream(settings, stream)
     if committed and head is None:
@@ -76,7 +84,12 @@ def resume(settings: Settings, stream: str, head: Head | None, committed: bool) 
         arguments = {"command": "resume", "decision": asked, "head": head, "committed": committed}
         return make_command(arguments)
 
-    ordered = run_async(settings, order(settings, stream, make, at_once))
+    async def send() -> Ordered[bool]:
+        if head is not None:
+            await _require_history(settings, stream)
+        return await order(settings, stream, make, at_once)
+
+    ordered = run_async(settings, send())
     if head is not None:
         place, decision = place_of(ordered, settings), ordered.command.decision
         click.echo(
@@ -90,3 +103,35 @@ def resume(settings: Settings, stream: str, head: Head | None, committed: bool) 
             f"stream {stream} was not paused, so this changes nothing. If it does not progress, see: "
             f"sluicegate status --stream {stream}"
         )
+
+
+async def _require_history(settings: Settings, stream: str) -> None:
+    """Check that the table has the newest committed decision, as far as its history can be read.
+
+    The evidence of a rollback can expire after the statement, so the coordinator alone cannot refuse it.
+    Raises UserError, KafkaError, TimeoutError.
+    """
+    progress = (await known_record(settings, stream)).table
+    async with open_log(settings, stream) as log:
+        state = log.replica.state
+    own = settings.streams[stream]
+    try:
+        found = await asyncio.to_thread(_inspect, own)
+    except (TableRefused, LakeUnavailable) as error:
+        raise UserError(
+            f"the table of stream {stream} cannot be read, so your statement about it cannot be checked: "
+            f"{own.table}: {error}"
+        ) from error
+    if (lost := lost_decision(state, found, progress)) is not None:
+        raise UserError(f"no statement was made: {format_problem(lost, stream)}")
+
+
+def _inspect(settings: StreamSettings) -> TableState:
+    """Return the state of a table. Raises TableRefused, LakeUnavailable; blocks."""
+    opened = adapter(settings.format)
+    table = opened.parse_table(settings.table, settings.adapter_options())
+    committer = opened.open_committer(table, settings.commit_user)
+    try:
+        return committer.inspect()
+    finally:
+        committer.close()

@@ -106,8 +106,14 @@ class Tables:
     def is_provable(self) -> bool:
         """True if the history shows which decisions were rolled back; else nobody vouches for the table."""
         table = self.world.table
-        visible = any(each.commit_user == COMMIT_USER and each.digest for each in table.snapshots)
-        return not self.world.rolled_back or visible or table.snapshots == table.history
+        ours = [each.decision for each in table.snapshots if each.commit_user == COMMIT_USER and each.digest]
+        settled = [n for n, each in enumerate(self.truth.verdicts, 1) if each.outcome]
+        if ours and settled and max(ours) < settled[-1]:
+            # The command refuses the statement: the table lacks a committed decision. A careless operator has
+            # another command. Then the log alone must refute a head that is older than the lost commit.
+            lost = [each.id for each in self.world.rolled_back if is_ours(each, settled[-1])]
+            return table.head is not None and table.head.id <= max(lost, default=0)
+        return not self.world.rolled_back or bool(ours) or table.snapshots == table.history
 
     def restore(self) -> None:
         """Put the snapshots back that were rolled back or have expired."""
@@ -118,7 +124,7 @@ class Tables:
             self.world.rolled_back = []
         # A revert has an empty commit, which the table must have too.
         settled = [n for n, each in enumerate(self.truth.verdicts, 1) if each.outcome]
-        if former and not any(is_ours(each, settled[-1]) for each in table.history):
+        if former and settled and not any(is_ours(each, settled[-1]) for each in table.history):
             # Others may have committed meanwhile: their commits are lost.
             table.rollback(0)
             table.restore(former)

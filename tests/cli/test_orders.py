@@ -1,6 +1,7 @@
 """Orders go into the log, for the right stream, and only those that have an effect there."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 from aiokafka import TopicPartition
@@ -14,6 +15,8 @@ from sluicegate.events.models import Head, StreamCommand
 from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.clients import started
+from sluicegate.lakes.port import CommitRequest, Published
+from sluicegate.lakes.registry import adapter
 from tests.cli.acting import after_the_order, commands, two_regions
 from tests.cli.deployment import PARTITIONS, Deployment, as_json
 from tests.cli.history import History
@@ -49,8 +52,38 @@ def test_a_stream_is_paused_and_resumed(history: History) -> None:
     assert {each.envelope.type for each in orders} == {EventType.STREAM_COMMAND}
 
 
+def commit_first(history: History) -> None:
+    """Put the commit of decision 1 into the table, as the log has it."""
+    own = history.deployment.settings.streams["flights"]
+    opened = adapter(own.format)
+    committer = opened.open_committer(opened.parse_table(own.table, own.adapter_options()), own.commit_user)
+    committer.ask(1, "", committer.inspect().identity, None)
+    published = committer.publish(CommitRequest(1, "digest", None, None, []))
+    committer.close()
+    assert isinstance(published, Published)
+
+
+def test_no_head_is_named_while_the_table_lacks_a_committed_decision(history: History) -> None:
+    result = history.run("stream", "resume", *STREAM, "--head", "7:a:b")
+    assert result.exit_code == 2, result.output
+    told = " ".join(result.stderr.split())
+    assert "no statement was made" in told
+    assert "the table contradicts decision 1 of the log: it ends with decision 0" in told
+    assert "sluicegate replay repair --stream flights" in told
+    assert commands(history.deployment) == []
+
+
+def test_no_head_is_named_while_the_table_cannot_be_read(history: History, table: Path) -> None:
+    table.rename(table.with_name("elsewhere"))
+    result = history.run("stream", "resume", *STREAM, "--head", "7:a:b")
+    assert result.exit_code == 2, result.output
+    assert "cannot be read, so your statement about it cannot be checked" in " ".join(result.stderr.split())
+    assert commands(history.deployment) == []
+
+
 @pytest.mark.parametrize(("decided", "asked"), [(False, 2), (True, 2)])
 def test_a_proof_names_the_decision_that_is_asked(history: History, decided: bool, asked: int) -> None:
+    commit_first(history)
     if decided:
         history.decide()
     result = history.run("stream", "resume", *STREAM, "--head", "7:a:b")
