@@ -1,4 +1,7 @@
-"""Evicts members of dead local processes from the consumer group, so that no session timeout is needed."""
+"""Evicts members of dead local processes from the consumer group, so that no session timeout is needed.
+
+Every member of the host does that: those that run, and those that start again.
+"""
 
 import asyncio
 from typing import Any, Final, NamedTuple
@@ -18,6 +21,8 @@ from sluicegate.failpoints.points import reach
 log = structlog.get_logger(__name__)
 
 _POLL: Final = 0.05
+WATCH: Final = 0.5
+"""Seconds between two searches of this host for dead members."""
 
 
 class _Member(NamedTuple):
@@ -25,24 +30,35 @@ class _Member(NamedTuple):
     client_id: str
 
 
-async def evict_dead_members(kafka: KafkaSettings, membership: LocalMembership) -> None:
-    """Evict the dead members of this host from the group; run it while this process joins.
+async def watch_members(kafka: KafkaSettings, membership: LocalMembership) -> None:
+    """Evict each member of this host that dies, without end, so that its partitions move at once.
+
+    A failed eviction is tried again after a session: until then the session timeout does the same.
+    """
+    while True:
+        membership.find_dead()
+        evicted = not membership.dead or await evict_dead_members(kafka, membership)
+        await asyncio.sleep(WATCH if evicted else kafka.session_timeout)
+
+
+async def evict_dead_members(kafka: KafkaSettings, membership: LocalMembership) -> bool:
+    """Evict the dead members of this host from the group. Return False if that failed.
 
     Eviction starts only after this process is in the group. Otherwise the group would be empty in between,
     and the broker delays the first rebalance of an empty group (`group.initial.rebalance.delay.ms`). If it
     fails, the session timeout does the same later.
     """
-    if not membership.dead:
-        return
     try:
         async with asyncio.timeout(kafka.session_timeout + kafka.request_timeout):
             if await _evict(kafka, membership):
                 membership.forget_dead()
     except (KafkaError, TimeoutError, OSError) as error:
         log.warning(
-            "the group was not searched for killed predecessors; the session of each ends by itself",
+            "the group was not searched for killed members; the session of each ends by itself",
             error=repr(error),
         )
+        return False
+    return True
 
 
 async def _evict(kafka: KafkaSettings, membership: LocalMembership) -> bool:
@@ -105,7 +121,7 @@ async def _leave(client: AIOKafkaClient, node: int, group: str, member: _Member)
     # The member may have left or timed out in the meantime.
     if for_code(answer.error_code) is not UnknownMemberIdError:
         _check(answer.error_code)
-    log.info("took a killed predecessor out of the group", member=member.member_id)
+    log.info("took a killed member out of the group", member=member.member_id)
 
 
 def _check(error_code: int) -> None:

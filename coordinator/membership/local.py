@@ -59,10 +59,10 @@ class LocalMembership:
         try:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._check_folder()
-            self._find_dead()
             self._own = self._create_own()
+            self.find_dead()
         except OSError as error:
-            log.info("killed predecessors will be waited for", folder=str(self._folder), error=str(error))
+            log.info("killed members will be waited for", folder=str(self._folder), error=str(error))
         return self
 
     def __exit__(
@@ -90,7 +90,14 @@ class LocalMembership:
         if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
             raise PermissionError(f"{self._folder} is not a folder of this user")
 
-    def _find_dead(self) -> None:
+    def find_dead(self) -> None:
+        """Add the members of this host that have died since the last search; reads a folder.
+
+        Only one process finds a dead member: it holds the lock of its file.
+        """
+        if self._own is None:
+            # The folder is not usable.
+            return
         for path in sorted(self._folder.glob(f"{self._key}-*{_SUFFIX}")):
             with suppress(OSError):
                 held = _lock(path)

@@ -10,7 +10,7 @@ import structlog
 from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import KafkaError, NoOffsetForPartitionError, OffsetOutOfRangeError
 
-from sluicegate.coordinator.membership.eviction import evict_dead_members
+from sluicegate.coordinator.membership.eviction import watch_members
 from sluicegate.coordinator.membership.local import LocalMembership
 from sluicegate.coordinator.ownership import OwnedElsewhere
 from sluicegate.coordinator.runtime.connections import FORBIDDEN, Rebalances, open_consumer, open_links
@@ -118,8 +118,6 @@ class Service:
                 return
             links, consumer, membership = opening.result()
             consumer.subscribe([links.topics.events], listener=Rebalances(self.revoke, self.assign))
-            eviction = asyncio.create_task(evict_dead_members(self._settings.kafka, membership))
-            stack.push_async_callback(end, [eviction])
             loops = (
                 self._consume(consumer),
                 links.dead_letters.run(),
@@ -130,6 +128,7 @@ class Service:
                 Retention(links).run(lambda: list(self._runners.values())),
                 self._watch(links),
                 Janitor(lambda: self._settings, self._ready_streams).run(),
+                watch_members(self._settings.kafka, membership),
             )
             tasks = [asyncio.create_task(loop) for loop in loops]
             await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)

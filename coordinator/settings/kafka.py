@@ -43,7 +43,7 @@ class KafkaSettings(Connection):
     """After this silence another member takes over; the broker has limits for it."""
     members_folder: str = ""
     """A local folder in which members note that they live, so that a restart does not wait for the session of
-    a killed predecessor. Default: one in the system's folder for temporary files."""
+    a killed member. Default: one in the system's folder for temporary files."""
     request_timeout: Annotated[Seconds, Field(ge=0.001)] = 15.0
     security: KafkaSecurity = KafkaSecurity()
 
