@@ -4,9 +4,11 @@ PYTHON ?= $(shell for each in python3.12 python3.11 python3.13 python3; do \
 	&& { echo $$each; break; }; done)
 VENV := .venv
 BIN := $(VENV)/bin
-PACKAGES := cli coordinator demo embedded events failpoints kafka lakes replay simulator state_store writer_hooks
+PACKAGES := about cli coordinator demo embedded events failpoints kafka lakes replay simulator state_store writer_hooks
 SOURCES := $(shell find $(PACKAGES) -name '*.py' -not -path '*/__pycache__/*')
 CHECKED := $(PACKAGES) tests bench examples
+LOCKED := delta demo glue iceberg object-stores
+UV := $(or $(shell command -v uv 2>/dev/null),$(BIN)/uv)
 FLIGHTS ?= 6000
 SPARKS ?= 3.5.9 4.0.5 4.1.4 4.2.1
 # The oldest release, which `make test` runs a sample of tests on.
@@ -35,7 +37,7 @@ test: check unit test-old-spark short-demo
 check: sync
 	$(BIN)/ruff format --check $(CHECKED)
 	$(BIN)/ruff check $(CHECKED)
-	$(BIN)/mypy $(foreach package,$(PACKAGES),-p sluicegate.$(package))
+	$(BIN)/mypy -p sluicegate
 	$(BIN)/mypy tests bench examples
 	$(BIN)/lint-imports
 
@@ -125,8 +127,9 @@ $(VENV)/.synced: $(VENV)/.installed pyproject.toml $(SOURCES)
 	touch $@
 
 ## Renew the lock file; it names versions and hashes, no index.
+# The extras of one release of Spark each exclude one another; `demo` brings `spark`, `paimon` and `embedded`.
 lock:
-	uv pip compile --universal --all-extras --group dev --python-version 3.11 --generate-hashes \
+	$(UV) pip compile --universal $(LOCKED:%=--extra %) --group dev --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-annotate --quiet pyproject.toml -o requirements.lock
 
 clean:

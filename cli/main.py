@@ -6,6 +6,7 @@ from typing import Any, Final
 import click
 from click.exceptions import NoSuchCommand
 
+import sluicegate
 from sluicegate.cli.group import LazyCommands
 
 COMMANDS: Final = {
@@ -73,14 +74,7 @@ def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> 
     """Print the version and exit."""
     if not wanted or context.resilient_parsing:
         return
-    # Finding the version is slow, and no other command needs it.
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        found = version("sluicegate")
-    except PackageNotFoundError:
-        found = "unknown: not installed as a package"
-    click.echo(f"sluicegate, version {found}")
+    click.echo(f"sluicegate, version {sluicegate.__version__}")
     context.exit()
 
 

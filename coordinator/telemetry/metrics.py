@@ -7,7 +7,6 @@ import sys
 from collections import Counter as Counted
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from typing import Final, Literal
 
 from prometheus_client import (
@@ -20,6 +19,7 @@ from prometheus_client import (
     generate_latest,
 )
 
+import sluicegate
 from sluicegate.coordinator.core.state_record import Condition
 from sluicegate.events.problems import Code
 
@@ -193,7 +193,7 @@ class Metrics:
 
     def _service(self) -> None:
         build = self._gauge("build_info", "boolean", ("version",), "Always 1; the label is the release")
-        build.labels(installed_version()).set(1)
+        build.labels(sluicegate.__version__).set(1)
         self._effect_failures = self._counter(
             "effect_failures_total",
             "failures",
@@ -334,14 +334,6 @@ class Metrics:
     def _histogram(self, name: str, unit: str, buckets: tuple[float, ...], text: str) -> Histogram:
         self.definitions.append(Definition(PREFIX + name, "histogram", unit, STREAM, text))
         return Histogram(PREFIX + name, text, STREAM, buckets=buckets, registry=self.registry)
-
-
-def installed_version() -> str:
-    """Return the installed release; `unknown` if sluicegate is not installed as a package."""
-    try:
-        return version("sluicegate")
-    except PackageNotFoundError:
-        return "unknown"
 
 
 def document(metrics: Metrics) -> str:

@@ -58,7 +58,8 @@ def test_every_folder_with_modules_is_installed() -> None:
         ["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True
     ).stdout.split()
     folders = {str(Path(name).parent).replace("/", ".") for name in listed}
-    installed = {name.removeprefix("sluicegate.") for name in MAPPING["packages"]}
+    root = {"sluicegate": MAPPING["package-dir"]["sluicegate"]}
+    installed = {root.get(name, name.removeprefix("sluicegate.")) for name in MAPPING["packages"]}
     assert {name for name in folders if name.partition(".")[0] not in EXECUTED} == installed
 
 

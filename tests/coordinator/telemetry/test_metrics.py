@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+import sluicegate
 from sluicegate.coordinator.core.state_record import Condition
-from sluicegate.coordinator.telemetry.metrics import PREFIX, Metrics, document, installed_version
+from sluicegate.coordinator.telemetry.metrics import PREFIX, Metrics, document
 from sluicegate.events.problems import Code, Problem
 
 STALL = Condition(kind="stall", problem=Problem(code=Code.TABLE_UNFIT))
@@ -75,7 +76,7 @@ def _value(metrics: Metrics, name: str, **labels: str) -> float | None:
         (lambda m: m.committed("s", 3, 40, 5.5), "committed_rows_total", {"stream": "s"}, 3),
         (lambda m: m.committed("s", 3, 40, 5.5), "committed_bytes_total", {"stream": "s"}, 40),
         (lambda m: m.committed("s", 3, 40, 5.5), "last_commit_timestamp_seconds", {"stream": "s"}, 5.5),
-        (lambda m: None, "build_info", {"version": installed_version()}, 1),
+        (lambda m: None, "build_info", {"version": sluicegate.__version__}, 1),
         (
             lambda m: m.effect_failed("s", "ask"),
             "effect_failures_total",

@@ -1,0 +1,90 @@
+"""The built distributions have the files that users need, and work in an environment of their own."""
+
+import json
+import subprocess
+import tarfile
+import tomllib
+import zipfile
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.packaging.environments import Distributions, new_environment
+from tests.repository.test_extras import MODULES, modules_of
+from tests.repository.test_layout import MAPPING, ROOT
+
+pytestmark = pytest.mark.slow
+
+VERSION: Final = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+IMPORT: Final = (
+    "import importlib, json, sys\nfor each in json.loads(sys.argv[1]): importlib.import_module(each)"
+)
+
+
+def sources() -> dict[str, Path]:
+    """Return the files of the installed folders that git knows, by their path in the wheel."""
+    found = {}
+    for package, folder in MAPPING["package-dir"].items():
+        command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", folder]
+        listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+        for name in map(Path, listed.stdout.split()):
+            found[(Path(*package.split(".")) / name.relative_to(folder)).as_posix()] = ROOT / name
+    return found
+
+
+def test_the_wheel_has_each_file_of_the_packages_and_no_other(distributions: Distributions) -> None:
+    expected = sources()
+    assert {"sluicegate/py.typed", "sluicegate/coordinator/web/static/index.html"} <= expected.keys()
+    with zipfile.ZipFile(distributions.wheel) as wheel:
+        names = {each for each in wheel.namelist() if ".dist-info/" not in each}
+        assert names == expected.keys()
+        assert [name for name in names if wheel.read(name) != expected[name].read_bytes()] == []
+
+
+def test_the_wheel_describes_itself(distributions: Distributions) -> None:
+    assert distributions.wheel.name == f"sluicegate-{VERSION}-py3-none-any.whl"
+    with zipfile.ZipFile(distributions.wheel) as wheel:
+        folder = f"sluicegate-{VERSION}.dist-info"
+        assert f"{folder}/licenses/LICENSE" in wheel.namelist()
+        text = wheel.read(f"{folder}/METADATA").decode()
+    head = text.partition("\n\n")[0].splitlines()
+    assert {f"Version: {VERSION}", "Requires-Python: <3.14,>=3.11", "License-Expression: Apache-2.0"} <= {
+        *head
+    }
+    # Without an extra, no table format and no Spark comes along.
+    needed = [each for each in head if each.startswith("Requires-Dist:") and "extra ==" not in each]
+    assert not [each for each in needed if any(name in each for name in ("pyspark", "pyarrow", "pandas"))]
+
+
+def test_the_sdist_builds_without_the_repository(distributions: Distributions) -> None:
+    """The wheel is built from the sdist; the tests stay in the repository."""
+    with tarfile.open(distributions.sdist) as sdist:
+        names = {Path(*Path(each.name).parts[1:]).as_posix() for each in sdist.getmembers() if each.isfile()}
+    assert {"pyproject.toml", "README.md", "LICENSE"} <= names
+    assert not [name for name in names if name.startswith(("tests/", "bench/", ".venv/", "build/"))]
+
+
+@pytest.mark.parametrize("extra", ["", "paimon", "delta", "iceberg"])
+def test_a_fresh_environment_imports_and_runs(
+    extra: str, distributions: Distributions, tmp_path: Path
+) -> None:
+    environment = new_environment(tmp_path / "environment")
+    environment.install(distributions.requirement(filter(None, [extra])))
+    modules = sorted({*modules_of(""), *(modules_of(extra) if extra else ())})
+    environment.call("python", "-I", "-c", IMPORT, json.dumps(modules))
+    if extra:
+        return
+    assert environment.call("sluicegate", "--version") == f"sluicegate, version {VERSION}\n"
+    assert "--config" in environment.call("sluicegate", "check", "--help")
+    environment.call("sluicegate", "init", "--table", str(tmp_path / "lake" / "flights"), cwd=tmp_path)
+    written = tomllib.loads((tmp_path / "sluicegate.toml").read_text(encoding="utf-8"))
+    assert written["streams"]["flights"]["table"] == str(tmp_path / "lake" / "flights")
+    schema = environment.call(
+        "python", "-I", "-c", "import sluicegate.events.schemas as s; print(s.__file__)", cwd=tmp_path
+    )
+    assert Path(schema.strip()).is_relative_to(environment.packages)
+
+
+def test_every_table_format_is_tested_in_a_fresh_environment() -> None:
+    assert {each for each in MODULES if "," not in each} == {"", "paimon", "delta", "iceberg"}

@@ -1,0 +1,61 @@
+"""The version is in pyproject.toml alone, and every part of the product shows that one."""
+
+import re
+import subprocess
+import sys
+import tomllib
+
+import pytest
+
+import sluicegate
+from sluicegate.coordinator.telemetry.metrics import Metrics
+from tests.repository.test_layout import ROOT
+
+VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
+
+
+def test_package_command_and_metric_have_the_version_of_the_project() -> None:
+    assert sluicegate.__version__ == VERSION
+    command = [
+        sys.executable,
+        "-c",
+        "from sluicegate.cli import main; main(prog_name='sluicegate')",
+        "--version",
+    ]
+    shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert shown == f"sluicegate, version {VERSION}\n"
+    assert f'sluicegate_build_info{{version="{VERSION}"}} 1.0' in Metrics().render().decode()
+
+
+def test_a_checkout_that_is_not_installed_has_no_version_and_works() -> None:
+    """Without the distribution's metadata, as in a zip file beside a job."""
+    program = (
+        "import importlib.metadata as m\n"
+        "def version(name): raise m.PackageNotFoundError(name)\n"
+        "m.version = version\n"
+        "import sluicegate; print(sluicegate.__version__)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "0+unknown\n"
+
+
+def test_the_package_loads_nothing_of_the_product_and_reads_no_metadata() -> None:
+    program = "import sys, sluicegate; print(*sys.modules)"
+    command = [sys.executable, "-I", "-c", program]
+    loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert [each for each in loaded if each.startswith("sluicegate.")] == []
+    assert "importlib.metadata" not in loaded
+
+
+def test_another_attribute_is_refused() -> None:
+    with pytest.raises(AttributeError, match="'sluicegate' has no attribute 'versions'"):
+        _ = sluicegate.versions
+
+
+def test_no_other_file_has_the_version_in_an_assignment() -> None:
+    listed = subprocess.run(
+        ["git", "ls-files", "*.py", "*.toml"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    literal = re.compile(rf'^_*version_* *(?::.*)?= *"{re.escape(VERSION)}"', re.MULTILINE)
+    found = [name for name in listed if literal.search((ROOT / name).read_text(encoding="utf-8"))]
+    assert found == ["pyproject.toml"]
