@@ -6,7 +6,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PACKAGES := about cli coordinator demo embedded events failpoints kafka lakes replay simulator state_store writer_hooks
 SOURCES := $(shell find $(PACKAGES) -name '*.py' -not -path '*/__pycache__/*')
-CHECKED := $(PACKAGES) tests bench examples
+CHECKED := $(PACKAGES) tests bench examples docs_site
 LOCKED := delta demo glue iceberg object-stores
 UV := $(or $(shell command -v uv 2>/dev/null),$(BIN)/uv)
 FLIGHTS ?= 6000
@@ -25,7 +25,7 @@ CLUSTERS := ray==2.60.0 dask==2026.8.0 distributed==2026.8.0 cloudpickle==3.1.3 
 OTHERS := $(filter-out $(shell $(or $(wildcard $(BIN)/python),$(PYTHON)) \
 	-c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null),$(PYTHONS))
 
-.PHONY: demo test test-matrix test-sparks test-old-spark test-clusters test-long test-pythons fast check format types imports unit short-demo sync lock bench clean
+.PHONY: demo test test-matrix test-sparks test-old-spark test-clusters test-long test-pythons fast check format types imports unit short-demo sync lock bench docs clean
 
 ## The whole demo: 336,776 flights, three regions, one table.
 demo: sync
@@ -38,7 +38,7 @@ check: sync
 	$(BIN)/ruff format --check $(CHECKED)
 	$(BIN)/ruff check $(CHECKED)
 	$(BIN)/mypy -p sluicegate
-	$(BIN)/mypy tests bench examples
+	$(BIN)/mypy tests bench examples docs_site
 	$(BIN)/lint-imports
 
 # Files of one folder with a Spark session stay in one process (tests/conftest.py).
@@ -104,6 +104,10 @@ short-demo: sync
 bench: sync
 	$(BIN)/python -m bench.all $(ARGS)
 
+## The site of the documentation in site/, with every link checked. It needs no internet.
+docs: sync
+	$(BIN)/python -m docs_site.build
+
 format: sync
 	$(BIN)/ruff format $(CHECKED)
 	$(BIN)/ruff check --fix $(CHECKED)
@@ -129,7 +133,7 @@ $(VENV)/.synced: $(VENV)/.installed pyproject.toml $(SOURCES)
 ## Renew the lock file; it names versions and hashes, no index.
 # The extras of one release of Spark each exclude one another; `demo` brings `spark`, `paimon` and `embedded`.
 lock:
-	$(UV) pip compile --universal $(LOCKED:%=--extra %) --group dev --python-version 3.11 --generate-hashes \
+	$(UV) pip compile --universal $(LOCKED:%=--extra %) --group dev --group docs --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-annotate --quiet pyproject.toml -o requirements.lock
 
 clean:

@@ -2,10 +2,13 @@
 
 import re
 import subprocess
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pytest
+import yaml
 
 ROOT: Final = Path(__file__).parents[2]
 LINK: Final = re.compile(r"\]\(([^)\s]+)\)")
@@ -51,10 +54,31 @@ def test_a_broken_link_is_noticed(tmp_path: Path) -> None:
     assert broken(page) == ["#b", "other.md", "page.md#e"]
 
 
+def listed(nav: Any) -> Iterator[str]:
+    """Yield the pages of the navigation of the site."""
+    if isinstance(nav, str):
+        yield nav
+    elif isinstance(nav, dict):
+        yield from (page for each in nav.values() for page in listed(each))
+    else:
+        yield from (page for each in nav for page in listed(each))
+
+
+def test_each_page_is_in_the_navigation_of_the_site() -> None:
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    nav = yaml.safe_load(text[text.index("\nnav:") :])["nav"]
+    found, docs = Counter(listed(nav)), ROOT / "docs"
+    written = {page.relative_to(docs).as_posix() for page in docs.rglob("*.md")}
+    lacking = [f"- TITLE: {page}" for page in sorted(written - found.keys())]
+    assert lacking == [], "add these lines to `nav` of mkdocs.yml, below the task of their reader"
+    assert found.keys() - written == set(), "remove these pages from `nav` of mkdocs.yml"
+    assert {page: n for page, n in found.items() if n > 1} == {}
+
+
 def test_each_page_of_the_docs_is_in_the_index() -> None:
     index = (ROOT / "docs" / "README.md").read_text(encoding="utf-8")
     docs = ROOT / "docs"
-    found = [*docs.glob("*.md"), *docs.glob("formats/*.md")]
+    found = [*docs.glob("*.md"), *docs.glob("formats/*.md"), *docs.glob("reference/*.md")]
     names = {path.relative_to(docs).as_posix() for path in found} - {"README.md"}
     assert {name for name in names if f"({name})" not in index} == set()
 

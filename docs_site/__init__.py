@@ -1,0 +1,1 @@
+"""The site of the documentation: built from docs/ with Zensical, and checked."""
