@@ -30,8 +30,8 @@ folder_option = click.option(
 
 @click.command()
 @folder_option
-@click.option("--kafka-port", type=PORT, default=9092, show_default=True)
-@click.option("--valkey-port", type=PORT, default=6379, show_default=True)
+@click.option("--kafka-port", type=PORT, default=9092, show_default=True, help="Port of Kafka.")
+@click.option("--valkey-port", type=PORT, default=6379, show_default=True, help="Port of Valkey.")
 def servers(folder: Path, kafka_port: int, valkey_port: int) -> None:
     """Run Kafka and Valkey on this machine until Ctrl-C, and print the settings to use.
 

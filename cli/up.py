@@ -38,9 +38,9 @@ _PROGRAM: Final = "from sluicegate.cli import main; main()"
 @folder_option
 @click.option("--table", "tables", multiple=True, metavar="NAME=URI", callback=parse_tables, help=TABLE_HELP)
 @click.option("--format", "lake", default=DEFAULT_FORMAT, show_default=True, help="Format of the tables.")
-@click.option("--kafka-port", type=PORT, default=9092, show_default=True)
-@click.option("--valkey-port", type=PORT, default=6379, show_default=True)
-@click.option("--http-port", type=PORT, default=8080, show_default=True)
+@click.option("--kafka-port", type=PORT, default=9092, show_default=True, help="Port of Kafka.")
+@click.option("--valkey-port", type=PORT, default=6379, show_default=True, help="Port of Valkey.")
+@click.option("--http-port", type=PORT, default=8080, show_default=True, help="Port of the coordinator.")
 def up(
     folder: Path, tables: dict[str, str], lake: str, kafka_port: int, valkey_port: int, http_port: int
 ) -> None:

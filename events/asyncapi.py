@@ -29,6 +29,16 @@ OF_WRITERS: Final[tuple[EventType, ...]] = (
     EventType.REGION_CLOSED,
 )
 """Types that writers send. The other events of the log come from coordinators and operators."""
+SENDERS: Final[Mapping[EventType, str]] = {
+    EventType.REGION_REGISTERED: "the driver of a region, and `sluicegate region reset`",
+    EventType.FILES_WRITTEN: "the driver for its writers; a writer whose event is large; an uploader",
+    EventType.CHECKPOINT_COMPLETED: "the driver of a region",
+    EventType.CHECKPOINT_FAILED: "the driver of a region; an uploader that has lost files",
+    EventType.REGION_HEARTBEAT: "the driver of a region; a coordinator, for an idle region that is silent",
+    EventType.REGION_CLOSED: "the driver of a region",
+    EventType.STREAM_COMMAND: "a command of an operator, such as `sluicegate stream pause`",
+}
+"""Senders of the events of the log that do not come from coordinators alone."""
 
 _Kinds = Mapping[EventType, type[Body]] | Mapping[NotificationType, type[Body]]
 _SCHEMAS: Final = "#/components/schemas/"
@@ -169,7 +179,9 @@ def tables() -> str:
     parts.append("\n## Parts of bodies\n")
     for name, schema in sorted(written["components"]["schemas"].items()):
         if name not in models:
-            parts.append(f"\n### {name}\n\n{_text(schema.get('description', ''))}\n\n{_fields(schema)}")
+            parts.append(
+                f"\n### {name}\n\n{format_text(schema.get('description', ''))}\n\n{format_fields(schema)}"
+            )
     return "".join(parts)
 
 
@@ -193,12 +205,19 @@ def _sections(kinds: _Kinds, written: Mapping[str, Any]) -> str:
     for kind, body in kinds.items():
         schema = written["components"]["schemas"][body.__name__]
         sections.append(
-            f"\n### {wire_type(kind).decode()}\n\n{_text(body.__doc__ or '')}\n\n{_fields(schema)}"
+            f"\n### {wire_type(kind).decode()}\n\n{format_text(body.__doc__ or '')} {_sender(kind)}\n\n"
+            f"{format_fields(schema)}"
         )
     return "".join(sections)
 
 
-def _fields(schema: Mapping[str, Any]) -> str:
+def _sender(kind: EventType | NotificationType) -> str:
+    by = SENDERS.get(kind) if isinstance(kind, EventType) else None
+    return f"Sent by {by or 'the coordinator'}."
+
+
+def format_fields(schema: Mapping[str, Any]) -> str:
+    """Return the fields of a schema as a table of Markdown."""
     if "enum" in schema:
         return "One of " + ", ".join(f"`{value}`" for value in schema["enum"]) + ".\n"
     if not schema.get("properties"):
@@ -207,28 +226,36 @@ def _fields(schema: Mapping[str, Any]) -> str:
     needed = schema.get("required", ())
     for name, rule in schema["properties"].items():
         default = "" if name in needed else f"`{json.dumps(rule.get('default'))}`"
-        rows.append(f"| `{name}` | {_kind(rule)} | {default} | {_text(rule.get('description', ''))} |\n")
+        rows.append(
+            f"| `{name}` | {format_type(rule)} | {default} | {format_text(rule.get('description', ''))} |\n"
+        )
     return "".join(rows)
 
 
-def _text(description: str) -> str:
+def format_text(description: str) -> str:
     """Return a description as one line of a table."""
     text = " ".join(description.split()).replace("|", "\\|")
     return re.sub(r"\b(None|True|False)\b", lambda word: _WORDS[word[0]], text)
 
 
-def _kind(rule: Mapping[str, Any]) -> str:
+def format_type(rule: Mapping[str, Any]) -> str:
     """Return the type of a field in words."""
     if "$ref" in rule:
         name = rule["$ref"].removeprefix(_SCHEMAS)
         return f"[{name}](#{name.lower()})"
     if "anyOf" in rule:
-        return " or ".join(_kind(each) for each in rule["anyOf"])
+        return " or ".join(format_type(each) for each in rule["anyOf"])
     if rule.get("type") == "array":
-        return f"list of {_kind(rule['items'])}"
+        return f"list of {format_type(rule['items'])}"
+    if (
+        rule.get("type") == "object"
+        and isinstance(rule.get("additionalProperties", True), bool)
+        and _NAMED not in rule
+    ):
+        return "object"
     if rule.get("type") == "object":
         (value,) = [rule["additionalProperties"]] if "additionalProperties" in rule else rule[_NAMED].values()
-        return f"object: name to {_kind(value)}"
+        return f"object: name to {format_type(value)}"
     return _limits(rule) or "any"
 
 

@@ -81,20 +81,29 @@ class Security(BaseModel, extra="forbid", frozen=True, hide_input_in_errors=True
     """True: files of secrets are read with the settings. False: when a client is made, where it is made."""
 
     protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"] = "PLAINTEXT"
+    """SSL: encrypted. SASL: with a login."""
     mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", "GSSAPI"] = "PLAIN"
+    """Kind of the login, if `protocol` has SASL."""
     username: Text | None = None
+    """Name for PLAIN and SCRAM."""
     password: SecretStr | None = None
+    """Password for PLAIN and SCRAM."""
     password_file: _File | None = None
     """A file with the password, in its place."""
     token_file: _File | None = None
     """A file with the token of OAUTHBEARER, read again for each connection."""
     kerberos_service_name: Text = "kafka"
+    """First part of the principal of the brokers, for GSSAPI."""
     ca_file: _File | None = None
-    """The authorities to trust; None: those of the system."""
+    """Trusted authorities, PEM. Default: those of the system."""
     certificate_file: _File | None = None
+    """Client certificate, PEM."""
     key_file: _File | None = None
+    """Key of the client certificate, PEM. Default: it is in `certificate_file`."""
     key_password: SecretStr | None = None
+    """Password of the key."""
     key_password_file: _File | None = None
+    """File with the password of the key, in its place."""
 
     @model_validator(mode="before")
     @classmethod
@@ -174,6 +183,7 @@ class Connection(BaseModel, extra="forbid", frozen=True, hide_input_in_errors=Tr
     bootstrap_servers: Annotated[str, BeforeValidator(_join_servers), AfterValidator(_check_servers)]
     """`host:port`, several with commas."""
     client_id: Text = "sluicegate"
+    """Name of the client in the logs and quotas of the brokers."""
     request_timeout: Annotated[float, Field(ge=0.001, allow_inf_nan=False)] = 15.0
     """Seconds."""
     security: Security = Security()

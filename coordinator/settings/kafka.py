@@ -30,7 +30,9 @@ class KafkaSettings(Connection):
     """The connection to Kafka, the group, and the topics."""
 
     group_id: Text = "sluicegate"
+    """Consumer group of the coordinators; its members share the streams."""
     topic_prefix: Annotated[str, AfterValidator(_check_topic)] = "sluicegate"
+    """First part of the names of the topics: `PREFIX.events`, `.commits`, `.state` and `.dead-letters`."""
     partitions: Annotated[int, Field(ge=1, le=10_000)] = 12
     """Of the events topic when it is created; it must not change afterwards."""
     replication_factor: Annotated[int, Field(ge=1, le=100)] = 1
@@ -45,6 +47,7 @@ class KafkaSettings(Connection):
     """A local folder in which members note that they live, so that a restart does not wait for the session of
     a killed member. Default: one in the system's folder for temporary files."""
     request_timeout: Annotated[Seconds, Field(ge=0.001)] = 15.0
+    """Time after which a request to a broker has failed."""
     security: KafkaSecurity = KafkaSecurity()
 
     def client_options(self) -> dict[str, Any]:

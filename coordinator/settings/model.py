@@ -56,6 +56,7 @@ class HttpSettings(Section):
     """Address of the HTTP endpoints /livez, /readyz, /metrics and /status."""
 
     host: Text = "127.0.0.1"
+    """Address to listen on; `0.0.0.0` in a container."""
     port: Annotated[int, Field(ge=0, le=65_535)] = 8080
     """0: any free port; the log has its number."""
 
@@ -64,7 +65,9 @@ class LogSettings(Section):
     """Log output on stderr."""
 
     level: Literal["debug", "info", "warning", "error"] = "info"
+    """Lowest level that is written."""
     format: Literal["json", "text"] = "json"
+    """`json`: an object for each line. `text`: for people."""
 
 
 class MemorySettings(Section):
@@ -115,6 +118,7 @@ class StreamSettings(Section):
     """One stream: its table, and the rules of its commits."""
 
     format: Name = DEFAULT_FORMAT
+    """Adapter of the table format: `paimon`, `iceberg`, `delta`, or one of another package."""
     table: Text
     """URI of the table, or an absolute path."""
     allowed_locations: tuple[Text, ...] = Field(default=(), validate_default=True)
@@ -126,7 +130,7 @@ class StreamSettings(Section):
     twice. Only a commit that has both checkpoints is refused.
     """
     commit_user: str = ""
-    """Commit user in the table's history. Default: `sluicegate-<stream>`."""
+    """Commit user in the table's history. Default: `sluicegate-NAME`."""
     partial: Literal["never", "allow"] = "never"
     """`never`: every commit waits for all regions. `allow`: a late region stays at its last checkpoint."""
     max_consecutive_fallbacks: Annotated[int, Field(ge=1)] = 3

@@ -21,6 +21,7 @@ class RedisSettings(Section):
     username: Text | None = None
     """ACL user, if `url` has none. Default: the default user."""
     password: SecretStr | None = None
+    """Password, if `url` has none."""
     password_file: Path | None = None
     """File with the password, instead of `password`."""
     ca_file: FilePath | None = None
@@ -28,10 +29,15 @@ class RedisSettings(Section):
     certificate_file: FilePath | None = None
     """Client certificate, PEM."""
     key_file: FilePath | None = None
+    """Key of the client certificate, PEM. Default: it is in `certificate_file`."""
     key_password: SecretStr | None = None
+    """Password of the key."""
     key_password_file: Path | None = None
+    """File with the password of the key, instead of `key_password`."""
     key_prefix: Text = "sluicegate"
+    """First part of the keys in Redis."""
     timeout: Seconds = 2.0
+    """Time after which a request to Redis has failed."""
 
     @model_validator(mode="before")
     @classmethod

@@ -46,9 +46,13 @@ def problem_of(words: list[str]) -> str | None:
             if found is None:
                 return word
             command, context = found, click.Context(found, context, info_name=word)
-        elif not words[place - 1].startswith("--"):
+        elif not words[place - 1].startswith("--") and not takes_arguments(command):
             return word
     return None
+
+
+def takes_arguments(command: click.Command) -> bool:
+    return any(isinstance(each, click.Argument) for each in command.params)
 
 
 def commands_of(text: str) -> Iterator[list[str]]:
@@ -57,7 +61,7 @@ def commands_of(text: str) -> Iterator[list[str]]:
         shown = re.fullmatch(r"(?: {4,}|\$ )?(?:\S+=\S+ )*(sluicegate [a-z].*)", line)
         quoted = [] if shown else re.findall(r"`(sluicegate [a-z][^`]*)`", line)
         for each in [shown[1]] if shown else quoted:
-            bare = re.split(r" #| > | 2>| &$| \\$", each)[0]
+            bare = re.split(r" #| > | 2>| \| | &$| \\$", each)[0]
             yield shlex.split(bare)
 
 

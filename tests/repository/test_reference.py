@@ -1,0 +1,66 @@
+"""The reference pages are made from the code, and are current. Each key, option and code has a meaning."""
+
+import re
+
+import pytest
+
+from docs_site.codes_page import groups
+from docs_site.markdown import cell
+from docs_site.reference import FOLDER, render
+from sluicegate.events.causes import CauseCode
+from sluicegate.events.problems import Code
+
+
+def rows(page: str) -> list[list[str]]:
+    """Return the cells of all rows of a page."""
+    lines = [line for line in render()[page].splitlines() if line.startswith("| ")]
+    return [[part.strip() for part in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+
+
+def test_each_page_is_current() -> None:
+    written = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")}
+    stale = sorted(name for name in {*written, *render()} if written.get(name) != render().get(name))
+    assert stale == [], "run python -m docs_site.reference"
+
+
+@pytest.mark.parametrize("page", ["settings.md", "cli.md", "codes.md"])
+def test_each_row_has_a_meaning(page: str) -> None:
+    found = rows(page)
+    assert found
+    assert [row[0] for row in found if not row[-1]] == []
+
+
+@pytest.mark.parametrize("codes", [Code, CauseCode])
+def test_each_code_has_one_row(codes: type[Code] | type[CauseCode]) -> None:
+    named = [name for members in groups(codes).values() for name in members]
+    assert sorted(named) == sorted(each.name for each in codes)
+    shown = [row[0] for row in rows("codes.md")]
+    assert {f"`{each}`" for each in codes} <= {*shown}
+
+
+@pytest.mark.parametrize(
+    ("key", "kind", "default"),
+    [
+        (
+            "`alignment_timeout`<br>`SLUICEGATE_STREAMS__NAME__ALIGNMENT_TIMEOUT`",
+            "duration above 0",
+            '`"10s"`',
+        ),
+        ("`replay_window`<br>`SLUICEGATE_REPLAY_WINDOW`", "duration above 0", '`"30d"`'),
+        ("`port`<br>`SLUICEGATE_HTTP__PORT`", "number, 0 to 65535", "`8080`"),
+        ("`commit_max_files`<br>`SLUICEGATE_STREAMS__NAME__COMMIT_MAX_FILES`", "number, 1 or more", "none"),
+        ("`bootstrap_servers`<br>`SLUICEGATE_KAFKA__BOOTSTRAP_SERVERS`", "text", "required"),
+        ("`body_budget`<br>`SLUICEGATE_MEMORY__BODY_BUDGET`", "size", '`"256MiB"`'),
+        (
+            "`level`<br>`SLUICEGATE_LOG__LEVEL`",
+            '`"debug"` or `"info"` or `"warning"` or `"error"`',
+            '`"info"`',
+        ),
+    ],
+)
+def test_a_setting_has_its_type_and_default(key: str, kind: str, default: str) -> None:
+    assert [key, kind, default] in [row[:3] for row in rows("settings.md")]
+
+
+def test_a_cell_is_one_line_without_marks_of_html() -> None:
+    assert cell("a | b\n<c> `<d>`") == "a \\| b &lt;c> `<d>`"
