@@ -66,3 +66,14 @@ def test_a_change_of_the_java_that_measures_is_noticed(
 
 def test_the_benchmarks_find_the_demo() -> None:
     subprocess.run([*DEMO, "--help"], check=True, capture_output=True)
+
+
+def test_the_measured_figures_of_the_sizing_guide_are_those_of_the_benchmarks() -> None:
+    measured = tables.DOCS.read_text(encoding="utf-8")
+    page = tables.DOCS.with_name("sizing.md").read_text(encoding="utf-8")
+    table = page.partition("## Measured")[2].partition("\n## ")[0]
+    cells = [line.split("|")[3] for line in table.splitlines() if line.startswith("| ")][1:]
+    found = {figure for cell in cells for figure in re.findall(r"\d[\d,.]*\d", cell)} - {"50", "99"}
+    assert len(found) > 30
+    known = {*re.findall(r"\d[\d,.]*\d", measured)}
+    assert found - known == set()
