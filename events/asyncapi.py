@@ -30,13 +30,13 @@ OF_WRITERS: Final[tuple[EventType, ...]] = (
 )
 """Types that writers send. The other events of the log come from coordinators and operators."""
 SENDERS: Final[Mapping[EventType, str]] = {
-    EventType.REGION_REGISTERED: "the driver of a region, and `sluicegate region reset`",
+    EventType.REGION_REGISTERED: "the driver of a region; an operator who resets it",
     EventType.FILES_WRITTEN: "the driver for its writers; a writer whose event is large; an uploader",
     EventType.CHECKPOINT_COMPLETED: "the driver of a region",
     EventType.CHECKPOINT_FAILED: "the driver of a region; an uploader that has lost files",
     EventType.REGION_HEARTBEAT: "the driver of a region; a coordinator, for an idle region that is silent",
     EventType.REGION_CLOSED: "the driver of a region",
-    EventType.STREAM_COMMAND: "a command of an operator, such as `sluicegate stream pause`",
+    EventType.STREAM_COMMAND: "a command of an operator, such as `pause`",
 }
 """Senders of the events of the log that do not come from coordinators alone."""
 

@@ -118,7 +118,7 @@ class StreamSettings(Section):
     """One stream: its table, and the rules of its commits."""
 
     format: Name = DEFAULT_FORMAT
-    """Adapter of the table format: `paimon`, `iceberg`, `delta`, or one of another package."""
+    """Name of the adapter of the table format."""
     table: Text
     """URI of the table, or an absolute path."""
     allowed_locations: tuple[Text, ...] = Field(default=(), validate_default=True)
