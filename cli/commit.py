@@ -4,7 +4,7 @@ import click
 
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.group import Commands
-from sluicegate.cli.options import config_option, json_option, require_stream, stream_option
+from sluicegate.cli.options import config_option, json_option, region_option, require_stream, stream_option
 from sluicegate.cli.orders import UNFINISHED, make_command, not_yet, order, show, timeout_option
 from sluicegate.cli.stream_log import Step
 from sluicegate.coordinator.core.log_state import LogState
@@ -24,7 +24,7 @@ def commit() -> None:
 @click.option(
     "--decision", required=True, type=click.IntRange(min=1), help="The decision; the stall names it."
 )
-@click.option("--region", required=True, help="The region whose files the table does not accept.")
+@region_option("The region whose files the table does not accept.")
 @timeout_option
 @json_option
 @click.pass_context

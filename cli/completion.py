@@ -18,7 +18,7 @@ _SHELLS: Final[Mapping[str, type[ShellComplete]]] = {
 @click.argument("shell", type=click.Choice(list(_SHELLS)))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:
-    """Print the script that completes commands and options in a shell.
+    """Print the script that completes commands, options, and names of streams in a shell.
 
     In bash: `eval "$(sluicegate completion bash)"`, and likewise in zsh. In fish: `sluicegate completion fish
     | source`.

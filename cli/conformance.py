@@ -8,7 +8,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.kafka import partition_count
-from sluicegate.cli.options import config_option, json_option, stream_option
+from sluicegate.cli.options import config_option, json_option, region_option, stream_option
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.events.dead_letters import Letter, read_letter
 from sluicegate.kafka.clients import started
@@ -20,7 +20,7 @@ _POLL_MS = 500
 @click.command()
 @config_option
 @stream_option
-@click.option("--region", required=True, help="Region of the writer.")
+@region_option("Region of the writer.")
 @json_option
 @click.pass_context
 def conformance(context: click.Context, settings: Settings, stream: str, region: str, as_json: bool) -> None:

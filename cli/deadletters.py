@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from sluicegate.cli.completing import complete_streams
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.group import Commands
 from sluicegate.cli.kafka import count_members, read_records
@@ -30,7 +31,7 @@ def dead_letters() -> None:
 
 @dead_letters.command("list")
 @config_option
-@click.option("--stream", help="Only letters that name this stream.")
+@click.option("--stream", shell_complete=complete_streams, help="Only letters that name this stream.")
 @click.option("--all", "everything", is_flag=True, help="Also those that were dealt with.")
 @json_option
 def list_letters(settings: Settings, stream: str | None, everything: bool, as_json: bool) -> None:

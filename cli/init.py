@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import click
 from click.core import ParameterSource
 
+from sluicegate.cli.completing import complete_folders, complete_formats
 from sluicegate.cli.errors import UserError
 from sluicegate.cli.options import DEFAULT_CONFIG, KAFKA, absolute, file_option
 from sluicegate.coordinator.settings.model import SettingsError, validate
@@ -44,9 +45,20 @@ table = {table}
 
 
 @click.command()
-@click.option("--table", required=True, help="Path or URI of the table. A relative path becomes absolute.")
+@click.option(
+    "--table",
+    required=True,
+    shell_complete=complete_folders,
+    help="Path or URI of the table. A relative path becomes absolute.",
+)
 @click.option("--stream", help="Name of the stream. Default: the name of the table.")
-@click.option("--format", "lake", metavar="NAME", help="Format of the table. Default: that of the settings.")
+@click.option(
+    "--format",
+    "lake",
+    metavar="NAME",
+    shell_complete=complete_formats,
+    help="Format of the table. Default: that of the settings.",
+)
 @click.option(
     "--option",
     "options",

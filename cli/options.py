@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from sluicegate.cli.completing import SETTINGS_FILE, complete_regions, complete_streams
 from sluicegate.cli.errors import UserError
 from sluicegate.coordinator.settings.model import Settings, SettingsError, read_file, validate
 from sluicegate.coordinator.settings.units import parse_seconds
@@ -23,14 +24,13 @@ _CONFIG_VARIABLE: Final = "SLUICEGATE_CONFIG"
 KAFKA: Final = "127.0.0.1:9092"
 """Address of the brokers if none is given: the one of `sluicegate servers`."""
 
-_PATH: Final = "sluicegate.settings_file"
 _STREAMS: Final = "sluicegate.streams"
 
 
 def _load(context: click.Context, _: click.Parameter, path: Path | None) -> Settings:
     if path is None and DEFAULT_CONFIG.is_file():
         path = DEFAULT_CONFIG
-    context.meta[_PATH] = path
+    context.meta[SETTINGS_FILE] = path
     try:
         return load_again(context)
     except SettingsError as error:
@@ -45,7 +45,7 @@ def _load(context: click.Context, _: click.Parameter, path: Path | None) -> Sett
 
 def load_again(context: click.Context) -> Settings:
     """Read the settings of a command, from its file and its options. Raises SettingsError."""
-    path, named = context.meta[_PATH], context.meta.get(_STREAMS, {})
+    path, named = context.meta[SETTINGS_FILE], context.meta.get(_STREAMS, {})
     values = read_file(path)
     if named and path is None:
         values["kafka"] = {"bootstrap_servers": KAFKA}
@@ -110,7 +110,14 @@ config_option = file_option(
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
-stream_option = click.option("--stream", required=True, help="Name of the stream, as in the settings.")
+stream_option = click.option(
+    "--stream", required=True, shell_complete=complete_streams, help="Name of the stream, as in the settings."
+)
+
+
+def region_option(text: str) -> Callable[[F], F]:
+    """Return the option `--region` of a command for one region, with its help."""
+    return click.option("--region", required=True, shell_complete=complete_regions, help=text)
 
 
 def parse_timeout(_: click.Context, __: click.Parameter, value: str) -> float:

@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Callable
 from typing import Any, Final
 
 import click
@@ -9,6 +10,7 @@ import click
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.group import Commands
 from sluicegate.cli.options import config_option, json_option, parse_timeout, require_stream, stream_option
+from sluicegate.cli.progress import progress_line
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.telemetry.wording import iso_time
 from sluicegate.lakes.port import FileStatus
@@ -63,7 +65,8 @@ def delete(settings: Settings, stream: str, grace: float | None, as_json: bool) 
 def _run(settings: Settings, stream: str, grace: float | None, *, delete: bool, as_json: bool) -> None:
     require_stream(settings, stream)
     wait = settings.streams[stream].janitor.grace if grace is None else grace
-    found, statuses = run_async(settings, _orphans(settings, stream, wait, delete=delete))
+    with progress_line(wanted=not as_json) as line:
+        found, statuses = run_async(settings, _orphans(settings, stream, wait, line.show, delete=delete))
     if as_json:
         click.echo(json.dumps(_values(stream, found, statuses, wait), indent=2))
         return
@@ -74,17 +77,18 @@ def _run(settings: Settings, stream: str, grace: float | None, *, delete: bool, 
 
 
 async def _orphans(
-    settings: Settings, stream: str, grace: float, *, delete: bool
+    settings: Settings, stream: str, grace: float, show: Callable[[str], None], *, delete: bool
 ) -> tuple[Found, dict[str, FileStatus]]:
     now = time.time_ns() // 1_000_000
     statuses: dict[str, FileStatus] = {}
     try:
         async with connect(settings, stream) as (log, start, table, _):
-            search = Search(stream, log, start, table, round(grace * 1000), _show)
+            search = Search(stream, log, start, table, round(grace * 1000), show)
             found = await search.find(now)
             if delete:
                 async for file, status in search.delete(found.files, now):
                     statuses[file.path] = status
+                    show(f"deleting: {len(statuses):,} of {len(found.files):,}")
             return found, statuses
     except ReplayRefused as error:
         raise UserError(str(error)) from error
@@ -141,7 +145,3 @@ def _values(stream: str, found: Found, statuses: dict[str, FileStatus], grace: f
             for file in found.files
         ],
     }
-
-
-def _show(text: str) -> None:
-    click.echo(text, err=True)

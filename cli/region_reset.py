@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from sluicegate.cli.alive import last_sign
+from sluicegate.cli.completing import complete_folders
 from sluicegate.cli.errors import UserError, run_async
-from sluicegate.cli.options import config_option, parse_timeout, require_stream, stream_option
+from sluicegate.cli.options import config_option, parse_timeout, region_option, require_stream, stream_option
 from sluicegate.cli.stream_log import STUCK, StreamLog, known_record, open_log, region_assignment
 from sluicegate.coordinator.core.log_state import LogState, RegionPhase
 from sluicegate.coordinator.settings.model import Settings
@@ -41,8 +42,14 @@ def _parse_silence(context: click.Context, option: click.Parameter, value: str |
 @click.command()
 @config_option
 @stream_option
-@click.option("--region", required=True, help="Name of the region.")
-@click.option("--checkpoint-location", "location", required=True, help="That of the region's query.")
+@region_option("Name of the region.")
+@click.option(
+    "--checkpoint-location",
+    "location",
+    required=True,
+    shell_complete=complete_folders,
+    help="That of the region's query.",
+)
 @click.option("--reason", default="", help="Noted beside the files that are moved away.")
 @click.option(
     "--silence",

@@ -10,10 +10,12 @@ from urllib.parse import urlsplit
 import click
 from pydantic import SecretStr
 
+from sluicegate.cli.completing import complete_folders
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.group import Commands
 from sluicegate.cli.kafka import count_members, partition_count
 from sluicegate.cli.options import config_option, json_option, require_stream, stream_option
+from sluicegate.cli.progress import progress_line
 from sluicegate.cli.replay_text import Output, rebuilt_output, repaired_output, verdict_output
 from sluicegate.coordinator.ownership import OwnedElsewhere, refuse_other_groups
 from sluicegate.coordinator.records import read_held
@@ -90,10 +92,11 @@ def verify(settings: Settings, stream: str, start: Mark, stop: Mark, everything:
     require_stream(settings, stream)
 
     async def work() -> Output:
-        async with _connected(settings, stream) as (log, begin, table, _):
-            window = Window(start, stop)
-            verdict = await verify_table(log, stream, begin, window, table, _show, everything=everything)
-            return verdict_output(stream, verdict)
+        with progress_line(wanted=not as_json) as line:
+            async with _connected(settings, stream) as (log, begin, table, _):
+                window, shown = Window(start, stop), line.show
+                verdict = await verify_table(log, stream, begin, window, table, shown, everything=everything)
+        return verdict_output(stream, verdict)
 
     _print(settings, work(), as_json=as_json)
 
@@ -113,17 +116,18 @@ def repair(settings: Settings, stream: str, start: Mark, stop: Mark, dry: bool, 
     require_stream(settings, stream)
 
     async def work() -> Output:
-        async with _connected(settings, stream) as (log, begin, table, _):
-            if not dry:
-                await _refuse_other_group(settings, stream)
-                await _refuse_if_owned(settings)
-            # Checked again before each write: a coordinator may have started in the meantime.
-            repairing = Repair(log, stream, table, lambda: _refuse_if_owned(settings), dry=dry)
-            repaired = await repairing.run(begin, Window(start, stop), _show)
-            if repaired.orders:
-                await _refuse_if_owned(settings)
-                await log.append(stream, repaired.orders)
-            return repaired_output(stream, repaired, dry=dry)
+        with progress_line(wanted=not as_json) as line:
+            async with _connected(settings, stream) as (log, begin, table, _):
+                if not dry:
+                    await _refuse_other_group(settings, stream)
+                    await _refuse_if_owned(settings)
+                # Checked again before each write: a coordinator may have started in the meantime.
+                repairing = Repair(log, stream, table, lambda: _refuse_if_owned(settings), dry=dry)
+                repaired = await repairing.run(begin, Window(start, stop), line.note, line.show)
+                if repaired.orders:
+                    await _refuse_if_owned(settings)
+                    await log.append(stream, repaired.orders)
+        return repaired_output(stream, repaired, dry=dry)
 
     _print(settings, work(), as_json=as_json)
 
@@ -131,7 +135,14 @@ def repair(settings: Settings, stream: str, start: Mark, stop: Mark, dry: bool, 
 @replay.command()
 @config_option
 @stream_option
-@click.option("--into", required=True, metavar="TABLE", callback=_absolute, help="Location of the new table.")
+@click.option(
+    "--into",
+    required=True,
+    shell_complete=complete_folders,
+    metavar="TABLE",
+    callback=_absolute,
+    help="Location of the new table.",
+)
 @click.option(
     "--option",
     "options",
@@ -161,17 +172,18 @@ def rebuild(
     require_stream(settings, stream)
 
     async def work() -> Output:
-        async with _connected(settings, stream) as (log, begin, table, threads):
-            own = settings.streams[stream]
-            changes = {"table": into, "allowed_locations": (), "options": own.options | options}
-            place = own.model_copy(update=changes)
-            target = ReplayTable(place, threads, stream)
-            try:
-                rebuilding = Rebuild(log, stream, table, target, dry=dry, incomplete=incomplete)
-                made = await rebuilding.run(begin, Window(parse_mark("earliest"), stop), _show)
-            finally:
-                target.close()
-            return rebuilt_output(stream, into, made, dry=dry)
+        own = settings.streams[stream]
+        changes = {"table": into, "allowed_locations": (), "options": own.options | options}
+        place = own.model_copy(update=changes)
+        with progress_line(wanted=not as_json) as line:
+            async with _connected(settings, stream) as (log, begin, table, threads):
+                target = ReplayTable(place, threads, stream)
+                try:
+                    rebuilding = Rebuild(log, stream, table, target, dry=dry, incomplete=incomplete)
+                    made = await rebuilding.run(begin, Window(parse_mark("earliest"), stop), line.show)
+                finally:
+                    target.close()
+        return rebuilt_output(stream, into, made, dry=dry)
 
     _print(settings, work(), as_json=as_json)
 
@@ -223,7 +235,3 @@ async def _refuse_other_group(settings: Settings, stream: str) -> None:
         await refuse_other_groups(options, settings.kafka.group_id, wrote)
     except OwnedElsewhere as error:
         raise ReplayRefused(str(error)) from error
-
-
-def _show(text: str) -> None:
-    click.echo(text, err=True)

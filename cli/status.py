@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import click
 
+from sluicegate.cli.completing import complete_streams
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.interrupting import until_interrupted
 from sluicegate.cli.kafka import Dated, LogOffsets, count_members, read_dated_records, read_offsets
@@ -27,7 +28,7 @@ _AGAIN: Final = 2.0
 
 @click.command()
 @config_option
-@click.option("--stream", help="Only this stream.")
+@click.option("--stream", shell_complete=complete_streams, help="Only this stream.")
 @click.option("--verbose", "-v", is_flag=True, help="Show incarnations and source offsets in full.")
 @click.option("--watch", is_flag=True, help="Show them again every 2 s, until Ctrl-C.")
 @json_option

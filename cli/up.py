@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 import click
 
+from sluicegate.cli.completing import complete_formats
 from sluicegate.cli.errors import UserError, as_user_errors
 from sluicegate.cli.init import key, quoted
 from sluicegate.cli.interrupting import until_interrupted
@@ -37,7 +38,14 @@ _PROGRAM: Final = "from sluicegate.cli import main; main()"
 @click.command()
 @folder_option
 @click.option("--table", "tables", multiple=True, metavar="NAME=URI", callback=parse_tables, help=TABLE_HELP)
-@click.option("--format", "lake", default=DEFAULT_FORMAT, show_default=True, help="Format of the tables.")
+@click.option(
+    "--format",
+    "lake",
+    shell_complete=complete_formats,
+    default=DEFAULT_FORMAT,
+    show_default=True,
+    help="Format of the tables.",
+)
 @click.option("--kafka-port", type=PORT, default=9092, show_default=True, help="Port of Kafka.")
 @click.option("--valkey-port", type=PORT, default=6379, show_default=True, help="Port of Valkey.")
 @click.option("--http-port", type=PORT, default=8080, show_default=True, help="Port of the coordinator.")

@@ -35,6 +35,11 @@ def install_line(*extras: str) -> str:
     return f'pip install "sluicegate[{",".join((DEFAULT_FORMAT, *extras))}]"'
 
 
+def format_names() -> list[str]:
+    """Return the names of the formats that are installed for users, in order."""
+    return sorted(_formats().keys() - {_FOR_TESTS})
+
+
 def adapter(name: str) -> Adapter:
     """Return the adapter of a table format. Raises TableRefused with the way out when there is none."""
     return _loaded(name)
@@ -44,7 +49,7 @@ def adapter(name: str) -> Adapter:
 def _loaded(name: str) -> Adapter:
     found = _formats().get(name)
     if found is None:
-        known = ", ".join(sorted(_formats().keys() - {_FOR_TESTS}))
+        known = ", ".join(format_names())
         raise TableRefused(f"unknown table format {name!r}; this release knows: {known}. Set `format` to one")
     if len(found) > 1:
         packages = " and ".join(sorted(_package(each) for each in found))

@@ -30,8 +30,8 @@ from sluicegate.replay.start import Start, start_of
 
 MOST_RECORDS: Final = 5_000
 POLL_MS: Final = 300
-INTERVAL: Final = 5.0
-"""Seconds between two progress lines."""
+INTERVAL: Final = 0.5
+"""Seconds between two notes of the progress."""
 
 Print = Callable[[str], None]
 
@@ -55,7 +55,7 @@ class Log(Protocol):
 
 
 class Progress:
-    """Prints the progress through a range at most every `interval` seconds."""
+    """Shows the progress through a range, at most every `interval` seconds."""
 
     def __init__(self, show: Print, what: str, start: int, end: int, interval: float = INTERVAL) -> None:
         self._show = show

@@ -64,8 +64,9 @@ async def read_decisions(
 
     async with aclosing(log.read(start.begin, end)) as batches:
         async for batch in batches:
-            for logged in _settled(fold, batch, watch):
+            for offset, logged in _settled(fold, batch, watch):
                 await hand_out(logged)
+                progress.at(offset + 1)
             progress.at(batch[-1].offset + 1)
             # No later decision can be in the window.
             if is_after:
@@ -78,14 +79,14 @@ async def read_decisions(
 
 def _settled(
     fold: LogFold, batch: Sequence[ConsumerRecord], watch: Callable[[Step], None]
-) -> Iterator[LoggedDecision]:
-    """Fold the records of a batch, and yield the decisions that no later record can change."""
+) -> Iterator[tuple[int, LoggedDecision]]:
+    """Fold a batch; yield the decisions that no later record can change, with the offsets that show it."""
     for record in batch:
         step = fold.read(record.offset, record.timestamp, record.headers, record.value)
         if step is not None:
             watch(step)
             if step.settled is not None:
-                yield step.settled
+                yield record.offset, step.settled
 
 
 def _require_met(window: Window) -> None:

@@ -62,8 +62,8 @@ class Repair:
         """Id of the stream's last commit in the table; 0 if there is none, None if unknown."""
         self._result = Repaired()
 
-    async def run(self, start: Start, window: Window, show: Print) -> Repaired:
-        """Commit the missing decisions in order.
+    async def run(self, start: Start, window: Window, note: Print, show: Print) -> Repaired:
+        """Commit the missing decisions in order. `note` gets each commit, `show` the progress.
 
         Raises ReplayRefused at the first decision that cannot be committed. Decisions before it stay
         committed.
@@ -80,7 +80,7 @@ class Repair:
             if finding.status is CommitStatus.THERE:
                 self._before = finding.decision, head_of(finding.snapshots[0])
             elif self._is_missing(finding, history):
-                await self._commit(finding, logged, history.history, show)
+                await self._commit(finding, logged, history.history, note)
 
         end = await self._log.end()
         done = await read_decisions(self._log, self._stream, start, end, window, repair, show)
@@ -108,7 +108,7 @@ class Repair:
         return True
 
     async def _commit(
-        self, finding: Finding, logged: LoggedDecision, history: TableHistory, show: Print
+        self, finding: Finding, logged: LoggedDecision, history: TableHistory, note: Print
     ) -> None:
         decision = logged.decision
         if logged.undetermined:
@@ -141,7 +141,7 @@ class Repair:
         outcome = await self._table.commit(logged, history.identity, known, policy, bodies)
         self._before = decision.id, outcome.snapshot
         made = ref_of(outcome.snapshot)
-        show(f"decision {decision.id} is in the table{f' as snapshot {made.id}' if made else ''}")
+        note(f"decision {decision.id} is in the table{f' as snapshot {made.id}' if made else ''}")
         self._result.committed.append(finding._replace(snapshots=(made,) if made else ()))
 
     def _known(self, logged: LoggedDecision, history: TableHistory) -> Head | None:

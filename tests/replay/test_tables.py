@@ -81,7 +81,7 @@ async def repaired(schedule: Watched, table: ReplayTable, *, dry: bool = False) 
         """No coordinator runs."""
 
     repair = Repair(MemoryLog(schedule.world.log), STREAM, table, nobody, dry=dry)
-    return await repair.run(EMPTY, whole(), ignore)
+    return await repair.run(EMPTY, whole(), ignore, ignore)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
