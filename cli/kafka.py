@@ -11,7 +11,7 @@ from aiokafka.admin import AIOKafkaAdminClient
 
 from sluicegate.cli.errors import UserError
 from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.coordinator.ownership import group_members
+from sluicegate.coordinator.ownership import group_members, must_sign
 from sluicegate.coordinator.record_codec import decode_record
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.events.problems import Problem
@@ -29,6 +29,8 @@ class Dated(NamedTuple):
     """A problem if this release cannot read it."""
     time: int
     """Milliseconds since the Unix epoch, by the broker's clock."""
+    must_sign: bool = False
+    """True if its coordinator refuses orders without a signature."""
 
 
 class StateKey(NamedTuple):
@@ -101,7 +103,11 @@ async def read_dated_records(settings: Settings) -> dict[str, Dated]:
     await _read_state_topic(settings, keep)
     # A tombstone is newer than the record that it deletes, which stays until the topic is compacted.
     return {
-        name: Dated(decode_record(name, each.value), each.timestamp)
+        name: Dated(
+            decode_record(name, each.value),
+            each.timestamp,
+            must_sign(each.headers),
+        )
         for name, each in newest.items()
         if each.value is not None
     }

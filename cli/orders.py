@@ -98,7 +98,7 @@ async def order(
         envelope = Envelope(uuid.uuid4().hex, EventType.STREAM_COMMAND, stream)
         now = time.time_ns() // 1_000_000
         _require_effect(log.replica, LogRecord(log.replica.applied + 1, now, envelope, command))
-        offset = await log.append(encode_event(envelope, command, now))
+        offset = await log.append(encode_event(envelope, command, now), signed=True)
         effect, reason = None, ""
         noted = await _note_nobody(settings)
         async with ended_with(tell_reasons(settings, stream, noted)):

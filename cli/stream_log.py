@@ -1,6 +1,7 @@
 """The log of one stream, folded from its newest state record with the rules of every coordinator."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
@@ -8,15 +9,15 @@ from typing import Final, NamedTuple
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 
 from sluicegate.cli.errors import UserError
-from sluicegate.cli.kafka import partition_count, read_records
+from sluicegate.cli.kafka import Dated, partition_count, read_dated_records
 from sluicegate.coordinator.core.log import Applied
 from sluicegate.coordinator.core.log_state import AssignmentState, LogState
 from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.ownership import NEEDS_KEYS
 from sluicegate.coordinator.records import read_held
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.telemetry.messages import format_problem
-from sluicegate.events.codec import read_record
 from sluicegate.events.encoding import Message
 from sluicegate.events.envelope import LogRecord
 from sluicegate.events.partitioning import partition_of
@@ -47,6 +48,7 @@ class StreamLog:
         self._stream = record.stream
         self._settings = settings
         self._consumer = consumer
+        self._signatures = settings.kafka.signatures()
 
     async def read_to_end(self) -> None:
         """Apply everything that is in the log now. Raises KafkaError, UserError, TimeoutError."""
@@ -67,11 +69,13 @@ class StreamLog:
             for step in await self._read():
                 yield step
 
-    async def append(self, message: Message) -> int:
+    async def append(self, message: Message, *, signed: bool = False) -> int:
         """Append a message to the partition; return its offset once all in-sync replicas have it.
 
-        Raises KafkaError.
+        Raises KafkaError, and UserError if no coordinator takes its signature.
         """
+        headers = self._signatures.sign(message.headers, message.value) if signed else message.headers
+        now = time.time_ns() // 1_000_000
         producer = AIOKafkaProducer(
             **self._settings.kafka.client_options(), acks="all", enable_idempotence=True
         )
@@ -80,8 +84,14 @@ class StreamLog:
                 self.source.topic,
                 key=message.key,
                 value=message.value,
-                headers=message.headers,
+                headers=headers,
                 partition=self.source.partition,
+            )
+        if signed and self._signatures.late(now, found.timestamp):
+            raise UserError(
+                f"the order at offset {found.offset} has no effect: the clocks of this host and of the "
+                f"broker differ by {abs(found.timestamp - now) // 1000} s, so its signature is too old. "
+                "Correct the clock, and repeat the order"
             )
         return int(found.offset)
 
@@ -93,7 +103,7 @@ class StreamLog:
         return (step for step in steps if step is not None)
 
     def _apply(self, raw: ConsumerRecord) -> Step | None:
-        reading = read_record(raw.offset, raw.timestamp, raw.headers, raw.value)
+        reading = self._signatures.read(raw.offset, raw.timestamp, raw.headers, raw.value)
         if reading.flaw is not None and reading.flaw.stalls and reading.flaw.stream == self._stream:
             raise UserError(format_problem(reading.flaw.problem, self._stream))
         record = reading.record
@@ -108,7 +118,10 @@ async def open_log(settings: Settings, stream: str) -> AsyncIterator[StreamLog]:
 
     Raises KafkaError, TimeoutError, and UserError if this release cannot read the record or the log.
     """
-    record = await known_record(settings, stream)
+    dated = await _dated_record(settings, stream)
+    if settings.kafka.signing.mode == "off" and dated.must_sign:
+        raise UserError(NEEDS_KEYS)
+    record = _readable(dated, stream)
     topic = settings.kafka.topic_names().events
     home, count = record.state.partition, await partition_count(settings, topic)
     source = TopicPartition(topic, partition_of(stream, count) if home is None else home)
@@ -161,12 +174,20 @@ async def known_record(settings: Settings, stream: str) -> StateRecord:
 
     Raises KafkaError, and UserError if the stream has none or this release cannot read it.
     """
-    record = (await read_records(settings)).get(stream)
-    if record is None:
+    return _readable(await _dated_record(settings, stream), stream)
+
+
+async def _dated_record(settings: Settings, stream: str) -> Dated:
+    dated = (await read_dated_records(settings)).get(stream)
+    if dated is None:
         raise UserError(
             f"stream {stream} has no state record in {settings.kafka.topic_names().state}: no query has "
             "registered a region yet. Start its query first"
         )
-    if isinstance(record, Problem):
-        raise UserError(format_problem(record, stream))
-    return record
+    return dated
+
+
+def _readable(dated: Dated, stream: str) -> StateRecord:
+    if isinstance(dated.record, Problem):
+        raise UserError(format_problem(dated.record, stream))
+    return dated.record

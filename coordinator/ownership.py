@@ -18,6 +18,18 @@ from sluicegate.kafka.patience import patiently
 log = structlog.get_logger(__name__)
 
 GROUP_HEADER: Final = "sluicegate-group"
+SIGNING_HEADER: Final = "sluicegate-signing"
+"""Mode of the signatures with which a coordinator wrote a state record; absent: off."""
+NEEDS_KEYS: Final = (
+    "the coordinators take no decision or order without a signature. Give this command their settings, with "
+    "kafka.signing.mode and kafka.signing.key_files"
+)
+"""Reason for which a command without keys does not read a log: it cannot see which records are forged."""
+
+
+def must_sign(headers: Iterable[tuple[str, bytes | None]]) -> bool:
+    """True if the coordinator that wrote a state record refuses decisions and orders without a signature."""
+    return dict(headers).get(SIGNING_HEADER) == b"required"
 
 
 class OwnedElsewhere(Exception):

@@ -65,6 +65,13 @@ class CauseCode(StrEnum):
     OTHER_MACHINE = "other-machine"
     ENCODED_DOTS = "encoded-dots"
 
+    # A record that only coordinators and operators may write has no valid signature.
+    UNSIGNED = "unsigned"
+    KEY_UNKNOWN = "key-unknown"
+    KEY_RETIRED = "key-retired"
+    SIGNATURE_WRONG = "signature-wrong"
+    SIGNATURE_OLD = "signature-old"
+
     # In place of any code of a newer release: nothing depends on a cause, so its problem is still read.
     UNKNOWN = "unknown"
 

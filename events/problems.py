@@ -118,6 +118,7 @@ class Code(StrEnum):
     UNDECODABLE = "undecodable"
     UNKNOWN_STREAM = "unknown-stream"
     WRONG_PARTITION = "wrong-partition"
+    SIGNATURE = "signature"
 
     # State records that are not used; `number` is their version.
     STATE_RECORD_OLDER = "state-record-older"

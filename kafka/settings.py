@@ -46,11 +46,11 @@ def check_secrets(values: object, *names: str, read: bool) -> object:
         if file and filled.get(name):
             raise ValueError(f"`{name}` and `{name}_file` are both set; set one of them")
         if file and read:
-            filled[name] = _read_secret(f"{name}_file", file)
+            filled[name] = read_secret(f"{name}_file", file)
     return filled
 
 
-def _read_secret(field: str, file: Path | str) -> str:
+def read_secret(field: str, file: Path | str) -> str:
     """Return the content of a file, without the line break at its end. Raises UnusableFile."""
     try:
         text = Path(file).read_text(encoding="utf-8").rstrip("\r\n")
@@ -148,7 +148,7 @@ class Security(BaseModel, extra="forbid", frozen=True, hide_input_in_errors=True
         file: Path | None = getattr(self, f"{name}_file")
         if given or file is None:
             return given.get_secret_value() if given else None
-        return _read_secret(f"{name}_file", file)
+        return read_secret(f"{name}_file", file)
 
     def _ssl_context(self) -> ssl.SSLContext:
         # Without a password for the key OpenSSL would ask for one on the terminal.

@@ -4,25 +4,30 @@ Pure: records of the log in, decisions out. `Replica` has the rules, which are t
 table is not needed: the log alone determines the content of each commit.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from sluicegate.coordinator.core.replica import Replica
 from sluicegate.events.attributes import RawHeader
-from sluicegate.events.codec import read_record
+from sluicegate.events.codec import Reading, read_record
 from sluicegate.events.envelope import LogRecord
 from sluicegate.events.models import CutCommitted, CutDecided, CutReverted
 from sluicegate.events.problems import Code, Problem
 from sluicegate.replay.decisions import LoggedDecision, Step
 from sluicegate.replay.start import Start
 
+Decoder = Callable[[int, int, Sequence[RawHeader], bytes | None], Reading]
+"""Reads a record of the log by offset, append time, headers and value, as `read_record` does."""
+
 
 class LogFold:
     """The log of one stream, folded up to an offset."""
 
-    def __init__(self, stream: str, partition: int, start: Start) -> None:
+    def __init__(self, stream: str, partition: int, start: Start, decode: Decoder = read_record) -> None:
+        """Begin a fold; `decode` is that of the coordinators of the stream, which also checks signatures."""
         self.stream = stream
         self.start = start
+        self._decode = decode
         self.replica = Replica(stream, partition, start.state, start.applied)
         self.problem: Problem | None = None
         """Reason for which later records are not applied; None if all were."""
@@ -34,7 +39,7 @@ class LogFold:
 
     def read(self, offset: int, time: int, headers: Sequence[RawHeader], value: bytes | None) -> Step | None:
         """Apply one record of the partition; None if it has no event of the stream that can be applied."""
-        record, flaw = read_record(offset, time, headers, value)
+        record, flaw = self._decode(offset, time, headers, value)
         fresh = offset > self.start.applied
         if fresh and flaw is not None and flaw.stalls and flaw.stream == self.stream:
             self.problem = self.problem or flaw.problem

@@ -4,6 +4,7 @@ A mark is a message of the same topic that names a letter by its id. It therefor
 letter that a later coordinator sends. It follows the letter in the topic, so retention deletes it later.
 """
 
+import time
 from contextlib import aclosing
 from typing import Literal, NamedTuple
 
@@ -141,6 +142,9 @@ async def send(settings: Settings, message: Message) -> Sent:
         )
     if isinstance(body := read_body(envelope.type, message.value), Problem):
         raise ReplayRefused(f"this release cannot read it either. {format_problem(body, envelope.stream)}")
+    signatures, now = settings.kafka.signatures(), time.time_ns() // 1_000_000
+    if (flaw := signatures.flaw(now, message.headers, message.value, envelope)) is not None:
+        raise ReplayRefused(format_problem(flaw.problem, envelope.stream))
     if envelope.stream not in settings.streams:
         raise ReplayRefused(
             f"its stream {envelope.stream} is not in the settings of this command; where the coordinators "
@@ -183,7 +187,7 @@ async def judge(settings: Settings, sent: Sent) -> Problem | None:
     records = await stream_records(settings, sent.stream)
     async with open_log(settings, sent.stream) as log:
         start, found = await log.start(records, sent.offset), list[Step]()
-        fold = LogFold(sent.stream, log.partition, start)
+        fold = LogFold(sent.stream, log.partition, start, log.decode)
         async with aclosing(log.read(start.begin, sent.offset + 1)) as batches:
             async for batch in batches:
                 for record in batch:

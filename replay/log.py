@@ -10,6 +10,7 @@ from typing import Final, NamedTuple, Protocol
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 
 from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.ownership import NEEDS_KEYS, must_sign
 from sluicegate.coordinator.record_codec import decode_record
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream.continuity import Home, LogRange, last_events, obstacle
@@ -20,6 +21,7 @@ from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import StreamCommand
 from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Problem
+from sluicegate.events.signing import Decoder
 from sluicegate.kafka.bodies import BodyFetcher, WrittenEvent
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.fetching import read_batches
@@ -40,6 +42,8 @@ class Log(Protocol):
     """The partition of one stream."""
 
     partition: int
+    decode: Decoder
+    """Reads a record as the coordinators of the stream do."""
 
     async def end(self) -> int:
         """Return the end offset: the last offset plus one. Raises KafkaError."""
@@ -95,6 +99,8 @@ class StreamLog:
     ) -> None:
         self.partition: int = source.partition
         self.fetcher = fetcher
+        self._signatures = settings.kafka.signatures()
+        self.decode: Decoder = self._signatures.read
         self._source = source
         self._settings = settings
         self._consumer = consumer
@@ -128,6 +134,7 @@ class StreamLog:
             for order in orders:
                 envelope = Envelope(uuid.uuid4().hex, EventType.STREAM_COMMAND, stream)
                 key, value, headers = encode_event(envelope, order, time.time_ns() // 1_000_000)
+                headers = self._signatures.sign(headers, value)
                 await producer.send_and_wait(
                     self._source.topic, value, key=key, headers=headers, partition=self.partition
                 )
@@ -260,6 +267,8 @@ async def stream_records(settings: Settings, stream: str) -> StreamRecords:
             older = held is not None and held.partition != each.partition and held.timestamp > each.timestamp
             if wanted.fullmatch(key) and not older:
                 found[key] = each
+    if settings.kafka.signing.mode == "off" and any(must_sign(each.headers) for each in found.values()):
+        raise ReplayRefused(NEEDS_KEYS)
     records = {key: _decode(stream, each.value) for key, each in found.items() if each.value is not None}
     newest = records.pop(stream, None)
     return StreamRecords(stream, newest, {int(key.rpartition("/")[2]): each for key, each in records.items()})

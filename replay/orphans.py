@@ -87,7 +87,7 @@ class Search:
         self._table = table
         self._grace = grace
         self._show = show
-        self._fold = LogFold(stream, log.partition, start)
+        self._fold = LogFold(stream, log.partition, start, log.decode)
         self._events = OrphanEvents(start.state)
         self._position = start.begin
         self._old: set[int] = set()

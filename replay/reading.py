@@ -49,7 +49,7 @@ async def read_decisions(
 
     Raises ReplayRefused, KafkaError, TimeoutError.
     """
-    fold = LogFold(stream, log.partition, start)
+    fold = LogFold(stream, log.partition, start, log.decode)
     done = Reading(fold, end)
     progress = Progress(show, "reading the log", start.begin, end)
     is_after = False

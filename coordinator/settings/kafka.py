@@ -1,11 +1,15 @@
 """Settings of the connection to Kafka."""
 
+from collections.abc import Callable
 from typing import Annotated, Any, ClassVar, Final
 
 from pydantic import AfterValidator, Field, FilePath
 
+from sluicegate.coordinator.settings.signing import SigningSettings, millis
 from sluicegate.coordinator.settings.sources import SettingsError, Text
 from sluicegate.coordinator.settings.units import Bytes, Seconds
+from sluicegate.events.causes import Cause
+from sluicegate.events.signing import Signatures
 from sluicegate.kafka.settings import Connection, Security, UnusableFile
 from sluicegate.kafka.topics import MAX_MESSAGE_BYTES, TopicNames, TopicSpec, topic_specs
 
@@ -49,6 +53,7 @@ class KafkaSettings(Connection):
     request_timeout: Annotated[Seconds, Field(ge=0.001)] = 15.0
     """Time after which a request to a broker has failed."""
     security: KafkaSecurity = KafkaSecurity()
+    signing: SigningSettings = SigningSettings()
 
     def client_options(self) -> dict[str, Any]:
         """Return the keyword arguments of all clients of aiokafka. Reads files; raises SettingsError."""
@@ -60,6 +65,19 @@ class KafkaSettings(Connection):
     def topic_names(self) -> TopicNames:
         """The names of the deployment's topics."""
         return TopicNames(self.topic_prefix)
+
+    def signatures(self, lacks: Callable[[Cause], None] | None = None) -> Signatures:
+        """Return the signatures of the events topic; `lacks` as for `Signatures`."""
+        signing = self.signing
+        retired = {name: millis(moment) for name, moment in signing.retired.items()}
+        return Signatures(
+            self.topic_names().events,
+            signing.mode,
+            signing.keys(),
+            since=millis(signing.since),
+            retired=retired,
+            lacks=lacks,
+        )
 
     def topic_specs(self) -> tuple[TopicSpec, ...]:
         """Return the wanted topics, for `ensure_topics` and `verify_topics`."""

@@ -268,6 +268,7 @@ class Settings(BaseSettings):
         Of the adapters' options, only those with the name of a secret are included.
         """
         found = [self.kafka.security.password, self.kafka.security.key_password]
+        found += self.kafka.signing.secrets()
         if self.redis is not None:
             found += [self.redis.url, *self.redis.secrets()]
         for stream in self.streams.values():

@@ -5,7 +5,7 @@ import uuid
 
 from sluicegate.coordinator.core.effects import Append, Appended
 from sluicegate.coordinator.core.state_record import Due, StateRecord
-from sluicegate.coordinator.ownership import GROUP_HEADER
+from sluicegate.coordinator.ownership import GROUP_HEADER, SIGNING_HEADER
 from sluicegate.coordinator.record_codec import encode_record
 from sluicegate.coordinator.stream.links import Links
 from sluicegate.coordinator.telemetry.messages import format_problem
@@ -14,6 +14,17 @@ from sluicegate.events.envelope import Envelope
 from sluicegate.events.models import Body
 from sluicegate.events.notifications import Notification, RegistrationAnswered, Stalled
 from sluicegate.events.partitioning import partition_of
+from sluicegate.events.signing import SIGNED, WINDOW_MS
+
+
+class ClocksDiffer(Exception):
+    """A signed record was appended so long before or after it was signed that no reader takes it."""
+
+    def __init__(self, signed: int, appended: int) -> None:
+        super().__init__(
+            f"the clock of this host and that of the broker differ by {abs(appended - signed) // 1000} s, "
+            f"and signed records may differ by {WINDOW_MS // 1000} s. Correct the clock"
+        )
 
 
 class StreamLog:
@@ -27,20 +38,30 @@ class StreamLog:
         self._stream = stream
         self._partition = partition
         self._links = links
-        self._signature = (GROUP_HEADER, links.settings.kafka.group_id.encode())
+        self._signatures = links.settings.kafka.signatures()
+        self._group = (GROUP_HEADER, links.settings.kafka.group_id.encode())
+        mode = self._signatures.mode
+        signing = [] if mode == "off" else [(SIGNING_HEADER, mode.encode())]
+        self._of_records = [self._group, *signing]
 
     async def append(self, effect: Append) -> Appended:
         """Append an event of the coordinator to the log."""
         event = str(uuid.uuid4())
         envelope = Envelope(event, effect.type, self._stream, effect.region, effect.incarnation)
-        message = encode_event(envelope, effect.body, now_ms())
+        now = now_ms()
+        message = encode_event(envelope, effect.body, now)
+        headers = [*message.headers, self._group]
+        if effect.type in SIGNED:
+            headers = self._signatures.sign(headers, message.value)
         sent = await self._links.producer.send_and_wait(
             self._links.topics.events,
             message.value,
             key=message.key,
             partition=self._partition,
-            headers=[*message.headers, self._signature],
+            headers=headers,
         )
+        if effect.type in SIGNED and self._signatures.late(now, sent.timestamp):
+            raise ClocksDiffer(now, sent.timestamp)
         return Appended(sent.offset)
 
     async def record(self, record: StateRecord) -> None:
@@ -50,7 +71,7 @@ class StreamLog:
             encode_record(record),
             key=self._stream.encode(),
             partition=partition_of(self._stream, self._links.partitions.state),
-            headers=[self._signature],
+            headers=self._of_records,
         )
 
     async def announce(self, due: Due) -> None:

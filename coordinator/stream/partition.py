@@ -32,7 +32,7 @@ from sluicegate.coordinator.stream.runner import StreamRunner
 from sluicegate.coordinator.stream.unroutable import UnroutableEvents
 from sluicegate.coordinator.tasks import end
 from sluicegate.events.causes import Cause, CauseCode
-from sluicegate.events.codec import Flaw, read_record
+from sluicegate.events.codec import Flaw
 from sluicegate.events.envelope import EventType
 from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Code, Problem
@@ -57,6 +57,7 @@ class PartitionRunner:
         self.streams: dict[str, StreamRunner] = {}
         self._consumer = consumer
         self._links = links
+        self._read = links.settings.kafka.signatures(links.metrics.not_signed).read
         self.letters = links.dead_letters.box(links.topics.events, number)
         self._unroutable = UnroutableEvents(number, links, self.letters)
         self._stopped = False
@@ -172,7 +173,7 @@ class PartitionRunner:
 
     def _route(self, record: ConsumerRecord) -> EventType | None:
         """Pass one record to its stream; return the type of its event, if it is one."""
-        read, flaw = read_record(record.offset, record.timestamp, record.headers, record.value)
+        read, flaw = self._read(record.offset, record.timestamp, record.headers, record.value)
         if read is None:
             if flaw is not None:
                 self._flawed(record, flaw)
@@ -195,7 +196,7 @@ class PartitionRunner:
 
     def feed(self, runner: StreamRunner, record: ConsumerRecord) -> None:
         """Pass a record to a joining stream; records of other streams are ignored."""
-        read, flaw = read_record(record.offset, record.timestamp, record.headers, record.value)
+        read, flaw = self._read(record.offset, record.timestamp, record.headers, record.value)
         if read is not None:
             if read.envelope.stream == runner.stream:
                 runner.deliver(record, read, flaw)

@@ -108,11 +108,23 @@ _OF_BODIES: Final[Mapping[CauseCode, str]] = {
     CauseCode.ENCODED_DOTS: "it has encoded `..` folders",
 }
 
+_OF_SIGNATURES: Final[Mapping[CauseCode, str]] = {
+    CauseCode.UNSIGNED: "it has no signature",
+    CauseCode.KEY_UNKNOWN: "it is signed with the key {first}, which is not in kafka.signing.key_files",
+    CauseCode.KEY_RETIRED: "it is signed with the key {first}, which was retired before",
+    CauseCode.SIGNATURE_WRONG: "its signature does not fit its content and the key {first}",
+    CauseCode.SIGNATURE_OLD: (
+        "it was appended {number} s before or after it was signed, and {other} s are allowed; "
+        "it is a copy, or the clock of its sender is wrong"
+    ),
+}
+
 CAUSES: Final[Mapping[CauseCode, str]] = {
     **{code: text + _STRAY for code, text in _OF_HISTORY.items()},
     **_OF_PUBLICATIONS,
     **_OF_THE_LOG,
     **_OF_BODIES,
+    **_OF_SIGNATURES,
     CauseCode.UNKNOWN: "a newer release has found a cause that this one does not know[: {detail}]",
 }
 """Templates of the sentences, by code. They begin in lower case and have no dot at the end."""

@@ -100,6 +100,12 @@ _MESSAGES: Final[Mapping[Code, Message]] = {
         "topic got more partitions, or a program chose the partition itself",
         "Correct the cause, then send the message again: `sluicegate dead-letters retry --help`",
     ),
+    Code.SIGNATURE: Message(
+        "The decision or the order is not used",
+        "{detail}",
+        "If a coordinator or a command of yours sent it, compare its clock and its settings kafka.signing "
+        "with the others, and repeat the order. Else somebody forged it: find the client that wrote it",
+    ),
     Code.MALFORMED_BODY: Message(_UNUSABLE, "its body is malformed[ at {first}][: {detail}]", _SENDER),
 }
 

@@ -21,6 +21,7 @@ from prometheus_client import (
 
 import sluicegate
 from sluicegate.coordinator.core.state_record import Condition
+from sluicegate.events.causes import Cause
 from sluicegate.events.problems import Code
 
 PREFIX: Final = "sluicegate_"
@@ -89,6 +90,12 @@ class Metrics:
             "messages",
             ("code",),
             "Messages put aside, by code of the problem",
+        )
+        self._not_signed = counter(
+            "not_signed_total",
+            "records",
+            ("cause",),
+            "Decisions and orders without a valid signature that count while kafka.signing.mode is accepted",
         )
         self._epoch = gauge(
             "assignment_epoch",
@@ -223,6 +230,10 @@ class Metrics:
     def dead_letter(self, code: str) -> None:
         """Count a dead letter, by the code of its problem."""
         self._dead_letters.labels(code).inc()
+
+    def not_signed(self, cause: Cause) -> None:
+        """Count a record that counts without a valid signature."""
+        self._not_signed.labels(cause.code).inc()
 
     def assigned(self, epoch: int) -> None:
         """Set the number of the current assignment."""

@@ -10,13 +10,14 @@ from aiokafka import ConsumerRecord
 from sluicegate.coordinator.core.effects import Effect
 from sluicegate.coordinator.core.log_state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.events.codec import read_record
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import BODIES, Envelope
 from sluicegate.events.models import FilesWritten, StreamPolicy
 from sluicegate.kafka.bodies import WrittenEvent
 from sluicegate.lakes.history import TableHistory, read_history
 from sluicegate.replay.decisions import LoggedDecision, Step
-from sluicegate.replay.fold import LogFold
+from sluicegate.replay.fold import Decoder, LogFold
 from sluicegate.replay.start import Start
 from sluicegate.simulator.plan import draw_plan
 from sluicegate.simulator.schedule import Schedule
@@ -124,6 +125,7 @@ class MemoryLog:
     partition = 0
 
     def __init__(self, log: Sequence[Entry]) -> None:
+        self.decode: Decoder = read_record
         self._log = log
 
     async def end(self) -> int:

@@ -367,5 +367,5 @@ def test_example_shows_every_key_with_its_default() -> None:
 def _paths(table: dict[str, Any], path: tuple[str, ...] = ()) -> set[tuple[str, ...]]:
     found: set[tuple[str, ...]] = set()
     for key, value in table.items():
-        found |= _paths(value, (*path, key)) if isinstance(value, dict) else {(*path, key)}
+        found |= _paths(value, (*path, key)) if isinstance(value, dict) and value else {(*path, key)}
     return found

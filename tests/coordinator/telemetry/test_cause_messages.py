@@ -68,6 +68,11 @@ ARGUMENTS: Final[dict[CauseCode, tuple[str, ...]]] = {
     CauseCode.QUERY_IN_LOCATION: (),
     CauseCode.OTHER_MACHINE: ("first",),
     CauseCode.ENCODED_DOTS: (),
+    CauseCode.UNSIGNED: (),
+    CauseCode.KEY_UNKNOWN: ("first",),
+    CauseCode.KEY_RETIRED: ("first",),
+    CauseCode.SIGNATURE_WRONG: ("first",),
+    CauseCode.SIGNATURE_OLD: ("number", "other"),
     CauseCode.UNKNOWN: ("detail",),
 }
 """By cause, the arguments that its sentence has; the place that finds the cause sets them."""
@@ -83,7 +88,8 @@ def _between(first: CauseCode, last: CauseCode) -> list[CauseCode]:
 _TABLE = _between(CauseCode.TABLE_EMPTY, CauseCode.MARKER_ROLLED_BACK)
 _COMMIT = _between(CauseCode.OTHER_WRITER, CauseCode.TAKER_GONE)
 _BODY = _between(CauseCode.EVENT_ABSENT, CauseCode.NOT_AN_EVENT)
-_LOCATION = _between(CauseCode.CONTROL_CHARACTERS, CauseCode.UNKNOWN)
+_LOCATION = [*_between(CauseCode.CONTROL_CHARACTERS, CauseCode.ENCODED_DOTS), CauseCode.UNKNOWN]
+_SIGNATURE = _between(CauseCode.UNSIGNED, CauseCode.SIGNATURE_OLD)
 _PLACES: Final = {
     **dict.fromkeys(_TABLE, (Code.ABSENCE_UNPROVEN, Code.TABLE_CONTRADICTS)),
     **dict.fromkeys(_COMMIT, (Code.COMMIT_REFUSED, Code.RETRYING)),
@@ -98,6 +104,7 @@ _PLACES: Final = {
     CauseCode.RECORD_TOO_LARGE: (Code.RETRYING,),
     CauseCode.FILES_MISCOUNTED: (Code.MALFORMED_BODY, Code.BODY_UNREADABLE, Code.COMMIT_REFUSED),
     CauseCode.PATH_REPEATED: (Code.MALFORMED_BODY, Code.BODY_UNREADABLE, Code.COMMIT_REFUSED),
+    **dict.fromkeys(_SIGNATURE, (Code.SIGNATURE,)),
     **dict.fromkeys(_LOCATION, (Code.LOCATION_AMBIGUOUS, Code.COMMIT_REFUSED)),
 }
 """By cause, the problems that have it."""

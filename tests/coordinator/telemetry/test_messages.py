@@ -101,6 +101,7 @@ _ARGUMENTS: Final[dict[Code, tuple[str, ...]]] = {
     Code.MALFORMED_ATTRIBUTE: ("first", "detail"),
     Code.MISSING_ATTRIBUTE: ("first",),
     Code.MALFORMED_BODY: ("first", "detail"),
+    Code.SIGNATURE: ("detail",),
     Code.WRONG_PARTITION: ("number", "other"),
     Code.TOO_MANY_FILES: ("region", "checkpoint", "number", "other"),
     Code.TOO_MANY_BYTES: ("region", "number", "other"),

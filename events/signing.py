@@ -1,0 +1,151 @@
+"""Signatures of the records that only coordinators and operators may write.
+
+Jobs write to the topic of these records, too. They have no key, so a record that they forge is a dead letter.
+Every reader that folds the log reads it through `Signatures.read`. The module has no clock: a record's own
+append time counts, so all readers with the same keys and mode read the same log.
+"""
+
+import hashlib
+import hmac
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Final, Literal
+
+from sluicegate.events.attributes import Header, RawHeader
+from sluicegate.events.causes import Cause, CauseCode
+from sluicegate.events.codec import Flaw, Reading, read_record
+from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.problems import Code, Problem
+
+Mode = Literal["off", "accepted", "required"]
+Decoder = Callable[[int, int, Sequence[RawHeader], bytes | None], Reading]
+"""Reads a record of the log by offset, append time, headers and value, as `read_record` does."""
+
+SIGNED: Final = frozenset(
+    {
+        *(EventType.STREAM_POLICY, EventType.STREAM_COMMAND, EventType.CUT_DECIDED),
+        *(EventType.CUT_COMMITTED, EventType.CUT_REVERTED, EventType.CUT_ABANDONED),
+    }
+)
+"""Types of the records that are signed."""
+SIGNATURE: Final = "ce_signature"
+"""Header with the id of a key, a colon, and the HMAC-SHA256 as 64 hexadecimal digits."""
+WINDOW_MS: Final = 15 * 60_000
+"""Largest difference between `ce_time` of a signed record and its append time.
+
+A copy that somebody appends later has no effect. All readers need the same value, so it is no setting.
+"""
+
+_DOMAIN: Final = b"sluicegate signature 1"
+_SHOWN: Final = 100
+
+
+class Signatures:
+    """Signs and checks the records of one events topic.
+
+    `keys` are by id, and the first one signs. Records that were appended before `since` (milliseconds since
+    the Unix epoch) need no signature. `retired`: keys whose signatures count only for records appended before
+    that time. `lacks` is called with the cause for each record that `required` refuses and `accepted` takes.
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        mode: Mode = "off",
+        keys: Mapping[str, bytes] | None = None,
+        *,
+        since: int = 0,
+        retired: Mapping[str, int] | None = None,
+        lacks: Callable[[Cause], None] | None = None,
+    ) -> None:
+        self.mode: Final = mode
+        self._topic = topic.encode()
+        self._keys = dict(keys or {})
+        self._since = since
+        self._retired = dict(retired or {})
+        self._lacks = lacks
+        self.read: Final[Decoder] = read_record if mode == "off" else self._read
+        """Read a record of the log, as `codec.read_record` does. A refused one is only a flaw."""
+
+    def sign(self, headers: Sequence[Header], value: bytes) -> list[Header]:
+        """Return the headers of a record with its signature; unchanged if signing is off."""
+        if self.mode == "off":
+            return list(headers)
+        name, key = next(iter(self._keys.items()))
+        return [*headers, (SIGNATURE, f"{name}:{self._digest(key, headers, value)}".encode())]
+
+    def refusal(self, time: int, headers: Sequence[RawHeader], value: bytes | None) -> Cause | None:
+        """Return why a record that needs a signature has no valid one, or None.
+
+        `time` is its append time in milliseconds since the Unix epoch.
+        """
+        if time < self._since:
+            return None
+        attributes = dict(headers)
+        given = attributes.get(SIGNATURE)
+        if not given:
+            return Cause(code=CauseCode.UNSIGNED)
+        name, _, digest = given.decode(errors="replace").partition(":")
+        key = self._keys.get(name)
+        if key is None:
+            return Cause(code=CauseCode.KEY_UNKNOWN, names=(name[:_SHOWN],))
+        if time >= self._retired.get(name, time + 1):
+            return Cause(code=CauseCode.KEY_RETIRED, names=(name,))
+        wanted = self._digest(key, headers, value or b"")
+        if not hmac.compare_digest(wanted.encode(), digest.encode()):
+            return Cause(code=CauseCode.SIGNATURE_WRONG, names=(name,))
+        apart = abs(time - _time_of(attributes.get("ce_time")))
+        if apart > WINDOW_MS:
+            return Cause(code=CauseCode.SIGNATURE_OLD, number=apart // 1000, other=WINDOW_MS // 1000)
+        return None
+
+    def flaw(
+        self, time: int, headers: Sequence[RawHeader], value: bytes | None, envelope: Envelope
+    ) -> Flaw | None:
+        """Return the flaw of a record that its readers refuse for its signature, or None."""
+        if self.mode == "off" or envelope.type not in SIGNED:
+            return None
+        cause = self.refusal(time, headers, value)
+        if cause is None:
+            return None
+        if self.mode == "accepted":
+            if self._lacks is not None:
+                self._lacks(cause)
+            return None
+        return Flaw(Problem(code=Code.SIGNATURE, event=envelope.id, cause=cause), envelope.stream)
+
+    def late(self, signed: int, appended: int | None) -> bool:
+        """True if a record that was signed and appended at these times is refused by its readers."""
+        return self.mode == "required" and appended is not None and abs(appended - signed) > WINDOW_MS
+
+    def _read(self, offset: int, time: int, headers: Sequence[RawHeader], value: bytes | None) -> Reading:
+        reading = read_record(offset, time, headers, value)
+        if reading.record is None:
+            return reading
+        flaw = self.flaw(time, headers, value, reading.record.envelope)
+        return reading if flaw is None else Reading(None, flaw)
+
+    def _digest(self, key: bytes, headers: Sequence[RawHeader], value: bytes) -> str:
+        """Return the HMAC over the topic, the headers of the protocol by name, and the value."""
+        parts = [_DOMAIN, self._topic]
+        for name, held in sorted((name, held) for name, held in dict(headers).items() if held is not None):
+            # Brokers, mirrors and traces add headers of their own.
+            if name != SIGNATURE and (name.startswith(("ce_", "sluicegate-")) or name == "content-type"):
+                parts += [name.encode(), held]
+        # Each part has its length before it, so no two records give the same bytes.
+        text = b"".join(len(part).to_bytes(8, "big") + part for part in [*parts, value])
+        return hmac.new(key, text, hashlib.sha256).hexdigest()
+
+
+def is_signed(headers: Sequence[RawHeader]) -> bool:
+    """True if a record has a signature, valid or not."""
+    return any(name == SIGNATURE for name, _ in headers)
+
+
+def _time_of(raw: bytes | None) -> int:
+    """Return `ce_time` in milliseconds since the Unix epoch; 0 if it is absent or malformed."""
+    try:
+        moment = datetime.fromisoformat((raw or b"").decode())
+    except ValueError:
+        return 0
+    return round(moment.timestamp() * 1000) if moment.tzinfo is not None else 0

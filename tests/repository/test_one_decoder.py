@@ -1,0 +1,38 @@
+"""Every part that folds the log reads it through the check of signatures."""
+
+import ast
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).parents[2]
+FOLDERS: Final = ("cli", "coordinator", "replay", "writer_hooks", "kafka", "state_store")
+ALLOWED: Final = {
+    "replay/fold.py": "the default for logs without signatures, as those of the simulator",
+    "replay/conformance.py": "looks at the events of jobs alone",
+}
+
+
+def decoders(path: Path) -> bool:
+    """True if the module takes records as decisions without a look at their signature."""
+    return any(
+        isinstance(node, ast.ImportFrom)
+        and node.module == "sluicegate.events.codec"
+        and any(alias.name == "read_record" for alias in node.names)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    )
+
+
+def test_only_listed_modules_decode_the_log_without_signatures() -> None:
+    paths = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+    assert {str(path.relative_to(ROOT)) for path in paths if decoders(path)} == {*ALLOWED}
+
+
+def test_every_fold_of_the_product_gets_a_decoder() -> None:
+    folds = {
+        str(path.relative_to(ROOT)): len(node.args)
+        for path in sorted((ROOT / "replay").rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "LogFold"
+    }
+    assert folds
+    assert set(folds.values()) == {4}, folds

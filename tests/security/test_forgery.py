@@ -1,0 +1,297 @@
+"""A job may write to the events topic: decisions and orders that it forges have no effect."""
+
+import json
+import time
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from aiokafka import ConsumerRecord
+
+from sluicegate.cli.errors import UserError
+from sluicegate.cli.orders import at_once, order
+from sluicegate.coordinator.core import cuts
+from sluicegate.coordinator.core.replica import Replica
+from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.settings.signing import SigningSettings
+from sluicegate.coordinator.stream import appending
+from sluicegate.events.codec import read_record
+from sluicegate.events.encoding import encode_event
+from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.models import Body, CutCommitted, CutReverted, Head, StreamCommand, StreamPolicy
+from sluicegate.events.partitioning import partition_of
+from sluicegate.events.problems import Code
+from sluicegate.events.signing import SIGNED, is_signed
+from tests.integration.conftest import Place
+from tests.integration.coordinator import running
+from tests.integration.job import PARTITIONS, Job, read_ids, read_records
+from tests.integration.letters import codes, conditions, put_raw, source, stalled
+from tests.integration.orders import invoke
+from tests.integration.test_measures import metrics_of
+from tests.integration.waiting import until
+
+pytestmark = pytest.mark.kafka
+
+STREAM: Final = ("--stream", "flights")
+KEYS: Final = {"k1": "11" * 32, "k2": "22" * 32}
+
+
+def key_files(folder: Path, *names: str) -> list[Path]:
+    for name in names:
+        (folder / f"{name}.key").write_text(f"{KEYS[name]}\n")
+    return [folder / f"{name}.key" for name in names]
+
+
+def signing(place: Place, mode: str, *keys: str, **more: Any) -> Settings:
+    """Settings of a coordinator that signs with the first key."""
+    settings = place.settings()
+    given = {"mode": mode, "key_files": key_files(place.root, *(keys or ("k1",))), **more}
+    kafka = settings.kafka.model_copy(update={"signing": SigningSettings.model_validate(given)})
+    return settings.model_copy(update={"kafka": kafka})
+
+
+def as_variables(place: Place, mode: str, *keys: str) -> dict[str, str]:
+    """The same for a command."""
+    files = ",".join(map(str, key_files(place.root, *(keys or ("k1",)))))
+    return {"KAFKA__SIGNING__MODE": mode, "KAFKA__SIGNING__KEY_FILES": files}
+
+
+async def log_of(place: Place) -> list[ConsumerRecord]:
+    """Every record of the stream's partition."""
+    home = partition_of("flights", PARTITIONS)
+    found = await read_records(place.bootstrap, place.topics.events)
+    return [each for each in found if each.partition == home]
+
+
+async def forge(job: Job, kind: EventType, body: Body) -> int:
+    """Append a record as only a coordinator or an operator may; return its offset."""
+    made = encode_event(Envelope(uuid.uuid4().hex, kind, job.stream), body, _now())
+    return await put_raw(job, made.value, dict(made.headers))
+
+
+def _now() -> int:
+    return round(datetime.now(UTC).timestamp() * 1000)
+
+
+async def replica_of(place: Place) -> Replica:
+    """The state that everyone with access to the log can compute."""
+    replica = Replica("flights", partition_of("flights", PARTITIONS))
+    for raw in await log_of(place):
+        record = read_record(raw.offset, raw.timestamp, raw.headers, raw.value).record
+        assert record is not None
+        replica.step(record)
+    return replica
+
+
+async def forge_a_commit(place: Place, job: Job) -> list[int]:
+    """Forge the next decision and its outcome, so that its files seem to be in the table."""
+    replica = await replica_of(place)
+    made = cuts.decision(replica.log, {"r1": replica.log.sealed("r1")[-1].position})
+    snapshot = replica.state.snapshot
+    assert snapshot is not None
+    outcome = CutCommitted(
+        decision=made.decision,
+        digest=made.digest,
+        table=replica.state.table or "",
+        snapshot=snapshot,
+    )
+    made = made.model_copy(update={"head": snapshot})
+    return [
+        await forge(job, EventType.CUT_DECIDED, made),
+        await forge(job, EventType.CUT_COMMITTED, outcome),
+    ]
+
+
+@pytest.mark.parametrize("mode", ["accepted", "required"])
+async def test_a_forged_commit_stops_a_stream_only_without_signatures(place: Place, mode: str) -> None:
+    """The first case shows that the attack works where nothing is refused: the stream stalls."""
+    async with place.job() as job:
+        async with running(signing(place, mode)):
+            await job.register()
+            await job.run_batch([1])
+            await job.committed([1])
+            # The outcome follows the commit.
+            await until(lambda: replica_of(place), lambda found: found.state.pending is None)
+        await job.run_batch([2])
+        forged = await forge_a_commit(place, job)
+        async with running(signing(place, mode), ready=False) as service:
+            await job.run_batch([3])
+            if mode == "accepted":
+                await until(lambda: stalled(service), lambda code: code == Code.TABLE_CONTRADICTS)
+                text = await metrics_of(service)
+                assert 'sluicegate_not_signed_total{cause="unsigned"} 2' in text
+                return
+            await job.committed([1, 2, 3])
+            assert await until(lambda: codes(job), lambda seen: len(seen) == 2) == [
+                (source(job, offset), Code.SIGNATURE) for offset in forged
+            ]
+    verified = await invoke(place, "replay", "verify", *STREAM, **as_variables(place, mode))
+    assert verified.exit_code == 0, verified.output
+
+
+def orders(replica: Replica) -> list[tuple[EventType, Body]]:
+    """One forgery of each type, that a coordinator without signatures obeys or ignores."""
+    table, head = replica.state.table or "", Head(snapshot=9, identity="forged")
+    number = replica.state.policy.number if replica.state.policy is not None else 0
+    decided = replica.state.decided
+    commands = [
+        StreamCommand(command="pause"),
+        StreamCommand(command="discard", region="r1", number=0),
+        StreamCommand(command="close", number=0),
+        StreamCommand(command="resume", decision=decided + 1, head=head),
+        StreamCommand(command="drain", name="forged"),
+    ]
+    return [
+        (EventType.STREAM_POLICY, StreamPolicy(number=number + 5, allowed_locations=("file:///else",))),
+        *((EventType.STREAM_COMMAND, each) for each in commands),
+        (EventType.CUT_COMMITTED, CutCommitted(decision=decided, digest="d", table=table, snapshot=head)),
+        (EventType.CUT_REVERTED, CutReverted(decision=decided, digest="d", table=table)),
+    ]
+
+
+async def test_no_forged_order_has_an_effect(place: Place) -> None:
+    async with running(signing(place, "required")) as service, place.job() as job:
+        await job.register()
+        await job.run_batch([1])
+        await job.committed([1])
+        forgeries = orders(await replica_of(place))
+        forged = [await forge(job, kind, body) for kind, body in forgeries]
+        await job.run_batch([2])
+        await job.committed([1, 2])
+        found = await until(lambda: codes(job), lambda seen: len(seen) == len(forged))
+        assert found == [(source(job, offset), Code.SIGNATURE) for offset in forged]
+        assert not service.status()["streams"]["flights"].get("paused")
+        variables = as_variables(place, "required")
+        # The commands read the same log, so a forged pause is none for them either.
+        listed = await invoke(place, "dead-letters", "list", "--json", **variables)
+        assert {each["code"] for each in json.loads(listed.stdout)["letters"]} == {"signature"}
+        at = str(json.loads(listed.stdout)["letters"][0]["offset"])
+        again = await invoke(place, "dead-letters", "retry", "--offset", at, **variables)
+        assert again.exit_code != 0
+        assert "it has no signature" in " ".join(again.output.split())
+    verified = await invoke(place, "replay", "verify", *STREAM, **variables)
+    assert verified.exit_code == 0, verified.output
+    assert read_ids(place.table) == [1, 2]
+
+
+async def test_copies_of_signed_records_change_nothing_in_the_table(place: Place) -> None:
+    """Somebody who may also read the log appends every signed record again."""
+    async with running(signing(place, "required")) as service, place.job() as job:
+        await job.register()
+        for number in (1, 2):
+            await job.run_batch([number])
+            await job.committed([*range(1, number + 1)])
+        signed = [each for each in await log_of(place) if is_signed(each.headers)]
+        kinds = {dict(each.headers)["ce_type"] for each in signed}
+        assert kinds >= {b"sluicegate.cut.decided.v2", b"sluicegate.stream.policy.v2"}
+        for each in signed:
+            await put_raw(job, each.value, dict(each.headers))
+        await job.run_batch([3])
+        await job.committed([1, 2, 3])
+        assert service.status()["streams"]["flights"]["conditions"] == []
+        assert await codes(job) == []
+    verified = await invoke(place, "replay", "verify", *STREAM, **as_variables(place, "required"))
+    assert verified.exit_code == 0, verified.output
+
+
+async def test_an_order_needs_the_keys_of_the_coordinators(place: Place) -> None:
+    async with running(signing(place, "required")) as service, place.job() as job:
+        await job.register()
+        await job.run_batch([1])
+        await job.committed([1])
+        for command in (("stream", "pause"), ("replay", "verify"), ("replay", "repair")):
+            refused = await invoke(place, *command, *STREAM)
+            assert refused.exit_code == 2, refused.output
+            assert "kafka.signing.mode and kafka.signing.key_files" in " ".join(refused.stderr.split())
+        for named in ("pause", "resume"):
+            done = await invoke(place, "stream", named, *STREAM, **as_variables(place, "required"))
+            assert done.exit_code == 0, done.output
+            assert (await replica_of(place)).state.paused is (named == "pause")
+        assert await codes(job) == []
+        assert service.status()["streams"]["flights"]["conditions"] == []
+
+
+async def test_a_clock_that_is_wrong_is_named(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock of a host is an hour ahead of the broker's, and is corrected."""
+    settings, hour = signing(place, "required"), 3_600_000
+    async with place.job() as job:
+        with monkeypatch.context() as patched:
+            patched.setattr(appending, "now_ms", lambda: _now() + hour)
+            async with running(settings) as service:
+                await job.send_registration()
+                (found, *_) = await until(
+                    lambda: [each for each in conditions(service) if "Correct the clock" in str(each)]
+                )
+                assert "that of the broker differ by 3" in str(found)
+        async with running(settings):
+            await job.register()
+            await job.run_batch([1])
+            await job.committed([1])
+            with monkeypatch.context() as patched:
+                patched.setattr(time, "time_ns", lambda: (_now() + hour) * 1_000_000)
+                with pytest.raises(UserError, match="Correct the clock, and repeat the order"):
+                    await order(settings, "flights", lambda _: StreamCommand(command="pause"), at_once)
+            resumed = await order(settings, "flights", lambda _: StreamCommand(command="resume"), at_once)
+            assert not resumed.state.paused
+            await job.run_batch([2])
+            await job.committed([1, 2])
+
+
+def types_without_signature(log: Sequence[ConsumerRecord], since: int) -> set[str]:
+    """Return the types of decisions and orders from an offset on that are not signed."""
+    found = set()
+    for each in log:
+        kind = dict(each.headers)["ce_type"].decode().removeprefix("sluicegate.").removesuffix(".v2")
+        if each.offset >= since and kind in {*SIGNED} and not is_signed(each.headers):
+            found.add(kind)
+    return found
+
+
+STEPS: Final[tuple[tuple[str, tuple[str, ...], bool], ...]] = (
+    ("off", ("k1",), False),
+    ("accepted", ("k1",), False),
+    ("required", ("k1",), True),
+    ("required", ("k1", "k2"), True),
+    ("required", ("k2", "k1"), True),
+)
+"""Mode and keys of a member, and whether records from before the signing need no signature."""
+
+
+async def test_signing_is_introduced_and_its_key_is_changed_without_a_stop(place: Place) -> None:
+    """Two members run, and are restarted one after the other. Each step has members of two kinds."""
+    async with place.job() as job:
+        rows: list[int] = []
+
+        async def works() -> None:
+            rows.append(len(rows) + 1)
+            await job.run_batch([rows[-1]])
+            await job.committed(rows)
+
+        first, since, begin = signing(place, "off"), datetime.now(UTC), 0
+        async with running(first):
+            await job.register()
+            await works()
+        for older, newer in pairwise(STEPS):
+            if (older[0], newer[0]) == ("accepted", "required"):
+                # Every member signs from here on.
+                since, begin = datetime.now(UTC), (await log_of(place))[-1].offset + 1
+            before, after = (
+                signing(place, mode, *keys, since=since if late else None)
+                for mode, keys, late in (older, newer)
+            )
+            async with running(before):
+                async with running(after):
+                    await works()
+                await works()
+            async with running(after):
+                async with running(before):
+                    await works()
+                await works()
+        assert await codes(job) == []
+        assert types_without_signature(await log_of(place), begin) == set()
+    found = await invoke(place, "replay", "verify", *STREAM, **as_variables(place, "accepted", "k2", "k1"))
+    assert found.exit_code == 0, found.output
