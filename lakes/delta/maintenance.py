@@ -15,9 +15,11 @@ from sluicegate.lakes.delta.examinations import Examinations, UnknownSchema
 from sluicegate.lakes.delta.features import keeps_timestamps
 from sluicegate.lakes.delta.intervals import interval_seconds
 from sluicegate.lakes.delta.log import Log, State, commit_name
+from sluicegate.lakes.delta.partition_layout import partition_layout
 from sluicegate.lakes.delta.references import References
 from sluicegate.lakes.delta.versions import WRITER
 from sluicegate.lakes.history import TableHistory
+from sluicegate.lakes.partition_layout import PartitionLayout
 from sluicegate.lakes.port import BadFiles, FileStatus, LakeUnavailable, TableRef
 from sluicegate.lakes.storage import CannotPut, Storage, Uncertain
 from sluicegate.lakes.storages import open_storage
@@ -79,6 +81,9 @@ class DeltaMaintenance:
         if status is not FileStatus.UNREFERENCED:
             return status
         return FileStatus.DELETED if self._storage.remove(path) else FileStatus.GONE
+
+    def partition_layout(self) -> PartitionLayout:
+        return partition_layout(self._log)
 
     def cleaner(self) -> Cleaner:
         said = self._log.load().metadata.configuration.get(RETENTION)

@@ -13,9 +13,11 @@ from sluicegate.lakes.iceberg.ancestry import Ancestry
 from sluicegate.lakes.iceberg.catalog import Catalog, NoTable
 from sluicegate.lakes.iceberg.files import Files, location_of
 from sluicegate.lakes.iceberg.metadata import Metadata
+from sluicegate.lakes.iceberg.partition_layout import partition_layout
 from sluicegate.lakes.iceberg.records import path_in, with_path
 from sluicegate.lakes.iceberg.references import References
 from sluicegate.lakes.iceberg.table import TableView, schema_digest
+from sluicegate.lakes.partition_layout import PartitionLayout
 from sluicegate.lakes.port import BadFiles, FileStatus, LakeUnavailable, TableRef
 from sluicegate.lakes.storages import open_storage
 from sluicegate.lakes.twins import is_plain
@@ -81,6 +83,9 @@ class IcebergMaintenance:
             return status
         removed = self._files.folder(view.data_location).remove(path)
         return FileStatus.DELETED if removed else FileStatus.GONE
+
+    def partition_layout(self) -> PartitionLayout:
+        return partition_layout(self._view()[0], self._files)
 
     def cleaner(self) -> Cleaner | None:
         return None if _is_shared(self._view()[0]) else _CLEANER

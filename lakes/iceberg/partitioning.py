@@ -2,12 +2,10 @@
 
 import datetime
 import decimal
-import hashlib
 import uuid
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any, Final
-from urllib.parse import quote_plus
 
 import numpy as np
 import pyarrow as pa
@@ -19,14 +17,13 @@ from pyiceberg.types import BinaryType, DecimalType, IcebergType, IntegerType, L
 from pyiceberg.utils.datetime import date_to_days, datetime_to_micros, time_to_micros
 from pyiceberg.utils.decimal import decimal_required_bytes, decimal_to_bytes
 
+from sluicegate.lakes.iceberg.folders import folder_name
 from sluicegate.lakes.iceberg.layout import Layout, Partition
 from sluicegate.lakes.iceberg.values import partition_key, partition_problem, partition_text
 from sluicegate.lakes.port import SchemaMismatch
 
 _VOID_TYPE: Final = pa.null()
 _BITS: Final = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
-_LONGEST: Final = 120
-"""Characters of each half of a folder's name. File systems allow 255 bytes in all."""
 
 
 class Splitter:
@@ -100,16 +97,7 @@ def _pair(field: PartitionField, kind: IcebergType, value: Any) -> str:
             f"the partition value {field.name} of the rows {problem}. Correct the rows, or partition the "
             "table by another field"
         )
-    text = partition_text(field, kind, value)
-    name, escaped = quote_plus(field.name, safe=""), quote_plus("null" if text is None else text, safe="")
-    return f"{_shortened(name)}={_shortened(escaped)}"
-
-
-def _shortened(escaped: str) -> str:
-    """Return a text, or its digest if it is too long for the half of a name of a folder."""
-    if len(escaped) <= _LONGEST:
-        return escaped
-    return hashlib.sha256(escaped.encode()).hexdigest()[:32]
+    return folder_name(field.name, partition_text(field, kind, value))
 
 
 def _comparable(column: pa.Array) -> pa.Array:

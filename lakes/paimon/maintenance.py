@@ -11,9 +11,11 @@ from sluicegate.lakes.cleaning import Cleaner
 from sluicegate.lakes.committers import refuse_other_schema
 from sluicegate.lakes.history import TableHistory
 from sluicegate.lakes.paimon.ancestry import Ancestry
+from sluicegate.lakes.paimon.partition_layout import partition_layout
 from sluicegate.lakes.paimon.references import References
 from sluicegate.lakes.paimon.snapshots import Snapshots
 from sluicegate.lakes.paimon.table import Table
+from sluicegate.lakes.partition_layout import PartitionLayout
 from sluicegate.lakes.port import BadFiles, FileStatus, LakeUnavailable, TableRef
 from sluicegate.lakes.storage import Storage
 from sluicegate.lakes.storages import open_storage
@@ -66,6 +68,9 @@ class PaimonMaintenance:
         if status is not FileStatus.UNREFERENCED:
             return status
         return FileStatus.DELETED if self._storage.remove(path) else FileStatus.GONE
+
+    def partition_layout(self) -> PartitionLayout:
+        return partition_layout(Table(self._storage))
 
     def cleaner(self) -> Cleaner:
         return _CLEANER

@@ -1,0 +1,49 @@
+"""Capability of a table's maintenance: the fields of its partitions, and the folders of their data files."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Literal, NamedTuple, Protocol, runtime_checkable
+
+from sluicegate.lakes.storage import Storage
+
+FieldKind = Literal["identity", "year", "month", "day", "hour", "days", "opaque"]
+"""Kind of the values of a partition field, as `FileInfo.partition` has them.
+
+- identity: the value of a column, as text
+- year, month, day, hour: the part of a time that a hidden transform makes
+- days: a date, as the number of days since 1970-01-01
+- opaque: a value without a time, such as the number of a bucket
+"""
+
+
+class PartitionField(NamedTuple):
+    """A field of a table's partitions."""
+
+    name: str
+    """As in `FileInfo.partition`."""
+    kind: FieldKind
+    zoned: bool = False
+    """True for a transform of a time with a zone: its parts are those of UTC."""
+
+
+@dataclass(frozen=True)
+class PartitionLayout:
+    """The partitions of a table, as of its current metadata."""
+
+    fields: tuple[PartitionField, ...]
+    """Those of all partition specs, the current one first; each name once."""
+    storage: Storage
+    """The folder of the data files."""
+    no_folder: str | None
+    """Reason for which a partition has no folder of its own; None if it has one."""
+    folder: Callable[[Mapping[str, str | None]], str]
+    """Return the folder of a partition's files, relative to `storage`, as the writers here name it."""
+
+
+@runtime_checkable
+class DescribesPartitions(Protocol):
+    """Capability: the layout of the partitions is known. Marks of partitions need it."""
+
+    def partition_layout(self) -> PartitionLayout:
+        """Return the layout of the table. Raises TableRefused if there is no table, or LakeUnavailable."""
+        ...

@@ -1,0 +1,1 @@
+"""Marks of partitions that are complete: policy, times of partitions, and actions."""
