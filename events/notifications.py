@@ -2,7 +2,9 @@
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple
+
+from pydantic import Field
 
 from sluicegate.events.envelope import wire_type
 from sluicegate.events.models import (
@@ -74,6 +76,33 @@ class SavepointTaken(Body):
     watermark: Millis | None
 
 
+class PartitionDone(Body):
+    """A partition is complete, as far as the rule of a listener can tell. Late data gives another one."""
+
+    table: str
+    """URI of the table."""
+    partition: str
+    """Values as people and Hive write them, such as `dt=2013-01-01/hour=05`; a null is without `=`."""
+    values: dict[str, str | None]
+    """The same values, as the files have them."""
+    start: Millis | None
+    """Time of its first possible row; null: the partition has no time."""
+    end: Millis | None
+    """Time after its last possible row."""
+    decision: DecisionId
+    """Newest commit that gave it files. With the partition, it identifies the mark."""
+    snapshot: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None
+    """Snapshot of the table that has all its files; null: unknown."""
+    watermark: Millis | None
+    """That of the cut."""
+    reason: Literal["watermark", "idle", "drained"]
+    """Rule by which it is done."""
+    late: bool
+    """True if it got files after its end had passed: whoever read it before reads it again."""
+    number: Count
+    """1 for the first mark, as far as the listener remembers."""
+
+
 class IncarnationsEnded(Body):
     """An order of an operator has ended incarnations. Nothing that they complete from now on counts."""
 
@@ -98,6 +127,7 @@ class NotificationType(StrEnum):
     ABANDONED = "attempt.abandoned"
     REVERTED = "decision.reverted"
     SAVEPOINT_TAKEN = "savepoint.taken"
+    PARTITION_DONE = "partition.done"
     ENDED = "incarnations.ended"
     STALLED = "stream.stalled"
 
@@ -109,6 +139,7 @@ NOTIFICATION_BODIES: Final[dict[NotificationType, type[Body]]] = {
     NotificationType.ABANDONED: CutAbandoned,
     NotificationType.REVERTED: CutReverted,
     NotificationType.SAVEPOINT_TAKEN: SavepointTaken,
+    NotificationType.PARTITION_DONE: PartitionDone,
     NotificationType.ENDED: IncarnationsEnded,
     NotificationType.STALLED: Stalled,
 }

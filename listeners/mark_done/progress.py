@@ -34,6 +34,8 @@ class Commit(_Part):
     snapshot: int | None = None
     partitions: tuple[dict[str, str | None], ...] | None
     """Those that got files; None: unknown."""
+    drained: bool = False
+    """True: no commit, but the end of a drain. Nothing more is expected."""
 
 
 class Open(_Part):

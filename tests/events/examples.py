@@ -30,6 +30,7 @@ from sluicegate.events.notifications import (
     IncarnationsEnded,
     Notification,
     NotificationType,
+    PartitionDone,
     RegistrationAnswered,
     SavepointTaken,
     Stalled,
@@ -178,6 +179,19 @@ OUTCOMES: Final[dict[NotificationType, Body]] = {
     ),
     NotificationType.ABANDONED: CutAbandoned(decision=6, attempt=1, kind="forced", regions=("JFK",)),
     NotificationType.REVERTED: CutReverted(decision=5, digest="r5", table="t-1", snapshot=HEAD),
+    NotificationType.PARTITION_DONE: PartitionDone(
+        table="file:/t",
+        partition="dt=2013-01-01/n",
+        values={"dt": "2013-01-01", "n": None},
+        start=TIME - 90,
+        end=TIME - 50,
+        decision=7,
+        snapshot=2**63 - 1,
+        watermark=TIME - 40,
+        reason="watermark",
+        late=True,
+        number=2,
+    ),
     NotificationType.SAVEPOINT_TAKEN: SavepointTaken(
         name="upgrade", drained=True, decision=5, cut={"EWR": POSITION}, snapshot=HEAD, watermark=9
     ),

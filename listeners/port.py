@@ -1,0 +1,219 @@
+"""Port of listeners: work that follows a commit, such as marks, tags and webhooks.
+
+A listener is deterministic in the middle. `apply` and `due` are pure: from an outcome, or the time, and the
+listener's state, they make the next state and actions. The host runs the actions, in order, one at a time. It
+writes the state, with the place in the feed, after all actions of the step are done. So a crash repeats
+actions, with the same keys: at least once.
+
+A type of listeners is an entry point of the group `sluicegate.listeners`: its name is the setting `type`, its
+object is a `ListenerType`. So a package of a third party can add one.
+"""
+
+from abc import abstractmethod
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Generic, Protocol, TypeVar, runtime_checkable
+
+import aiohttp
+from pydantic import BaseModel, ConfigDict
+
+from sluicegate.events.models import CutReverted
+from sluicegate.events.notifications import Committed, Notification, NotificationType, SavepointTaken
+from sluicegate.lakes.port import Adapter, TableRef
+
+PORT_VERSION: Final = 1
+"""Version of this port; another one is refused at the start."""
+
+OUTCOMES: Final = {
+    NotificationType.COMMITTED,
+    NotificationType.PARTIALLY_COMMITTED,
+    NotificationType.REVERTED,
+    NotificationType.SAVEPOINT_TAKEN,
+}
+"""Types of the notifications that listeners get."""
+
+
+class ListenerRefused(Exception):
+    """A listener makes no sense for its stream, or cannot be made. The text has the way out."""
+
+
+class State(BaseModel):
+    """Base of a listener's state: JSON in its record. A field that is added later needs a default."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+
+
+class Options(BaseModel):
+    """Base of a listener's own settings: the keys of its table in the settings beside the common ones.
+
+    A secret is a `SecretStr`, or the path of a file that contains it.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One notification of a stream. A decision that was committed is visible in the table."""
+
+    id: str
+    """Id of the notification. A repetition has the same one, and does not reach a listener again."""
+    type: NotificationType
+    """One of OUTCOMES."""
+    stream: str
+    time: int
+    """Time of the notification, in milliseconds since the Unix epoch."""
+    body: Committed | CutReverted | SavepointTaken
+
+    @property
+    def decision(self) -> int:
+        """Return the decision; that of a savepoint is the newest one at its end, 0 if there is none."""
+        return self.body.decision
+
+
+@dataclass(frozen=True)
+class Action:
+    """One step in the world outside, as data. Subclass it with what the listener needs to run it."""
+
+    key: str
+    """Idempotency key: the same for a repetition after a crash, and for no other action of the listener."""
+    text: str
+    """Short description for logs and status, such as `mark dt=2026-01-01 done`."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """The action took effect, now or earlier."""
+
+
+@dataclass(frozen=True)
+class Failed:
+    """The action had no effect. It is tried again, with growing pauses."""
+
+    reason: str
+    """A sentence, and what to do."""
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """The action may have had an effect. It is tried again under the same key."""
+
+    reason: str
+    """A sentence, and what to do."""
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The action can never take effect as it is. The listener stops until somebody acts."""
+
+    reason: str
+    """A sentence, with the way out."""
+
+
+Result = Done | Failed | Unknown | Refused
+
+S = TypeVar("S", bound=State)
+O = TypeVar("O", bound=Options)  # noqa: E741
+
+
+@dataclass(frozen=True)
+class Step(Generic[S]):
+    """The next state of a listener, and the actions that lead to it."""
+
+    state: S
+    actions: tuple[Action, ...] = ()
+    wake: int | None = None
+    """Time of the next call of `due`, in milliseconds since the Unix epoch; None: after the next outcome."""
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Facts of the stream that a listener belongs to."""
+
+    name: str
+    format: str
+    table: TableRef
+    """The table, as the adapter parsed it, with its options."""
+    adapter: Adapter
+    commit_user: str
+    partial: bool
+    """True if a commit may leave regions out."""
+
+
+@dataclass(frozen=True)
+class Services:
+    """What the host lends to a listener."""
+
+    http: aiohttp.ClientSession
+    """Session for requests of this listener alone."""
+    publish: Callable[[Notification], Awaitable[None]]
+    """Append a notification to the commits topic. Raises KafkaError. An `id` derived from the action's key
+    makes a repetition recognisable."""
+    in_thread: Callable[[Callable[[], Any]], Awaitable[Any]]
+    """Run a function that blocks in a thread. A hanging storage delays this listener alone."""
+
+
+class Listener(Protocol[S]):
+    """A listener of one stream, while this process owns the stream.
+
+    The host calls one method at a time. The order is that of the decisions. A reverted decision comes as
+    REVERTED, and never as COMMITTED.
+    """
+
+    @abstractmethod
+    def initial(self) -> S:
+        """Return the state before the first outcome."""
+        ...
+
+    @abstractmethod
+    def load(self, state: Mapping[str, Any]) -> S:
+        """Return the state from its JSON. Raises ValueError if it cannot be used."""
+        ...
+
+    @abstractmethod
+    def apply(self, outcome: Outcome, state: S) -> Step[S]:
+        """Return the step that an outcome causes. It is pure: no clock, randomness or I/O."""
+        ...
+
+    @abstractmethod
+    def due(self, now: int, state: S) -> Step[S]:
+        """Return the step that the time causes. It is pure.
+
+        The host calls it after a start, after each outcome, and at `wake` of the last step; only when every
+        outcome that the feed had at its last look was applied.
+        """
+        ...
+
+    @abstractmethod
+    async def run(self, action: Action) -> Result:
+        """Run an action, once. The host repeats it under the same key after any result but Done.
+
+        An exception counts as Unknown.
+        """
+        ...
+
+    @abstractmethod
+    async def close(self) -> None:
+        """Release resources. Repeated calls are allowed."""
+        ...
+
+
+@runtime_checkable
+class ListenerType(Protocol[O]):
+    """A type of listeners: makes those of this type from their settings."""
+
+    port_version: int
+    """PORT_VERSION of the release it was made for."""
+    options: type[O]
+    """Model of its settings."""
+
+    def check(self, options: O, stream: Stream) -> None:
+        """Raise ListenerRefused, with the way out, if these settings make no sense for the stream.
+
+        It needs no connection: the service calls it at the start, and `sluicegate check` too.
+        """
+        ...
+
+    def open(self, options: O, stream: Stream, services: Services) -> Listener[Any]:
+        """Return a listener. Raises ListenerRefused."""
+        ...

@@ -1,0 +1,217 @@
+"""Actions: the report to a real HTTP server, functions of users, the file in a bucket, and cleaners."""
+
+import json
+import os
+import socket
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from deltalake import DeltaTable
+
+from sluicegate.lakes.storages import open_storage
+from sluicegate.listeners.mark_done.listener import TYPE
+from sluicegate.listeners.mark_done.policy import Mark
+from sluicegate.listeners.mark_done.progress import Period
+from sluicegate.listeners.mark_done.success_file import put_success_file
+from sluicegate.listeners.port import Done, Failed, ListenerRefused, Unknown
+from tests.doubles.s3 import S3Double
+from tests.faults import tables
+from tests.listeners.mark_done import functions
+from tests.listeners.mark_done.conftest import Monthly, by_month
+from tests.listeners.mark_done.driving import Host, NotDone, committed
+from tests.listeners.mark_done.policies import at
+
+JANUARY = {"origin": "2013-01"}
+MARK = Mark(
+    "origin=2013-01",
+    JANUARY,
+    Period(at("2013-01-01"), at("2013-02-01")),
+    7,
+    70,
+    5,
+    100,
+    "watermark",
+    False,
+    1,
+)
+
+
+@dataclass
+class Server:
+    """An HTTP server that answers as a test says."""
+
+    url: str = ""
+    status: int = 200
+    text: str = '{"result": "SUCCESS"}'
+    hangs_up: bool = False
+    got: list[tuple[dict[str, object], dict[str, str]]] = field(default_factory=list)
+
+    async def answer(self, request: web.Request) -> web.Response:
+        self.got.append((await request.json(), dict(request.headers)))
+        if self.hangs_up and request.transport is not None:
+            request.transport.close()
+        return web.Response(status=self.status, text=self.text)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    found = Server()
+    app = web.Application()
+    app.router.add_post("/done", found.answer)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    port = runner.addresses[0][1]
+    found.url = f"http://127.0.0.1:{port}/done?token=secret"
+    yield found
+    await runner.cleanup()
+
+
+JANUARY_IS_DONE = committed(1, JANUARY, watermark=at("2013-02-02"), time=100)
+
+
+async def test_a_report_has_the_fields_of_paimon_and_a_key(monthly: Monthly, server: Server) -> None:
+    options = by_month(
+        "http-report", http_url=server.url, http_params="team=flights", http_headers={"X-Key": "k"}
+    )
+    async with Host(options, monthly.stream) as host:
+        await host.see(JANUARY_IS_DONE)
+    ((body, headers),) = server.got
+    assert {key: body[key] for key in ("partition", "table", "path", "params")} == {
+        "partition": "origin=2013-01",
+        "table": monthly.stream.table.name,
+        "path": monthly.stream.table.location,
+        "params": "team=flights",
+    }
+    assert (body["decision"], body["late"], body["end"]) == (1, False, at("2013-02-01"))
+    assert (headers["X-Key"], len(headers["Idempotency-Key"])) == ("k", 32)
+    assert "'k'" not in repr(options)
+
+
+@pytest.mark.parametrize(
+    ("status", "text", "expected"),
+    [
+        (204, "", "Done"),
+        (200, "thanks", "Done"),
+        (200, "[1]", "Done"),
+        (200, '{"result": "success"}', "Done"),
+        (200, '{"result": "FAILED"}', "the server answered with the result 'FAILED' instead of SUCCESS"),
+        (500, "oops", "the server answered 500: oops. Correct http_url, http_headers or the server"),
+        (302, "", "the server answered 302: . Correct http_url, http_headers or the server"),
+    ],
+)
+async def test_the_answer_of_the_server(
+    monthly: Monthly, server: Server, status: int, text: str, expected: str
+) -> None:
+    server.status, server.text = status, text
+    async with Host(by_month("http-report", http_url=server.url), monthly.stream) as host:
+        if expected == "Done":
+            await host.see(JANUARY_IS_DONE)
+            assert host.results[-1] == Done()
+            return
+        with pytest.raises(NotDone) as caught:
+            await host.see(JANUARY_IS_DONE)
+        assert caught.value.result == Failed(expected)
+        server.status, server.text = 200, ""
+        await host.see(JANUARY_IS_DONE)
+    keys = [headers["Idempotency-Key"] for _, headers in server.got]
+    assert len(keys) == 2
+    assert len({*keys}) == 1
+
+
+async def test_a_server_that_hangs_up_may_have_the_report(monthly: Monthly, server: Server) -> None:
+    server.hangs_up = True
+    async with Host(by_month("http-report", http_url=server.url), monthly.stream) as host:
+        with pytest.raises(NotDone) as caught:
+            await host.see(JANUARY_IS_DONE)
+    assert isinstance(caught.value.result, Unknown)
+    assert "with the same Idempotency-Key" in caught.value.result.reason
+    assert "secret" not in caught.value.result.reason
+
+
+async def test_a_server_that_does_not_run_has_no_report(monthly: Monthly, free_port: int) -> None:
+    options = by_month("http-report", http_url=f"http://127.0.0.1:{free_port}/x?token=secret")
+    async with Host(options, monthly.stream) as host:
+        with pytest.raises(NotDone) as caught:
+            await host.see(JANUARY_IS_DONE)
+    assert isinstance(caught.value.result, Failed)
+    assert "cannot be reached" in caught.value.result.reason
+    assert "secret" not in caught.value.result.reason
+
+
+@pytest.fixture
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        port: int = found.getsockname()[1]
+        return port
+
+
+@pytest.mark.parametrize("name", ["plain", "waiting"])
+async def test_a_function_of_the_user_gets_each_mark(monthly: Monthly, name: str) -> None:
+    functions.CALLS.clear()
+    async with Host(by_month("custom", custom=f"{functions.__name__}:{name}"), monthly.stream) as host:
+        await host.see(JANUARY_IS_DONE)
+    (mark,) = functions.CALLS
+    assert (mark.partition, mark.values, mark.stream, mark.decision) == (
+        "origin=2013-01",
+        JANUARY,
+        "flights",
+        1,
+    )
+    assert mark.key == "origin=2013-01@1"
+
+
+async def test_an_error_of_the_function_reaches_the_host(monthly: Monthly) -> None:
+    async with Host(by_month("custom", custom=f"{functions.__name__}:failing"), monthly.stream) as host:
+        with pytest.raises(RuntimeError, match=r"no origin=2013-01"):
+            await host.see(JANUARY_IS_DONE)
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [
+        ("no_such_package.x:y", "ModuleNotFoundError"),
+        ("json:no_such_function", "AttributeError"),
+        ("json:__name__", "is no function"),
+    ],
+)
+async def test_a_function_that_is_not_there_is_refused(monthly: Monthly, place: str, reason: str) -> None:
+    with pytest.raises(ListenerRefused, match=reason):
+        TYPE.check(by_month("custom", custom=place), monthly.stream)
+
+
+async def test_the_file_is_put_into_a_bucket(s3_double: S3Double) -> None:
+    storage = open_storage(f"s3://{min(s3_double.buckets)}/lake/flights")
+    put_success_file(storage, "origin=2013-01", MARK)
+    put_success_file(storage, "origin=2013-01", MARK._replace(decision=9, time=200))
+    put_success_file(storage, "origin=2013-01", MARK._replace(decision=8, time=150))
+    found = json.loads(storage.read("origin=2013-01/_SUCCESS") or b"")
+    assert (found["creationTime"], found["modificationTime"], found["decision"]) == (100, 200, 9)
+
+
+def test_no_reader_of_the_format_takes_the_file_for_data(monthly: Monthly) -> None:
+    kind = tables.kind_of(monthly.table)
+    kind.append(monthly.table, [1])
+    (folder,) = monthly.table.rglob("origin=*")
+    (folder / "_SUCCESS").write_text("{}")
+    assert [row["id"] for row in kind.rows(monthly.table)] == [1]
+
+
+def test_a_full_vacuum_of_deltalake_deletes_the_file_and_a_lite_one_does_not(tmp_path: Path) -> None:
+    """The documentation states it."""
+    table = tables.create_table(tmp_path, "flights", "delta")
+    tables.kind_of(table).append(table, [1])
+    (folder,) = table.rglob("origin=*")
+    success = folder / "_SUCCESS"
+    success.write_text("{}")
+    week_ago = time.time() - 8 * 86_400
+    os.utime(success, (week_ago, week_ago))
+    delta = DeltaTable(str(table))
+    assert delta.vacuum(dry_run=True) == []
+    assert delta.vacuum(dry_run=True, full=True) == [f"{folder.name}/_SUCCESS"]
