@@ -4,7 +4,7 @@ PYTHON ?= $(shell for each in python3.12 python3.11 python3.13 python3; do \
 	&& { echo $$each; break; }; done)
 VENV := .venv
 BIN := $(VENV)/bin
-PACKAGES := about cli coordinator demo embedded events failpoints kafka lakes replay simulator state_store writer_hooks
+PACKAGES := about cli coordinator demo embedded events failpoints kafka lakes listeners replay simulator state_store writer_hooks
 SOURCES := $(shell find $(PACKAGES) -name '*.py' -not -path '*/__pycache__/*')
 CHECKED := $(PACKAGES) tests bench examples docs_site
 LOCKED := delta demo glue iceberg object-stores

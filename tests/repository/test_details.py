@@ -12,7 +12,8 @@ import pytest
 
 from tests.repository.test_layout import FOLDERS, ROOT
 
-PLACES: Final = sorted(FOLDERS - {"simulator", "demo"})
+PLACES: Final = sorted(FOLDERS - {"simulator", "demo", "listeners"})
+"""Results of listeners have sentences, by their port."""
 ANSWERS: Final = {
     "Unproven",
     "Conflict",

@@ -171,7 +171,7 @@ def test_an_hour_ends_after_the_last_row_with_its_label(label: str, end: str) ->
 
 
 def test_half_an_hour_that_the_clock_shows_twice_ends_at_the_second() -> None:
-    rule = Rule(None, default_parser, Interval(seconds=1_800), BERLIN)
+    rule = Rule(None, default_parser, Interval(0, 1_800), BERLIN)
     assert found({"dt": "2024-10-27 02:00:00"}, rule)[1] == at("2024-10-27 01:30")
     assert found({"dt": "2024-10-27 01:30:00"}, rule)[1] == at("2024-10-27 00:00")
 

@@ -7,7 +7,7 @@ import pytest
 
 from sluicegate.listeners.mark_done import policy
 from sluicegate.listeners.mark_done.policy import EXAMPLES, REMEMBERED, Terms, TooManyOpen, wake
-from sluicegate.listeners.mark_done.progress import Commit, Progress
+from sluicegate.listeners.mark_done.progress import Commit
 from tests.listeners.mark_done.policies import DAY, HOUR, MINUTE, Run, at
 
 TERMS = Terms("watermark", 15 * MINUTE)
@@ -173,7 +173,7 @@ def test_the_state_of_one_partition_is_small() -> None:
 class Region:
     """Rows of one region by time. Its watermark is the time of its next row: it sends them in order."""
 
-    def __init__(self, name: str, start: int, end: int, step: int) -> None:
+    def __init__(self, start: int, end: int, step: int) -> None:
         self.times = list(range(start, end, step))
         self.place = 0
 
@@ -195,45 +195,57 @@ def day_of(time: int) -> str:
     return datetime.fromtimestamp(time / 1_000, UTC).date().isoformat()
 
 
+class Regions:
+    """Three regions that send their rows in order, and fall back at random."""
+
+    def __init__(self, chance: random.Random) -> None:
+        start, self.end = at("2025-03-01"), at("2025-03-08")
+        self.chance = chance
+        self.all = [Region(start + chance.randrange(HOUR), self.end, HOUR) for _ in range(3)]
+
+    @property
+    def done(self) -> bool:
+        return all(region.done for region in self.all)
+
+    @property
+    def watermark(self) -> int | None:
+        """Return the minimum, None while a region has none."""
+        known = [each.watermark for each in self.all]
+        return None if None in known else min(each for each in known if each is not None)
+
+    def send(self) -> tuple[list[str], bool]:
+        """Return the days of the next rows, and True if a region fell back."""
+        moving = [region for region in self.all if self.chance.random() >= 0.4]
+        times = [time for region in moving for time in region.send(self.chance.randrange(1, 40))]
+        return sorted({day_of(time) for time in times}), len(moving) < len(self.all)
+
+    def passed(self, day: str) -> bool:
+        """Return True if every region has really sent all rows of a day."""
+        return all(each.watermark is not None and each.watermark > at(day) + DAY for each in self.all)
+
+
 @pytest.mark.parametrize("seed", range(30))
 def test_no_day_is_marked_before_every_region_has_passed_it(seed: int) -> None:
-    """Regions fall back at random, as in the simulator; each mark is compared with what they really sent."""
-    chance = random.Random(seed)
-    start, end = at("2025-03-01"), at("2025-03-08")
-    regions = [Region(name, start + chance.randrange(HOUR), end, HOUR) for name in ("EWR", "JFK", "LGA")]
+    """Each mark is compared with the rows that the regions really sent."""
+    regions = Regions(random.Random(seed))
     run = Run(AT_ONCE)
     marked: dict[str, int] = {}
     last: dict[str, int] = {}
-    watermark: int | None = None
-    while not all(region.done for region in regions):
-        fallen = {number for number in range(3) if chance.random() < 0.4}
-        rows = [
-            (time, number)
-            for number, region in enumerate(regions)
-            if number not in fallen
-            for time in region.send(chance.randrange(1, 40))
-        ]
-        known = [region.watermark for region in regions]
-        if all(each is not None for each in known):
-            watermark = min(each for each in known if each is not None)
-        days = sorted({day_of(time) for time, _ in rows})
+    while not regions.done:
+        days, partial = regions.send()
         run.decision += 1
         last |= dict.fromkeys(days, run.decision)
         seen = Commit(
             decision=run.decision,
             time=run.decision,
-            watermark=watermark,
-            partial=bool(fallen),
+            watermark=regions.watermark,
+            partial=partial,
             partitions=tuple({"dt": day} for day in days),
         )
         for day in run.keep(policy.commit(run.progress, seen, run.resolve, run.terms)):
-            assert all(
-                region.watermark is not None and region.watermark > at(day) + DAY for region in regions
-            )
+            assert regions.passed(day)
             assert day not in marked
             marked[day] = run.decision
-        if chance.random() < 0.2:
-            run.progress = Progress.model_validate_json(run.progress.model_dump_json())
     assert list(marked) == [f"2025-03-0{number}" for number in range(1, 7)]
     assert all(marked[day] >= last[day] for day in marked)
     assert run.open == ["2025-03-07"]
