@@ -3,8 +3,8 @@
     python examples/own_table.py 127.0.0.1:9092 orders orders.csv try/lake/default.db/orders
 
 A table that does not exist is made, with the columns of the file. A coordinator runs with the stream, such as
-that of `sluicegate up --dir try --table orders=try/lake/default.db/orders`. The source offset is a number of rows:
-a second run writes the rows that were added to the end of the file, and nothing twice.
+that of `sluicegate up --dir try --table orders=try/lake/default.db/orders`. The source offset is a number of
+rows: a second run writes the rows that were added to the end of the file, and nothing twice.
 """
 
 import argparse
@@ -47,6 +47,7 @@ def main() -> None:
     parser.add_argument("file", type=Path, help="*.parquet, or CSV with a line of names")
     parser.add_argument("table", type=Path, help="its folder; for Paimon WAREHOUSE/DATABASE.db/TABLE")
     parser.add_argument("--format", default="paimon", choices=["paimon", "delta"], help="of the table")
+    parser.add_argument("--topic-prefix", default="sluicegate", help="that of the coordinator")
     given = parser.parse_args()
     rows, table = read(given.file), given.table.absolute()
     make_table(table, rows.schema, given.format)
@@ -56,6 +57,7 @@ def main() -> None:
         "table": str(table),
         "format": given.format,
         "kafka.bootstrap.servers": given.bootstrap,
+        "topic.prefix": given.topic_prefix,
     }
     with RegionDriver(options) as driver:
         after = driver.committed
@@ -68,7 +70,7 @@ def main() -> None:
         result = checkpoint.write("file", new)
         driver.complete(checkpoint, [result], source_offsets={"rows": rows.num_rows})
         driver.await_commit(checkpoint)
-        print(f"{new.num_rows} rows are committed")
+        print(f"{new.num_rows} new rows are committed")
 
 
 if __name__ == "__main__":
