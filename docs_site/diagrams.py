@@ -33,7 +33,9 @@ def name_of(source: str) -> str:
 
 def sources(docs: Path = ROOT / "docs") -> Mapping[str, str]:
     """Return the sources of all diagrams by the names of their drawings."""
-    pages = [page.read_text(encoding="utf-8") for page in sorted(docs.rglob("*.md"))]
+    pages = [
+        page.read_text(encoding="utf-8") for page in (*sorted(docs.rglob("*.md")), docs.parent / "README.md")
+    ]
     return {name_of(found["source"]): found["source"] for page in pages for found in MERMAID.finditer(page)}
 
 

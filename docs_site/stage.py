@@ -16,6 +16,9 @@ from docs_site.diagrams import MERMAID, name_of
 ROOT: Final = Path(__file__).parents[1]
 LINK: Final = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s#]+)((?:#[^)\s]*)?)\)")
 FENCE: Final = re.compile(r"^( *)```.*?^\1```$\n?", re.DOTALL | re.MULTILINE)
+README: Final = "README.md"
+START: Final = "start.md"
+"""The README of the repository, as a page of the site."""
 FILES: Final = "repository"
 """Folder of the copy with files from outside of docs/."""
 
@@ -38,10 +41,12 @@ def stage(target: Path, root: Path = ROOT) -> None:
     """Write the copy of docs/ and mkdocs.yml into an empty folder. Raises DiagramMissing."""
     shutil.copytree(root / "docs", target / "docs")
     shutil.copy(root / "mkdocs.yml", target)
+    shutil.copy(root / README, target / "docs" / START)
     for page in sorted((target / "docs").rglob("*.md")):
-        original = root / page.relative_to(target)
+        place = root / page.relative_to(target)
+        original = root / README if place == root / "docs" / START else place
         text = "".join(
-            _drawn(part, page, target / "docs") if fenced else _linked(part, original, target, root)
+            _drawn(part, page, target / "docs") if fenced else _linked(part, original, place, target, root)
             for fenced, part in parts_of(page.read_text(encoding="utf-8"))
         )
         page.write_text(text, encoding="utf-8")
@@ -60,29 +65,28 @@ def _drawn(block: str, page: Path, docs: Path) -> str:
     return f"![Diagram]({os.path.relpath(image, page.parent)})\n"
 
 
-def _linked(text: str, original: Path, target: Path, root: Path) -> str:
-    """Return a text with links to files outside of docs/ led to their copies."""
+def _linked(text: str, original: Path, place: Path, target: Path, root: Path) -> str:
+    """Return a text whose links hold at its place in docs/. Files outside of docs/ are copied."""
 
     def replaced(link: re.Match[str]) -> str:
         image, shown, name, anchor = link.groups()
         if "://" in name or name.startswith("mailto:"):
             return link[0]
         linked = Path(os.path.normpath(original.parent / name))
-        if linked.is_relative_to(root / "docs") or not linked.exists():
-            return link[0]
-        if linked == root / "README.md":
-            home = os.path.relpath(root / "docs" / "README.md", original.parent)
-            return f"{image}[{shown}]({home})"
-        if linked.is_dir():
+        if linked == root / README:
+            linked = root / "docs" / START
+        elif linked.is_dir():
             return shown
-        return f"{image}[{shown}]({_copied(linked, original, target, root)}{anchor})"
+        elif not linked.is_relative_to(root / "docs") and linked.exists():
+            linked = _copied(linked, target, root)
+        return f"{image}[{shown}]({os.path.relpath(linked, place.parent)}{anchor})"
 
     return LINK.sub(replaced, text)
 
 
-def _copied(linked: Path, original: Path, target: Path, root: Path) -> str:
-    """Copy a file as text, which every browser shows; return the link to it."""
+def _copied(linked: Path, target: Path, root: Path) -> Path:
+    """Copy a file as text, which every browser shows; return its place as if it were in the repository."""
     place = Path("docs") / FILES / f"{linked.relative_to(root)}.txt"
     (target / place).parent.mkdir(parents=True, exist_ok=True)
     shutil.copyfile(linked, target / place)
-    return os.path.relpath(root / place, original.parent)
+    return root / place

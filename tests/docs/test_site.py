@@ -33,7 +33,7 @@ def built(site: Path) -> Mapping[Path, Page]:
 
 def place_of(page: Path) -> Path:
     """Return the file of a page in the site."""
-    name = page.relative_to(DOCS)
+    name = Path("start.md") if page == ROOT / "README.md" else page.relative_to(DOCS)
     return name.with_name("index.html") if name.name == "README.md" else name.with_suffix("") / "index.html"
 
 
@@ -41,7 +41,9 @@ def test_each_link_of_the_site_leads_somewhere_and_nothing_is_loaded(site: Path)
     assert list(problems(site)) == []
 
 
-@pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: str(page.relative_to(DOCS)))
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))], ids=lambda page: str(page.relative_to(ROOT))
+)
 def test_a_page_has_the_same_form_as_on_a_code_host(
     page: Path, site: Path, built: Mapping[Path, Page]
 ) -> None:
@@ -60,7 +62,8 @@ def test_each_diagram_is_drawn() -> None:
 
 def copy_of_the_repository(folder: Path) -> Path:
     shutil.copytree(DOCS, folder / "docs", ignore=shutil.ignore_patterns("adr", "writers"))
-    shutil.copy(ROOT / "mkdocs.yml", folder)
+    for name in ("mkdocs.yml", "README.md"):
+        shutil.copy(ROOT / name, folder)
     return folder
 
 
