@@ -45,6 +45,8 @@ _TYPES: Final[Mapping[Any, str]] = {
     SecretStr: "secret text",
     Path: "path",
 }
+_NAMED: Final = {"Path": "path", "datetime": "time with its zone"}
+"""By a part of the name of a type, its words."""
 
 
 def render() -> str:
@@ -56,7 +58,7 @@ def _section(model: type[BaseModel], path: tuple[str, ...]) -> Iterator[str]:
     """Yield the table of a section, and those of the sections in it."""
     documented, inner = _docstrings(model), []
     title = f"`[{'.'.join(path)}]`" if path else "The top level"
-    about = " ".join((inspect.getdoc(model) or "").partition("\n\n")[0].split()) if path else ""
+    about = (inspect.getdoc(model) or "") if path else ""
     rows = []
     for name, field in model.model_fields.items():
         nested = model_of(field.annotation) or _model_of_values(field.annotation)
@@ -128,7 +130,8 @@ def _words(annotation: Any, metadata: list[Any]) -> str:
         return f"list of {_words(arguments[0], [])}s"
     if origin is dict:
         return f"table, each {_words(arguments[1], [])}"
-    return _TYPES.get(annotation, "path" if "Path" in str(annotation) else "text")
+    named = next((words for part, words in _NAMED.items() if part in str(annotation)), "text")
+    return _TYPES.get(annotation, named)
 
 
 def _inner(annotation: Any) -> list[Any]:

@@ -25,6 +25,7 @@ class SigningSettings(Section):
     """
 
     mode: Literal["off", "accepted", "required"] = "off"
+    """Rule for records without a valid signature."""
     key_files: tuple[Path, ...] = ()
     """Files with one key each. The first one signs, and all of them verify.
 
