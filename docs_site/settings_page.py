@@ -45,7 +45,7 @@ _TYPES: Final[Mapping[Any, str]] = {
     SecretStr: "secret text",
     Path: "path",
 }
-_NAMED: Final = {"Path": "path", "datetime": "time with its zone"}
+_NAMED: Final = {"path": "path", "datetime": "time with its zone"}
 """By a part of the name of a type, its words."""
 
 
@@ -130,7 +130,8 @@ def _words(annotation: Any, metadata: list[Any]) -> str:
         return f"list of {_words(arguments[0], [])}s"
     if origin is dict:
         return f"table, each {_words(arguments[1], [])}"
-    named = next((words for part, words in _NAMED.items() if part in str(annotation)), "text")
+    name = str(annotation).lower()
+    named = next((words for part, words in _NAMED.items() if part in name), "text")
     return _TYPES.get(annotation, named)
 
 
