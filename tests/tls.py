@@ -70,6 +70,18 @@ def make_certificates(folder: Path) -> Certificates:
     return Certificates(ca, *found)
 
 
+def sign_again(files: Certificates, days: int) -> bytes:
+    """Return another certificate for the server's key, which is valid for so many days."""
+    folder = files.ca.parent
+    made = folder / "again.pem"
+    _openssl(
+        *("x509", "-req", "-days", str(days), "-in", str(folder / "server.csr"), "-CA", str(files.ca)),
+        *("-CAkey", str(folder / "ca.key"), "-CAcreateserial", "-extfile", str(folder / "extensions")),
+        *("-extensions", "leaf", "-out", str(made)),
+    )
+    return made.read_bytes()
+
+
 def _openssl(*arguments: str) -> None:
     subprocess.run(["openssl", *arguments], check=True, capture_output=True)
 

@@ -24,6 +24,7 @@ from sluicegate.coordinator.stream.retention import Retention
 from sluicegate.coordinator.stream.runner import StreamRunner
 from sluicegate.coordinator.stream.view import renew_views
 from sluicegate.coordinator.tasks import end, ended_with
+from sluicegate.coordinator.telemetry.access import Access
 from sluicegate.coordinator.telemetry.http import HealthServer
 from sluicegate.coordinator.telemetry.metrics import Metrics
 from sluicegate.coordinator.web.page import Page
@@ -87,8 +88,8 @@ class Service:
         # Importing a table format takes about a second; meanwhile Kafka can be contacted.
         loading = asyncio.create_task(load_adapters(self._settings))
         async with (
-            HealthServer(self, self._metrics, http.host, http.port, self._page.add_to) as server,
-            ended_with(self._reload_when_asked()),
+            HealthServer(self, self._metrics, http, self._page.add_to) as server,
+            ended_with(self._reload_when_asked(server.access)),
             ended_with(self._page.run()),
         ):
             self.http_port = server.port
@@ -177,11 +178,12 @@ class Service:
         """Request a reload: streams are added, removed or changed by the new settings soon."""
         self._reload.set()
 
-    async def _reload_when_asked(self) -> None:
+    async def _reload_when_asked(self, access: Access) -> None:
         while True:
             await self._reload.wait()
             self._reload.clear()
             try:
+                await access.renew()
                 await self._take_over_settings()
             except Exception as error:
                 log.exception("settings not reloaded, those before stay in force", reason=repr(error))

@@ -23,6 +23,7 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from sluicegate.coordinator.settings.http import HttpSettings
 from sluicegate.coordinator.settings.kafka import KafkaSecurity, KafkaSettings
 from sluicegate.coordinator.settings.redis import RedisSettings
 from sluicegate.coordinator.settings.sources import EnvironmentSource, Section, SettingsError, Text, explain
@@ -50,15 +51,6 @@ _SOUNDS_SECRET: Final = re.compile(
     r"secret|passw|token|key|credential|signature|authorization", re.IGNORECASE
 )
 _SHORTEST_SECRET: Final = 6
-
-
-class HttpSettings(Section):
-    """Address of the HTTP endpoints /livez, /readyz, /metrics and /status."""
-
-    host: Text = "127.0.0.1"
-    """Address to listen on; `0.0.0.0` in a container."""
-    port: Annotated[int, Field(ge=0, le=65_535)] = 8080
-    """0: any free port; the log has its number."""
 
 
 class LogSettings(Section):

@@ -6,7 +6,10 @@ from typing import Any, Final, Protocol, Self
 
 from aiohttp import web
 
+from sluicegate.coordinator.settings.http import HttpSettings
+from sluicegate.coordinator.telemetry.access import Access
 from sluicegate.coordinator.telemetry.metrics import CONTENT_TYPE, Metrics
+from sluicegate.kafka.settings import UnusableFile
 
 _CLOSING_SECONDS: Final = 2.0
 _ANSWER_SECONDS: Final = 5.0
@@ -39,16 +42,19 @@ class HealthServer:
         self,
         health: Health,
         metrics: Metrics,
-        host: str,
-        port: int,
+        http: HttpSettings,
         add_more: Callable[[web.Application], None] = lambda _: None,
     ) -> None:
-        """`add_more` adds further routes to the application."""
+        """`add_more` adds further routes to the application. Raises CannotServe."""
         self._health = health
         self._metrics = metrics
-        self._wanted = (host, port)
+        self._wanted = (http.host, http.port)
+        try:
+            self.access = Access(http)
+        except UnusableFile as error:
+            raise CannotServe(str(error)) from error
         self._port: int | None = None
-        app = web.Application()
+        app = web.Application(middlewares=[self.access.check])
         app.router.add_get("/livez", self._livez)
         app.router.add_get("/readyz", self._readyz)
         app.router.add_get("/metrics", self._render)
@@ -63,7 +69,7 @@ class HealthServer:
         host, port = self._wanted
         await self._runner.setup()
         try:
-            await web.TCPSite(self._runner, host, port).start()
+            await web.TCPSite(self._runner, host, port, ssl_context=self.access.context).start()
         except OSError as error:
             await self._runner.cleanup()
             raise CannotServe(

@@ -7,6 +7,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from sluicegate.coordinator.settings.http import HttpSettings
 from sluicegate.coordinator.telemetry.http import CannotServe, HealthServer
 from sluicegate.coordinator.telemetry.metrics import Metrics
 
@@ -45,7 +46,7 @@ class Served:
 @pytest.fixture
 async def served() -> AsyncIterator[Served]:
     service, metrics = Service(), Metrics()
-    async with HealthServer(service, metrics, "127.0.0.1", 0) as server:
+    async with HealthServer(service, metrics, HttpSettings(port=0)) as server:
         yield Served(service, metrics, f"http://127.0.0.1:{server.port}")
 
 
@@ -86,7 +87,7 @@ async def test_metrics_are_served_as_prometheus_reads_them(served: Served) -> No
 
 async def test_taken_port_is_a_clear_error(served: Served) -> None:
     port = int(served.url.rpartition(":")[2])
-    server = HealthServer(Service(), Metrics(), "127.0.0.1", port)
+    server = HealthServer(Service(), Metrics(), HttpSettings(port=port))
     with pytest.raises(CannotServe, match=rf"cannot listen on 127\.0\.0\.1:{port}: .*http\.port"):
         await server.__aenter__()
     with pytest.raises(RuntimeError):
@@ -94,7 +95,7 @@ async def test_taken_port_is_a_clear_error(served: Served) -> None:
 
 
 async def test_nothing_answers_after_the_end() -> None:
-    async with HealthServer(Service(), Metrics(), "127.0.0.1", 0) as server:
+    async with HealthServer(Service(), Metrics(), HttpSettings(port=0)) as server:
         url = f"http://127.0.0.1:{server.port}/livez"
     async with aiohttp.ClientSession() as session:
         with pytest.raises(aiohttp.ClientConnectorError):

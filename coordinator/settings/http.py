@@ -1,0 +1,37 @@
+"""Settings of the HTTP endpoints: address, TLS and tokens."""
+
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field, FilePath, model_validator
+
+from sluicegate.coordinator.settings.sources import Section, Text
+
+
+class HttpSettings(Section):
+    """The HTTP endpoints /livez, /readyz, /metrics and /status, the page and its interface."""
+
+    host: Text = "127.0.0.1"
+    """Address to listen on; `0.0.0.0` in a container."""
+    port: Annotated[int, Field(ge=0, le=65_535)] = 8080
+    """0: any free port; the log has its number."""
+    token_files: tuple[Path, ...] = ()
+    """Files with one token each; every one of them is valid. Default: no token is needed.
+
+    SIGHUP reads them again. Commands send the first one.
+    """
+    open_probes: bool = True
+    """True: /livez and /readyz need no token."""
+    certificate_file: FilePath | None = None
+    """Certificate of the server with its chain, PEM; with it, the endpoints have TLS alone. SIGHUP reads it
+    again."""
+    key_file: FilePath | None = None
+    """Its private key without a password, PEM. Default: `certificate_file` has it."""
+    ca_file: FilePath | None = None
+    """Authorities that a command trusts when it asks the coordinator. Default: those of the system."""
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.key_file is not None and self.certificate_file is None:
+            raise ValueError("`key_file` is set, but `certificate_file` is not; set both or none")
+        return self
