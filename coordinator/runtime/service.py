@@ -15,7 +15,8 @@ from sluicegate.coordinator.membership.local import LocalMembership
 from sluicegate.coordinator.ownership import OwnedElsewhere
 from sluicegate.coordinator.runtime.connections import FORBIDDEN, Rebalances, open_consumer, open_links
 from sluicegate.coordinator.runtime.janitor import Janitor
-from sluicegate.coordinator.runtime.startup import absent, load_adapters, wait_for_topics
+from sluicegate.coordinator.runtime.kafka_watch import KafkaWatch
+from sluicegate.coordinator.runtime.startup import load_adapters, make_store, wait_for_topics
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.settings.reloading import plan_reload, read_settings
 from sluicegate.coordinator.stream.links import Links
@@ -27,13 +28,12 @@ from sluicegate.coordinator.tasks import end, ended_with
 from sluicegate.coordinator.telemetry.access import Access
 from sluicegate.coordinator.telemetry.http import HealthServer
 from sluicegate.coordinator.telemetry.metrics import Metrics
+from sluicegate.coordinator.web.outages import Silence
 from sluicegate.coordinator.web.page import Page
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit, reach
 from sluicegate.kafka.bodies import BodyUnavailable
 from sluicegate.kafka.fetching import Reading, read_batches
-from sluicegate.kafka.internals import sender_ended
-from sluicegate.kafka.outages import KAFKA
 from sluicegate.kafka.pauses import spread
 from sluicegate.kafka.topics import TopicNames
 from sluicegate.state_store import StateStore
@@ -51,8 +51,8 @@ MOST_RECORDS = 5_000
 ALIVE_LIMIT = 30.0
 VIEW_INTERVAL = 10.0
 RELEASE_INTERVAL = 5.0
-WATCH_INTERVAL = 3.0
 RETRY = 1.0
+NOT_STARTED = "not started yet"
 
 
 class Service:
@@ -69,12 +69,12 @@ class Service:
         self._starting: dict[int, asyncio.Task[None]] = {}
         self._epoch = 0
         self._ticked = time.monotonic()
-        self._trouble: str | None = "not started yet"
-        self._away: str | None = None
+        self._trouble: str | None = NOT_STARTED
+        self._kafka = KafkaWatch(self._topics.events)
         self._consumer: AIOKafkaConsumer | None = None
         self._links: Links | None = None
         self.http_port: int | None = None
-        self._page = Page(settings, self._own_streams)
+        self._page = Page(settings, self._own_streams, self._kafka_silence, make_store)
 
     # --- life -------------------------------------------------------------------------------------
 
@@ -127,7 +127,7 @@ class Service:
                 *([self._keep_views(links.store)] if links.store is not None else []),
                 self._release(),
                 Retention(links).run(lambda: list(self._runners.values())),
-                self._watch(links),
+                self._kafka.run(links.producer, consumer, lambda: list(self._runners.values())),
                 Janitor(lambda: self._settings, self._ready_streams).run(),
                 watch_members(self._settings.kafka, membership),
             )
@@ -148,7 +148,6 @@ class Service:
         membership = stack.enter_context(LocalMembership(self._settings.kafka))
         consumer = await open_consumer(self._settings, membership.client_id, stack)
         self._links, self._consumer, self._ticked = links, consumer, time.monotonic()
-        self._page.connect(links.store)
         stack.callback(self._disconnected)
         return links, consumer, membership
 
@@ -156,8 +155,7 @@ class Service:
         self._trouble = trouble
 
     def _disconnected(self) -> None:
-        self._page.connect(None)
-        self._links = self._consumer = self._away = None
+        self._links = self._consumer = self._kafka.away = None
 
     async def _wind_up(self, grace: float) -> None:
         """Let running commits finish, and write state records for the next owner."""
@@ -165,6 +163,8 @@ class Service:
             task.cancel()
         self._starting.clear()
         runners = list(self._runners.values())
+        if grace == 0.0:
+            self._page.keep()
         try:
             async with asyncio.timeout(grace + LAST_WORDS):
                 await asyncio.gather(*(runner.stop(grace, last_record=grace > 0) for runner in runners))
@@ -325,31 +325,9 @@ class Service:
                 with suppress(KafkaError):
                     await runner.release_offsets()
 
-    async def _watch(self, links: Links) -> None:
-        """Check that Kafka answers. Raises KafkaError if the producer has died."""
-        while True:
-            await asyncio.sleep(WATCH_INTERVAL)
-            if sender_ended(links.producer):
-                raise KafkaError("the producer's sender has ended")
-            try:
-                async with asyncio.timeout(WATCH_INTERVAL):
-                    self._away = await self._lacks()
-                KAFKA.answered()
-            except (KafkaError, TimeoutError) as error:
-                KAFKA.trouble(repr(error))
-                self._away = f"Kafka does not answer: {error!r}"
-
-    async def _lacks(self) -> str | None:
-        """Return the reason why nothing can be read although Kafka answers; None if there is none.
-
-        Raises KafkaError or TimeoutError if Kafka does not answer.
-        """
-        started = [each for each in self._runners.values() if each.started]
-        if started:
-            await started[0].end_offset()
-            return None
-        known = {self._topics.events} if self._consumer is None else await self._consumer.topics()
-        return None if self._topics.events in known else absent(self._topics.events)
+    def _kafka_silence(self) -> Silence | None:
+        trouble = None if self._links is not None or self._trouble == NOT_STARTED else self._trouble
+        return self._kafka.silence(trouble)
 
     async def _keep_views(self, store: StateStore) -> None:
         """Write the views again if the state store has lost them."""
@@ -378,7 +356,7 @@ class Service:
 
     def unready(self) -> list[str]:
         """Return the reasons why the service is not ready."""
-        reasons = [reason for reason in (self._trouble, self._away) if reason]
+        reasons = [reason for reason in (self._trouble, self._kafka.away) if reason]
         return [*reasons, *(each for runner in self._runners.values() for each in runner.hindrances())]
 
     def status(self) -> dict[str, Any]:

@@ -37,6 +37,7 @@ from sluicegate.coordinator.ownership import Rivals
 from sluicegate.coordinator.record_codec import RecordTooLarge
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.appending import StreamLog
+from sluicegate.coordinator.stream.checkpoints import CheckpointHistory
 from sluicegate.coordinator.stream.continuity import failed_at
 from sluicegate.coordinator.stream.early import EarlyChecks, Known, Terms
 from sluicegate.coordinator.stream.failing import between_failpoints
@@ -106,6 +107,7 @@ class StreamRunner:
         self.machine = machine
         self.stream = record.stream
         self.bodies = Bodies(links.budget)
+        self.checkpoints = CheckpointHistory()
         self.low_water = record.low_water
         """The offset from which a recovery reads: that of the newest record that is acknowledged."""
         self.last_view: StateRecord | None = None
@@ -160,6 +162,7 @@ class StreamRunner:
                 self._partition.rivals.look(self.stream, record)
         fresh = record.offset > replica.applied
         ignored = effect = self.machine.step(read).ignored
+        self.checkpoints.applied(read, replica.log)
         if envelope.type is EventType.CHECKPOINT_COMPLETED:
             # On a second read too: the letter of the first read may not be acknowledged.
             if not fresh and was_not_live(replica.state, envelope, record.offset):

@@ -12,6 +12,11 @@ def pending_files(log: Log) -> int:
     return sum(entry.files for _, entry in _checkpoints(log))
 
 
+def pending_bytes(log: Log) -> int:
+    """Return the size of the files that are in no decision, by the events' own counts."""
+    return sum(part.bytes for _, entry in _checkpoints(log) for part in entry.parts.values())
+
+
 def oldest_unsealed(log: Log) -> int | None:
     """Return the append time of the first event of the oldest checkpoint that is not sealed."""
     sealed = {(name, each.position.checkpoint) for name in log.pending for each in log.sealed(name)}

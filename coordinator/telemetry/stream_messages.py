@@ -89,8 +89,10 @@ MESSAGES: Final[Mapping[Code, Message]] = {
         "the table contradicts decision {number} of the log[: digest {first}][: it ends with decision "
         "{other}][: {detail}]. Usual causes are a table that was rolled back, and another job with the same "
         "commit user",
-        "Compare them: " + VERIFY + ". Put the lost snapshots back, or commit them again: `sluicegate replay "
-        "repair --stream {stream}`. If its history has expired, nothing can prove them: "
+        "Compare them: "
+        + VERIFY
+        + ". Put the lost snapshots back. Or stop the coordinators, and commit them again: `sluicegate "
+        "replay repair --stream {stream}`. If its history has expired, nothing can prove them: "
         + NEW_STREAM
         + ". If their files are gone as well, "
         + LOST_ROWS,

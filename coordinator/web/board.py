@@ -1,16 +1,27 @@
 """The state of all streams of the deployment: own ones as of now, those of other coordinators from Redis."""
 
 import asyncio
+import socket
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from sluicegate.coordinator.core.pending import Checkpoint
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream.view import view_of
-from sluicegate.coordinator.telemetry.overview import silent_regions
+from sluicegate.coordinator.telemetry import reasons
+from sluicegate.coordinator.telemetry.gauges import pending_bytes
+from sluicegate.coordinator.web.checkpoints import decided_checkpoints, pending_checkpoints
 from sluicegate.coordinator.web.feed import Feed
-from sluicegate.coordinator.web.model import Deployment, PendingCheckpoint, StreamState
+from sluicegate.coordinator.web.model import Checkpoints, DeadLetter, Deployment, Outage, StreamState
+from sluicegate.coordinator.web.outages import (
+    KafkaSilence,
+    Watched,
+    now,
+    outage_of_history,
+    outage_of_kafka,
+    outage_of_redis,
+)
+from sluicegate.coordinator.web.reasons import open_letters, reasons_of, silences_of, waits_for_kafka
 from sluicegate.events.problems import Problem
 from sluicegate.state_store import StateStore, StateStoreError, StreamView
 
@@ -21,8 +32,7 @@ LOOK: Final = 2.0
 """Seconds between two looks into Redis."""
 PIECE: Final = 10
 """Streams between two turns of the event loop. The state of a small one takes about a millisecond."""
-MOST_MISSING: Final = 10
-MOST_CHECKPOINTS: Final = 1_000
+_NOT_READ: Final = "Stream {stream} is not shown yet: its state is read as soon as Kafka answers."
 
 
 class _Made(NamedTuple):
@@ -31,55 +41,90 @@ class _Made(NamedTuple):
     applied: int
     conditions: tuple[tuple[str, Problem], ...]
     view: StreamView
+    size: int
+    """Bytes of the files that are in no decision."""
 
 
 class Board:
     """Collects the states for whoever looks. It costs nothing while nobody does."""
 
     def __init__(
-        self, settings: Settings, own: Callable[[], "Mapping[str, StreamRunner]"], feed: Feed
+        self,
+        settings: Settings,
+        own: Callable[[], "Mapping[str, StreamRunner]"],
+        feed: Feed,
+        kafka: KafkaSilence,
     ) -> None:
-        """`own` returns the streams of this coordinator."""
+        """`own` returns the streams of this coordinator; `kafka` returns why Kafka does not answer it."""
         self.store: StateStore | None = None
         self._settings = settings
         self._own = own
         self._feed = feed
+        self._kafka = kafka
+        self._redis = Watched()
+        self._host = socket.gethostname()
         self._made: dict[str, _Made] = {}
+        self._kept: dict[str, StreamView] = {}
+        """Own streams as they were when Kafka stopped to answer."""
         self._views: dict[str, StreamView] = {}
-        self._problem: str | None = None
+        self._unreadable: list[str] = []
+        self._letters: Mapping[str, Sequence[DeadLetter]] = {}
         self._looked = -LOOK
 
     async def look(self) -> None:
         """Read the views of the other coordinators, if the last look was LOOK seconds ago."""
+        self._letters = open_letters(self._feed.letters.all())
         if self.store is None or time.monotonic() - self._looked < LOOK:
             return
         self._looked = time.monotonic()
         try:
             found = await self.store.read_all()
         except StateStoreError as error:
-            self._problem = f"streams of other coordinators are shown as they were: {error}"
+            self._redis.failed(str(error).removeprefix("Redis failed: "))
             return
+        self._redis.answered()
         self._views = {name: view for name, view in found.items() if isinstance(view, StreamView)}
-        unreadable = sorted(set(found) - set(self._views))
-        self._problem = (
-            f"the views of these streams cannot be read: {', '.join(unreadable)}" if unreadable else None
-        )
+        self._unreadable = sorted(set(found) - set(self._views))
+
+    def keep(self) -> None:
+        """Keep the own streams as they are now, because the connection to Kafka is lost."""
+        self._kept = {name: self._make(runner).view for name, runner in self._own().items()}
 
     def deployment(self) -> Deployment:
         """Return the facts about the deployment."""
-        kafka = self._settings.kafka
-        problems = [each for each in (self._problem, self._feed.problem) if each]
+        kafka, outages = self._settings.kafka, tuple(self._outages())
+        listed = ", ".join(self._unreadable)
+        unreadable = f"the views of these streams cannot be read: {listed}" if listed else None
+        reading = self._feed.reading if not outages else None
+        problems = [*(each.message for each in outages), *filter(None, (unreadable, reading))]
         return Deployment(
             group=kafka.group_id,
+            host=self._host,
             topic_prefix=kafka.topic_prefix,
             shared=self._settings.redis is not None,
             problem="; ".join(problems) or None,
-            now=_now(),
+            outages=outages,
+            now=now(),
         )
+
+    def _outages(self) -> list[Outage]:
+        found = []
+        if (kafka := self._kafka()) is not None:
+            found.append(outage_of_kafka(kafka, self._settings, self._host))
+        if self._settings.redis is not None and (redis := self._redis.silence) is not None:
+            found.append(outage_of_redis(redis, self._settings.redis.shown))
+        # Without Kafka, nobody expects its topics.
+        if kafka is None and (history := self._feed.watched.silence) is not None:
+            found.append(outage_of_history(history))
+        return found
 
     async def states(self) -> dict[str, StreamState]:
         """Return all streams by name, sorted. Commits continue meanwhile, also with many streams."""
-        names = sorted({*self._own(), *self._views})
+        away = self._kafka()
+        if away is None and self._own():
+            self._kept = {}
+        unknown = self._settings.streams if away is not None else ()
+        names = sorted({*self._own(), *self._views, *self._kept, *unknown})
         found = dict[str, StreamState]()
         for number, name in enumerate(names, 1):
             if (state := self.state(name)) is not None:
@@ -92,65 +137,96 @@ class Board:
     def state(self, name: str) -> StreamState | None:
         """Return one stream; None if it is not known."""
         runner, view = self._own().get(name), self._views.get(name)
+        kept = self._kept.get(name)
         # One that is still reading its log knows less than its former coordinator knew.
-        if runner is not None and (runner.machine.ready or view is None):
+        if runner is not None and (runner.machine.ready or (view is None and kept is None)):
             return self._live(name, runner)
-        return self._state(view, live=False) if view is not None else None
+        if kept is not None and (view is None or view.revision <= kept.revision):
+            return self._state(kept, as_of=self._answered(), own=True)
+        if view is not None:
+            return self._state(view, as_of=view.updated_at, own=False)
+        return self._unknown(name) if self._kafka() is not None else None
 
-    def checkpoints(self, stream: str) -> list[PendingCheckpoint] | None:
-        """Return the checkpoints of an own stream that no decision includes; None: it is no own one."""
+    def _answered(self) -> int:
+        """Return the time for which the state of an own stream holds."""
+        away = self._kafka()
+        return now() if away is None else away.since
+
+    def _unknown(self, name: str) -> StreamState | None:
+        """Return a stream of the settings that nothing is known of; None if they do not have it."""
+        settings = self._settings.streams.get(name)
+        if settings is None:
+            return None
+        condition = {"kind": "wait", "code": "not-read", "message": _NOT_READ.format(stream=name)}
+        view = StreamView.model_validate(
+            {
+                "stream": name,
+                "revision": -1,
+                "updated_at": self._answered(),
+                "commit_user": settings.commit_user,
+                "table": settings.table,
+                "conditions": [condition],
+            }
+        )
+        return self._state(view, as_of=view.updated_at, own=True)
+
+    def checkpoints(self, stream: str) -> Checkpoints | None:
+        """Return the checkpoints of an own stream; None: it is no own one."""
         runner = self._own().get(stream)
         if runner is None:
             return None
-        found = []
-        for region, pending in sorted(runner.machine.replica.log.pending.items()):
-            sealed = {each.position.checkpoint for each in pending.sealed}
-            for number, each in sorted(pending.checkpoints.items()):
-                found.append(_pending(region, pending.incarnation, number, each, sealed=number in sealed))
-        return found[:MOST_CHECKPOINTS]
+        cuts = {each.decision: each for each in self._feed.history.cuts(stream) if each.visible}
+        decided = tuple(decided_checkpoints(runner.checkpoints, cuts))
+        return Checkpoints(stream=stream, checkpoints=pending_checkpoints(runner), decided=decided)
 
     def _live(self, name: str, runner: "StreamRunner") -> StreamState:
-        machine = runner.machine
+        made, as_of = self._make(runner), self._answered()
+        # Without Kafka, heartbeats are missing for another reason than the end of a query.
+        silences = silences_of(name, runner.machine, as_of)
+        found = tuple(silences.values())
+        return self._state(
+            made.view,
+            as_of=as_of,
+            own=True,
+            live=True,
+            silent=tuple(silences),
+            more=found,
+            size=made.size,
+        )
+
+    def _make(self, runner: "StreamRunner") -> _Made:
+        """Return the view of an own stream; it is made again if the stream has changed."""
+        machine, name = runner.machine, runner.stream
         applied = machine.replica.applied
         conditions = tuple((each.kind, each.problem) for each in machine.conditions())
         made = self._made.get(name)
         if made is None or (made.applied, made.conditions) != (applied, conditions):
-            made = self._made[name] = _Made(applied, conditions, view_of(machine.record(), runner.settings))
-        silent = silent_regions(
-            machine.replica.state, machine.activity.heard, machine.activity.intervals, _now()
-        )
-        return self._state(made.view, live=True, silent=tuple(silent))
+            view = view_of(machine.record(), runner.settings)
+            made = _Made(applied, conditions, view, pending_bytes(machine.replica.log))
+            self._made[name] = made
+        return made
 
-    def _state(self, view: StreamView, *, live: bool, silent: tuple[str, ...] = ()) -> StreamState:
+    def _state(
+        self,
+        view: StreamView,
+        *,
+        as_of: int,
+        own: bool,
+        live: bool = False,
+        silent: tuple[str, ...] = (),
+        more: Iterable[reasons.Reason] = (),
+        size: int | None = None,
+    ) -> StreamState:
+        away = self._kafka()
+        if away is not None and own:
+            more = [waits_for_kafka(view.stream, away), *more]
         return StreamState(
             stream=view.stream,
             live=live,
-            as_of=_now() if live else view.updated_at,
+            as_of=as_of,
             silent=silent,
+            reasons=reasons_of(view, more, self._letters.get(view.stream, ())),
+            pending_bytes=size,
             delays=self._feed.history.delays(view.stream),
             view=view,
         )
-
-
-def _pending(
-    region: str, incarnation: str, number: int, found: Checkpoint, *, sealed: bool
-) -> PendingCheckpoint:
-    return PendingCheckpoint(
-        region=region,
-        incarnation=incarnation,
-        checkpoint=number,
-        named=len(set(found.body.events)) if found.body is not None else None,
-        arrived=len(found.parts),
-        missing=tuple(sorted(found.missing)[:MOST_MISSING]),
-        missing_count=len(found.missing),
-        attempts=len({(part.writer, part.attempt) for part in found.parts.values()}),
-        files=found.files,
-        rows=found.rows,
-        first_event=found.first_time,
-        last_event=found.last_time,
-        sealed=sealed,
-    )
-
-
-def _now() -> int:
-    return time.time_ns() // 1_000_000

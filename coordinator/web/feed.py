@@ -12,6 +12,7 @@ from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.web.history import History
 from sluicegate.coordinator.web.letters import Letters
 from sluicegate.coordinator.web.model import Cut, DeadLetter
+from sluicegate.coordinator.web.outages import Watched
 from sluicegate.events.codec import Flaw
 from sluicegate.events.feed import read_notification
 from sluicegate.kafka.clients import started
@@ -36,8 +37,9 @@ class Feed:
     def __init__(self, settings: Settings) -> None:
         self.history = History()
         self.letters = Letters()
-        self.problem: str | None = _READING
-        """Reason for which something may be missing; None: everything was read."""
+        self.reading: str | None = _READING
+        """Sentence while the ends of the topics are read for the first time; None: they were read."""
+        self.watched = Watched()
         self.listener: Callable[[str, Cut | DeadLetter], None] = lambda *_: None
         """Told of each new cut with its stream, and of each letter that is new or was dealt with."""
         self._settings = settings
@@ -48,11 +50,11 @@ class Feed:
             try:
                 await self._follow()
             except (KafkaError, ReplayRefused, TimeoutError, OSError) as error:
-                self.problem = f"the history of commits cannot be read, and is tried again: {error!r}"
+                self.watched.failed(repr(error))
                 log.debug("history not read", error=repr(error))
             except Exception as error:
                 # The page lacks it, and nothing else depends on it.
-                self.problem = f"the history of commits cannot be read, and is tried again: {error!r}"
+                self.watched.failed(repr(error))
                 log.exception("history not read, it is tried again")
             await asyncio.sleep(spread(RETRY))
 
@@ -69,7 +71,7 @@ class Feed:
             ]
             # The ends are read again, and what was read before would count as new.
             self.history, self.letters = History(), Letters()
-            self.problem = _READING
+            self.reading = _READING
             consumer.assign(sources)
             ends = await consumer.end_offsets(sources)
             for source, begin in (await consumer.beginning_offsets(sources)).items():
@@ -78,8 +80,10 @@ class Feed:
                 read = await consumer.getmany(timeout_ms=POLL_MS, max_records=PIECE)
                 for source, records in read.items():
                     self._take(records, letters=source.topic == names.dead_letters)
-                if self.problem is not None and await self._at(consumer, ends):
-                    self.problem = None
+                if self.reading is not None and await self._at(consumer, ends):
+                    self.reading = None
+                if self.reading is None:
+                    self.watched.answered()
                 await asyncio.sleep(0)
 
     async def _at(self, consumer: AIOKafkaConsumer, ends: dict[TopicPartition, int]) -> bool:

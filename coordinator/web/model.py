@@ -12,15 +12,29 @@ class _Answer(BaseModel):
     model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
 
 
+class Outage(_Answer):
+    """A server that does not answer, so that a part of the answer is old."""
+
+    part: Literal["kafka", "redis", "history"]
+    """`history`: the cuts and the dead letters, which are read from Kafka."""
+    message: str
+    """Sentences: the server and its address, what is affected, and what helps."""
+    since: int
+    """Time of its last answer, for which the old values hold."""
+
+
 class Deployment(_Answer):
     """The coordinators of one group."""
 
     group: str
+    host: str
+    """Name of the host of the coordinator that answers."""
     topic_prefix: str
     shared: bool
     """True: the streams of all coordinators are shown, from Redis. False: those of this one only."""
     problem: str | None
     """Reason for which a part of the answer is missing or old; null: there is none."""
+    outages: tuple[Outage, ...] = ()
     now: int
     """Time of the coordinator."""
 
@@ -34,6 +48,20 @@ class Delays(_Answer):
     """Number of newest commits that they were measured with."""
 
 
+class Reason(_Answer):
+    """Something that keeps a stream from progress."""
+
+    kind: Literal["stall", "refusal", "silent", "retry", "letter", "pause", "wait"]
+    """`silent`: heartbeats of a region are missing. `letter`: a message could not be used."""
+    code: str
+    region: str | None = None
+    """Null: it concerns the whole stream."""
+    message: str
+    """Sentences: what happened, why, and what helps. Commands stand between backticks."""
+    since: int | None = None
+    """Time of its beginning; null: not known."""
+
+
 class StreamState(_Answer):
     """State of one stream."""
 
@@ -44,6 +72,10 @@ class StreamState(_Answer):
     """Time for which the view holds."""
     silent: tuple[str, ...] = ()
     """Regions of a live stream whose heartbeats are missing: their drivers have probably ended."""
+    reasons: tuple[Reason, ...] = ()
+    """Reasons why it does not progress, the gravest first: conditions, silent regions, dead letters."""
+    pending_bytes: int | None = None
+    """Bytes of the files that are in no decision; null: another coordinator knows them."""
     delays: Delays | None = None
     """Null: no commit is known whose delay was measured."""
     view: StreamView
@@ -89,8 +121,8 @@ class Cut(_Answer):
     regions: dict[str, RegionOfCut] = {}
 
 
-class PendingCheckpoint(_Answer):
-    """A checkpoint that no decision includes."""
+class CheckpointDetails(_Answer):
+    """A checkpoint, with its events and times."""
 
     region: str
     incarnation: str
@@ -99,16 +131,37 @@ class PendingCheckpoint(_Answer):
     """Number of events that its completion names; null: it is not completed."""
     arrived: int
     """Number of its events that have arrived."""
+    attempts: int | None
+    """Number of attempts of writers whose events have arrived; null: there are too many to count."""
+    files: int
+    rows: int
+    bytes: int | None = None
+    first_event: int
+    last_event: int
+    completed: int | None = None
+    """Time of its completion; null: it is not completed, or the coordinator has started after that."""
+    sealed_at: int | None = None
+    """Time of the event that sealed it; null: it is not sealed."""
+
+
+class PendingCheckpoint(CheckpointDetails):
+    """A checkpoint that no decision includes."""
+
     missing: tuple[str, ...] = ()
     """Ids of named events that have not arrived, ten at most."""
     missing_count: int = 0
-    attempts: int
-    """Number of attempts of writers whose events have arrived."""
-    files: int
-    rows: int
-    first_event: int
-    last_event: int
     sealed: bool
+
+
+class DecidedCheckpoint(CheckpointDetails):
+    """A checkpoint that a decision includes."""
+
+    decision: int
+    decided: int
+    """Time of the decision."""
+    visible: int | None = None
+    """Time at which the snapshot was visible; null: it is not known, or not committed yet."""
+    snapshot: Head | None = None
 
 
 class DeadLetter(_Answer):
@@ -145,6 +198,9 @@ class Checkpoints(_Answer):
 
     stream: str
     checkpoints: tuple[PendingCheckpoint, ...]
+    """Those that no decision includes."""
+    decided: tuple[DecidedCheckpoint, ...] = ()
+    """The newest ones that a decision includes, the oldest first, since the coordinator has the stream."""
 
 
 class DeadLetters(_Answer):

@@ -45,7 +45,7 @@ def document() -> dict[str, Any]:
             "/api/v1/streams/{stream}": _get("One stream.", StreamState, _STREAM),
             "/api/v1/streams/{stream}/cuts": _get("Its newest cuts, the oldest first.", Cuts, _STREAM, _LAST),
             "/api/v1/streams/{stream}/checkpoints": _get(
-                "Its checkpoints that no decision includes, from the coordinator that serves it.",
+                "Its checkpoints: those that wait, and the newest ones of decisions, from its coordinator.",
                 Checkpoints,
                 _STREAM,
             ),

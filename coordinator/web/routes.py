@@ -1,13 +1,14 @@
 """The page and the HTTP interface, as routes of the service's server."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final
 
 from aiohttp import web
 from pydantic import BaseModel
 
-from sluicegate.coordinator.web.model import Checkpoints, Cuts, DeadLetters, Problem, Streams
+from sluicegate.coordinator.web.model import Cuts, DeadLetters, Problem, Streams
 from sluicegate.coordinator.web.openapi import document
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class Routes:
         name = request.match_info["stream"]
         found = self._board.checkpoints(name)
         if found is not None:
-            return _json(Checkpoints(stream=name, checkpoints=tuple(found)))
+            return _json(found)
         await self._board.look()
         if self._board.state(name) is None:
             return _unknown(name)
@@ -98,8 +99,10 @@ class Routes:
             return _json(Problem(problem="too many pages are open; close one, and try again"), 503)
         answer = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
         await answer.prepare(request)
-        async for message in self._updates.follow():
-            await answer.write(message)
+        # A page that is closed, or sleeps, is no error of the service.
+        with suppress(ConnectionResetError):
+            async for message in self._updates.follow():
+                await answer.write(message)
         return answer
 
 

@@ -9,7 +9,7 @@ import structlog
 from pydantic import BaseModel
 
 from sluicegate.coordinator.tasks import end
-from sluicegate.coordinator.web.model import Cut, DeadLetter, DeadLetters, Deployment, StreamState
+from sluicegate.coordinator.web.model import Cut, DeadLetter, DeadLetters, Deployment, Outage, StreamState
 
 if TYPE_CHECKING:
     from sluicegate.coordinator.web.board import Board
@@ -52,6 +52,7 @@ class Updates:
         self._shown: dict[str, StreamState] = {}
         self._task: asyncio.Task[None] | None = None
         self._sent = 0.0
+        self._outages: tuple[Outage, ...] = ()
         feed.listener = self._happened
 
     @property
@@ -103,9 +104,10 @@ class Updates:
         changed = tuple(each for name, each in found.items() if not _same(each, before.get(name)))
         removed = tuple(name for name in before if name not in found)
         self._shown = found
-        now = asyncio.get_running_loop().time()
-        if changed or removed or now - self._sent >= STILL:
-            state = _State(whole=False, deployment=self._board.deployment(), streams=changed, removed=removed)
+        deployment, now = self._board.deployment(), asyncio.get_running_loop().time()
+        outages, self._outages = self._outages, deployment.outages
+        if changed or removed or outages != deployment.outages or now - self._sent >= STILL:
+            state = _State(whole=False, deployment=deployment, streams=changed, removed=removed)
             self._send(_message("state", state))
 
     def _happened(self, stream: str, what: Cut | DeadLetter) -> None:
@@ -127,12 +129,13 @@ class Updates:
 
 def _same(one: StreamState, other: StreamState | None) -> bool:
     """True if a reader would see the same."""
-    return other is not None and (one.live, one.silent, one.delays, one.view) == (
-        other.live,
-        other.silent,
-        other.delays,
-        other.view,
-    )
+    return other is not None and _seen(one) == _seen(other)
+
+
+def _seen(state: StreamState) -> tuple[object, ...]:
+    # The time of a live state is now, so it always differs.
+    as_of = None if state.live else state.as_of
+    return state.live, as_of, state.reasons, state.pending_bytes, state.delays, state.view
 
 
 def _put(queue: "asyncio.Queue[bytes | None]", message: bytes | None) -> bool:

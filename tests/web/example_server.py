@@ -8,6 +8,8 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from sluicegate.coordinator.telemetry.reasons import RANKS, Unfinished, silence
+
 STATIC: Final = Path(__file__).parents[2] / "coordinator" / "web" / "static"
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
@@ -51,6 +53,8 @@ class ExampleServer:
     def __init__(self) -> None:
         self.deployment: Json = {
             "group": "sluicegate",
+            "host": "commit-1",
+            "outages": [],
             "topic_prefix": "sluicegate",
             "shared": True,
             "problem": None,
@@ -204,8 +208,27 @@ def make_stream(
         "conditions": [{"kind": kind, "code": code, "message": text} for kind, code, text in conditions],
     }
     delays = {"p50": 2_140, "p99": 8_420, "commits": 128}
-    usual = {"stream": name, "live": live, "as_of": NOW, "delays": delays}
-    return {**usual, "silent": [*silent], "view": values | view}
+    view = values | view
+    reasons = [{**each, "region": None, "since": None} for each in view["conditions"]]
+    reasons += [_silence(name, each, view["regions"][each]["heard"]) for each in silent]
+    usual = {
+        "stream": name,
+        "live": live,
+        "as_of": NOW,
+        "delays": delays,
+        "pending_bytes": 734_000 if live else None,
+    }
+    return {**usual, "silent": [*silent], "reasons": ordered(reasons), "view": view}
+
+
+def ordered(reasons: Iterable[Json]) -> list[Json]:
+    """Return reasons as the service sends them."""
+    return sorted(reasons, key=lambda each: RANKS[each["kind"]])
+
+
+def _silence(stream: str, region: str, heard: int) -> Json:
+    found = silence(stream, region, heard, 10 * SECOND, Unfinished(413, 3))
+    return found._asdict()
 
 
 def make_cut(number: int, outcome: str, regions: Mapping[str, Json], at: int = NOW) -> Json:

@@ -129,6 +129,24 @@ async def test_checkpoints_that_wait_are_served_with_what_they_lack(place: Place
         await client.get("/streams/trains/checkpoints", 404)
 
 
+async def test_decided_checkpoints_are_served_with_their_times(place: Place) -> None:
+    async with place.job() as job, running(place.settings()) as service, client_of(service) as client:
+        await job.register()
+        await commit(job, 1)
+
+        def committed(found: Any) -> bool:
+            return [each["visible"] is not None for each in found["decided"]] == [True]
+
+        found = await until(lambda: client.get("/streams/flights/checkpoints"), committed)
+        assert found["checkpoints"] == []
+        (only,) = found["decided"]
+        assert (only["region"], only["checkpoint"], only["decision"]) == ("r1", 0, 1)
+        assert (only["named"], only["arrived"], only["attempts"]) == (1, 1, 1)
+        times = ("first_event", "completed", "sealed_at", "decided", "visible")
+        assert sorted(only[each] for each in times) == [only[each] for each in times]
+        assert only["snapshot"]["snapshot"] == 1
+
+
 async def test_streams_of_another_coordinator_come_from_redis(place: Place, redis_url: str) -> None:
     """The second one has no partition to serve."""
     shared = {"redis": {"url": redis_url, "key_prefix": place.prefix}}

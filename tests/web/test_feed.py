@@ -59,7 +59,7 @@ async def test_a_feed_that_reads_again_has_each_cut_once(
     await announce(kafka_bootstrap, topics.commits, KEPT + 21, after=KEPT + 20)
     await until(decisions, lambda found: found[-1:] == [KEPT + 21])
     assert decisions() == [*newest[1:], KEPT + 21]
-    await until(lambda: feed.problem, lambda problem: problem is None)
+    await until(lambda: feed.reading, lambda problem: problem is None)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
         await running

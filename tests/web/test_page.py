@@ -70,7 +70,14 @@ async def test_the_reason_comes_first_and_has_the_command(page: Page, server: Ex
     parts = await flights.evaluate("e => [...e.children].map(each => each.className)")
     assert parts == ["head", "reason", "body"]
     await expect(stream_of(page, "gates").locator(".reason")).to_contain_text(
-        "Region LGA is silent for 4 min: its query has probably ended."
+        "Region LGA of stream gates is silent: its last event is of 2025-11-27T08:47:12Z, and a heartbeat is "
+        "due every 10 s."
+    )
+    await expect(stream_of(page, "gates").locator(".reason")).to_contain_text(
+        "It left checkpoint 413 unfinished: 3 events published, no completion."
+    )
+    await expect(stream_of(page, "gates").locator(".reason code")).to_have_text(
+        "sluicegate region remove --stream gates --region LGA"
     )
 
 
@@ -84,7 +91,8 @@ async def test_the_facts_of_a_stream(page: Page, server: ExampleServer) -> None:
         "Committed decision128; decision 129 is not committed yet",
         "Watermark2025-11-27T08:50:48Z, lag 24 s",
         "Event to snapshotp50 2.1 s, p99 8.4 s, of 128 commits",
-        "Pending14 files with 1,200 rows, the oldest for 9 s",
+        "Pending14 files with 1,200 rows, 734 kB, the oldest for 9 s",
+        "Oldest position\u2013",
         "As ofnow, by its coordinator",
     ]
     await expect(stream_of(page, "flights").locator(".facts > div")).to_have_text(facts)
@@ -187,7 +195,7 @@ async def test_pending_checkpoints_are_fetched_on_demand(page: Page, server: Exa
     add_example(server)
     await page.goto(server.url)
     await stream_of(page, "flights").get_by_role("rowheader", name="JFK").click()
-    details = page.get_by_role("region", name="flights: Pending checkpoints of JFK")
+    details = page.get_by_role("region", name="flights: Checkpoints of JFK")
     states = details.locator("tbody td:nth-child(2)")
     await expect(states).to_have_text(["sealed", "lacks 1 event", "not completed yet"])
     await expect(details.locator("tbody td:nth-child(3)")).to_have_text(["4 of 4", "3 of 4", "1 of ?"])

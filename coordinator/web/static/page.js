@@ -1,8 +1,9 @@
 // The live page: it receives updates, keeps the newest values, and shows them once per frame.
 
+import { showLetters } from "./letters.js";
 import { StreamCard } from "./stream.js";
 import {
-  checkpointDetails, clock, count, cutDetails, h, kindOf, number, setText, showAges, time,
+  checkpointDetails, clock, count, cutDetails, h, kindOf, messageParts, number, setParts, setText, showAges, time,
 } from "./text.js";
 
 const CUTS = 50;
@@ -186,7 +187,7 @@ function showChanges() {
   }
   changed.clear();
   showOrder();
-  if (lettersChanged) showLetters();
+  if (lettersChanged) updateLetters();
   lettersChanged = false;
   showSummary();
   openWanted();
@@ -194,16 +195,41 @@ function showChanges() {
   document.body.getBoundingClientRect();
 }
 
+function updateLetters() {
+  showLetters(at("letters-table").tBodies[0], letters);
+  at("letters-table").hidden = letters.length === 0;
+  at("no-letters").hidden = letters.length > 0;
+  const open = letters.filter((each) => !each.dealt).length;
+  setText(at("letters-title"), open ? `Dead letters, ${number(open)} not dealt with` : "Dead letters");
+}
+
 function showDeployment() {
   if (deployment === null) return;
-  setText(at("deployment"), `group ${deployment.group}, topics ${deployment.topic_prefix}.*`);
-  setText(at("problem"), deployment.problem ?? "");
-  at("problem").hidden = !deployment.problem;
+  const { group, topic_prefix: topics, host, outages = [] } = deployment;
+  setText(at("deployment"), `group ${group}, topics ${topics}.*, coordinator on ${host}`);
+  showOutages(outages);
+  const problem = outages.length ? "" : (deployment.problem ?? "");
+  setText(at("problem"), problem);
+  at("problem").hidden = !problem;
   const notice = at("notice");
   notice.hidden = deployment.shared;
   if (notice.hidden || notice.firstChild) return;
   notice.append("Only the streams of this coordinator are shown, because no Redis is configured. To see all streams of ");
   notice.append("the deployment here, set ", h("code", { text: "redis.url" }), " in the settings of all coordinators.");
+}
+
+/** Show each server that does not answer. A screen reader speaks a new one, and not each second of its age. */
+function showOutages(outages) {
+  const list = at("servers");
+  while (list.children.length > outages.length) list.lastChild.remove();
+  while (list.children.length < outages.length) {
+    list.append(h("div", { class: "banner" }, h("p", { role: "alert" }), h("p", { class: "age" })));
+  }
+  outages.forEach(({ message, since }, index) => {
+    const [sentences, age] = list.children[index].children;
+    setParts(sentences, messageParts(message));
+    setParts(age, ["Old for ", { since }, "."]);
+  });
 }
 
 function showStream(name, entry) {
@@ -289,39 +315,6 @@ function openWanted() {
   card.node.scrollIntoView();
 }
 
-// --- dead letters ---------------------------------------------------------------------------------
-
-const shownLetters = new Map(); // by id: {row, key}
-
-/** Show the last dead letters, the newest first. */
-function showLetters() {
-  const body = at("letters-table").tBodies[0];
-  const ids = new Set(letters.map((each) => each.id));
-  for (const [id, { row }] of shownLetters) {
-    if (ids.has(id)) continue;
-    row.remove();
-    shownLetters.delete(id);
-  }
-  let older = null;
-  for (const letter of letters) {
-    const key = JSON.stringify(letter);
-    const before = shownLetters.get(letter.id);
-    const row = before?.key === key ? before.row : letterRow(letter);
-    if (before && before.row !== row) before.row.replaceWith(row);
-    if (!before) body.insertBefore(row, older);
-    shownLetters.set(letter.id, { row, key });
-    older = row;
-  }
-  at("letters-table").hidden = letters.length === 0;
-  at("no-letters").hidden = letters.length > 0;
-}
-
-function letterRow(letter) {
-  const texts = [time(letter.time), letter.stream ?? "–", letter.code, letter.reason, letter.source, letter.dealt ?? "no"];
-  const command = h("code", { text: `sluicegate dead-letters show --offset ${letter.offset}` });
-  return h("tr", {}, ...texts.map((text) => h("td", { text })), h("td", {}, command));
-}
-
 // --- the details of a cut or of a region ----------------------------------------------------------
 
 let shown = null;
@@ -329,7 +322,7 @@ let shown = null;
 function showDetails(target) {
   shown = target;
   const { stream, region, cut } = target;
-  const title = cut ? `Decision ${number(cut.decision)}, ${cut.outcome}` : `Pending checkpoints of ${region}`;
+  const title = cut ? `Decision ${number(cut.decision)}, ${cut.outcome}` : `Checkpoints of ${region}`;
   at("details-title").textContent = `${stream}: ${title}`;
   at("details").hidden = false;
   at("details-title").focus();
@@ -352,7 +345,8 @@ async function askForCheckpoints({ stream, region }) {
     const body = await answer.json();
     if (!answer.ok) return [h("p", { class: "banner", text: body.problem ?? `HTTP status ${answer.status}` })];
     const asOf = h("p", { class: "quiet", text: `As of ${time(clock.now())}.` });
-    return [asOf, ...checkpointDetails(body.checkpoints.filter((each) => each.region === region))];
+    const [pending, decided] = [body.checkpoints, body.decided ?? []].map((all) => all.filter((each) => each.region === region));
+    return [asOf, ...checkpointDetails(pending, decided)];
   } catch (error) {
     return [h("p", { class: "banner", text: `The checkpoints cannot be read: ${error.message}` })];
   }

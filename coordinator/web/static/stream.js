@@ -1,8 +1,8 @@
 // One stream of the page: its line in the list, and when it is open, its facts and its matrix.
 
 import {
-  OUTCOMES, STATES, briefParts, cellSign, cellText, factsOf, h, kindOf, messageParts, number, problemsOf,
-  rankOf, regionState, setAttribute, setFacts, setParts, setSince, setText, time,
+  OUTCOMES, STATES, briefParts, cellSign, cellText, factsOf, h, kindOf, messageParts, number, rankOf, reasonParts,
+  regionState, setAttribute, setFacts, setParts, setSince, setText, time,
 } from "./text.js";
 
 /** The line of a stream in the list; `show` displays details of a cut or of a region, `opened` asks for the cuts. */
@@ -55,7 +55,7 @@ export class StreamCard {
   update(stream, cuts) {
     this.stream = stream;
     this.cuts = cuts;
-    this.problems = problemsOf(stream);
+    this.problems = stream.reasons ?? [];
     const [gravest] = this.problems;
     const more = this.problems.length - 1;
     this.kind = gravest?.kind ?? "fine";
@@ -65,7 +65,7 @@ export class StreamCard {
     setParts(this.brief, [...briefParts(stream), ...(stream.live ? [] : [" · another coordinator"])]);
     const rest = more > 0 ? ` (and ${more} more)` : "";
     const fine = "Nothing keeps this stream from progress.";
-    setParts(this.reason, gravest ? [...messageParts(gravest.message), rest].filter(Boolean) : [fine]);
+    setParts(this.reason, gravest ? [...reasonParts(gravest), rest].filter(Boolean) : [fine]);
     this.body?.update(stream, this.problems, cuts);
   }
 
@@ -96,7 +96,7 @@ class StreamBody {
   }
 
   update(stream, problems, cuts) {
-    setFacts(this.facts, factsOf(stream));
+    setFacts(this.facts, factsOf(stream, cuts));
     setItems(this.others, problems.slice(1).map(conditionParts));
     const refused = refusalsOf(stream, problems);
     setItems(this.refusals, refused);
@@ -107,7 +107,7 @@ class StreamBody {
 
 function conditionParts(each) {
   const word = kindOf(each.kind).word.toUpperCase();
-  return [`${word} ${each.code}: `, ...messageParts(each.message)];
+  return [`${word} ${each.code}: `, ...reasonParts(each)];
 }
 
 /** Return the newest refused registrations that are no condition: the stream can progress without them. */

@@ -2,15 +2,16 @@
 
 const MINUTE = 60_000;
 
-/** Kinds of conditions with their word, their sign, and their rank: 0 is the gravest. */
+/** Kinds of reasons with their word, their sign, and their rank: 0 is the gravest. */
 const KINDS = {
   stall: { rank: 0, word: "stalled", sign: "■" },
   refusal: { rank: 1, word: "refused", sign: "×" },
   silent: { rank: 2, word: "silent", sign: "?" },
   retry: { rank: 3, word: "retries", sign: "~" },
-  pause: { rank: 4, word: "paused", sign: "‖" },
-  wait: { rank: 5, word: "waits", sign: "…" },
-  fine: { rank: 6, word: "fine", sign: "●" },
+  letter: { rank: 4, word: "dead letter", sign: "!" },
+  pause: { rank: 5, word: "paused", sign: "‖" },
+  wait: { rank: 6, word: "waits", sign: "…" },
+  fine: { rank: 7, word: "fine", sign: "●" },
 };
 
 export const OUTCOMES = {
@@ -170,19 +171,10 @@ export function messageParts(message) {
 
 export const kindOf = (kind) => KINDS[kind] ?? { rank: 3, word: kind, sign: "?" };
 
-/** Return everything that keeps a stream from progress, the gravest first; silent regions count. */
-export function problemsOf(stream) {
-  const found = [...(stream.view.conditions ?? [])];
-  for (const name of stream.silent ?? []) found.push(silence(stream, name, stream.view.regions[name]));
-  return found.sort((one, other) => kindOf(one.kind).rank - kindOf(other.kind).rank);
-}
-
-function silence(stream, name, region) {
-  const remove = `sluicegate region remove --stream ${stream.stream} --region ${name}`;
-  const text =
-    `Region ${name} is silent for ${duration(stream.as_of - region.heard)}: its query has probably ended. ` +
-    `Start the query again. If it does not come back: \`${remove}\`.`;
-  return { kind: "silent", code: "silent", message: text, region: name };
+/** Return the parts of a reason: its sentences, and since when it holds. */
+export function reasonParts(reason) {
+  const since = reason.since ?? null;
+  return [...messageParts(reason.message), ...(since === null ? [] : [" (for ", { since }, ")"])];
 }
 
 /** Return the rank of a stream in the list. A short wait is normal, and must not move the stream about. */
@@ -213,10 +205,11 @@ export function pendingOf(view) {
   return sum;
 }
 
-function pendingParts(view) {
+function pendingParts({ view, pending_bytes: size }) {
   const { files, rows, since } = pendingOf(view);
   if (!files) return ["none"];
-  const amount = count(files, "file") + (rows ? ` with ${count(rows, "row")}` : "");
+  const inside = [rows ? count(rows, "row") : "", size ? bytes(size) : ""].filter(Boolean).join(", ");
+  const amount = count(files, "file") + (inside ? ` with ${inside}` : "");
   return since === null ? [amount] : [`${amount}, the oldest for `, { since }];
 }
 
@@ -232,8 +225,19 @@ export function briefParts(stream) {
   return parts;
 }
 
+/** Return the region whose position is the oldest, as far as the cuts reach. */
+function oldestPosition(stream, cuts) {
+  const regions = stream.view.regions ?? {};
+  const known = Object.entries(cuts.at(-1)?.regions ?? {}).filter(
+    ([name, { since }]) => since && !["removed", "left", "closed"].includes(regions[name]?.phase),
+  );
+  if (known.length === 0) return ["–"];
+  const [name, { since }] = known.reduce((one, other) => (other[1].since < one[1].since ? other : one));
+  return [`${name}, for `, { since }];
+}
+
 /** Return all facts of a stream. */
-export function factsOf(stream) {
+export function factsOf(stream, cuts) {
   const { view, delays } = stream;
   const head = view.snapshot;
   const known = view.watermark !== null && view.watermark !== undefined;
@@ -244,7 +248,8 @@ export function factsOf(stream) {
     ["Committed decision", [(view.committed ? number(view.committed) : "none yet") + onItsWay]],
     ["Watermark", known ? [`${time(view.watermark)}, lag `, { since: view.watermark }] : ["–"]],
     ["Event to snapshot", [delays ? delaysText(delays) : "–"]],
-    ["Pending", pendingParts(view)],
+    ["Pending", pendingParts(stream)],
+    ["Oldest position", oldestPosition(stream, cuts)],
     ["As of", asOfParts(stream)],
   ];
   const next = nextCommit(view);
@@ -255,6 +260,8 @@ const delaysText = (delays) =>
   `p50 ${delay(delays.p50)}, p99 ${delay(delays.p99)}, of ${count(delays.commits, "commit")}`;
 
 export function asOfParts(stream) {
+  const away = (stream.reasons ?? []).find(({ code }) => code === "kafka-away");
+  if (away) return [`${time(stream.as_of)}, `, { since: stream.as_of }, " ago: Kafka does not answer"];
   if (stream.live) return ["now, by its coordinator"];
   return [{ since: stream.view.updated_at }, " ago: another coordinator serves the stream"];
 }
@@ -317,20 +324,41 @@ export function cutDetails(cut, selected) {
     if (each.incarnation) row.children[3].title = each.incarnation;
     return row;
   });
-  return [facts, h("div", { class: "scroll" }, table("Positions of the regions", titles, rows))];
+  return [facts, scroll("Positions of the regions", table("Positions of the regions", titles, rows))];
 }
 
-/** Return the pending checkpoints of a region as nodes. */
-export function checkpointDetails(checkpoints) {
-  if (checkpoints.length === 0) return [h("p", { text: "No checkpoint is pending." })];
-  const titles = ["Checkpoint", "State", "Events", "Attempts", "Files", "Rows", "First event", "Last event", "Incarnation"];
+/** Return the checkpoints of a region as nodes: those that wait, and the newest ones of decisions. */
+export function checkpointDetails(pending, decided) {
+  const nodes = [];
+  if (pending.length === 0) nodes.push(h("p", { text: "No checkpoint is pending." }));
+  else nodes.push(checkpointTable("Pending checkpoints", pending, ["State"], (each) => [checkpointState(each)]));
+  nodes.push(...missingEvents(pending));
+  if (decided.length === 0) return nodes;
+  const titles = ["Decision", "Decided", "Snapshot", "Visible"];
+  nodes.push(h("h3", { text: "Decided checkpoints, the newest first" }));
+  nodes.push(checkpointTable("Decided checkpoints", [...decided].reverse(), titles, decisionTexts));
+  return nodes;
+}
+
+const FACTS = ["Events", "Attempts", "Files", "Rows", "Size", "First event", "Last event", "Completed", "Sealed"];
+
+function checkpointTable(label, checkpoints, titles, texts) {
   const rows = checkpoints.map((each) => {
     const amounts = [each.attempts, each.files, each.rows].map(number);
-    const times = [time(each.first_event), time(each.last_event)];
-    const texts = [checkpointState(each), eventsText(each), ...amounts, ...times, shortId(each.incarnation)];
-    return h("tr", {}, h("th", { scope: "row", text: number(each.checkpoint) }), ...cells(texts));
+    const times = [each.first_event, each.last_event, each.completed, each.sealed_at].map(time);
+    const facts = [eventsText(each), ...amounts, bytes(each.bytes), ...times, shortId(each.incarnation)];
+    return h("tr", {}, h("th", { scope: "row", text: number(each.checkpoint) }), ...cells([...texts(each), ...facts]));
   });
-  return [h("div", { class: "scroll" }, table("Pending checkpoints", titles, rows)), ...missingEvents(checkpoints)];
+  return scroll(label, table(label, ["Checkpoint", ...titles, ...FACTS, "Incarnation"], rows));
+}
+
+function decisionTexts({ decision, decided, snapshot, visible }) {
+  return [number(decision), time(decided), snapshot ? number(snapshot.snapshot) : "–", time(visible)];
+}
+
+/** Return a box that scrolls sideways, also by the keyboard. */
+function scroll(label, content) {
+  return h("div", { class: "scroll", tabindex: "0", role: "group", "aria-label": label }, content);
 }
 
 function checkpointState(each) {
