@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from sluicegate.coordinator.telemetry.messages import listed, short_id
+from sluicegate.coordinator.telemetry.reasons import Reason, in_order, silence
 from sluicegate.coordinator.telemetry.wording import duration, iso_time
 
 _SHOWN: Final = 60
@@ -38,14 +39,20 @@ def lines_of(shown: Shown, now: int, *, verbose: bool) -> list[str]:
 
 
 def reasons(shown: Shown) -> list[str]:
-    """Return why a stream, or an order to it, does not progress: the conditions, and the silent regions."""
-    found = [each["message"] for each in shown["conditions"]]
+    """Return why a stream, or an order to it, does not progress, in the order of the live page."""
+    return [each.message for each in _reasons(shown)]
+
+
+def _reasons(shown: Shown) -> list[Reason]:
+    """Return the conditions and the silent regions, the gravest first."""
+    found = [
+        Reason(each["kind"], each["code"], each["message"], each["region"]) for each in shown["conditions"]
+    ]
     for name, region in shown["regions"].items():
         if region["silent"] is not None:
-            found.append(
-                f"Region {name} is silent for {duration(region['silent'])}: its query has probably ended."
-            )
-    return found
+            interval = round(1000 * region["heartbeat_interval"])
+            found.append(silence(shown["stream"], name, region["heard"], interval))
+    return in_order(found)
 
 
 # --- the stream -----------------------------------------------------------------------------------
@@ -75,9 +82,11 @@ def _unserved(shown: Shown) -> list[str]:
 
 
 def _conditions(shown: Shown) -> Iterator[str]:
-    for each in shown["conditions"]:
-        retry = f" (next try in {duration(each['retry_in'])})" if each["retry_in"] else ""
-        yield f"  {each['kind'].upper()} {each['code']}: {each['message']}{retry}"
+    retries = {each["message"]: each["retry_in"] for each in shown["conditions"]}
+    for each in _reasons(shown):
+        wait = retries.get(each.message)
+        retry = f" (next try in {duration(wait)})" if wait else ""
+        yield f"  {each.kind.upper()} {each.code}: {each.message}{retry}"
 
 
 def _progress(shown: Shown) -> Iterator[str]:

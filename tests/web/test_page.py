@@ -6,11 +6,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Locator, Page, expect
 
 from tests.integration.waiting import until
 from tests.web.example_server import (
     NOW,
+    PAUSE,
     REGIONS,
     RESET,
     ExampleServer,
@@ -193,12 +195,17 @@ async def test_a_matrix_is_one_stop_of_the_tab_key(page: Page, server: ExampleSe
 
 async def test_pending_checkpoints_are_fetched_on_demand(page: Page, server: ExampleServer) -> None:
     add_example(server)
+    await page.clock.set_fixed_time(NOW)
     await page.goto(server.url)
     await stream_of(page, "flights").get_by_role("rowheader", name="JFK").click()
     details = page.get_by_role("region", name="flights: Checkpoints of JFK")
-    states = details.locator("tbody td:nth-child(2)")
+    decided = details.get_by_role("table", name="Decided checkpoints").get_by_role("row")
+    await expect(decided.nth(1)).to_contain_text("41112808:50:07Z131")
+    states = details.get_by_role("table", name="Pending checkpoints").locator("tbody td:nth-child(2)")
     await expect(states).to_have_text(["sealed", "lacks 1 event", "not completed yet"])
-    await expect(details.locator("tbody td:nth-child(3)")).to_have_text(["4 of 4", "3 of 4", "1 of ?"])
+    await expect(
+        details.get_by_role("table", name="Pending checkpoints").locator("tbody td:nth-child(3)")
+    ).to_have_text(["4 of 4", "3 of 4", "1 of ?"])
     await expect(details.locator("code")).to_have_text("writer-2/413/0")
     server.checkpoints["flights"] = [make_checkpoint(413)]
     await details.get_by_role("button", name="Read again").click()
@@ -301,6 +308,49 @@ async def test_the_link_and_the_filter(page: Page, server: ExampleServer) -> Non
     await expect(stream_of(page, "stream-3").get_by_role("button")).to_be_focused()
     await expect(page.locator(".stream:visible")).to_have_count(20)
     await expect(stream_of(page, "stream-3").locator(".link")).to_have_attribute("href", "#stream=stream-3")
+
+
+async def test_streams_are_filtered_by_their_state(page: Page, server: ExampleServer) -> None:
+    add_example(server)
+    await page.goto(server.url)
+    names = page.locator(".stream:visible .name")
+    state = page.get_by_label("State")
+    await state.select_option("with problems")
+    await expect(names).to_have_text(["flights", "crew", "gates", "tickets", "baggage", "bookings"])
+    await expect(page.get_by_role("status")).to_contain_text("2 fine, 6 shown")
+    await state.select_option("paused")
+    await expect(names).to_have_text(["baggage"])
+    server.push_streams(make_stream("baggage"), make_stream("weather", ("pause", "paused", PAUSE)))
+    await expect(names).to_have_text(["weather"])
+    await page.evaluate("location.hash = '#stream=baggage'")
+    await expect(names).to_have_count(8)
+
+
+# --- accessibility --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [1280, 360])
+async def test_the_page_breaks_no_rule_of_accessibility(
+    page: Page, server: ExampleServer, scheme: Any, width: int
+) -> None:
+    add_example(server)
+    server.deployment["shared"] = False
+    server.deployment["outages"] = [{"part": "redis", "message": "Redis does not answer.", "since": NOW}]
+    await page.set_viewport_size({"width": width, "height": 900})
+    await page.emulate_media(color_scheme=scheme)
+    await page.goto(server.url)
+    await expect(page.locator(".matrix .cut")).to_have_count(400)
+    assert await broken_rules(page) == []
+    await stream_of(page, "flights").get_by_role("rowheader", name="JFK").click()
+    await expect(page.get_by_role("table", name="Decided checkpoints")).to_be_visible()
+    assert await broken_rules(page) == []
+
+
+async def broken_rules(page: Page) -> list[str]:
+    """Return the rules of axe-core that the page breaks, each with its first place."""
+    found = (await Axe().run(page)).response["violations"]
+    return [f"{each['id']}: {each['nodes'][0]['html'][:200]}" for each in found]
 
 
 # --- outages --------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 import { showLetters } from "./letters.js";
 import { StreamCard } from "./stream.js";
 import {
-  checkpointDetails, clock, count, cutDetails, h, kindOf, messageParts, number, setParts, setText, showAges, time,
+  checkpointDetails, clock, count, cutDetails, h, kindOf, kindWords, messageParts, number, setParts, setText, showAges, time,
 } from "./text.js";
 
 const CUTS = 50;
@@ -14,7 +14,8 @@ const LONGEST_PAUSE = 15_000; // between two tries to connect, in milliseconds
 const SILENCE = 60_000; // without any message, the connection counts as lost
 
 const at = (id) => document.getElementById(id);
-const [list, filter] = [at("streams"), at("filter")];
+const [list, filter, state] = [at("streams"), at("filter"), at("state")];
+for (const [kind, word] of kindWords) state.append(h("option", { value: kind, text: word }));
 
 /** Durations of the last updates in milliseconds: from the message to the finished layout. */
 const updates = [];
@@ -235,7 +236,6 @@ function showOutages(outages) {
 function showStream(name, entry) {
   if (entry.card === null) {
     entry.card = new StreamCard(name, showDetails, () => fetchCuts(name));
-    entry.card.node.hidden = !matches(name);
     if (entries.size <= OPEN_AT_FIRST) entry.card.open();
   }
   try {
@@ -244,6 +244,7 @@ function showStream(name, entry) {
     console.error(`stream ${name} cannot be shown`, error);
     entry.card.fail();
   }
+  entry.card.node.hidden = !matches(entry.card);
 }
 
 // --- the list -------------------------------------------------------------------------------------
@@ -268,10 +269,14 @@ function moveTo(node, place) {
   focused?.focus({ preventScroll: true });
 }
 
-const matches = (name) => name.toLowerCase().includes(filter.value.trim().toLowerCase());
+/** Return true for a stream that the filters show. */
+function matches({ name, kind }) {
+  const states = { "": true, problems: kind !== "fine" };
+  return (states[state.value] ?? kind === state.value) && name.toLowerCase().includes(filter.value.trim().toLowerCase());
+}
 
 function showFiltered() {
-  for (const [name, { card }] of entries) if (card !== null) card.node.hidden = !matches(name);
+  for (const { card } of entries.values()) if (card !== null) card.node.hidden = !matches(card);
   showSummary();
 }
 
@@ -282,7 +287,7 @@ function showSummary() {
   for (const card of cards) kinds.set(card.kind, (kinds.get(card.kind) ?? 0) + 1);
   const sorted = [...kinds].sort(([one], [other]) => kindOf(one).rank - kindOf(other).rank);
   const states = sorted.map(([kind, some]) => `${some} ${kindOf(kind).word}`).join(", ");
-  const shown = filter.value ? `, ${cards.filter((card) => !card.node.hidden).length} shown` : "";
+  const shown = filter.value || state.value ? `, ${cards.filter((card) => !card.node.hidden).length} shown` : "";
   const none = "No stream has been served yet.";
   setText(at("summary"), cards.length ? `${count(cards.length, "stream")}: ${states}${shown}` : none);
   const grave = cards.filter((card) => kindOf(card.kind).rank < kindOf("pause").rank).length;
@@ -307,7 +312,7 @@ function openWanted() {
   if (!card) return;
   wanted = null;
   if (card.node.hidden) {
-    filter.value = "";
+    filter.value = state.value = "";
     showFiltered();
   }
   card.open();
@@ -373,6 +378,7 @@ document.addEventListener("keydown", (event) => {
   if (event.key === "Escape" && shown !== null) closeDetails();
 });
 filter.addEventListener("input", showFiltered);
+state.addEventListener("input", showFiltered);
 window.addEventListener("hashchange", readLink);
 window.addEventListener("online", reconnectNow);
 document.addEventListener("visibilitychange", reconnectNow);

@@ -1,6 +1,7 @@
 // Words of the page, and small helpers for the DOM. Texts from outside only ever become text nodes.
 
 const MINUTE = 60_000;
+const DAY = 86_400_000;
 
 /** Kinds of reasons with their word, their sign, and their rank: 0 is the gravest. */
 const KINDS = {
@@ -146,6 +147,12 @@ export function time(millis) {
   return Number.isNaN(date.getTime()) ? `${millis} ms` : date.toISOString().replace(/\.\d+Z$/, "Z");
 }
 
+/** Format a time of the last day without its date, for narrow tables. */
+function shortTime(millis) {
+  const recent = millis !== null && millis !== undefined && Math.abs(clock.now() - millis) < DAY;
+  return recent ? time(millis).slice(11) : time(millis);
+}
+
 export function bytes(value) {
   if (value === null || value === undefined) return "–";
   const units = ["bytes", "kB", "MB", "GB", "TB", "PB"];
@@ -168,6 +175,9 @@ export function messageParts(message) {
 }
 
 // --- the state of a stream ------------------------------------------------------------------------
+
+/** Words of all kinds, the gravest first: [kind, word]. */
+export const kindWords = Object.entries(KINDS).map(([kind, { word }]) => [kind, word]);
 
 export const kindOf = (kind) => KINDS[kind] ?? { rank: 3, word: kind, sign: "?" };
 
@@ -345,7 +355,7 @@ const FACTS = ["Events", "Attempts", "Files", "Rows", "Size", "First event", "La
 function checkpointTable(label, checkpoints, titles, texts) {
   const rows = checkpoints.map((each) => {
     const amounts = [each.attempts, each.files, each.rows].map(number);
-    const times = [each.first_event, each.last_event, each.completed, each.sealed_at].map(time);
+    const times = [each.first_event, each.last_event, each.completed, each.sealed_at].map(shortTime);
     const facts = [eventsText(each), ...amounts, bytes(each.bytes), ...times, shortId(each.incarnation)];
     return h("tr", {}, h("th", { scope: "row", text: number(each.checkpoint) }), ...cells([...texts(each), ...facts]));
   });
@@ -353,7 +363,7 @@ function checkpointTable(label, checkpoints, titles, texts) {
 }
 
 function decisionTexts({ decision, decided, snapshot, visible }) {
-  return [number(decision), time(decided), snapshot ? number(snapshot.snapshot) : "–", time(visible)];
+  return [number(decision), shortTime(decided), snapshot ? number(snapshot.snapshot) : "–", shortTime(visible)];
 }
 
 /** Return a box that scrolls sideways, also by the keyboard. */

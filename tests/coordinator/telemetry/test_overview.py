@@ -189,6 +189,17 @@ def test_a_region_whose_heartbeats_are_missing_is_silent() -> None:
     assert line_of("JFK", found) == "  JFK  idle      checkpoint 9 of 81ab34cd…; last event 12 s ago"
 
 
+def test_reasons_are_in_the_order_of_the_page() -> None:
+    pause = Condition(kind="pause", problem=Problem(code=Code.PAUSED))
+    stall = Condition(kind="stall", problem=LOST.model_copy(update={"region": "JFK"}))
+    found = record(conditions=[pause, stall], heard={"EWR": NOW - 80_000}, intervals={"EWR": 5_000})
+    shown = [
+        line.split(":")[0] for line in lines(found) if line.startswith(("  STALL ", "  SIL", "  PAUSE "))
+    ]
+    assert shown == ["  STALL files-lost", "  SILENT silent", "  PAUSE paused"]
+    assert any("To stop waiting for it: `sluicegate region remove" in line for line in lines(found))
+
+
 def test_silence_counts_from_the_time_of_the_record() -> None:
     """A reader of an old record does not know the later events of the queries."""
     found = record(heard={"EWR": NOW - 600_000}, intervals={"EWR": 5_000})
