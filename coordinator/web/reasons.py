@@ -1,9 +1,8 @@
 """Reasons of the streams on the page: conditions, silent regions, and dead letters that nobody dealt with."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from sluicegate.coordinator.core.machine import StreamMachine
 from sluicegate.coordinator.telemetry import reasons
 from sluicegate.coordinator.telemetry.overview import silent_regions
 from sluicegate.coordinator.telemetry.reasons import Unfinished, in_order
@@ -11,13 +10,16 @@ from sluicegate.coordinator.web.model import DeadLetter, Reason
 from sluicegate.coordinator.web.outages import Silence
 from sluicegate.state_store import StreamView
 
+if TYPE_CHECKING:
+    from sluicegate.coordinator.core.machine import StreamMachine
+
 WAITS_FOR_KAFKA: Final = (
     "Stream {stream} waits for Kafka, which does not answer its coordinator. Nothing is to be done here: it "
     "continues by itself when Kafka answers. The top of the page has the address and the way out."
 )
 
 
-def silences_of(stream: str, machine: StreamMachine, as_of: int) -> dict[str, reasons.Reason]:
+def silences_of(stream: str, machine: "StreamMachine", as_of: int) -> dict[str, reasons.Reason]:
     """Return the reasons of the silent regions of an own stream, by region."""
     heard, intervals = machine.activity.heard, machine.activity.intervals
     return {
@@ -62,7 +64,7 @@ def _letters(stream: str, letters: Sequence[DeadLetter]) -> Iterator[reasons.Rea
         yield reasons.letters(stream, len(letters), newest.model_dump())
 
 
-def _left(machine: StreamMachine, region: str) -> Unfinished | None:
+def _left(machine: "StreamMachine", region: str) -> Unfinished | None:
     """Return the newest checkpoint of a region with files and without a completion; None if there is none."""
     pending = machine.replica.log.pending.get(region)
     left = [each for each in pending.checkpoints.items() if each[1].body is None] if pending else []
