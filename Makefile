@@ -25,7 +25,7 @@ CLUSTERS := ray==2.60.0 dask==2026.8.0 distributed==2026.8.0 cloudpickle==3.1.3 
 OTHERS := $(filter-out $(shell $(or $(wildcard $(BIN)/python),$(PYTHON)) \
 	-c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null),$(PYTHONS))
 
-.PHONY: demo test test-matrix test-sparks test-old-spark test-clusters test-long test-pythons fast check format types imports unit short-demo sync lock bench docs clean
+.PHONY: dist release-check demo test test-matrix test-sparks test-old-spark test-clusters test-long test-pythons fast check format types imports unit short-demo sync lock bench docs clean
 
 ## The whole demo: 336,776 flights, three regions, one table.
 demo: sync
@@ -135,6 +135,17 @@ $(VENV)/.synced: $(VENV)/.installed pyproject.toml $(SOURCES)
 lock:
 	$(UV) pip compile --universal $(LOCKED:%=--extra %) --group dev --group docs --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-annotate --quiet pyproject.toml -o requirements.lock
+
+## The sdist, the wheel and the bill of materials of a release, in dist/.
+dist: sync
+	rm -rf dist
+	$(BIN)/uv build --quiet --build-constraint requirements.lock --out-dir dist .
+	.ci/sbom dist/*.whl dist/sluicegate.cdx.json
+	rm -f dist/.gitignore
+
+## Compare the tag of a release with its version and its changelog: make release-check TAG=v0.1.0
+release-check:
+	.ci/release-check "$(TAG)"
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache

@@ -40,7 +40,7 @@ def kafka_server() -> Iterator[str]:
     given = os.environ.get("SLUICEGATE_TEST_KAFKA")
     if given:
         yield given
-    elif _engine_answers():
+    elif engine_answers():
         with _kafka_container() as bootstrap:
             yield bootstrap
     else:
@@ -54,7 +54,7 @@ def redis_server() -> Iterator[str]:
     given = os.environ.get("SLUICEGATE_TEST_REDIS")
     if given:
         yield given
-    elif _engine_answers():
+    elif engine_answers():
         with _valkey_container() as url:
             yield url
     else:
@@ -63,7 +63,7 @@ def redis_server() -> Iterator[str]:
 
 
 @cache
-def _engine_answers() -> bool:
+def engine_answers() -> bool:
     """Ask whether a container engine is there, without a trace when it is not."""
     from docker import errors, from_env  # type: ignore[import-untyped]
 

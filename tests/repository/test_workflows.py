@@ -1,0 +1,117 @@
+"""Workflows, forms and hooks follow their schemas, and the workflows pass an audit."""
+
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import yaml
+
+from tests.deploy.tools import of_the_system, of_this_environment, run
+from tests.repository.test_layout import ROOT
+
+FOLDER: Final = ROOT / ".github"
+WORKFLOWS: Final = sorted((FOLDER / "workflows").glob("*.yml"))
+SCHEMAS: Final = {
+    "workflows/*.yml": "github-workflows",
+    "ISSUE_TEMPLATE/config.yml": "github-issue-config",
+    "ISSUE_TEMPLATE/*_re*.yml": "github-issue-forms",
+    "dependabot.yml": "dependabot",
+}
+
+
+def workflow(name: str) -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load((FOLDER / "workflows" / name).read_text(encoding="utf-8"))
+    return loaded
+
+
+@pytest.mark.parametrize("pattern", SCHEMAS)
+def test_each_file_follows_its_schema(pattern: str) -> None:
+    files = sorted(FOLDER.glob(pattern))
+    assert files
+    done = run(
+        of_this_environment("check-jsonschema"), "--builtin-schema", f"vendor.{SCHEMAS[pattern]}", *files
+    )
+    assert done.returncode == 0, done.stdout
+
+
+def test_each_file_has_a_schema() -> None:
+    checked = {path for pattern in SCHEMAS for path in FOLDER.glob(pattern)}
+    assert {*FOLDER.rglob("*.yml")} == checked
+
+
+def test_a_mistake_in_a_workflow_is_noticed(tmp_path: Path) -> None:
+    wrong = tmp_path / "ci.yml"
+    wrong.write_text(
+        WORKFLOWS[0].read_text(encoding="utf-8").replace("runs-on:", "run-on:"), encoding="utf-8"
+    )
+    done = run(of_this_environment("check-jsonschema"), "--builtin-schema", "vendor.github-workflows", wrong)
+    assert done.returncode == 1
+
+
+def test_the_workflows_pass_the_audit() -> None:
+    done = run(of_this_environment("zizmor"), "--offline", "--no-progress", "--no-config", FOLDER)
+    assert done.returncode == 0, done.stdout
+
+
+def test_an_action_that_is_not_pinned_fails_the_audit(tmp_path: Path) -> None:
+    folder = tmp_path / ".github" / "workflows"
+    folder.mkdir(parents=True)
+    text = re.sub(r"@[0-9a-f]{40} # (v\d)\S*", r"@\1", WORKFLOWS[0].read_text(encoding="utf-8"))
+    (folder / "ci.yml").write_text(text, encoding="utf-8")
+    done = run(
+        of_this_environment("zizmor"), "--offline", "--no-progress", "--no-config", tmp_path / ".github"
+    )
+    assert "unpinned-uses" in done.stdout
+
+
+def test_expressions_and_shell_of_the_workflows_pass_actionlint() -> None:
+    program = of_the_system("actionlint", "go install github.com/rhysd/actionlint/cmd/actionlint")
+    done = run(program, *WORKFLOWS)
+    assert done.returncode == 0, done.stdout
+
+
+def test_the_workflow_runs_each_python_that_the_project_accepts() -> None:
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    found = re.search(r'requires-python = ">=3\.(\d+),<3\.(\d+)"', project)
+    assert found is not None
+    accepted = [f"3.{minor}" for minor in range(int(found[1]), int(found[2]))]
+    job = workflow("ci.yml")["jobs"]["checks"]
+    assert job["strategy"]["matrix"]["python"] == accepted
+    assert [each["run"] for each in job["steps"] if each.get("run") == ".ci/run"] == [".ci/run"]
+
+
+def test_the_job_with_an_engine_fails_without_one() -> None:
+    job = workflow("ci.yml")["jobs"]["engine"]
+    assert job["env"] == {"SLUICEGATE_TEST_ENGINE": "required", "SLUICEGATE_TEST_TOOLS": "required"}
+    commands = "\n".join(each.get("run", "") for each in job["steps"])
+    assert "docker info" in commands
+    folders = re.findall(r"tests/[\w/.]+", commands)
+    assert {"tests/containers", "tests/deploy", "tests/repository"} <= {*folders}
+    assert all((ROOT / each).exists() for each in folders)
+    assert "continue-on-error" not in (FOLDER / "workflows" / "ci.yml").read_text(encoding="utf-8")
+
+
+def test_a_release_waits_for_all_checks() -> None:
+    jobs = workflow("release.yml")["jobs"]
+    assert jobs["checks"]["uses"] == "./.github/workflows/ci.yml"
+    needs = {name: job.get("needs") for name, job in jobs.items()}
+    assert needs == {
+        "checks": None,
+        "build": "checks",
+        "attest": "build",
+        "publish": "attest",
+        "image": "attest",
+    }
+
+
+def test_the_hooks_are_valid_and_run_tools_of_the_lock_file() -> None:
+    done = run(of_this_environment("pre-commit"), "validate-config", ROOT / ".pre-commit-config.yaml")
+    assert done.returncode == 0, done.stdout + done.stderr
+    loaded = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
+    hooks = [hook for repository in loaded["repos"] for hook in repository["hooks"]]
+    assert {repository["repo"] for repository in loaded["repos"]} == {"local"}
+    for hook in hooks:
+        program = hook["entry"].split()[0]
+        assert program.startswith(".venv/bin/")
+        assert of_this_environment(Path(program).name).exists(), program
