@@ -9,11 +9,14 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 \
     UV_LINK_MODE=copy \
     UV_COMPILE_BYTECODE=1
 
-# uv checks the hashes of a constraints file, so that the one lock file also covers a part of what it names.
-RUN pip install uv==0.13.8 && uv venv /opt/sluicegate
-
 WORKDIR /src
 COPY pyproject.toml requirements.lock ./
+
+# The lock file has uv too, with its hashes.
+RUN awk '/^uv==/ { found = 1 } found { print } found && !/\\$/ { exit }' requirements.lock > uv.txt \
+    && pip install --require-hashes --requirement uv.txt && uv venv /opt/sluicegate
+
+# uv checks the hashes of a constraints file, so that the one lock file also covers a part of what it names.
 RUN --mount=type=cache,target=/var/cache/uv \
     uv pip install --python /opt/sluicegate --no-build --constraint requirements.lock \
         --requirements pyproject.toml --extra delta --extra iceberg --extra paimon --extra object-stores
