@@ -43,6 +43,14 @@ def local(location: str) -> Path:
     return Path("/" + location.removeprefix("file:").lstrip("/"))
 
 
+def open_library(name: str, uri: str, **properties: str) -> SqlLibraryCatalog:
+    """Open a catalog of the library without a pool. Python 3.13 warns of connections that stay open."""
+    catalog = SqlLibraryCatalog(name, uri=uri, **properties)
+    catalog.close()
+    catalog.engine = create_engine(uri, poolclass=NullPool)
+    return catalog
+
+
 class FaultyCatalog(SqlCatalog):
     """Fails once, at the change of the database that decides a commit."""
 
@@ -162,8 +170,8 @@ class IcebergLake:
         self.uri = self.database_uri = f"sqlite:///{self.database}"
         self.options = {"uri": self.uri, "catalog": self.catalog_name}
         self.adapter = IcebergAdapter(self.options)
-        self.library: LibraryCatalog = SqlLibraryCatalog(
-            self.catalog_name, uri=self.uri, warehouse=f"file://{warehouse}", **self.access
+        self.library: LibraryCatalog = open_library(
+            self.catalog_name, self.uri, warehouse=f"file://{warehouse}", **self.access
         )
 
     @property
