@@ -19,6 +19,7 @@ from sluicegate.cli.options import config_option, json_option
 from sluicegate.cli.serving import check_served
 from sluicegate.cli.stream_log import known_record, open_log
 from sluicegate.coordinator.core.state_record import StateRecord, TableProgress
+from sluicegate.coordinator.listeners.facts import refusals
 from sluicegate.coordinator.settings.model import Settings
 
 AGAIN: Final = 0.3
@@ -52,7 +53,20 @@ async def _check(settings: Settings, *, create: bool) -> list[Finding]:
         *(_check_stream(settings, name, records.get(name)) for name in settings.streams)
     )
     redis = await check_redis(settings.redis)
-    return [*kafka, *served, redis, *(each for found in streams for each in found)]
+    listeners = await asyncio.to_thread(_check_listeners, settings)
+    return [*kafka, *served, redis, *(each for found in streams for each in found), *listeners]
+
+
+def _check_listeners(settings: Settings) -> list[Finding]:
+    """Check that each listener makes sense for its stream."""
+    wrong = {(stream, name): why for stream, name, why in refusals(settings)}
+    return [
+        Finding(
+            f"listener {name} of {stream}", (stream, name) not in wrong, wrong.get((stream, name), own.type)
+        )
+        for stream, each in settings.streams.items()
+        for name, own in each.listeners.items()
+    ]
 
 
 async def _check_stream(settings: Settings, name: str, record: StateRecord | None) -> list[Finding]:

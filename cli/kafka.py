@@ -13,6 +13,7 @@ from sluicegate.cli.errors import UserError
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.ownership import group_members, must_sign
 from sluicegate.coordinator.record_codec import decode_record
+from sluicegate.coordinator.retention import read_listener_key
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.events.problems import Problem
 from sluicegate.kafka.clients import started
@@ -122,7 +123,8 @@ async def read_state_keys(settings: Settings, stream: str) -> list[StateKey]:
 
     def keep(record: ConsumerRecord) -> None:
         name = record.key.decode(errors="replace")
-        if name.partition("/")[0] == stream:
+        listener = read_listener_key(name)
+        if (name.partition("/")[0] if listener is None else listener[0]) == stream:
             found[StateKey(record.partition, name)] = record.value is not None
 
     await _read_state_topic(settings, keep)

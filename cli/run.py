@@ -19,6 +19,7 @@ def run(context: click.Context, settings: Settings) -> None:
     A first try needs no settings file: `sluicegate run --table flights=/lake/flights.db/flights` uses the
     Kafka at 127.0.0.1:9092, or at SLUICEGATE_KAFKA__BOOTSTRAP_SERVERS.
     """
+    from sluicegate.coordinator.listeners.facts import refuse_senseless
     from sluicegate.coordinator.runtime.process import Signals, run_process
     from sluicegate.coordinator.runtime.service import Service
 
@@ -28,11 +29,12 @@ def run(context: click.Context, settings: Settings) -> None:
     arm(settings.failpoints, settings.failpoints_log)
 
     def load() -> Settings:
-        loaded = load_again(context)
+        loaded = refuse_senseless(load_again(context))
         # Keep the secrets of removed streams: their work in progress can still be logged.
         secrets.update(loaded.secrets())
         configure_logging(settings.log, secrets)
         return loaded
 
     with as_user_errors(settings):
+        refuse_senseless(settings)
         run_process(Service(settings, load), signals)

@@ -31,6 +31,7 @@ def lines_of(shown: Shown, now: int, *, verbose: bool) -> list[str]:
         *_conditions(shown),
         *_progress(shown),
         *_regions(shown, now, verbose=verbose),
+        *_listeners(shown),
         *(
             f"  REFUSED: a query of region {name}, which the stream does not have: {why['message']}"
             for name, why in shown["strangers"].items()
@@ -79,6 +80,17 @@ def _source(shown: Shown, now: int) -> str:
 def _unserved(shown: Shown) -> list[str]:
     """Format that no running coordinator serves the stream."""
     return [] if shown["unserved"] is None else [f"  NOT SERVED: {shown['unserved']}"]
+
+
+def _listeners(shown: Shown) -> Iterator[str]:
+    """Format the listeners of a stream that its coordinator runs."""
+    for name, each in shown.get("listeners", {}).items():
+        handled = "nothing handled yet" if not each["decision"] else f"handled decision {each['decision']}"
+        behind = f", {each['backlog']} behind" if each["backlog"] else ""
+        yield f"  listener {name} ({each['type']}): {handled}{behind}"
+        if each["problem"] is not None:
+            stopped = "STOPPED" if each["stopped"] else "RETRY"
+            yield f"    {stopped} {each['problem']['code']}: {each['problem']['message']}"
 
 
 def _conditions(shown: Shown) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """State records in the compacted topic: all read at an assignment, written by key."""
 
 import asyncio
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
@@ -9,7 +9,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.ownership import group_named
 from sluicegate.coordinator.record_codec import decode_record
-from sluicegate.coordinator.retention import read_key, recovery_record
+from sluicegate.coordinator.retention import read_key, read_listener_key, recovery_record
 from sluicegate.events.problems import Problem
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.fetching import read_batches
@@ -91,37 +91,51 @@ async def _newest(
     streams: Collection[str] | None,
     patience: float,
 ) -> _Newest:
+    newest: _Newest = {}
+    await read_topic(consumer, partitions, patience, lambda each: _keep_newest(newest, each, streams))
+    return newest
+
+
+async def read_topic(
+    consumer: AIOKafkaConsumer,
+    partitions: list[TopicPartition],
+    patience: float,
+    keep: Callable[[ConsumerRecord], None],
+) -> None:
+    """Pass every record of these partitions to `keep`, up to the end at the time of the call.
+
+    Raises KafkaError, and TimeoutError after `patience` seconds without progress.
+    """
     async with asyncio.timeout(patience) as limit:
         ends: dict[TopicPartition, int] = await consumer.end_offsets(partitions)
         begins: dict[TopicPartition, int] = await consumer.beginning_offsets(partitions)
         consumer.assign(partitions)
         for partition in partitions:
             consumer.seek(partition, begins[partition])
-        newest: _Newest = {}
         positions, behind = begins, {each for each in partitions if begins[each] < ends[each]}
         while behind:
             # Records that cannot be decoded were not written by a coordinator.
             for records in (await read_batches(consumer, timeout_ms=200)).batches.values():
-                _keep_newest(newest, records, streams)
+                for record in records:
+                    keep(record)
             before, positions = positions, {each: await consumer.position(each) for each in behind}
             if any(positions[each] > before[each] for each in behind):
                 # The timeout limits the time without progress, not the whole read.
                 limit.reschedule(asyncio.get_running_loop().time() + patience)
             behind = {each for each in behind if positions[each] < ends[each]}
-    return newest
 
 
-def _keep_newest(newest: _Newest, records: list[ConsumerRecord], streams: Collection[str] | None) -> None:
-    for record in records:
-        key = read_key((record.key or b"").decode(errors="replace"))
-        if streams is not None and key[0] not in streams:
-            continue
-        found = newest.setdefault(key, {})
-        held = found.get(record.partition)
-        if held is None or held.offset < record.offset:
-            found[record.partition] = _Stored(
-                record.offset, record.timestamp, record.value, group_named(record.headers)
-            )
+def _keep_newest(newest: _Newest, record: ConsumerRecord, streams: Collection[str] | None) -> None:
+    text = (record.key or b"").decode(errors="replace")
+    key = read_key(text)
+    if read_listener_key(text) is not None or (streams is not None and key[0] not in streams):
+        return
+    found = newest.setdefault(key, {})
+    held = found.get(record.partition)
+    if held is None or held.offset < record.offset:
+        found[record.partition] = _Stored(
+            record.offset, record.timestamp, record.value, group_named(record.headers)
+        )
 
 
 def _latest(found: dict[int, _Stored]) -> _Stored:

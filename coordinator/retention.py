@@ -24,6 +24,17 @@ def read_key(key: str) -> tuple[str, int | None]:
     return stream, int(start) if separator and start.isascii() and start.isdigit() else None
 
 
+def listener_key(stream: str, listener: str, owner: str) -> str:
+    """Return the key of a listener's record. No name of a stream is empty, so it is no key of a stream."""
+    return _SEPARATOR.join(("", "listener", stream, listener, owner))
+
+
+def read_listener_key(key: str) -> tuple[str, str] | None:
+    """Return the stream and the name of the listener of a record's key; None for other keys."""
+    parts = key.split(_SEPARATOR)
+    return (parts[2], parts[3]) if parts[:2] == ["", "listener"] and len(parts) == 5 else None
+
+
 def deletion_start(needed: Iterable[int], kept_from: int, begin: int) -> int | None:
     """Return the offset before which records may be deleted; None if there are none.
 

@@ -12,25 +12,19 @@ object is a `ListenerType`. So a package of a third party can add one.
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, Generic, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, runtime_checkable
 
-import aiohttp
 from pydantic import BaseModel, ConfigDict
 
-from sluicegate.events.models import CutReverted
-from sluicegate.events.notifications import Committed, Notification, NotificationType, SavepointTaken
-from sluicegate.lakes.port import Adapter, TableRef
+if TYPE_CHECKING:
+    import aiohttp
+
+    from sluicegate.events.models import CutReverted
+    from sluicegate.events.notifications import Committed, Notification, NotificationType, SavepointTaken
+    from sluicegate.lakes.port import Adapter, TableRef
 
 PORT_VERSION: Final = 1
 """Version of this port; another one is refused at the start."""
-
-OUTCOMES: Final = {
-    NotificationType.COMMITTED,
-    NotificationType.PARTIALLY_COMMITTED,
-    NotificationType.REVERTED,
-    NotificationType.SAVEPOINT_TAKEN,
-}
-"""Types of the notifications that listeners get."""
 
 
 class ListenerRefused(Exception):
@@ -58,12 +52,12 @@ class Outcome:
 
     id: str
     """Id of the notification. A repetition has the same one, and does not reach a listener again."""
-    type: NotificationType
-    """One of OUTCOMES."""
+    type: "NotificationType"
+    """COMMITTED, PARTIALLY_COMMITTED, REVERTED or SAVEPOINT_TAKEN."""
     stream: str
     time: int
     """Time of the notification, in milliseconds since the Unix epoch."""
-    body: Committed | CutReverted | SavepointTaken
+    body: "Committed | CutReverted | SavepointTaken"
 
     @property
     def decision(self) -> int:
@@ -132,9 +126,9 @@ class Stream:
 
     name: str
     format: str
-    table: TableRef
+    table: "TableRef"
     """The table, as the adapter parsed it, with its options."""
-    adapter: Adapter
+    adapter: "Adapter"
     commit_user: str
     partial: bool
     """True if a commit may leave regions out."""
@@ -142,11 +136,11 @@ class Stream:
 
 @dataclass(frozen=True)
 class Services:
-    """What the host lends to a listener."""
+    """Clients and threads of the host, lent to a listener."""
 
-    http: aiohttp.ClientSession
+    http: "aiohttp.ClientSession"
     """Session for requests of this listener alone."""
-    publish: Callable[[Notification], Awaitable[None]]
+    publish: "Callable[[Notification], Awaitable[None]]"
     """Append a notification to the commits topic. Raises KafkaError. An `id` derived from the action's key
     makes a repetition recognisable."""
     in_thread: Callable[[Callable[[], Any]], Awaitable[Any]]

@@ -4,7 +4,7 @@ The view is made from the stream's state record, and no decision depends on it. 
 displays, until the next commit writes it again.
 """
 
-from typing import Annotated, Any, Final, Literal, Protocol
+from typing import Annotated, Final, Literal, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -93,6 +93,22 @@ class AssignmentView(_View):
     """Decision with the cut that it follows; 0: none."""
 
 
+class ListenerView(_View):
+    """State of one listener of the stream."""
+
+    type: str
+    decision: Number | None = None
+    """Newest decision that it has handled; None: none yet."""
+    backlog: Number = 0
+    """Number of decisions with an outcome that it has not handled."""
+    problem: ProblemView | None = None
+    """Reason why it makes no progress; None: it does, or has nothing to do."""
+    stopped: bool = False
+    """True if it does nothing until somebody acts on the problem."""
+    handled_at: Millis | None = None
+    """Time at which it handled an outcome last."""
+
+
 class SavepointView(_View):
     """A savepoint or a drain that is not reached yet."""
 
@@ -137,8 +153,8 @@ class StreamView(_View):
     """Watermark of the newest commit."""
     assignment: AssignmentView | None = None
     regions: dict[Name, RegionView] = {}
-    listeners: dict[str, dict[str, Any]] = {}
-    """State of each listener by its name, as JSON."""
+    listeners: dict[str, ListenerView] = {}
+    """State of each listener by its name, at the time of `updated_at` or later."""
     conditions: tuple[ConditionView, ...] = ()
     """Everything that keeps the stream or a region from progress, the gravest first; empty: nothing does."""
     paused: bool = False

@@ -10,6 +10,7 @@ import structlog
 from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import KafkaError, NoOffsetForPartitionError, OffsetOutOfRangeError
 
+from sluicegate.coordinator.listeners.host import ListenerHost
 from sluicegate.coordinator.membership.eviction import watch_members
 from sluicegate.coordinator.membership.local import LocalMembership
 from sluicegate.coordinator.ownership import OwnedElsewhere
@@ -128,6 +129,7 @@ class Service:
                 self._release(),
                 Retention(links).run(lambda: list(self._runners.values())),
                 self._kafka.run(links.producer, consumer, lambda: list(self._runners.values())),
+                ListenerHost(links, self._own_streams).run(),
                 Janitor(lambda: self._settings, self._ready_streams).run(),
                 watch_members(self._settings.kafka, membership),
             )
@@ -335,8 +337,8 @@ class Service:
             await asyncio.sleep(VIEW_INTERVAL)
             streams = [stream for each in self._runners.values() for stream in each.streams.values()]
             # A generator: each record is the newest one at the time of its turn.
-            last = ((each.last_view, each.settings) for each in streams)
-            await renew_views(store, ((record, own) for record, own in last if record is not None))
+            last = ((each.last_view, each.settings, each.listener_views()) for each in streams)
+            await renew_views(store, ((record, own, seen) for record, own, seen in last if record))
 
     def _own_streams(self) -> dict[str, StreamRunner]:
         runners = [runner for runner in self._runners.values() if runner.started]

@@ -25,6 +25,7 @@ from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, Settings
 
 from sluicegate.coordinator.settings.http import HttpSettings
 from sluicegate.coordinator.settings.kafka import KafkaSecurity, KafkaSettings
+from sluicegate.coordinator.settings.listeners import ListenerSettings
 from sluicegate.coordinator.settings.redis import RedisSettings
 from sluicegate.coordinator.settings.sources import EnvironmentSource, Section, SettingsError, Text, explain
 from sluicegate.coordinator.settings.units import Bytes, Seconds, SecondsOrZero
@@ -149,6 +150,8 @@ class StreamSettings(Section):
     max_pending_bytes: Bytes = 4 << 30
     """Bytes of events in one commit, held in memory; over the limit, the largest regions are left out."""
     janitor: JanitorSettings = JanitorSettings()
+    listeners: dict[Name, ListenerSettings] = Field(default_factory=dict)
+    """Work after each commit, by a name of your choice; docs/listeners.md has the types."""
     options: Annotated[dict[str, SecretStr], BeforeValidator(_flatten)] = Field(default_factory=dict)
     """Options of the table format's adapter. All are kept out of logs, because they may be credentials."""
 

@@ -8,6 +8,7 @@ from sluicegate.coordinator.core.state_record import Due, StateRecord
 from sluicegate.coordinator.ownership import GROUP_HEADER, SIGNING_HEADER
 from sluicegate.coordinator.record_codec import encode_record
 from sluicegate.coordinator.stream.links import Links
+from sluicegate.coordinator.stream.outcomes import Outcomes
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.events.encoding import encode_event, encode_notification
 from sluicegate.events.envelope import Envelope
@@ -74,23 +75,25 @@ class StreamLog:
             headers=self._of_records,
         )
 
-    async def announce(self, due: Due) -> None:
-        """Append a notification to the commits topic."""
+    async def announce(self, due: Due, outcomes: Outcomes) -> None:
+        """Append a notification to the commits topic, and pass it to the listeners."""
         body = _with_reason(due.body, self._stream)
         found = Notification(due.id, due.type, self._stream, due.region, due.incarnation, body)
-        await announce(found, self._links)
+        outcomes.announced(found, *(await announce(found, self._links)))
 
 
-async def announce(notification: Notification, links: Links) -> None:
-    """Append a notification to the commits topic. Raises KafkaError."""
-    message = encode_notification(notification, now_ms())
-    await links.producer.send_and_wait(
+async def announce(notification: Notification, links: Links) -> tuple[int, int]:
+    """Append a notification to the commits topic; return its offset and append time. Raises KafkaError."""
+    time_ms = now_ms()
+    message = encode_notification(notification, time_ms)
+    sent = await links.producer.send_and_wait(
         links.topics.commits,
         message.value,
         key=message.key,
         partition=partition_of(notification.stream, links.partitions.commits),
         headers=message.headers,
     )
+    return sent.offset, time_ms if sent.timestamp is None else sent.timestamp
 
 
 def _with_reason(body: Body, stream: str) -> Body:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import takewhile
@@ -44,6 +44,7 @@ from sluicegate.coordinator.stream.failing import between_failpoints
 from sluicegate.coordinator.stream.limits import over_limits
 from sluicegate.coordinator.stream.links import Links
 from sluicegate.coordinator.stream.not_live import was_not_live
+from sluicegate.coordinator.stream.outcomes import Outcomes
 from sluicegate.coordinator.stream.summary import Summaries
 from sluicegate.coordinator.stream.supply import Supply
 from sluicegate.coordinator.stream.table import StreamTable
@@ -51,7 +52,7 @@ from sluicegate.coordinator.stream.telemetry import StreamTelemetry
 from sluicegate.coordinator.stream.view import view_of
 from sluicegate.coordinator.tasks import end
 from sluicegate.coordinator.telemetry.messages import format_problem
-from sluicegate.coordinator.telemetry.overview import overview
+from sluicegate.coordinator.telemetry.overview import committed_decision, overview
 from sluicegate.events.codec import Flaw
 from sluicegate.events.envelope import FILES_WRITTEN, EventType, LogRecord
 from sluicegate.events.problems import Code, Problem
@@ -60,7 +61,7 @@ from sluicegate.failpoints.points import reach
 from sluicegate.kafka.bodies import Bodies, BodyUnavailable, WrittenEvent
 from sluicegate.kafka.producer import MessageTooLarge
 from sluicegate.lakes.port import Found, OutcomeUnknown, Published
-from sluicegate.state_store import StateStoreUnavailable
+from sluicegate.state_store import ListenerView, StateStoreUnavailable
 
 log = structlog.get_logger(__name__)
 
@@ -111,6 +112,7 @@ class StreamRunner:
         self.low_water = record.low_water
         """The offset from which a recovery reads: that of the newest record that is acknowledged."""
         self.last_view: StateRecord | None = None
+        self.outcomes = Outcomes(committed_decision(record.state), keeps=bool(settings.listeners))
         self.telemetry = StreamTelemetry(self.stream, links.metrics, machine.outbox.due)
         self.settings = settings
         self._recorded_user = record.commit_user or settings.commit_user
@@ -313,12 +315,12 @@ class StreamRunner:
                 self.low_water = record.low_water
                 self._drop([offset for offset in self.bodies.offsets() if offset < record.low_water])
             case Announce(due):
-                await self._kafka.announce(due)
+                await self._kafka.announce(due, self.outcomes)
                 self.telemetry.announced(due)
             case WriteView(record):
                 self.last_view = record
                 if self._links.store is not None:
-                    await self._links.store.write(view_of(record, self.settings))
+                    await self._links.store.write(view_of(record, self.settings, self.listener_views()))
             case ReleaseOffsets():
                 await self._partition.release_offsets()
 
@@ -385,7 +387,12 @@ class StreamRunner:
 
     def overview(self, now_ms: int) -> dict[str, Any]:
         """Return the state as JSON values."""
-        return {**overview(self.machine.record(), now_ms), "ready": self.machine.ready}
+        own = {name: each.model_dump() for name, each in self.listener_views().items()}
+        return {**overview(self.machine.record(), now_ms), "ready": self.machine.ready, "listeners": own}
+
+    def listener_views(self) -> Mapping[str, ListenerView]:
+        """Return the state of the listeners."""
+        return self.outcomes.views(committed_decision(self.machine.replica.state))
 
 
 def _name(effect: Effect) -> str:

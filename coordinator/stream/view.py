@@ -1,8 +1,9 @@
 """View of a stream in the state store: made from its state record, and renewed if the store loses it."""
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 
 from sluicegate.coordinator.core.log_state import AssignmentState, RegionState
 from sluicegate.coordinator.core.state_record import Condition, StateRecord
@@ -14,6 +15,7 @@ from sluicegate.events.problems import Problem
 from sluicegate.state_store import (
     AssignmentView,
     ConditionView,
+    ListenerView,
     ProblemView,
     RegionView,
     SavepointView,
@@ -25,7 +27,11 @@ from sluicegate.state_store import (
 )
 
 
-def view_of(record: StateRecord, settings: StreamSettings) -> StreamView:
+def view_of(
+    record: StateRecord,
+    settings: StreamSettings,
+    listeners: Mapping[str, ListenerView] = MappingProxyType({}),
+) -> StreamView:
     """Return the view of a stream for dashboards and other services."""
     state = record.state
     cut = {name: overview.committed_region(state, name).position for name in overview.region_names(state)}
@@ -50,6 +56,7 @@ def view_of(record: StateRecord, settings: StreamSettings) -> StreamView:
         watermark=overview.committed_watermark(state),
         assignment=_assignment(state.assignment) if state.assignment is not None else None,
         regions={name: _region(record, name) for name in overview.region_names(state)},
+        listeners=dict(listeners),
         conditions=tuple(_condition(each, record.stream) for each in overview.distinct_conditions(record)),
         paused=state.paused,
     )
@@ -94,15 +101,18 @@ def _condition(condition: Condition, stream: str) -> ConditionView:
     )
 
 
-async def renew_views(store: StateStore, last: Iterable[tuple[StateRecord, StreamSettings]]) -> None:
+LastView = tuple[StateRecord, StreamSettings, Mapping[str, ListenerView]]
+
+
+async def renew_views(store: StateStore, last: Iterable[LastView]) -> None:
     """Write the last view of each stream again if the store has an older one, or none.
 
-    `last` are the records of these views, with the settings of their streams.
+    `last` are the records of these views, with the settings and the listeners of their streams.
     """
-    for record, settings in last:
+    for record, settings, listeners in last:
         with suppress(StateStoreUnavailable):
             if await _is_older(store, record):
-                await store.write(view_of(record, settings))
+                await store.write(view_of(record, settings, listeners))
 
 
 async def _is_older(store: StateStore, record: StateRecord) -> bool:

@@ -21,6 +21,7 @@ from prometheus_client import (
 
 import sluicegate
 from sluicegate.coordinator.core.state_record import Condition
+from sluicegate.coordinator.telemetry.listener_metrics import ListenerMetrics
 from sluicegate.events.causes import Cause
 from sluicegate.events.problems import Code
 
@@ -69,6 +70,7 @@ class Metrics:
         self._regions()
         self._problems()
         self._service()
+        self.listeners = ListenerMetrics(self._gauge, self._counter)
 
     def _log(self) -> None:
         gauge, counter = self._gauge, self._counter

@@ -23,7 +23,7 @@ from sluicegate.coordinator.web.outages import (
 )
 from sluicegate.coordinator.web.reasons import open_letters, reasons_of, silences_of, waits_for_kafka
 from sluicegate.events.problems import Problem
-from sluicegate.state_store import StateStore, StateStoreError, StreamView
+from sluicegate.state_store import ListenerView, StateStore, StateStoreError, StreamView
 
 if TYPE_CHECKING:
     from sluicegate.coordinator.stream.runner import StreamRunner
@@ -40,6 +40,7 @@ class _Made(NamedTuple):
 
     applied: int
     conditions: tuple[tuple[str, Problem], ...]
+    listeners: Mapping[str, ListenerView]
     view: StreamView
     size: int
     """Bytes of the files that are in no decision."""
@@ -200,9 +201,10 @@ class Board:
         applied = machine.replica.applied
         conditions = tuple((each.kind, each.problem) for each in machine.conditions())
         made = self._made.get(name)
-        if made is None or (made.applied, made.conditions) != (applied, conditions):
-            view = view_of(machine.record(), runner.settings)
-            made = _Made(applied, conditions, view, pending_bytes(machine.replica.log))
+        own = runner.listener_views()
+        if made is None or (made.applied, made.conditions, made.listeners) != (applied, conditions, own):
+            view = view_of(machine.record(), runner.settings, own)
+            made = _Made(applied, conditions, own, view, pending_bytes(machine.replica.log))
             self._made[name] = made
         return made
 

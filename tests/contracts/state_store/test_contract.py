@@ -10,6 +10,7 @@ from sluicegate.events.models import Head, Position
 from sluicegate.state_store import (
     AssignmentView,
     ConditionView,
+    ListenerView,
     MemoryStateStore,
     ProblemView,
     RegionView,
@@ -71,7 +72,17 @@ FULL = view(
         ),
         "LGA": RegionView(idle=True),
     },
-    listeners={"mark-done": {"backlog": 4, "done": ["m=1", "m=ü"], "next": None, "ratio": 0.5}, "tags": {}},
+    listeners={
+        "mark-done": ListenerView(
+            type="webhook",
+            decision=3,
+            backlog=4,
+            problem=ProblemView(code="listener-refused", message="ü"),
+            stopped=True,
+            handled_at=1_357_034_400_000,
+        ),
+        "tags": ListenerView(type="tags"),
+    },
     conditions=(
         ConditionView(kind="stall", code="table-unfit", message='table "t" is away\nSee `sluicegate check`.'),
         ConditionView(kind="stall", code="files-lost", region="JFK", message="Region JFK is stalled."),
@@ -114,7 +125,7 @@ async def test_revisions_are_exact_up_to_their_limit(store: StateStore) -> None:
 async def test_an_equal_revision_is_written_again(store: StateStore) -> None:
     await store.write(view(5))
     assert await store.write(view(5))
-    moved = view(5, listeners={"tags": {"backlog": 0}})
+    moved = view(5, listeners={"tags": ListenerView(type="tags", decision=5)})
     assert await store.write(moved)
     assert await store.read("flights") == moved
 

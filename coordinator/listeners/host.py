@@ -1,0 +1,256 @@
+"""Host of listeners: one task for each listener of the streams that this process owns."""
+
+import asyncio
+import secrets
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import aiohttp
+import structlog
+from aiokafka.errors import KafkaError
+
+from sluicegate.coordinator.listeners.facts import stream_of
+from sluicegate.coordinator.listeners.problems import ListenerProblem, unusable
+from sluicegate.coordinator.listeners.reader import CommitsReader
+from sluicegate.coordinator.listeners.record import ListenerRecord, furthest
+from sluicegate.coordinator.listeners.records import Held, ListenerRecords
+from sluicegate.coordinator.listeners.worker import Worker
+from sluicegate.coordinator.settings.listeners import ListenerSettings
+from sluicegate.coordinator.stream.appending import announce
+from sluicegate.coordinator.stream.links import Links
+from sluicegate.coordinator.stream.view import view_of
+from sluicegate.coordinator.tasks import end
+from sluicegate.coordinator.telemetry.overview import committed_decision
+from sluicegate.events.notifications import Notification
+from sluicegate.events.partitioning import partition_of
+from sluicegate.kafka.pauses import spread
+from sluicegate.lakes.port import TableRefused
+from sluicegate.lakes.threads import CommitThreads
+from sluicegate.listeners.port import Listener, ListenerRefused, Services
+from sluicegate.listeners.registry import listener_type
+from sluicegate.state_store import ListenerView, ProblemView, StateStoreUnavailable
+
+if TYPE_CHECKING:
+    from sluicegate.coordinator.stream.runner import StreamRunner
+
+log = structlog.get_logger(__name__)
+
+TURN: Final = 0.2
+"""Seconds between two looks at the streams of this process."""
+RETRY: Final = 1.0
+THREADS: Final = 4
+"""Threads for calls of listeners that block; commits have their own."""
+REQUEST: Final = 60.0
+"""Seconds for one HTTP request, unless the listener has another timeout."""
+
+
+@dataclass
+class _Running:
+    """A task of one listener, and the assignment of its stream that it belongs to."""
+
+    runner: "StreamRunner"
+    settings: ListenerSettings
+    task: asyncio.Task[None]
+
+
+Key = tuple[str, str]
+"""Stream and listener."""
+
+
+class ListenerHost:
+    """Starts a listener when this process gets its stream, and ends it when the stream is lost."""
+
+    def __init__(self, links: Links, streams: "Callable[[], Mapping[str, StreamRunner]]") -> None:
+        """`streams` returns the streams that this process owns."""
+        self._links, self._streams = links, streams
+        kafka = links.settings.kafka
+        self._records = ListenerRecords(links)
+        self._reader = CommitsReader(links.topics.commits, kafka.client_options(), kafka.request_timeout)
+        self._threads = CommitThreads(THREADS)
+        self._running: dict[Key, _Running] = {}
+        self._written: dict[str, int] = {}
+        """By stream, the version of the states that the last view has."""
+
+    async def run(self) -> None:
+        """Run the listeners of all owned streams until cancelled."""
+        try:
+            while True:
+                try:
+                    await self._match()
+                    self._threads.relieve()
+                    self._measure()
+                    await self._write_views()
+                except Exception:
+                    # Commits go on, whatever is wrong with the listeners.
+                    log.exception("listeners not matched, it is tried again")
+                    await asyncio.sleep(spread(RETRY))
+                await asyncio.sleep(TURN)
+        finally:
+            await end([each.task for each in self._running.values()])
+            await self._reader.close()
+            self._threads.shutdown()
+
+    # --- streams ----------------------------------------------------------------------------------
+
+    async def _match(self) -> None:
+        """Start and end tasks, to match the streams of this process and their settings."""
+        streams = self._streams()
+        wanted = {
+            (name, listener): (runner, own)
+            for name, runner in streams.items()
+            for listener, own in runner.settings.listeners.items()
+        }
+        ending = [
+            key
+            for key, each in self._running.items()
+            if key not in wanted or wanted[key][0] is not each.runner or wanted[key][1] != each.settings
+        ]
+        if ending:
+            await end([self._running[key].task for key in ending])
+        for key in ending:
+            del self._running[key]
+            self._links.metrics.listeners.forget(*key)
+        coming = {key: each for key, each in wanted.items() if key not in self._running}
+        if not coming:
+            return
+        try:
+            held = await self._records.read({stream for stream, _ in coming})
+        except (KafkaError, TimeoutError) as error:
+            log.warning("records of listeners not read yet", error=repr(error))
+            await asyncio.sleep(spread(RETRY))
+            return
+        for key, (runner, own) in coming.items():
+            work = self._serve(key, runner, own, held.get(key, Held()))
+            task = asyncio.create_task(work, name=f"listener/{key[0]}/{key[1]}")
+            self._running[key] = _Running(runner, own, task)
+
+    # --- one listener -----------------------------------------------------------------------------
+
+    async def _serve(self, key: Key, runner: "StreamRunner", own: ListenerSettings, held: Held) -> None:
+        """Run one listener until cancelled; a problem of it is shown, and ends nothing else."""
+        try:
+            while True:
+                try:
+                    await self._open(key, runner, own, held)
+                except (KafkaError, TimeoutError, OSError) as error:
+                    self._show(key, runner, own, unusable(f"It cannot start yet: {error!r}"), stopped=False)
+                else:
+                    return
+                await asyncio.sleep(spread(RETRY))
+        except (ListenerRefused, TableRefused, ValueError) as error:
+            self._show(key, runner, own, unusable(str(error)), stopped=True)
+        except Exception as error:
+            log.exception("listener not started", stream=key[0], listener=key[1])
+            self._show(key, runner, own, unusable(f"{type(error).__name__}: {error}"), stopped=True)
+
+    async def _open(self, key: Key, runner: "StreamRunner", own: ListenerSettings, held: Held) -> None:
+        record = await self._first_record(key, runner, own, held)
+        facts = await asyncio.to_thread(stream_of, key[0], runner.settings)
+        kind = listener_type(own.type)
+        timeout = aiohttp.ClientTimeout(total=REQUEST)
+        async with aiohttp.ClientSession(timeout=timeout) as http:
+            services = Services(http=http, publish=self._publish, in_thread=self._in_thread)
+            kind.check(own.options, facts)
+            listener: Listener[Any] = kind.open(own.options, facts, services)
+            try:
+                worker = Worker(
+                    *(listener, own, record, runner.outcomes, self._reader, self._records),
+                    lambda: _settled(runner),
+                    self._links.metrics.listeners,
+                )
+                await worker.run()
+            finally:
+                await listener.close()
+
+    async def _first_record(
+        self, key: Key, runner: "StreamRunner", own: ListenerSettings, held: Held
+    ) -> ListenerRecord:
+        """Return the record to continue from, after it is written under this owner's key."""
+        stream, name = key
+        links, found = self._links, furthest(held.records)
+        partition = partition_of(stream, links.partitions.commits)
+        owner = secrets.token_hex(8)
+        if found is None and held.unreadable:
+            raise ListenerRefused(
+                "a newer release wrote its record. Run that release, or give the listener another name in "
+                f"[streams.{stream}.listeners]: then it begins again"
+            )
+        if found is not None and found.type != own.type:
+            raise ListenerRefused(
+                f"its record is of the type {found.type}. Give the listener of the type {own.type} another "
+                f"name in [streams.{stream}.listeners]: then it begins again"
+            )
+        if found is None:
+            piece, outcomes = await self._reader.read(stream, partition, 0), runner.outcomes
+            place: dict[str, int | None] = {"offset": piece.begin, "decision": None}
+            if own.start == "new":
+                place = {"offset": outcomes.origin(piece.end), "decision": outcomes.before}
+                if place["offset"] is None:
+                    now = committed_decision(runner.machine.replica.state)
+                    place = {"offset": piece.end, "decision": now}
+            found = ListenerRecord(
+                stream=stream, listener=name, type=own.type, owner=owner, partition=partition, **place
+            )
+        if found.refused is not None and found.fingerprint != own.fingerprint:
+            found = found.model_copy(update={"refused": None})
+        if found.partition != partition:
+            found = found.model_copy(update={"partition": partition, "offset": 0})
+        record = found.model_copy(update={"owner": owner, "step": found.step + 1})
+        await self._records.write(record)
+        # The new record has the furthest place, so the others are not needed any more.
+        for each, at in held.keys if not held.unreadable else ():
+            await self._records.remove(each, at)
+        return record
+
+    def _show(
+        self,
+        key: Key,
+        runner: "StreamRunner",
+        own: ListenerSettings,
+        problem: ListenerProblem,
+        *,
+        stopped: bool,
+    ) -> None:
+        log.error("listener not started", stream=key[0], listener=key[1], reason=problem.message)
+        self._links.metrics.listeners.problem(*key, failing=True)
+        shown = ProblemView(code=problem.code, message=problem.message)
+        runner.outcomes.show(key[1], ListenerView(type=own.type, problem=shown, stopped=stopped))
+
+    # --- services ---------------------------------------------------------------------------------
+
+    async def _publish(self, notification: Notification) -> None:
+        await announce(notification, self._links)
+
+    def _in_thread(self, function: Callable[[], Any]) -> Awaitable[Any]:
+        return asyncio.get_running_loop().run_in_executor(self._threads, function)
+
+    # --- state for people -------------------------------------------------------------------------
+
+    def _measure(self) -> None:
+        for (stream, listener), each in self._running.items():
+            view = each.runner.listener_views().get(listener)
+            if view is not None:
+                self._links.metrics.listeners.backlog(stream, listener, view.backlog)
+
+    async def _write_views(self) -> None:
+        """Write the views of streams whose listeners have changed."""
+        store = self._links.store
+        streams = self._streams() if store is not None else {}
+        self._written = {name: version for name, version in self._written.items() if name in streams}
+        for name, runner in streams.items():
+            version, record = runner.outcomes.version, runner.last_view
+            if store is None or record is None or self._written.get(name, 0) == version:
+                continue
+            with suppress(StateStoreUnavailable):
+                await store.write(view_of(record, runner.settings, runner.listener_views()))
+                self._written[name] = version
+
+
+def _settled(runner: "StreamRunner") -> int | None:
+    """Return the newest decision whose outcome this process has announced, if all of them are."""
+    machine = runner.machine
+    if not machine.ready or machine.outbox.busy:
+        return None
+    return committed_decision(machine.replica.state)

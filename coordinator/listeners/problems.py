@@ -1,0 +1,49 @@
+"""Problems of listeners: a code for programs, and a sentence with the way out for people."""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class ListenerCode(StrEnum):
+    """Codes of the problems of listeners."""
+
+    RETRYING = "listener-retrying"
+    REFUSED = "listener-refused"
+    OUTCOMES_LOST = "listener-outcomes-lost"
+    UNUSABLE = "listener-unusable"
+
+
+class ListenerProblem(NamedTuple):
+    """A problem of one listener."""
+
+    code: ListenerCode
+    message: str
+
+
+def retrying(step: str, reason: str) -> ListenerProblem:
+    """A step fails, and is tried again."""
+    return ListenerProblem(ListenerCode.RETRYING, f"This fails, and is tried again: {step}. {reason}")
+
+
+def refused(reason: str, stream: str, listener: str) -> ListenerProblem:
+    """An action can never take effect."""
+    return ListenerProblem(
+        ListenerCode.REFUSED,
+        f"The listener has stopped: {reason} To let it try again, change its settings, or raise `revision` "
+        f"in [streams.{stream}.listeners.{listener}], and send the coordinators SIGHUP.",
+    )
+
+
+def outcomes_lost(first: int, last: int, stream: str, listener: str) -> ListenerProblem:
+    """The feed has lost outcomes before the listener handled them."""
+    return ListenerProblem(
+        ListenerCode.OUTCOMES_LOST,
+        f"The commits topic has no outcome of the decisions {first} to {last} any more, and the listener has "
+        f"not handled them. Do by hand what it would have done. Then set skip_through = {last} in "
+        f"[streams.{stream}.listeners.{listener}], and send the coordinators SIGHUP.",
+    )
+
+
+def unusable(reason: str) -> ListenerProblem:
+    """The listener cannot be made, or its record cannot be used."""
+    return ListenerProblem(ListenerCode.UNUSABLE, reason)

@@ -1,0 +1,257 @@
+"""Work of one listener of one stream: outcomes in order, their actions, and the record after them."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import Any, Final, Protocol
+
+import structlog
+from aiokafka.errors import KafkaError
+
+from sluicegate.coordinator.listeners.problems import ListenerProblem, outcomes_lost, refused, retrying
+from sluicegate.coordinator.listeners.reader import Piece
+from sluicegate.coordinator.listeners.record import ListenerRecord
+from sluicegate.coordinator.settings.listeners import ListenerSettings
+from sluicegate.coordinator.stream.outcomes import Announced, Outcomes
+from sluicegate.coordinator.telemetry.listener_metrics import ListenerMetrics
+from sluicegate.kafka.pauses import spread
+from sluicegate.listeners.port import Action, Done, Listener, Outcome, Refused, Result, Step, Unknown
+from sluicegate.state_store import ListenerView, ProblemView
+
+log = structlog.get_logger(__name__)
+
+FIRST_PAUSE: Final = 0.5
+"""Seconds before the second attempt of an action; each further pause is twice as long."""
+LONGEST_PAUSE: Final = 60.0
+SEEN: Final = 200
+"""Ids of handled notifications of the newest decision that a record has."""
+IDLE: Final = 60.0
+"""Longest wait in seconds for the next outcome; then the listener looks for lost ones."""
+SHORTEST: Final = 0.1
+"""Shortest wait in seconds."""
+REFRESH: Final = 3_600.0
+"""Seconds after which the record of a quiet stream gets the current offset."""
+
+
+class Stopped(Exception):
+    """The listener does nothing until somebody acts; its problem has the way out."""
+
+
+class Feed(Protocol):
+    """The commits topic."""
+
+    async def read(self, stream: str, partition: int, offset: int) -> Piece:
+        """Return the next outcomes from an offset on. Raises KafkaError or TimeoutError."""
+        ...
+
+
+class Records(Protocol):
+    """The records of listeners."""
+
+    async def write(self, record: ListenerRecord) -> None:
+        """Write a record. Raises KafkaError."""
+        ...
+
+
+class Worker:
+    """Runs one listener while this process owns its stream."""
+
+    def __init__(
+        self,
+        listener: Listener[Any],
+        settings: ListenerSettings,
+        record: ListenerRecord,
+        outcomes: Outcomes,
+        feed: Feed,
+        records: Records,
+        settled: Callable[[], int | None],
+        metrics: ListenerMetrics,
+    ) -> None:
+        """`settled` returns the newest decision whose outcome must be in the feed; None: unknown now.
+
+        Raises ValueError if the state of the record cannot be used.
+        """
+        self.record = record
+        self._listener, self._settings = listener, settings
+        self._outcomes, self._feed, self._records = outcomes, feed, records
+        self._settled, self._metrics = settled, metrics
+        self._state = listener.load(record.state) if record.state else listener.initial()
+        self._offset = record.offset
+        self._wake: int | None = None
+        self._due = True
+        """True if time may cause actions although no time is set."""
+        self._written = time.monotonic()
+        self._log = log.bind(stream=record.stream, listener=record.listener)
+        self._problem: ListenerProblem | None = None
+
+    # --- the loop ---------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Handle outcomes until cancelled."""
+        pause = FIRST_PAUSE
+        while True:
+            try:
+                self._show(None)
+                await self._work()
+            except Stopped:
+                await asyncio.Event().wait()
+            except (KafkaError, TimeoutError, OSError) as error:
+                self._show(retrying("the feed or the record in Kafka", f"{type(error).__name__}: {error}"))
+            except Exception as error:
+                self._log.exception("a listener raised")
+                self._show(retrying("the listener's own code", f"{type(error).__name__}: {error}"))
+            self._metrics.failed(self.record.stream, self.record.listener)
+            await asyncio.sleep(spread(pause))
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    async def _work(self) -> None:
+        if self.record.refused is not None:
+            self._stop(refused(self.record.refused, self.record.stream, self.record.listener))
+        while True:
+            found, after = await self._next()
+            for each in found:
+                await self._handle(each)
+            self._offset = max(self._offset, after)
+            if not found:
+                await self._idle()
+
+    async def _next(self) -> tuple[list[Announced], int]:
+        """Return the next outcomes, and the offset after them."""
+        while (held := self._outcomes.since(self._offset)) is None:
+            piece = await self._feed.read(self.record.stream, self.record.partition, self._offset)
+            if self._offset > piece.end:
+                # What is handled is known by its decision.
+                self._log.warning("the commits topic was made again and is read whole", offset=self._offset)
+                self._offset = piece.begin
+            self._outcomes.complete(piece.end)
+            if piece.outcomes or piece.next >= piece.end:
+                return piece.outcomes, piece.next
+            self._offset = piece.next
+        return held, self._offset
+
+    async def _idle(self) -> None:
+        """Let time cause actions, and wait for the next outcome."""
+        # An outcome may have come since the feed was read.
+        if self._outcomes.since(self._offset) == [] and self.record.decision is not None:
+            settled = self._settled()
+            self._refuse_loss(0 if settled is None else settled + 1)
+        now = _now()
+        if self._due or (self._wake is not None and self._wake <= now):
+            self._due = False
+            await self._finish(self._listener.due(now, self._state), {})
+        elif time.monotonic() - self._written > REFRESH and self.record.offset != self._offset:
+            await self._write({})
+        left = IDLE if self._wake is None else max(SHORTEST, min(IDLE, (self._wake - _now()) / 1000))
+        await self._outcomes.wait(self._offset, left)
+
+    # --- one outcome ------------------------------------------------------------------------------
+
+    async def _handle(self, found: Announced) -> None:
+        outcome, known = found.outcome, self.record.decision
+        if known is not None and (
+            outcome.decision < known or (outcome.decision == known and outcome.id in self.record.seen)
+        ):
+            self._offset = found.offset + 1
+            return
+        if known is not None:
+            self._refuse_loss(outcome.decision)
+        step = self._listener.apply(outcome, self._state)
+        if outcome.decision <= self._settings.skip_through:
+            self._log.warning("actions skipped", decision=outcome.decision, actions=len(step.actions))
+            step = Step(step.state, (), step.wake)
+        await self._finish(step, {"offset": found.offset + 1, **self._place(outcome)})
+        self._offset, self._due = found.offset + 1, True
+        self._metrics.handled(self.record.stream, self.record.listener)
+
+    def _place(self, outcome: Outcome) -> dict[str, Any]:
+        """Return the fields of the record after an outcome."""
+        same = outcome.decision == self.record.decision
+        seen = (*(self.record.seen if same else ()), outcome.id)[-SEEN:]
+        return {"decision": outcome.decision, "seen": seen, "handled_at": _now()}
+
+    def _refuse_loss(self, next_decision: int) -> None:
+        """Stop if outcomes between the newest handled one and this one are not in the feed any more."""
+        known = max(self.record.decision or 0, self._settings.skip_through)
+        if next_decision > known + 1:
+            record = self.record
+            self._stop(outcomes_lost(known + 1, next_decision - 1, record.stream, record.listener))
+
+    async def _finish(self, step: Step[Any], place: dict[str, Any]) -> None:
+        """Run the actions of a step, then write the state and the place."""
+        for action in step.actions:
+            await self._until_done(action)
+        changed = bool(place) or bool(step.actions) or step.state != self._state
+        if changed:
+            # Only then: a step whose record is not written is made again, from the same state.
+            await self._write({**place, "state": step.state.model_dump(mode="json")})
+        self._state, self._wake = step.state, step.wake
+        self._show(None)
+
+    # --- one action -------------------------------------------------------------------------------
+
+    async def _until_done(self, action: Action) -> None:
+        """Run an action until it is done. Raises Stopped if it never can be."""
+        pause, names = FIRST_PAUSE, (self.record.stream, self.record.listener)
+        while True:
+            result = await self._attempt(action)
+            if isinstance(result, Done):
+                self._metrics.succeeded(*names)
+                return
+            self._metrics.failed(*names)
+            if isinstance(result, Refused):
+                await self._write({"refused": result.reason, "fingerprint": self._settings.fingerprint})
+                self._stop(refused(result.reason, *names))
+            unknown = isinstance(result, Unknown)
+            self._log.warning(
+                "action not done, will be tried again",
+                action=action.text,
+                key=action.key,
+                unknown=unknown,
+                reason=result.reason,
+                pause=pause,
+            )
+            self._show(retrying(action.text, result.reason))
+            await asyncio.sleep(spread(pause))
+            pause = min(pause * 2, LONGEST_PAUSE)
+
+    async def _attempt(self, action: Action) -> Result:
+        try:
+            return await self._listener.run(action)
+        except Exception as error:
+            self._log.exception("an action raised", action=action.text, key=action.key)
+            return Unknown(f"{type(error).__name__}: {error}")
+
+    # --- the record -------------------------------------------------------------------------------
+
+    async def _write(self, place: dict[str, Any]) -> None:
+        update = {"offset": self._offset, "step": self.record.step + 1, **place}
+        record = self.record.model_copy(update=update)
+        await self._records.write(record)
+        self.record, self._written = record, time.monotonic()
+
+    def _stop(self, problem: ListenerProblem) -> None:
+        """Show a problem and stop."""
+        self._log.error("listener stopped", code=problem.code, reason=problem.message)
+        self._show(problem, stopped=True)
+        raise Stopped
+
+    def _show(self, problem: ListenerProblem | None, *, stopped: bool = False) -> None:
+        if problem is None and self._problem is not None:
+            self._log.info("listener works again")
+        self._problem = problem
+        record = self.record
+        self._metrics.problem(record.stream, record.listener, failing=problem is not None)
+        self._outcomes.show(
+            record.listener,
+            ListenerView(
+                type=record.type,
+                decision=record.decision,
+                problem=None if problem is None else ProblemView(code=problem.code, message=problem.message),
+                stopped=stopped,
+                handled_at=record.handled_at,
+            ),
+        )
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,222 @@
+"""Webhook: each outcome as a CloudEvent to one URL, signed as Standard Webhooks has it.
+
+The receiver finds repetitions by the header `webhook-id`, which is the id of the event.
+"""
+
+import asyncio
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+from urllib.parse import urlsplit
+
+import aiohttp
+from pydantic import AfterValidator, Field
+
+from sluicegate.events.encoding import encode_notification
+from sluicegate.events.notifications import Notification, NotificationType
+from sluicegate.listeners.port import (
+    PORT_VERSION,
+    Action,
+    Done,
+    Failed,
+    ListenerRefused,
+    Options,
+    Outcome,
+    Refused,
+    Result,
+    Services,
+    State,
+    Step,
+    Stream,
+    Unknown,
+)
+
+PREFIX: Final = "whsec_"
+SHORTEST_KEY: Final = 24
+"""Bytes of a key, as Standard Webhooks asks for."""
+CONTENT_TYPE: Final = "application/cloudevents+json"
+GONE: Final = 410
+Event = Literal["commit", "revert", "savepoint"]
+_EVENTS: Final[Mapping[NotificationType, Event]] = {
+    NotificationType.COMMITTED: "commit",
+    NotificationType.PARTIALLY_COMMITTED: "commit",
+    NotificationType.REVERTED: "revert",
+    NotificationType.SAVEPOINT_TAKEN: "savepoint",
+}
+
+
+def _check_url(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("must be a URL such as https://example.com/hooks/commits")
+    if parts.username or parts.password:
+        raise ValueError(
+            "must not contain credentials: they would be in logs; the signature proves the sender"
+        )
+    return value
+
+
+class WebhookOptions(Options):
+    """Settings of a webhook."""
+
+    url: Annotated[str, AfterValidator(_check_url)]
+    """URL that gets a POST for each outcome. Redirects are not followed."""
+    secret_file: Path
+    """File with a key for signatures on each line: `whsec_` and 24 to 64 bytes as base64.
+
+    All of them sign, so a receiver can change its key while both are there. Each request reads the file.
+    """
+    events: tuple[Event, ...] = ("commit", "revert", "savepoint")
+    """Kinds of outcomes that are sent."""
+    timeout: Annotated[float, Field(gt=0, le=60)] = 10.0
+    """Seconds for one request."""
+
+
+class WebhookState(State):
+    """A webhook needs no state: each outcome is one request."""
+
+
+@dataclass(frozen=True)
+class Delivery(Action):
+    """One request."""
+
+    body: bytes = b""
+
+
+def sign(keys: Sequence[bytes], message_id: str, timestamp: int, body: bytes) -> str:
+    """Return the header `webhook-signature`: one signature for each key."""
+    content = b".".join((message_id.encode(), b"%d" % timestamp, body))
+    digests = (hmac.new(key, content, hashlib.sha256).digest() for key in keys)
+    return " ".join(f"v1,{base64.b64encode(each).decode()}" for each in digests)
+
+
+def read_keys(path: Path) -> list[bytes]:
+    """Return the keys of a file. Raises ListenerRefused with the way out."""
+    example = f'write one key on each line, made for example with: echo "{PREFIX}$(openssl rand -base64 32)"'
+    try:
+        lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise ListenerRefused(f"secret_file {path} cannot be read ({error}); {example}") from error
+    keys = []
+    for number, line in enumerate(lines, 1):
+        try:
+            key = base64.b64decode(line.removeprefix(PREFIX), validate=True)
+        except binascii.Error:
+            key = b""
+        if len(key) < SHORTEST_KEY:
+            raise ListenerRefused(
+                f"secret_file {path}: line {number} is not base64 of {SHORTEST_KEY} bytes or more; {example}"
+            )
+        keys.append(key)
+    if not keys:
+        raise ListenerRefused(f"secret_file {path} is empty; {example}")
+    return keys
+
+
+def cloud_event(outcome: Outcome) -> bytes:
+    """Return an outcome as a CloudEvent in structured JSON, with the attributes that it has in Kafka."""
+    found = Notification(outcome.id, outcome.type, outcome.stream, "", "", outcome.body)
+    message = encode_notification(found, outcome.time)
+    event: dict[str, Any] = {
+        name.removeprefix("ce_"): value.decode()
+        for name, value in message.headers
+        if name.startswith("ce_") and value is not None
+    }
+    event |= {"datacontenttype": "application/json", "data": json.loads(message.value)}
+    return json.dumps(event, separators=(",", ":")).encode()
+
+
+class Webhook:
+    """A webhook of one stream."""
+
+    def __init__(self, options: WebhookOptions, services: Services) -> None:
+        self._options, self._http = options, services.http
+
+    def initial(self) -> WebhookState:
+        """Return the empty state."""
+        return WebhookState()
+
+    def load(self, state: Mapping[str, Any]) -> WebhookState:
+        """Return the empty state."""
+        return WebhookState.model_validate(state)
+
+    def apply(self, outcome: Outcome, state: WebhookState) -> Step[WebhookState]:
+        """Return one request for an outcome, if its kind is sent."""
+        if _EVENTS[outcome.type] not in self._options.events:
+            return Step(state)
+        text = f"send decision {outcome.decision} to {urlsplit(self._options.url).hostname}"
+        return Step(state, (Delivery(key=outcome.id, text=text, body=cloud_event(outcome)),))
+
+    def due(self, now: int, state: WebhookState) -> Step[WebhookState]:
+        """Return nothing: time causes no request."""
+        return Step(state)
+
+    async def run(self, action: Action) -> Result:
+        """Send a request."""
+        if not isinstance(action, Delivery):
+            raise TypeError(f"a webhook has no action {type(action).__name__}")
+        try:
+            keys = await asyncio.to_thread(read_keys, self._options.secret_file)
+        except ListenerRefused as error:
+            return Failed(f"{error}.")
+        now = int(time.time())
+        headers = {
+            "content-type": CONTENT_TYPE,
+            "webhook-id": action.key,
+            "webhook-timestamp": str(now),
+            "webhook-signature": sign(keys, action.key, now, action.body),
+        }
+        timeout = aiohttp.ClientTimeout(total=self._options.timeout)
+        try:
+            async with self._http.post(
+                self._options.url, data=action.body, headers=headers, timeout=timeout, allow_redirects=False
+            ) as answer:
+                return self._judge(answer.status)
+        except aiohttp.ClientConnectorError as error:
+            return Failed(
+                f"{self._options.url} cannot be reached ({error}). Start the receiver, or set `url`."
+            )
+        except (aiohttp.ClientError, TimeoutError) as error:
+            return Unknown(f"{self._options.url} gave no answer ({error!r}). Look at the receiver.")
+
+    def _judge(self, status: int) -> Result:
+        url = self._options.url
+        if 200 <= status < 300:
+            return Done()
+        if status == GONE:
+            return Refused(f"{url} answered 410 Gone: it wants no more events.")
+        if 300 <= status < 400:
+            return Failed(
+                f"{url} answered {status}, and redirects are not followed. Set `url` to the new place."
+            )
+        return Failed(f"{url} answered {status}. Look at the receiver.")
+
+    async def close(self) -> None:
+        """Release nothing: the session belongs to the host."""
+
+
+class WebhookType:
+    """Type `webhook`."""
+
+    port_version = PORT_VERSION
+    options = WebhookOptions
+
+    def check(self, options: WebhookOptions, stream: Stream) -> None:
+        """Refuse a webhook without a usable key, or one that sends nothing."""
+        read_keys(options.secret_file)
+        if not options.events:
+            raise ListenerRefused("`events` is empty, so nothing is sent. Name one, or remove the listener")
+
+    def open(self, options: WebhookOptions, stream: Stream, services: Services) -> Webhook:
+        """Return the webhook of a stream."""
+        return Webhook(options, services)
+
+
+TYPE: Final = WebhookType()

@@ -1,0 +1,322 @@
+"""Listeners: each outcome under one key, after it is visible, whatever becomes of coordinators."""
+
+import asyncio
+import base64
+import hashlib
+import hmac
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiokafka import AIOKafkaProducer
+
+from sluicegate.coordinator.listeners.problems import ListenerCode
+from sluicegate.coordinator.listeners.record import ListenerRecord, encode
+from sluicegate.coordinator.retention import listener_key
+from sluicegate.coordinator.runtime.service import Service
+from sluicegate.coordinator.settings.model import Settings
+from sluicegate.events.notifications import NotificationType
+from sluicegate.events.partitioning import partition_of
+from sluicegate.kafka.clients import started
+from sluicegate.state_store.redis_store import RedisStateStore
+from tests.integration.conftest import Place
+from tests.integration.coordinator import running
+from tests.integration.job import PARTITIONS, Job, delete_records, read_ids
+from tests.integration.orders import config_of
+from tests.integration.waiting import until
+
+pytestmark = pytest.mark.kafka
+
+KEY = b"0123456789abcdef0123456789abcdef"
+_RUN = (sys.executable, "-c", "from sluicegate.cli import main; main()", "run")
+
+
+@dataclass
+class Receiver:
+    """A receiver of webhooks: a real HTTP server."""
+
+    url: str = ""
+    table: str = ""
+    status: int = 200
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+    """Requests wait until it is set."""
+    got: list[dict[str, Any]] = field(default_factory=list)
+    """Events that were answered with 200."""
+    asked: int = 0
+    hidden: list[int] = field(default_factory=list)
+    """Decisions of commits that the table did not have when they arrived."""
+
+    async def handle(self, request: web.Request) -> web.Response:
+        self.asked += 1
+        body = await request.read()
+        event, headers = json.loads(body), request.headers
+        content = f"{event['id']}.{headers['webhook-timestamp']}.".encode() + body
+        signature = base64.b64encode(hmac.new(KEY, content, hashlib.sha256).digest()).decode()
+        assert headers["webhook-id"] == event["id"]
+        if headers["webhook-signature"] != f"v1,{signature}":
+            return web.Response(status=401)
+        await self.gate.wait()
+        if self.status == 200:
+            summary = event["data"].get("summary")
+            if summary is not None and len(read_ids(self.table)) < event["data"]["decision"]:
+                self.hidden.append(event["data"]["decision"])
+            self.got.append(event)
+        return web.Response(status=self.status, headers={"location": "http://127.0.0.1:9/"})
+
+    def decisions(self) -> list[int]:
+        return [each["data"]["decision"] for each in self.got]
+
+
+@asynccontextmanager
+async def receiving(table: str) -> AsyncIterator[Receiver]:
+    receiver = Receiver(table=table)
+    receiver.gate.set()
+    app = web.Application()
+    app.router.add_post("/hook", receiver.handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    port = site._server.sockets[0].getsockname()[1]  # type: ignore[union-attr]
+    receiver.url = f"http://127.0.0.1:{port}/hook"
+    try:
+        yield receiver
+    finally:
+        receiver.gate.set()
+        await runner.cleanup()
+
+
+def hook(place: Place, receiver: Receiver, **more: Any) -> dict[str, Any]:
+    """Settings of a listener `hook`."""
+    secret = place.root / "secret"
+    secret.write_text(f"whsec_{base64.b64encode(KEY).decode()}\n")
+    own = {"url": receiver.url, "secret_file": str(secret), "timeout": 60}
+    return {"type": "webhook", **own, **more}
+
+
+def with_hook(place: Place, receiver: Receiver, redis_url: str | None = None, **more: Any) -> Settings:
+    options = {"listeners": {"hook": hook(place, receiver, **more)}}
+    return place.settings(options=options, redis_url=redis_url)
+
+
+def shown(service: Service) -> dict[str, Any]:
+    """State of the listener in /status."""
+    stream = service.status()["streams"].get("flights", {})
+    return dict(stream.get("listeners", {}).get("hook", {}))
+
+
+def code(service: Service) -> str | None:
+    problem = shown(service).get("problem")
+    return problem["code"] if problem else None
+
+
+async def announced(job: Job) -> dict[str, int]:
+    """Ids of the outcomes on the commits topic, with their decisions."""
+    kinds = {NotificationType.COMMITTED, NotificationType.PARTIALLY_COMMITTED, NotificationType.REVERTED}
+    return {each.id: each.body.decision for each in await job.notifications() if each.type in kinds}  # type: ignore[attr-defined]
+
+
+async def test_each_commit_is_sent_after_it_is_visible_with_its_partitions(place: Place) -> None:
+    async with (
+        receiving(place.table) as receiver,
+        place.job() as job,
+        running(with_hook(place, receiver)) as service,
+    ):
+        await job.register()
+        for number in (1, 2, 3):
+            await job.run_batch([number])
+            await job.committed(range(1, number + 1))
+        await until(receiver.decisions, lambda found: len(found) >= 3)
+        await until(lambda: shown(service)["backlog"], lambda backlog: backlog == 0)
+        assert shown(service)["problem"] is None
+        assert {each["id"] for each in receiver.got} == set(await announced(job))
+    assert receiver.decisions() == [1, 2, 3]
+    assert receiver.hidden == []
+    event = receiver.got[0]
+    assert (event["type"], event["stream"]) == ("sluicegate.commit.visible.v2", "flights")
+    assert event["data"]["summary"]["touched"] == [{}]
+
+
+async def test_a_slow_receiver_delays_no_commit_and_gets_everything(place: Place) -> None:
+    async with receiving(place.table) as receiver, place.job() as job:
+        receiver.gate.clear()
+        async with running(with_hook(place, receiver)) as service:
+            await job.register()
+            for number in range(1, 6):
+                await job.run_batch([number])
+                await job.committed(range(1, number + 1))
+            await until(lambda: shown(service).get("backlog"), lambda backlog: backlog == 5)
+            assert receiver.got == []
+            receiver.gate.set()
+            await until(receiver.decisions, lambda found: found == [1, 2, 3, 4, 5])
+
+
+async def test_a_failing_receiver_is_shown_and_retried_and_another_listener_goes_on(place: Place) -> None:
+    async with receiving(place.table) as receiver, receiving(place.table) as other, place.job() as job:
+        receiver.status = 500
+        listeners = {"hook": hook(place, receiver), "other": hook(place, other)}
+        async with running(place.settings(options={"listeners": listeners})) as service:
+            await job.register()
+            await job.run_batch([1])
+            await until(other.decisions, lambda found: found == [1])
+            await until(lambda: code(service), lambda found: found == ListenerCode.RETRYING)
+            assert "answered 500" in shown(service)["problem"]["message"]
+            await job.run_batch([2])
+            await job.committed([1, 2])
+            receiver.status = 200
+            await until(receiver.decisions, lambda found: found == [1, 2])
+            await until(lambda: code(service) is None)
+
+
+async def test_a_receiver_that_is_gone_stops_its_listener_until_the_revision_is_raised(place: Place) -> None:
+    async with receiving(place.table) as receiver, place.job() as job:
+        receiver.status = 410
+        async with running(with_hook(place, receiver)) as service:
+            await until(lambda: shown(service))
+            await job.register()
+            await job.run_batch([1])
+            await until(lambda: code(service), lambda found: found == ListenerCode.REFUSED)
+            assert shown(service)["stopped"]
+        asked = receiver.asked
+        receiver.status = 200
+        async with running(with_hook(place, receiver)) as service:
+            await until(lambda: code(service), lambda found: found == ListenerCode.REFUSED)
+            assert "raise `revision`" in shown(service)["problem"]["message"]
+        assert receiver.asked == asked, "a stopped listener sends nothing after a restart"
+        async with running(with_hook(place, receiver, revision=1)):
+            await until(receiver.decisions, lambda found: found == [1])
+
+
+async def test_lost_outcomes_stop_the_listener_until_they_are_skipped(place: Place) -> None:
+    async with receiving(place.table) as receiver, place.job() as job:
+        async with running(with_hook(place, receiver)):
+            await job.register()
+            await job.run_batch([1])
+            await until(receiver.decisions, lambda found: found == [1])
+        async with running(place.settings()):
+            for number in (2, 3):
+                await job.run_batch([number])
+                await job.committed(range(1, number + 1))
+            await until(lambda: announced(job), lambda found: 3 in found.values())
+        await delete_records(place.bootstrap, place.topics.commits, "flights")
+        async with running(with_hook(place, receiver)) as service:
+            await until(lambda: code(service), lambda found: found == ListenerCode.OUTCOMES_LOST)
+            message = shown(service)["problem"]["message"]
+            assert "decisions 2 to 3" in message
+            assert "skip_through = 3" in message
+        async with running(with_hook(place, receiver, skip_through=3)):
+            await job.run_batch([4])
+            await until(receiver.decisions, lambda found: found == [1, 4])
+
+
+async def test_a_former_owner_cannot_move_a_listener_back(place: Place) -> None:
+    async with receiving(place.table) as receiver, place.job() as job:
+        async with running(with_hook(place, receiver)) as service:
+            await until(lambda: shown(service))
+            await job.register()
+            await job.run_batch([1])
+            await until(receiver.decisions, lambda found: found == [1])
+            await job.run_batch([2])
+            await until(lambda: shown(service)["decision"], lambda found: found == 2)
+        home = partition_of("flights", PARTITIONS)
+        late = ListenerRecord(
+            stream="flights",
+            listener="hook",
+            type="webhook",
+            owner="zombie",
+            partition=home,
+            offset=0,
+            decision=0,
+        )
+        async with started(AIOKafkaProducer(bootstrap_servers=place.bootstrap)) as producer:
+            key = listener_key("flights", "hook", "zombie").encode()
+            await producer.send_and_wait(place.topics.state, encode(late), key=key, partition=home)
+        async with running(with_hook(place, receiver)):
+            await job.run_batch([3])
+            await until(receiver.decisions, lambda found: found[-1:] == [3])
+    assert receiver.decisions() == [1, 2, 3]
+
+
+@pytest.mark.redis
+async def test_a_wiped_redis_changes_nothing_and_gets_the_state_again(
+    place: Place, redis_url: str, impatient: None
+) -> None:
+    store = RedisStateStore(redis_url, prefix=place.prefix)
+
+    async def recorded() -> int | None:
+        view = await store.read("flights")
+        found = view.listeners.get("hook") if view is not None else None
+        return found.decision if found is not None else None
+
+    async with (
+        receiving(place.table) as receiver,
+        place.job() as job,
+        running(with_hook(place, receiver, redis_url)),
+    ):
+        await job.register()
+        await job.run_batch([1])
+        await until(recorded, lambda found: found == 1)
+        await store.remove("flights")
+        await until(recorded, lambda found: found == 1)
+        await job.run_batch([2])
+        await until(recorded, lambda found: found == 2)
+    await store.close()
+    assert receiver.decisions() == [1, 2]
+
+
+@contextmanager
+def coordinator(place: Place, config: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A coordinator in a process of its own, killed at the end."""
+    with log.open("ab") as stderr:
+        env = {**os.environ, "SLUICEGATE_CONFIG": str(config), "SLUICEGATE_HTTP__PORT": "0"}
+        process = subprocess.Popen(_RUN, stderr=stderr, env=env)
+        try:
+            yield process
+        finally:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+
+
+async def reached(place: Place, rows: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Wait until the table has so many rows."""
+
+    def enough(found: list[int]) -> bool:
+        return len(found) >= rows
+
+    await until(lambda: read_ids(place.table), enough, by=process, log=log)
+
+
+async def test_every_outcome_is_covered_through_kills(place: Place) -> None:
+    async with receiving(place.table) as receiver, place.job() as job:
+        config, log, own = config_of(place), place.root / "log", hook(place, receiver, start="earliest")
+        lines = [f"{name} = {json.dumps(value)}" for name, value in own.items()]
+        head = config.read_text().replace("[streams.flights]", 'session_timeout = "6s"\n[streams.flights]', 1)
+        config.write_text("\n".join([head, "[streams.flights.listeners.hook]", *lines, ""]))
+        for life in range(4):
+            with coordinator(place, config, log) as process:
+                if life == 0:
+                    await job.register()
+                for number in range(3):
+                    await job.run_batch([3 * life + number + 1])
+                # The kill comes between the table, the feed and the listener, at another place in each life.
+                await reached(place, 3 * life + 1, process, log)
+        with coordinator(place, config, log) as process:
+            await reached(place, 12, process, log)
+
+            async def covered() -> bool:
+                ids = await announced(job)
+                return bool(ids) and set(ids) == {each["id"] for each in receiver.got}
+
+            await until(covered, by=process, log=log)
+    keys = {each["id"]: each["data"]["decision"] for each in receiver.got}
+    assert sorted(keys.values()) == list(range(1, max(keys.values()) + 1)), "each decision has one key"
+    assert receiver.hidden == []
