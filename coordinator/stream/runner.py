@@ -80,7 +80,6 @@ class LogPartition(Protocol):
 
     async def end_offset(self) -> int:
         """Return the end offset: the last offset plus one. Raises KafkaError."""
-        ...
 
     async def release_offsets(self) -> None:
         """Commit the smallest offset that any stream of the partition needs. Raises KafkaError."""

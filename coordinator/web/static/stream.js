@@ -90,9 +90,12 @@ class StreamBody {
     this.others = h("ul", { class: "conditions", "aria-label": `Further conditions of stream ${name}` });
     this.refusals = h("ul", { class: "conditions", "aria-label": `Refusals of stream ${name}` });
     this.refusalsTitle = h("h3", { text: "Refusals" });
+    this.listeners = h("ul", { class: "conditions", "aria-label": `Listeners of stream ${name}` });
+    this.listenersTitle = h("h3", { text: "Listeners" });
     this.matrix = new Matrix(name, show);
     this.node = h("div", { class: "body" });
-    this.node.append(this.others, this.facts, this.refusalsTitle, this.refusals, this.matrix.node);
+    this.node.append(this.others, this.facts, this.refusalsTitle, this.refusals);
+    this.node.append(this.listenersTitle, this.listeners, this.matrix.node);
   }
 
   update(stream, problems, cuts) {
@@ -101,8 +104,22 @@ class StreamBody {
     const refused = refusalsOf(stream, problems);
     setItems(this.refusals, refused);
     this.refusalsTitle.hidden = this.refusals.hidden = refused.length === 0;
+    const listeners = listenersOf(stream);
+    setItems(this.listeners, listeners);
+    this.listenersTitle.hidden = listeners.length === 0;
     this.matrix.update(stream, cuts);
   }
+}
+
+/** Return a line for each listener: its place, its backlog, and the problem that keeps it from progress. */
+function listenersOf(stream) {
+  return Object.entries(stream.view.listeners ?? {}).map(([name, each]) => {
+    const behind = each.backlog ? `, ${number(each.backlog)} behind` : "";
+    const line = `${name} (${each.type}): decision ${number(each.decision ?? 0)}${behind}`;
+    if (!each.problem) return [line];
+    const word = each.stopped ? "STOPPED" : "RETRY";
+    return [`${line}. ${word} ${each.problem.code}: `, ...messageParts(each.problem.message)];
+  });
 }
 
 function conditionParts(each) {
