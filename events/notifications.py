@@ -77,7 +77,7 @@ class SavepointTaken(Body):
 
 
 class PartitionDone(Body):
-    """A partition is complete, as far as the rule of a listener can tell. Late data gives another one."""
+    """A partition is complete by the rule of a listener. Late data gives another one."""
 
     table: str
     """URI of the table."""

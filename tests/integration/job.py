@@ -257,7 +257,7 @@ class Job:
     # --- the writers ------------------------------------------------------------------------------
 
     def write_files(
-        self, *groups: Sequence[int], writer_options: dict[str, str] | None = None
+        self, *groups: Sequence[int], writer_options: dict[str, str] | None = None, origin: str = "x"
     ) -> FilesWritten:
         """Write one file per group of ids, all as one attempt of a writer of its own."""
         files: list[FileInfo] = []
@@ -269,7 +269,7 @@ class Job:
                 self.location, {**self.lake_options, **(writer_options or {})}
             )
             writer = adapter(self.lake).open_writer(table_ref, "at", digest)
-            table = pa.table({"id": list(ids), "origin": ["x"] * len(ids), "at": [0] * len(ids)})
+            table = pa.table({"id": list(ids), "origin": [origin] * len(ids), "at": [0] * len(ids)})
             for batch in table.cast(SCHEMA).to_batches():
                 writer.write(batch)
             files.extend(writer.finish())
