@@ -59,6 +59,11 @@ class CommitThreads(Executor):
             late = time.monotonic() - self._patience
             return sum(started <= late for started in self._started.values())
 
+    def longest(self) -> float:
+        """Return the seconds for which the oldest unfinished call has run; 0 if there is none."""
+        with self._change:
+            return time.monotonic() - min(self._started.values()) if self._started else 0.0
+
     def shutdown(self, wait: bool = False, *, cancel_futures: bool = True) -> None:
         """Start no further calls, and abandon the running ones. `wait` is ignored."""
         with self._change:

@@ -17,6 +17,7 @@ from sluicegate.coordinator.ownership import OwnedElsewhere
 from sluicegate.coordinator.runtime.connections import FORBIDDEN, Rebalances, open_consumer, open_links
 from sluicegate.coordinator.runtime.janitor import Janitor
 from sluicegate.coordinator.runtime.kafka_watch import KafkaWatch
+from sluicegate.coordinator.runtime.measuring import loop_lag, measure
 from sluicegate.coordinator.runtime.startup import load_adapters, make_store, wait_for_topics
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.settings.reloading import plan_reload, read_settings
@@ -89,6 +90,7 @@ class Service:
         # Importing a table format takes about a second; meanwhile Kafka can be contacted.
         loading = asyncio.create_task(load_adapters(self._settings))
         async with (
+            loop_lag(self._metrics.process.loop_late),
             HealthServer(self, self._metrics, http, self._page.add_to) as server,
             ended_with(self._reload_when_asked(server.access)),
             ended_with(self._page.run()),
@@ -157,6 +159,7 @@ class Service:
         self._trouble = trouble
 
     def _disconnected(self) -> None:
+        self._metrics.process.disconnected()
         self._links = self._consumer = self._kafka.away = None
 
     async def _wind_up(self, grace: float) -> None:
@@ -314,10 +317,9 @@ class Service:
             for runner in list(self._runners.values()):
                 if runner.started:
                     runner.tick()
-                    if turns % 10 == 0:
-                        runner.measure(time.time_ns() // 1_000_000)
             links.threads.relieve()
-            self._metrics.bodies_held(links.budget.held)
+            if turns % 10 == 0:
+                measure(links, self._runners.values(), kafka_up=self._kafka.away is None)
 
     async def _release(self) -> None:
         """Commit the offsets that are not needed any more, also in partitions without commits."""

@@ -67,13 +67,15 @@ class StreamLog:
 
     async def record(self, record: StateRecord) -> None:
         """Append a state record."""
+        value = encode_record(record)
         await self._links.producer.send_and_wait(
             self._links.topics.state,
-            encode_record(record),
+            value,
             key=self._stream.encode(),
             partition=partition_of(self._stream, self._links.partitions.state),
             headers=self._of_records,
         )
+        self._links.metrics.recorded(self._stream, len(value))
 
     async def announce(self, due: Due, outcomes: Outcomes) -> None:
         """Append a notification to the commits topic, and pass it to the listeners."""

@@ -17,6 +17,7 @@ from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.ownership import Rivals, refuse_other_groups
 from sluicegate.coordinator.records import Held, read_held
 from sluicegate.coordinator.settings.model import StreamSettings
+from sluicegate.coordinator.stream.append_times import AppendTimes
 from sluicegate.coordinator.stream.continuity import (
     Home,
     LogRange,
@@ -60,6 +61,7 @@ class PartitionRunner:
         self._read = links.settings.kafka.signatures(links.metrics.not_signed).read
         self.letters = links.dead_letters.box(links.topics.events, number)
         self._unroutable = UnroutableEvents(number, links, self.letters)
+        self._times = AppendTimes()
         self._stopped = False
         self._released: int | None = None
         kafka = links.settings.kafka
@@ -163,6 +165,7 @@ class PartitionRunner:
         if not self.started or self._stopped:
             return
         hit(Failpoint.BATCH_BEFORE)
+        self._times.saw(records)
         counts = Counter(map(self._route, records))
         self.position = records[-1].offset + 1
         for event_type, count in counts.items():
@@ -286,8 +289,10 @@ class PartitionRunner:
         highwater = self._consumer.highwater(self.source)
         if highwater is not None:
             metrics.lag(self.number, max(0, highwater - self.position))
-        metrics.offsets(self.number, self.position, self.low_water())
+        metrics.offsets(self.number, self.position, low_water := self.low_water())
+        self._times.forget_before(low_water)
         for runner in self.streams.values():
+            metrics.oldest_needed(runner.stream, self._times.at(runner.low_water))
             runner.measure(now_ms)
 
     def offsets(self) -> dict[str, int | None]:

@@ -84,13 +84,21 @@ class Retention:
     async def run(self, runners: Callable[[], Iterable[Partition]]) -> None:
         """Apply the retention to all started partitions again and again."""
         while True:
-            for runner in [each for each in runners() if each.started]:
-                try:
-                    await self.warn(runner)
-                    await self.apply(runner)
-                except (KafkaError, TimeoutError, OSError) as error:
-                    log.warning("retention not applied", partition=runner.number, error=repr(error))
+            await self._pass([each for each in runners() if each.started])
             await asyncio.sleep(spread(INTERVAL))
+
+    async def _pass(self, runners: Iterable[Partition]) -> None:
+        try:
+            limit = await self.limit()
+        except (KafkaError, TimeoutError, OSError) as error:
+            log.warning("retention of the events topic not read", error=repr(error))
+            return
+        for runner in runners:
+            try:
+                await self.warn(runner, limit)
+                await self.apply(runner)
+            except (KafkaError, TimeoutError, OSError) as error:
+                log.warning("retention not applied", partition=runner.number, error=repr(error))
 
     async def apply(self, runner: Partition) -> None:
         """Delete the records of a partition that are older than the replay window and that nobody needs.
@@ -119,13 +127,22 @@ class Retention:
         await self._forget_bases(found, start)
         log.info("records deleted", partition=runner.number, before=start, streams=sorted(records))
 
-    async def warn(self, runner: Partition) -> None:
-        """Raise the condition RETENTION of each stream whose events have passed half of the topic's limit.
+    async def limit(self) -> int:
+        """Return the age in milliseconds at which the topic deletes events, and show it; -1: it has no limit.
 
         Raises KafkaError, TimeoutError or OSError.
         """
         topic = self._links.topics.events
         limit = int((await topic_settings(self._options, topic)).get(_SETTING, "-1"))
+        self._links.metrics.process.retention(topic, limit / 1000 if limit >= 0 else None)
+        return limit
+
+    async def warn(self, runner: Partition, limit: int) -> None:
+        """Raise the condition RETENTION of each stream whose events have passed half of the topic's limit.
+
+        Raises KafkaError, TimeoutError or OSError.
+        """
+        topic = self._links.topics.events
         half = 0
         if limit >= 0:
             held = await runner.range()

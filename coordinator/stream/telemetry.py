@@ -53,6 +53,8 @@ class StreamTelemetry:
         self._shown: dict[str, Condition] = {}
         """By identity of the problem, the conditions that were logged and last."""
         self._waits_logged: int | None = None
+        self._counted_at = time.monotonic()
+        """Time until which stalls are counted."""
         self._log = log.bind(stream=stream)
 
     # --- records ----------------------------------------------------------------------------------
@@ -164,6 +166,7 @@ class StreamTelemetry:
         if current == self._current:
             return
         self._current = current
+        self._count_stalls()
         self._metrics.conditions(self._stream, found)
         shown = {each.problem.identity: each for each in found if each.kind in _BEGINS}
         for identity, each in shown.items():
@@ -173,6 +176,13 @@ class StreamTelemetry:
             if identity not in shown:
                 self._log.info(_ENDS[each.kind], **_fields(each.problem))
         self._shown = shown
+
+    def _count_stalls(self) -> None:
+        """Count the time of the stalls that are shown."""
+        now, before = time.monotonic(), self._counted_at
+        for code in {each.problem.code for each in self._shown.values() if each.kind == "stall"}:
+            self._metrics.stalled(self._stream, code, now - before)
+        self._counted_at = now
 
     def _begun(self, condition: Condition) -> None:
         level, event = _BEGINS[condition.kind]
@@ -189,6 +199,8 @@ class StreamTelemetry:
         `heard` has the time of the last event of each region, `found` the current conditions.
         """
         metrics = self._metrics
+        self._count_stalls()
+        metrics.pending_bytes(self._stream, gauges.pending_bytes(entries))
         metrics.pending(
             self._stream, gauges.pending_files(entries), _age(gauges.oldest_unsealed(entries), now_ms)
         )

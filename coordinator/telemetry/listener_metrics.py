@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 from typing import Final
 
-from prometheus_client import Counter, Gauge
+from sluicegate.coordinator.telemetry.exposition import Counter, Gauge
 
 LABELS: Final = ("stream", "listener")
 

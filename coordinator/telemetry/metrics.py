@@ -5,23 +5,16 @@
 
 import sys
 from collections import Counter as Counted
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    ProcessCollector,
-    disable_created_metrics,
-    generate_latest,
-)
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 
 import sluicegate
 from sluicegate.coordinator.core.state_record import Condition
+from sluicegate.coordinator.telemetry.exposition import Definition, Registry
 from sluicegate.coordinator.telemetry.listener_metrics import ListenerMetrics
+from sluicegate.coordinator.telemetry.process_metrics import ProcessMetrics
 from sluicegate.events.causes import Cause
 from sluicegate.events.problems import Code
 
@@ -42,34 +35,24 @@ CONDITION: Final = ("stream", "kind", "code")
 PARTITION: Final = ("partition",)
 
 
-@dataclass(frozen=True, slots=True)
-class Definition:
-    """A metric as the documentation shows it."""
-
-    name: str
-    kind: Literal["counter", "gauge", "histogram"]
-    unit: str
-    labels: tuple[str, ...]
-    help: str
-
-
 class Metrics:
-    """All metrics, in their own registry. Thread-safe."""
+    """All metrics, in their own registry. They are used on the event loop alone."""
 
     def __init__(self) -> None:
-        self.registry = CollectorRegistry()
-        self.definitions: list[Definition] = []
+        self._registry = Registry(PREFIX)
+        self._gauge, self._counter = self._registry.gauge, self._registry.counter
         self._shown: dict[str, set[tuple[str, str]]] = {}
         """By stream, kind and code of the conditions that are shown."""
-        # Otherwise each counter has a second series with its creation time.
-        disable_created_metrics()  # type: ignore[no-untyped-call]
-        ProcessCollector(registry=self.registry)
+        self._of_system = CollectorRegistry()
+        ProcessCollector(registry=self._of_system)
         self._log()
         self._progress()
         self._commits()
         self._regions()
         self._problems()
         self._service()
+        self.process = ProcessMetrics(self._registry)
+        """Figures of the process, beside those of its streams."""
         self.listeners = ListenerMetrics(self._gauge, self._counter)
 
     def _log(self) -> None:
@@ -103,12 +86,29 @@ class Metrics:
             "assignment_epoch",
             "number",
             (),
-            "Number of the current assignment of partitions",
+            "Number of the current assignment of partitions; it rises with each rebalance",
         )
 
     def _progress(self) -> None:
         gauge = self._gauge
         self._pending = gauge("pending_files", "files", STREAM, "Files written that are in no decision yet")
+        self._pending_bytes = gauge(
+            "pending_bytes",
+            "bytes",
+            STREAM,
+            "Bytes of these files, as far as their writers state the sizes",
+        )
+        self._needed = gauge(
+            "oldest_needed_timestamp_seconds",
+            "seconds",
+            STREAM,
+            "Append time of the oldest event that a recovery of the stream reads again, in seconds since the "
+            "Unix epoch; absent if it needs none. Kafka deletes it at the age "
+            "`sluicegate_events_retention_seconds`",
+        )
+        self._record_size = gauge(
+            "state_record_bytes", "bytes", STREAM, "Size of the newest state record, as Kafka has it"
+        )
         self._unsealed = gauge(
             "oldest_unsealed_age_seconds",
             "seconds",
@@ -129,16 +129,18 @@ class Metrics:
         )
 
     def _commits(self) -> None:
-        counter, histogram = self._counter, self._histogram
+        counter, histogram = self._counter, self._registry.histogram
         self._commit = histogram(
             "commit_seconds",
             "seconds",
+            STREAM,
             COMMIT_BUCKETS,
             "From the first question about a decision to the visible snapshot",
         )
         self._visible = histogram(
             "event_to_snapshot_seconds",
             "seconds",
+            STREAM,
             VISIBLE_BUCKETS,
             "From the append of the last event that a cut includes to the visible snapshot",
         )
@@ -200,6 +202,13 @@ class Metrics:
             "that fails and is tried again, `refusal` is a query that may not start, `wait` is normal",
         )
 
+        self._stalled = self._counter(
+            "stall_seconds_total",
+            "seconds",
+            ("stream", "code"),
+            "Time during which the stream or a region of it had a stall, by code",
+        )
+
     def _service(self) -> None:
         build = self._gauge("build_info", "boolean", ("version",), "Always 1; the label is the release")
         build.labels(sluicegate.__version__).set(1)
@@ -253,6 +262,21 @@ class Metrics:
         self._pending.labels(stream).set(files)
         self._unsealed.labels(stream).set(oldest_unsealed)
 
+    def pending_bytes(self, stream: str, size: int) -> None:
+        """Set the bytes of the pending files."""
+        self._pending_bytes.labels(stream).set(size)
+
+    def oldest_needed(self, stream: str, millis: int | None) -> None:
+        """Set the append time of the oldest event that a recovery needs; None if it needs none."""
+        if millis is None:
+            self._needed.remove(stream)
+        else:
+            self._needed.labels(stream).set(millis / 1000)
+
+    def recorded(self, stream: str, size: int) -> None:
+        """Set the bytes of the newest state record."""
+        self._record_size.labels(stream).set(size)
+
     def uncut(self, stream: str, age: float) -> None:
         """Set the age in seconds of the oldest sealed checkpoint without a decision; 0 if there is none."""
         self._uncut.labels(stream).set(age)
@@ -304,6 +328,10 @@ class Metrics:
             self._conditions.labels(stream, kind, code).set(count)
         self._shown[stream] = {*counts}
 
+    def stalled(self, stream: str, code: Code, seconds: float) -> None:
+        """Count the time of a stall."""
+        self._stalled.labels(stream, code.value).inc(seconds)
+
     def watermark(self, stream: str, millis: int | None) -> None:
         """Set the watermark of the last committed cut, in milliseconds; None leaves the gauge unchanged."""
         if millis is not None:
@@ -312,7 +340,8 @@ class Metrics:
     def forget_stream(self, stream: str) -> None:
         """Remove the gauges of a revoked stream: another member now shows them."""
         gauges = (self._pending, self._unsealed, self._uncut, self._watermark, self._last_commit)
-        for gauge in (*gauges, self._fallbacks, self._heard, self._single, self._conditions):
+        more = (self._pending_bytes, self._needed, self._record_size)
+        for gauge in (*gauges, *more, self._fallbacks, self._heard, self._single, self._conditions):
             gauge.remove_by_labels({"stream": stream})
         self._shown.pop(stream, None)
 
@@ -332,21 +361,18 @@ class Metrics:
 
     def render(self) -> bytes:
         """Return all metrics in the Prometheus text format."""
-        return generate_latest(self.registry)
+        return b"".join(self.slices())
 
-    # --- making them ------------------------------------------------------------------------------
+    def slices(self) -> Iterator[bytes]:
+        """Yield the page in parts that take about two milliseconds each."""
+        yield generate_latest(self._of_system)
+        for part in self._registry.slices():
+            yield part.encode()
 
-    def _gauge(self, name: str, unit: str, labels: tuple[str, ...], text: str) -> Gauge:
-        self.definitions.append(Definition(PREFIX + name, "gauge", unit, labels, text))
-        return Gauge(PREFIX + name, text, labels, registry=self.registry)
-
-    def _counter(self, name: str, unit: str, labels: tuple[str, ...], text: str) -> Counter:
-        self.definitions.append(Definition(PREFIX + name, "counter", unit, labels, text))
-        return Counter(PREFIX + name, text, labels, registry=self.registry)
-
-    def _histogram(self, name: str, unit: str, buckets: tuple[float, ...], text: str) -> Histogram:
-        self.definitions.append(Definition(PREFIX + name, "histogram", unit, STREAM, text))
-        return Histogram(PREFIX + name, text, STREAM, buckets=buckets, registry=self.registry)
+    @property
+    def definitions(self) -> Sequence[Definition]:
+        """Return the definitions of all metrics."""
+        return self._registry.definitions
 
 
 def document(metrics: Metrics) -> str:

@@ -162,13 +162,14 @@ class Job:
         writer: str = "",
         attempt: str = "",
         rows: int = 0,
+        size: int = 0,
         partition: int | None = None,
     ) -> str:
         """Append an event; returns its id."""
         of_stream = event_type in (EventType.STREAM_COMMAND, EventType.CUT_DECIDED, EventType.STREAM_POLICY)
         region, incarnation = ("", "") if of_stream else (self.region, self.incarnation)
         place = (self.stream, region, incarnation, checkpoint, writer, attempt)
-        envelope = Envelope(str(uuid.uuid4()), event_type, *place, files, rows)
+        envelope = Envelope(str(uuid.uuid4()), event_type, *place, files, rows, size)
         message = encode_event(envelope, body, time.time_ns() // 1_000_000)
         home = partition_of(self.stream, PARTITIONS)
         await self.producer.send_and_wait(
@@ -299,6 +300,7 @@ class Job:
             checkpoint=self.batch,
             files=len(body.files),
             rows=sum(each.rows for each in body.files),
+            size=sum(each.size for each in body.files),
             **how,
         )
 

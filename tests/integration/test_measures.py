@@ -6,16 +6,14 @@ import shutil
 import time
 from collections.abc import Iterator
 
-import aiohttp
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
-from sluicegate.coordinator.runtime.service import Service
 from sluicegate.failpoints.points import arm
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import Job, read_ids
+from tests.integration.metrics import metrics_of, samples
 from tests.integration.waiting import until
 
 pytestmark = pytest.mark.kafka
@@ -27,22 +25,6 @@ def disarmed() -> Iterator[None]:
     """Ends what a test has armed."""
     yield
     arm("")
-
-
-async def metrics_of(service: Service) -> str:
-    url = f"http://127.0.0.1:{service.http_port}/metrics"
-    async with aiohttp.ClientSession() as session, session.get(url) as answer:
-        return await answer.text()
-
-
-async def samples(service: Service) -> dict[str, float]:
-    """By name, of the stream."""
-    return {
-        sample.name.removeprefix("sluicegate_"): sample.value
-        for family in text_string_to_metric_families(await metrics_of(service))
-        for sample in family.samples
-        if sample.labels.get("stream") == "flights" and set(sample.labels) == {"stream"}
-    }
 
 
 async def commit(job: Job, number: int) -> tuple[float, int]:

@@ -2,6 +2,7 @@
 
 import functools
 import operator
+import time
 from collections.abc import Iterable
 from typing import Any
 
@@ -21,8 +22,11 @@ from tests.integration.conftest import Place, neighbour
 from tests.integration.coordinator import running
 from tests.integration.job import read_ids, read_records
 from tests.integration.letters import home_of, stalled
+from tests.integration.metrics import metrics_of, samples
 from tests.integration.waiting import until
 
+DAY = 86_400
+"""Seconds."""
 pytestmark = pytest.mark.kafka
 
 
@@ -193,3 +197,36 @@ async def test_a_limit_of_the_topic_is_a_condition_before_it_deletes_what_is_nee
         await job.complete(event)
         await job.committed([1])
         await until(lambda: stalled(service) is None)
+
+
+async def test_the_age_of_what_is_needed_can_be_compared_with_the_limit(place: Place) -> None:
+    """Files without a completion wait; the metrics show since when, and the limit."""
+    source = place.topics.events
+    async with started(AIOKafkaAdminClient(bootstrap_servers=place.bootstrap)) as admin:
+        limit = {"retention.ms": f"{DAY}000", "message.timestamp.type": "LogAppendTime"}
+        await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, source, limit)])
+    async with place.job() as job, running(place.settings()) as service:
+        await job.register()
+        files = job.write_files([1])
+        size = sum(each.size for each in files.files)
+        written = await job.written(files)
+        seen = await until(
+            lambda: samples(service),
+            lambda seen: seen.get("pending_files") == 1 and "oldest_needed" in str(seen),
+        )
+        assert seen["pending_bytes"] == size
+        assert (
+            abs(seen["oldest_needed_timestamp_seconds"] - time.time()) < DAY
+        )  # time: compared with the time of the log
+        text = await until(
+            lambda: metrics_of(service), lambda text: "sluicegate_events_retention_seconds{" in text
+        )
+        assert f'sluicegate_events_retention_seconds{{topic="{source}"}} {DAY}.0' in text.splitlines()
+        assert "sluicegate_kafka_up 1.0" in text.splitlines()
+        numbers = dict(line.split(" ") for line in text.splitlines() if not line.startswith("#"))
+        assert numbers["sluicegate_partitions_owned"] == numbers["sluicegate_events_partitions"] != "0.0"
+        assert float(numbers["sluicegate_event_loop_lag_seconds_count"]) > 0
+        await job.complete(written)
+        await job.committed([1])
+        seen = await until(lambda: samples(service), lambda seen: seen["pending_files"] == 0)
+        assert (seen["pending_bytes"], seen["state_record_bytes"] > 100) == (0, True)

@@ -3,13 +3,17 @@
 from collections.abc import MutableMapping
 from typing import Any
 
+import pytest
 from structlog.testing import capture_logs
 
+from sluicegate.coordinator.core.log import Log
+from sluicegate.coordinator.core.log_state import LogState
 from sluicegate.coordinator.core.state_record import Condition, Due, Kind
 from sluicegate.coordinator.stream.telemetry import StreamTelemetry
-from sluicegate.coordinator.telemetry.metrics import PREFIX, Metrics
+from sluicegate.coordinator.telemetry.metrics import Metrics
 from sluicegate.events.notifications import NotificationType, RegistrationAnswered
 from sluicegate.events.problems import Code, Problem
+from tests.coordinator.telemetry.pages import value_of
 
 
 def condition(kind: Kind, code: Code, **arguments: Any) -> Condition:
@@ -73,13 +77,41 @@ def test_a_wait_for_regions_is_normal_and_not_logged() -> None:
     assert told(telemetry(), [condition("wait", Code.WAITS_FOR_REGIONS, names=("JFK",))], []) == []
 
 
+def test_the_time_of_stalls_is_counted_by_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("sluicegate.coordinator.stream.telemetry.time.monotonic", lambda: now)
+    metrics = Metrics()
+    shown = StreamTelemetry("flights", metrics, ())
+
+    def counted(code: Code) -> float | None:
+        return value_of(metrics, "stall_seconds_total", stream="flights", code=code.value)
+
+    lost = [condition("stall", Code.FILES_LOST, region=name) for name in ("EWR", "JFK")]
+    now = 110.0
+    shown.conditions(lost)
+    assert counted(Code.FILES_LOST) is None
+    now = 113.0
+    shown.measure(Log("flights", LogState()), {}, lost, 0)
+    # Two regions with one code are one stall of the stream.
+    assert counted(Code.FILES_LOST) == 3
+    now = 114.0
+    shown.conditions(
+        [condition("stall", Code.TABLE_UNFIT), condition("retry", Code.RETRYING, names=("ask",))]
+    )
+    now = 116.0
+    shown.conditions([])
+    now = 120.0
+    shown.measure(Log("flights", LogState()), {}, [], 0)
+    assert (counted(Code.FILES_LOST), counted(Code.TABLE_UNFIT), counted(Code.RETRYING)) == (4, 2, None)
+
+
 def test_metrics_show_the_current_conditions_with_their_codes() -> None:
     metrics = Metrics()
     shown = StreamTelemetry("flights", metrics, ())
 
     def value(kind: str, code: str) -> float | None:
         labels = {"stream": "flights", "kind": kind, "code": code}
-        return metrics.registry.get_sample_value(f"{PREFIX}stream_conditions", labels)
+        return value_of(metrics, "stream_conditions", **labels)
 
     shown.conditions(
         [

@@ -1,0 +1,109 @@
+"""The page says the same as that of Prometheus' own client library."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import Counter as TheirCounter
+from prometheus_client import Gauge as TheirGauge
+from prometheus_client import Histogram as TheirHistogram
+from prometheus_client.parser import text_string_to_metric_families
+
+from sluicegate.coordinator.telemetry.exposition import Registry
+
+BOUNDS = (0.1, 1.0, 2.5)
+NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=5)
+VALUES = st.floats(allow_nan=False, allow_infinity=False, width=32)
+ACTIONS = st.lists(
+    st.tuples(st.sampled_from(["gauge", "counter", "histogram", "remove", "forget"]), NAMES, NAMES, VALUES),
+    max_size=30,
+)
+Shown = dict[tuple[str, frozenset[tuple[str, str]]], float]
+
+
+def shown(page: str) -> tuple[Shown, dict[str, tuple[str, str]]]:
+    """The samples of a page, and kind and help of its families; nobody reads the times of creation."""
+    samples, kinds = {}, {}
+    for family in text_string_to_metric_families(page):
+        if family.samples:
+            kinds[family.name] = (family.type, family.documentation)
+        for sample in family.samples:
+            if not sample.name.endswith("_created"):
+                samples[sample.name, frozenset(sample.labels.items())] = sample.value
+    return samples, {name: kind for name, kind in kinds.items() if not name.endswith("_created")}
+
+
+@given(ACTIONS)
+def test_the_page_is_that_of_the_library(actions: list[tuple[str, str, str, float]]) -> None:
+    ours, theirs, labels = Registry("x_"), CollectorRegistry(), ("one", "two")
+    gauge = ours.gauge("level", "number", labels, 'a "level"\nin \\ lines')
+    counter = ours.counter("done_total", "number", labels, "done")
+    histogram = ours.histogram("took_seconds", "seconds", labels, BOUNDS, "took")
+    their_gauge = TheirGauge("x_level", 'a "level"\nin \\ lines', labels, registry=theirs)
+    their_counter = TheirCounter("x_done_total", "done", labels, registry=theirs)
+    their_histogram = TheirHistogram("x_took_seconds", "took", labels, buckets=BOUNDS, registry=theirs)
+    for kind, one, two, value in actions:
+        if kind == "gauge":
+            gauge.labels(one, two).set(value)
+            their_gauge.labels(one, two).set(value)
+        elif kind == "counter":
+            counter.labels(one, two).inc(abs(value))
+            their_counter.labels(one, two).inc(abs(value))
+        elif kind == "histogram":
+            histogram.labels(one, two).observe(value)
+            their_histogram.labels(one, two).observe(value)
+        elif kind == "remove":
+            gauge.remove(one, two)
+            their_gauge.remove_by_labels({"one": one, "two": two})
+        else:
+            gauge.remove_by_labels({"one": one})
+            their_gauge.remove_by_labels({"one": one})
+        # Series keep their lines, so the page is made after each action.
+        assert shown("".join(ours.slices())) == shown(generate_latest(theirs).decode())
+
+
+def test_a_metric_without_labels_has_its_series_from_the_start() -> None:
+    ours, theirs = Registry("x_"), CollectorRegistry()
+    ours.gauge("level", "number", (), "level")
+    ours.counter("done_total", "number", (), "done").inc()
+    took = ours.histogram("took_seconds", "seconds", (), BOUNDS, "took")
+    TheirGauge("x_level", "level", registry=theirs)
+    TheirCounter("x_done_total", "done", registry=theirs).inc()
+    their_took = TheirHistogram("x_took_seconds", "took", buckets=BOUNDS, registry=theirs)
+    for value in (0.1, 0.5, 7.0):
+        took.observe(value)
+        their_took.observe(value)
+    assert shown("".join(ours.slices())) == shown(generate_latest(theirs).decode())
+
+
+def test_a_large_page_comes_in_slices_and_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sluicegate.coordinator.telemetry.exposition.SLICE", 0.0)
+    registry = Registry("x_")
+    gauge = registry.gauge("level", "number", ("stream",), "level")
+    for number in range(200):
+        gauge.labels(str(number)).set(number)
+    slices = list(registry.slices())
+    assert len(slices) > 3
+    assert shown("".join(slices))[0] == {
+        ("x_level", frozenset({("stream", str(number))})): float(number) for number in range(200)
+    }
+
+
+def test_series_may_end_while_the_page_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sluicegate.coordinator.telemetry.exposition.SLICE", 0.0)
+    registry = Registry("x_")
+    gauge = registry.gauge("level", "number", ("stream",), "level")
+    for number in range(200):
+        gauge.labels(str(number)).set(1)
+    slices = registry.slices()
+    first = next(slices)
+    for number in range(200):
+        gauge.remove(str(number))
+    gauge.labels("new").set(1)
+    assert shown(first + "".join(slices))[0]
+
+
+def test_a_counter_cannot_fall() -> None:
+    counter = Registry("x_").counter("done_total", "number", (), "done")
+    with pytest.raises(ValueError, match="cannot fall"):
+        counter.inc(-1)
