@@ -16,6 +16,7 @@ from sluicegate.coordinator.telemetry.exposition import Definition, Registry
 from sluicegate.coordinator.telemetry.listener_metrics import ListenerMetrics
 from sluicegate.coordinator.telemetry.process_metrics import ProcessMetrics
 from sluicegate.events.causes import Cause
+from sluicegate.events.dead_letters import LETTER_CODES
 from sluicegate.events.problems import Code
 
 PREFIX: Final = "sluicegate_"
@@ -40,6 +41,7 @@ class Metrics:
 
     def __init__(self) -> None:
         self._registry = Registry(PREFIX)
+        self.definitions: Sequence[Definition] = self._registry.definitions
         self._gauge, self._counter = self._registry.gauge, self._registry.counter
         self._shown: dict[str, set[tuple[str, str]]] = {}
         """By stream, kind and code of the conditions that are shown."""
@@ -76,6 +78,9 @@ class Metrics:
             ("code",),
             "Messages put aside, by code of the problem",
         )
+        for code in LETTER_CODES:
+            # From the start: Prometheus does not see the first letter of a series that begins with it.
+            self._dead_letters.labels(code.value)
         self._not_signed = counter(
             "not_signed_total",
             "records",
@@ -368,11 +373,6 @@ class Metrics:
         yield generate_latest(self._of_system)
         for part in self._registry.slices():
             yield part.encode()
-
-    @property
-    def definitions(self) -> Sequence[Definition]:
-        """Return the definitions of all metrics."""
-        return self._registry.definitions
 
 
 def document(metrics: Metrics) -> str:
