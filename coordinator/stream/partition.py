@@ -165,9 +165,9 @@ class PartitionRunner:
         if not self.started or self._stopped:
             return
         hit(Failpoint.BATCH_BEFORE)
-        self._times.saw(records)
         counts = Counter(map(self._route, records))
         self.position = records[-1].offset + 1
+        self._times.saw(records)
         for event_type, count in counts.items():
             if event_type is not None:
                 self._links.metrics.events_read(event_type, count)
