@@ -14,7 +14,14 @@ from sluicegate.events.problems import Code
 LETTER_CODES: Final = (
     *(Code.NO_EVENT, Code.OLDER_RELEASE, Code.SPEC_VERSION, Code.SOURCE, Code.CONTENT_TYPE),
     *(Code.CONTRADICTION, Code.UNKNOWN_TYPE, Code.MALFORMED_ATTRIBUTE, Code.MISSING_ATTRIBUTE),
-    *(Code.MALFORMED_BODY, Code.UNKNOWN_STREAM, Code.WRONG_PARTITION, Code.UNDECODABLE, Code.NOT_LIVE),
+    *(
+        Code.MALFORMED_BODY,
+        Code.UNKNOWN_STREAM,
+        Code.WRONG_PARTITION,
+        Code.SIGNATURE,
+        Code.UNDECODABLE,
+        Code.NOT_LIVE,
+    ),
 )
 """Codes of the problems for which a message is put aside."""
 ID_HEADER: Final = "sluicegate-id"
