@@ -25,6 +25,7 @@ from aiokafka.protocol.metadata import MetadataRequest
 
 from sluicegate.events.encoding import Message, encode_event
 from sluicegate.events.partitioning import partition_of
+from sluicegate.events.tracing import TRACEPARENT
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import arm_from, hit
 from sluicegate.kafka.clients import start_client, stop_client
@@ -34,6 +35,7 @@ from sluicegate.writer_hooks.errors import EventTooLarge, PublishFailed, TopicMi
 from sluicegate.writer_hooks.kafka import KafkaSettings
 from sluicegate.writer_hooks.loop_thread import LoopThread
 from sluicegate.writer_hooks.region import Event, Region
+from sluicegate.writer_hooks.tracing import TRACED, current_traceparent
 
 _LARGEST_REQUEST: Final = 64 * 1024 * 1024  # before compression; the broker's own limit decides
 _BATCH: Final = 512 * 1024
@@ -294,7 +296,12 @@ def shared_publisher(settings: KafkaSettings) -> Publisher:
 def encoded(events: Sequence[Event]) -> list[Message]:
     """Return events as messages of the present time."""
     now = int(time.time() * 1000)
-    return [encode_event(envelope, body, now) for envelope, body in events]
+    messages = [encode_event(envelope, body, now) for envelope, body in events]
+    if (context := current_traceparent()) is not None:
+        for (envelope, _), message in zip(events, messages, strict=True):
+            if envelope.type is TRACED:
+                message.headers.append((TRACEPARENT, context.encode()))
+    return messages
 
 
 def publish_files(region: Region, events: Sequence[Event], most_held: float = 0) -> tuple[Message, ...]:

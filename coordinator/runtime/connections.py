@@ -13,6 +13,7 @@ from aiokafka.errors import (
 )
 
 from sluicegate.coordinator.dead_letters.sending import DeadLetters
+from sluicegate.coordinator.runtime.exporting import exported_spans
 from sluicegate.coordinator.runtime.startup import make_store
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream.links import Links, Partitions
@@ -97,6 +98,7 @@ async def open_links(
             largest,
         ),
         metrics=metrics,
+        spans=await stack.enter_async_context(exported_spans()),
     )
 
 

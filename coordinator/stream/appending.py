@@ -2,6 +2,7 @@
 
 import time
 import uuid
+from collections.abc import Sequence
 
 from sluicegate.coordinator.core.effects import Append, Appended
 from sluicegate.coordinator.core.state_record import Due, StateRecord
@@ -10,6 +11,7 @@ from sluicegate.coordinator.record_codec import encode_record
 from sluicegate.coordinator.stream.links import Links
 from sluicegate.coordinator.stream.outcomes import Outcomes
 from sluicegate.coordinator.telemetry.messages import format_problem
+from sluicegate.events.attributes import Header
 from sluicegate.events.encoding import encode_event, encode_notification
 from sluicegate.events.envelope import Envelope
 from sluicegate.events.models import Body
@@ -45,13 +47,13 @@ class StreamLog:
         signing = [] if mode == "off" else [(SIGNING_HEADER, mode.encode())]
         self._of_records = [self._group, *signing]
 
-    async def append(self, effect: Append) -> Appended:
-        """Append an event of the coordinator to the log."""
+    async def append(self, effect: Append, traced: Sequence[Header] = ()) -> Appended:
+        """Append an event of the coordinator to the log; `traced` is its trace context."""
         event = str(uuid.uuid4())
         envelope = Envelope(event, effect.type, self._stream, effect.region, effect.incarnation)
         now = now_ms()
         message = encode_event(envelope, effect.body, now)
-        headers = [*message.headers, self._group]
+        headers = [*message.headers, *traced, self._group]
         if effect.type in SIGNED:
             headers = self._signatures.sign(headers, message.value)
         sent = await self._links.producer.send_and_wait(
@@ -77,14 +79,19 @@ class StreamLog:
         )
         self._links.metrics.recorded(self._stream, len(value))
 
-    async def announce(self, due: Due, outcomes: Outcomes) -> None:
-        """Append a notification to the commits topic, and pass it to the listeners."""
+    async def announce(self, due: Due, outcomes: Outcomes, traced: Sequence[Header] = ()) -> None:
+        """Append a notification to the commits topic, and pass it to the listeners.
+
+        `traced` is its trace context.
+        """
         body = _with_reason(due.body, self._stream)
         found = Notification(due.id, due.type, self._stream, due.region, due.incarnation, body)
-        outcomes.announced(found, *(await announce(found, self._links)))
+        outcomes.announced(found, *(await announce(found, self._links, traced)))
 
 
-async def announce(notification: Notification, links: Links) -> tuple[int, int]:
+async def announce(
+    notification: Notification, links: Links, traced: Sequence[Header] = ()
+) -> tuple[int, int]:
     """Append a notification to the commits topic; return its offset and append time. Raises KafkaError."""
     time_ms = now_ms()
     message = encode_notification(notification, time_ms)
@@ -93,7 +100,7 @@ async def announce(notification: Notification, links: Links) -> tuple[int, int]:
         message.value,
         key=message.key,
         partition=partition_of(notification.stream, links.partitions.commits),
-        headers=message.headers,
+        headers=[*message.headers, *traced],
     )
     return sent.offset, time_ms if sent.timestamp is None else sent.timestamp
 

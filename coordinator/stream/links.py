@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from sluicegate.coordinator.dead_letters.sending import DeadLetters
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.telemetry.metrics import Metrics
+from sluicegate.coordinator.telemetry.tracing import Spans
 from sluicegate.kafka.bodies import BodyFetcher, Budget
 from sluicegate.kafka.ends import EndOffsets
 from sluicegate.kafka.producer import SessionProducer
@@ -38,3 +39,5 @@ class Links:
     budget: Budget
     dead_letters: DeadLetters
     metrics: Metrics
+    spans: Spans | None = None
+    """Makes the spans of commits; None without the extra `otel`, or if nobody asks for them."""

@@ -49,6 +49,7 @@ from sluicegate.coordinator.stream.summary import Summaries
 from sluicegate.coordinator.stream.supply import Supply
 from sluicegate.coordinator.stream.table import StreamTable
 from sluicegate.coordinator.stream.telemetry import StreamTelemetry
+from sluicegate.coordinator.stream.traces import Traces
 from sluicegate.coordinator.stream.view import view_of
 from sluicegate.coordinator.tasks import end
 from sluicegate.coordinator.telemetry.messages import format_problem
@@ -121,6 +122,7 @@ class StreamRunner:
         self._kafka = StreamLog(self.stream, partition.number, links)
         self._table = StreamTable(settings, links.threads)
         self._summaries = Summaries(settings.table)
+        self._traces = Traces(self.stream, links.spans)
         self._early = EarlyChecks(self._table, self.bodies, links.budget)
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -165,6 +167,7 @@ class StreamRunner:
         ignored = effect = self.machine.step(read).ignored
         self.checkpoints.applied(read, replica.log)
         if envelope.type is EventType.CHECKPOINT_COMPLETED:
+            self._traces.arrived(envelope, record.headers)
             # On a second read too: the letter of the first read may not be acknowledged.
             if not fresh and was_not_live(replica.state, envelope, record.offset):
                 ignored = Problem(code=Code.NOT_LIVE)
@@ -238,8 +241,10 @@ class StreamRunner:
     async def _run(self, effect: Effect) -> None:
         name = _name(effect)
         self._log.debug("effect", state="started", effect=name)
-        result = await self._effect(effect)
         try:
+            with self._traces.step(effect, self.machine.replica.log) as finish:
+                result = await self._effect(effect)
+                self._traces.finished(effect, result, finish)
             self.telemetry.effect(effect, result)
             self._log.debug("effect", state="finished", effect=name, result=type(result).__name__)
             self._measure(effect, result)
@@ -286,9 +291,9 @@ class StreamRunner:
                 return EndOffset(await self._partition.end_offset())
             case Append():
                 current = self.machine.replica.log
-                return await self._kafka.append(
-                    await self._summaries.complete(effect, current, self._read_bodies)
-                )
+                traced = self._traces.headers(effect, current)
+                made = await self._summaries.complete(effect, current, self._read_bodies)
+                return await self._kafka.append(made, traced)
         await self._follow_up(effect)
         return Done()
 
@@ -314,7 +319,8 @@ class StreamRunner:
                 self.low_water = record.low_water
                 self._drop([offset for offset in self.bodies.offsets() if offset < record.low_water])
             case Announce(due):
-                await self._kafka.announce(due, self.outcomes)
+                traced = self._traces.headers(effect, self.machine.replica.log)
+                await self._kafka.announce(due, self.outcomes, traced)
                 self.telemetry.announced(due)
             case WriteView(record):
                 self.last_view = record

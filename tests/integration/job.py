@@ -140,6 +140,8 @@ class Job:
     """Id of the newest registration."""
     writers: dict[str, tuple[str, str]] = field(default_factory=dict)
     """By the path of its first file, the writer and the attempt that an event's files are of."""
+    traceparent: bytes | None = None
+    """The trace context of its completions."""
     producer: AIOKafkaProducer = field(init=False)
 
     async def __aenter__(self) -> "Job":
@@ -171,6 +173,8 @@ class Job:
         place = (self.stream, region, incarnation, checkpoint, writer, attempt)
         envelope = Envelope(str(uuid.uuid4()), event_type, *place, files, rows, size)
         message = encode_event(envelope, body, time.time_ns() // 1_000_000)
+        if self.traceparent is not None and event_type is EventType.CHECKPOINT_COMPLETED:
+            message.headers.append(("ce_traceparent", self.traceparent))
         home = partition_of(self.stream, PARTITIONS)
         await self.producer.send_and_wait(
             self.topics.events,
