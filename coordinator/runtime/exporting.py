@@ -8,7 +8,7 @@ from typing import Final
 
 import structlog
 
-from sluicegate.coordinator.telemetry.metrics import installed_version
+import sluicegate
 from sluicegate.coordinator.telemetry.tracing import Spans
 
 log = structlog.get_logger(__name__)
@@ -36,17 +36,17 @@ async def exported_spans(environment: Mapping[str, str] = os.environ) -> AsyncIt
 
         from sluicegate.coordinator.telemetry.spans import OtelSpans
     except ImportError as error:
-        log.warning("no spans are exported", error=repr(error), way_out='pip install "sluicegate[otel]"')
+        log.warning("no spans are exported", error=repr(error), way_out='pip install ".[otel]"')
         yield None
         return
-    named = {SERVICE_VERSION: installed_version()}
+    named = {SERVICE_VERSION: sluicegate.__version__}
     if "OTEL_SERVICE_NAME" not in environment:
         named[SERVICE_NAME] = "sluicegate"
     provider = TracerProvider(resource=Resource.create(named))
     processor = BatchSpanProcessor(OTLPSpanExporter())
     provider.add_span_processor(processor)
     try:
-        yield OtelSpans(provider.get_tracer("sluicegate", installed_version()))
+        yield OtelSpans(provider.get_tracer("sluicegate", sluicegate.__version__))
     finally:
         # A receiver that does not answer must not delay the end of the commits.
         await asyncio.to_thread(processor.force_flush, _STOPPED)

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Generic, Literal, TypeVar
 
-SLICE: Final = 0.002
+SLICE: Final = 0.0005
 """Seconds of work for one slice of the page."""
-_ONE_LOOK: Final = 64
+_ONE_LOOK: Final = 16
 """Series between two looks at the clock."""
 _ESCAPES: Final = str.maketrans({"\\": "\\\\", "\n": "\\n", '"': '\\"'})
 _HELP_ESCAPES: Final = str.maketrans({"\\": "\\\\", "\n": "\\n"})

@@ -103,10 +103,12 @@ class HealthServer:
     async def _status(self, _: web.Request) -> web.Response:
         return web.json_response(self._health.status())
 
-    async def _render(self, _: web.Request) -> web.Response:
-        parts = list[bytes]()
+    async def _render(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse(headers={"Content-Type": CONTENT_TYPE})
+        await response.prepare(request)
         for part in self._metrics.slices():
-            parts.append(part)
+            await response.write(part)
             # Commits get their turn. A thread would hold the interpreter's lock for longer.
             await asyncio.sleep(0)
-        return web.Response(body=b"".join(parts), headers={"Content-Type": CONTENT_TYPE})
+        await response.write_eof()
+        return response

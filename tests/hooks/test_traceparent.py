@@ -7,6 +7,7 @@ from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import CheckpointCompleted, RegionHeartbeat
 from sluicegate.events.tracing import traceparent_of
 from sluicegate.writer_hooks.publisher import encoded
+from sluicegate.writer_hooks.region import Event
 
 CONTEXT = f"00-{'1' * 32}-{'2' * 16}-01"
 COMPLETED = (

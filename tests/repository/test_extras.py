@@ -34,9 +34,13 @@ MODULES: Final = {
     "delta": ("lakes/delta",),
     "iceberg": ("lakes/iceberg",),
     "iceberg,glue": ("lakes/iceberg",),
+    "otel": ("coordinator/telemetry",),
 }
 """Folders of the modules of extras; of the empty one, of the package without an extra."""
-NEED_MORE: Final = {"": "writer_hooks/spark", "iceberg": "lakes/iceberg/glue.py"}
+NEED_MORE: Final = {
+    "": ("writer_hooks/spark", "coordinator/telemetry/spans.py"),
+    "iceberg": ("lakes/iceberg/glue.py",),
+}
 """Modules in these folders that need another extra."""
 
 
@@ -64,8 +68,7 @@ def needed(name: str, extra: str) -> Iterator[Requirement]:
 def modules_of(extra: str) -> list[str]:
     """Return the names of all modules that an extra is for."""
     paths = [path.relative_to(ROOT) for each in MODULES[extra] for path in (ROOT / each).rglob("*.py")]
-    more = NEED_MORE.get(extra)
-    kept = [path for path in paths if more is None or not path.as_posix().startswith(more)]
+    kept = [path for path in paths if not path.as_posix().startswith(NEED_MORE.get(extra, ("-",)))]
     names = [".".join(("sluicegate", *path.with_suffix("").parts)) for path in kept]
     return sorted(name.removesuffix(".__init__") for name in names)
 
