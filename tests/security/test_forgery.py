@@ -30,8 +30,8 @@ from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import PARTITIONS, Job, read_ids, read_records
 from tests.integration.letters import codes, conditions, put_raw, source, stalled
+from tests.integration.metrics import metrics_of
 from tests.integration.orders import invoke
-from tests.integration.test_measures import metrics_of
 from tests.integration.waiting import until
 
 pytestmark = pytest.mark.kafka
