@@ -64,8 +64,7 @@ async def open_links(
 ) -> Links:
     """Connect everything that the streams share. Raises KafkaError."""
     options = settings.kafka.client_options()
-    limit = settings.kafka.max_message_bytes
-    largest = limit + DEAD_LETTER_EXTRA_BYTES
+    largest = (limit := settings.kafka.max_message_bytes) + DEAD_LETTER_EXTRA_BYTES
     producer = SessionProducer(limit, {topics.dead_letters: largest}, **options)
     stack.push_async_callback(stop_client, producer, PATIENCE)
     await start_client(producer)
