@@ -129,7 +129,6 @@ BENCHMARKS: Final = (
     ),
     Benchmark("restart", "restart", _words("--json"), _words("--events 500 --rounds 1 --json")),
     Benchmark("live_page", "live_page", _words("--json"), _words("--runs 1 --rounds 20 --json")),
-    Benchmark("metrics_page", "metrics_page", _words("--json"), _words("--runs 1 --scrapes 3 --json")),
     Benchmark("doubling", "doubling"),
     Benchmark("demo", "demo", (), _words("--rows 20000")),
     Benchmark(

@@ -224,22 +224,6 @@ def live_page(figures: Figures) -> str:
     return f"{table(('figure', 'value'), rows)}\n\n{said}{found['runs']} runs. Medians of the runs."
 
 
-def metrics_page(figures: Figures) -> str:
-    (found,) = figures
-    rows = [
-        ("processor time, all series changed", f"{found['processor_ms']} ms"),
-        ("processor time, none changed", f"{found['processor_unchanged_ms']} ms"),
-        ("answer, p50", f"{found['answer_p50_ms']} ms"),
-        ("answer, the longest", f"{found['answer_longest_ms']} ms"),
-        ("step without scrapes, p99", f"{found['step_p99_ms']} ms"),
-        ("step with scrapes, p99", f"{found['step_p99_scraped_ms']} ms"),
-        ("longest delay of the event loop", f"{found['loop_longest_ms']} ms"),
-    ]
-    size = f"{found['bytes'] / 1e6:.1f} MB"
-    said = f"{found['streams']} streams, {size} a page, {found['scrapes']} scrapes in each of "
-    return f"{table(('figure', 'value'), rows)}\n\n{said}{found['runs']} runs. Medians of the runs."
-
-
 FAULT_TABLES: Final[Tables] = {
     "freeze": freeze,
     "slow_region": slow_region,
@@ -253,5 +237,4 @@ FAULT_TABLES: Final[Tables] = {
     "races": races,
     "simulator": simulator,
     "live_page": live_page,
-    "metrics_page": metrics_page,
 }

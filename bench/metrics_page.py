@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from sluicegate.coordinator.runtime.measuring import loop_lag
+from sluicegate.coordinator.settings.model import HttpSettings
 from sluicegate.coordinator.telemetry.http import HealthServer
 from sluicegate.coordinator.telemetry.metrics import Metrics
 
@@ -133,7 +134,7 @@ async def measure(streams: int, scrapes: int) -> dict[str, float]:
     echo = await asyncio.create_subprocess_exec(sys.executable, "-c", _ECHO, stdout=asyncio.subprocess.PIPE)
     port = int(await echo.stdout.readline()) if echo.stdout is not None else 0
     quiet, busy = list[float](), list[float]()
-    async with HealthServer(Health(), metrics, "127.0.0.1", 0) as server:
+    async with HealthServer(Health(), metrics, HttpSettings(port=0)) as server:
         changing = asyncio.create_task(keep_changing(metrics, streams))
         for took, count in ((quiet, 0), (busy, scrapes)):
             stepping = [asyncio.create_task(keep_stepping(port, took)) for _ in range(4)]

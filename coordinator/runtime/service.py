@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
+from itertools import count
 from typing import Any
 
 import structlog
@@ -310,10 +311,8 @@ class Service:
                 await runner.refuse()
 
     async def _tick(self, links: Links) -> None:
-        turns = 0
-        while True:
+        for turns in count(1):
             await asyncio.sleep(TICK)
-            turns += 1
             for runner in list(self._runners.values()):
                 if runner.started:
                     runner.tick()
