@@ -1,8 +1,11 @@
-"""Resources that the effects of all streams share: clients, topics, threads, memory."""
+"""Resources that the effects of all streams share: clients, topics, threads, memory; and their partition."""
 
 from dataclasses import dataclass
+from typing import Protocol
 
+from sluicegate.coordinator.dead_letters.letterbox import Letterbox
 from sluicegate.coordinator.dead_letters.sending import DeadLetters
+from sluicegate.coordinator.ownership import Rivals
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.telemetry.metrics import Metrics
 from sluicegate.coordinator.telemetry.tracing import Spans
@@ -41,3 +44,19 @@ class Links:
     metrics: Metrics
     spans: Spans | None = None
     """Makes the spans of commits; None without the extra `otel`, or if nobody asks for them."""
+
+
+class LogPartition(Protocol):
+    """The partition, as seen by one of its streams."""
+
+    number: int
+    letters: Letterbox
+    rivals: Rivals
+
+    async def end_offset(self) -> int:
+        """Return the end offset: the last offset plus one. Raises KafkaError."""
+        ...
+
+    async def release_offsets(self) -> None:
+        """Commit the smallest offset that any stream of the partition needs. Raises KafkaError."""
+        ...

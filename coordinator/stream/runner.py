@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import takewhile
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import structlog
 from aiokafka import ConsumerRecord
@@ -32,8 +32,6 @@ from sluicegate.coordinator.core.effects import (
 )
 from sluicegate.coordinator.core.machine import StreamMachine
 from sluicegate.coordinator.core.state_record import Condition, StateRecord
-from sluicegate.coordinator.dead_letters.letterbox import Letterbox
-from sluicegate.coordinator.ownership import Rivals
 from sluicegate.coordinator.record_codec import RecordTooLarge
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.appending import StreamLog
@@ -42,7 +40,7 @@ from sluicegate.coordinator.stream.continuity import failed_at
 from sluicegate.coordinator.stream.early import EarlyChecks, Known, Terms
 from sluicegate.coordinator.stream.failing import between_failpoints
 from sluicegate.coordinator.stream.limits import over_limits
-from sluicegate.coordinator.stream.links import Links
+from sluicegate.coordinator.stream.links import Links, LogPartition
 from sluicegate.coordinator.stream.not_live import was_not_live
 from sluicegate.coordinator.stream.outcomes import Outcomes
 from sluicegate.coordinator.stream.summary import Summaries
@@ -70,21 +68,6 @@ FETCHED_AT_ONCE: Final = 16 << 20
 """Bytes of bodies that are fetched into memory for one step of a check or a commit."""
 PATIENCE: Final = 3.0
 """Seconds that an effect may fail before the service is unready: conflicts and new leaders are short."""
-
-
-class LogPartition(Protocol):
-    """The partition, as seen by one of its streams."""
-
-    number: int
-    letters: Letterbox
-    rivals: Rivals
-
-    async def end_offset(self) -> int:
-        """Return the end offset: the last offset plus one. Raises KafkaError."""
-
-    async def release_offsets(self) -> None:
-        """Commit the smallest offset that any stream of the partition needs. Raises KafkaError."""
-        ...
 
 
 class StreamRunner:
