@@ -9,6 +9,7 @@ from sluicegate.cli.group import LazyCommands
     cls=LazyCommands,
     package="sluicegate.cli",
     places={
+        "adopt": "adopt",
         "cancel": "savepoint",
         "drain": "savepoint",
         "forget": "forget",
@@ -19,4 +20,4 @@ from sluicegate.cli.group import LazyCommands
     },
 )
 def stream() -> None:
-    """Pause and resume a stream, take savepoints of it, wait for its end, recover or forget it."""
+    """Pause and resume a stream, take savepoints of it, wait for its end, adopt, recover or forget it."""

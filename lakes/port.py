@@ -193,10 +193,10 @@ class CommitRequest:
     files: Sequence[FilesWritten | Checked]
     """Events of the commit; those that are not checked are checked on the way.
 
-    They may exceed the memory and are read on each access: iterate once, in order.
-
-    The iteration may raise. Do not catch that, and make nothing visible before the iteration ends.
+    They may exceed the memory: iterate once, in order. It may raise: catch nothing, publish after its end.
     """
+    account: str = ""
+    """Text that the table keeps with the commit, for `lakes.accounts.KeepsAccounts`; empty: none."""
 
 
 class Committer(Protocol):

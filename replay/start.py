@@ -27,9 +27,9 @@ def start_of(stream: str, begin: int, bases: Mapping[int, StateRecord]) -> Start
     """Return the state to begin with, for a log whose first offset is `begin`. Raises ReplayRefused.
 
     `bases` are the stream's base records by the offset up to which the log was deleted for each. A log with a
-    greater first offset lacks events that the record needs.
+    greater first offset lacks events that the record needs. An adopted stream has one for offset 0.
     """
-    if begin == 0:
+    if begin == 0 and 0 not in bases:
         return Start(0, LogState(), -1)
     usable = [offset for offset, record in bases.items() if begin <= offset <= record.low_water]
     if not usable:

@@ -12,6 +12,7 @@ import structlog
 from aiokafka import ConsumerRecord
 from aiokafka.errors import KafkaError
 
+from sluicegate.coordinator.account import account_of
 from sluicegate.coordinator.core.effects import (
     Announce,
     Append,
@@ -268,8 +269,9 @@ class StreamRunner:
             case CheckFiles():
                 return await self._check(effect)
             case Publish():
+                account = account_of(self.stream, self.machine.replica.state, effect.digest)
                 with closing(self._supply(effect.offsets)) as bodies:
-                    return await self._table.publish(effect, bodies, self._early.passed)
+                    return await self._table.publish(effect, bodies, self._early.passed, account)
             case FetchEnd():
                 return EndOffset(await self._partition.end_offset())
             case Append():

@@ -7,6 +7,7 @@ from concurrent.futures import Executor
 from contextlib import suppress
 from typing import Final, TypeVar, overload
 
+from sluicegate.coordinator.account import Account, encode_account
 from sluicegate.coordinator.core.effects import (
     Ask,
     CheckFiles,
@@ -121,14 +122,18 @@ class StreamTable:
             return Failed(str(error))
 
     async def publish(
-        self, effect: Publish, bodies: BodySource, passed: Mapping[int, Passed] = _NOTHING
+        self,
+        effect: Publish,
+        bodies: BodySource,
+        passed: Mapping[int, Passed] = _NOTHING,
+        account: Account | None = None,
     ) -> Result:
         """Publish a commit; whatever is not known for sure is an unknown outcome.
 
-        Events that passed a check before are not read again.
+        Events that passed a check before are not read again. `account`: what the table keeps with the commit.
         """
         try:
-            return await self._call(lambda: self._publish(effect, bodies, passed))
+            return await self._call(lambda: self._publish(effect, bodies, passed, account))
         except _Unusable as error:
             return Refused(error.problem.detail, _cause_of(error.problem))
         except BodyUnavailable as error:
@@ -240,15 +245,20 @@ class StreamTable:
             if self._room >= 0:
                 self._passed[offset] = each
 
-    def _publish(self, effect: Publish, bodies: BodySource, passed: Mapping[int, Passed]) -> Result:
+    def _publish(
+        self, effect: Publish, bodies: BodySource, passed: Mapping[int, Passed], account: Account | None
+    ) -> Result:
         done = usable(effect.offsets, passed, _terms(effect))
-        result = self._publish_checked(effect, bodies, done)
+        text = encode_account(account) if account is not None else ""
+        result = self._publish_checked(effect, bodies, done, text)
         if done and isinstance(result, NotPublished) and result.cause == _OUTDATED:
             # The table has changed since the check before the decision, so all events are checked again.
-            return self._publish_checked(effect, bodies, {})
+            return self._publish_checked(effect, bodies, {}, text)
         return result
 
-    def _publish_checked(self, effect: Publish, bodies: BodySource, done: Mapping[int, Passed]) -> Result:
+    def _publish_checked(
+        self, effect: Publish, bodies: BodySource, done: Mapping[int, Passed], account: str
+    ) -> Result:
         """Publish; events that are done need no other check unless the table has changed."""
         committer = self._opened()
         identity = committer.identity() if len(done) < len(effect.offsets) else ""
@@ -271,6 +281,7 @@ class StreamTable:
                 head=ref_of(effect.head),
                 watermark=effect.watermark,
                 files=_Events(sorted(effect.offsets), read),
+                account=account,
             )
         )
         # One that finds its snapshot there already reads nothing: what was counted before holds.

@@ -81,8 +81,9 @@ MESSAGES: Final[Mapping[Code, Message]] = {
         _STALLED,
         "the table has decision {other} of its commit user, and the log ends with {number}. Another "
         "deployment commits as the same user, or the topics were created again",
-        "Compare them: " + VERIFY + ". Restore the topics. If another deployment "
-        "commits as the same user, " + NEW_STREAM,
+        "Compare them: " + VERIFY + ". Restore the topics. If they are lost, stop the coordinators, and "
+        "continue from the table: `sluicegate stream adopt --stream {stream} --from-table`. If another "
+        "deployment commits as the same user, " + NEW_STREAM,
     ),
     Code.TABLE_CONTRADICTS: Message(
         _STALLED,

@@ -23,6 +23,7 @@ from sluicegate.lakes.history import PastSnapshot
 
 DECISION: Final = "sluicegate.decision"
 DIGEST: Final = "sluicegate.digest"
+ACCOUNT: Final = "sluicegate.account"
 RESERVED: Final = re.compile(r".*\.(digest|mark\.[0-9]+)", re.DOTALL)
 """Names that are no commit users, since transactions of other users have them."""
 

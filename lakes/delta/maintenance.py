@@ -10,6 +10,7 @@ from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes.cleaning import Cleaner
 from sluicegate.lakes.delta.ancestry import Ancestry
 from sluicegate.lakes.delta.checkpoints import FOLDER
+from sluicegate.lakes.delta.decisions import ACCOUNT, past_of
 from sluicegate.lakes.delta.earlier import note
 from sluicegate.lakes.delta.examinations import Examinations, UnknownSchema
 from sluicegate.lakes.delta.features import keeps_timestamps
@@ -20,7 +21,7 @@ from sluicegate.lakes.delta.references import References
 from sluicegate.lakes.delta.versions import WRITER
 from sluicegate.lakes.history import TableHistory
 from sluicegate.lakes.partition_layout import PartitionLayout
-from sluicegate.lakes.port import BadFiles, FileStatus, LakeUnavailable, TableRef
+from sluicegate.lakes.port import BadFiles, FileStatus, LakeUnavailable, SnapshotRef, TableRef
 from sluicegate.lakes.storage import CannotPut, Storage, Uncertain
 from sluicegate.lakes.storages import open_storage
 
@@ -51,6 +52,12 @@ class DeltaMaintenance:
 
     def history(self) -> TableHistory:
         return Ancestry(self._log, self._log.load()).history()
+
+    def account(self, commit_user: str, snapshot: SnapshotRef) -> str:
+        found = self._log.version(snapshot.id)
+        if found is None or found.ref != snapshot or past_of(found, commit_user).commit_user != commit_user:
+            return ""
+        return str(found.actions.info.get(ACCOUNT, ""))
 
     def file_status(self, paths: Sequence[str]) -> dict[str, FileStatus]:
         data = [path for path in paths if is_data_file(path)]

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from sluicegate.lakes.checked import Checked
 from sluicegate.lakes.delta.actions import WATERMARK, is_whole
-from sluicegate.lakes.delta.decisions import DECISION, DIGEST, Mark, mark_of, transactions
+from sluicegate.lakes.delta.decisions import ACCOUNT, DECISION, DIGEST, Mark, mark_of, transactions
 from sluicegate.lakes.delta.entries import Entries, with_row_ids
 from sluicegate.lakes.delta.features import keeps_timestamps, tracks_rows
 from sluicegate.lakes.delta.log import State
@@ -95,6 +95,7 @@ class Draft:
             "txnId": str(uuid.uuid4()),
             DECISION: str(request.decision),
             DIGEST: request.digest,
+            **({ACCOUNT: request.account} if request.account else {}),
         }
         if marks:
             info[WATERMARK] = str(max(marks))

@@ -14,6 +14,7 @@ DIGEST: Final = "sluicegate.digest"
 WATERMARK: Final = "sluicegate.watermark"
 """Keys of a snapshot's summary. The watermark is in milliseconds since the Unix epoch."""
 _COMMITTED: Final = "sluicegate.committed"
+_ACCOUNT: Final = "sluicegate.account"
 _SOURCE: Final = "source-snapshot-id"
 """Iceberg's key in the summary of a snapshot that was picked from another branch, or from the past."""
 
@@ -182,6 +183,11 @@ def _marked(snapshot: Snapshot, metadata: Metadata) -> PastSnapshot | None:
 def marker_property(commit_user: str, branch: str) -> str:
     """Return the name of the property with the newest commit of a user. Names cannot contain `@`."""
     return f"{_COMMITTED}.{commit_user}" + ("" if branch == MAIN else f"@{branch}")
+
+
+def account_property(commit_user: str, branch: str) -> str:
+    """Return the name of the property with the account of a user's newest commit."""
+    return f"{_ACCOUNT}.{commit_user}" + ("" if branch == MAIN else f"@{branch}")
 
 
 def marker_text(identity: str, marker: Marker) -> str:

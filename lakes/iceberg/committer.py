@@ -17,6 +17,7 @@ from sluicegate.lakes.iceberg.ancestry import (
     USER,
     WATERMARK,
     Ancestry,
+    account_property,
     marker_property,
     marker_text,
     past_of,
@@ -209,6 +210,8 @@ class IcebergCommitter:
         # It replaces any other mark: the answer to the question was that a higher one counts for nothing.
         marker = Marker(request.decision, request.digest, ref_of(snapshot))
         mark = {marker_property(self._user, self._branch): marker_text(metadata.identity, marker)}
+        if request.account:
+            mark[account_property(self._user, self._branch)] = f"{metadata.identity}:{request.account}"
         return Append(snapshot, self._branch, head, mark)
 
     def _summary(

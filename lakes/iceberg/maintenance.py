@@ -9,7 +9,7 @@ from typing import Any, Final
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes.cleaning import Cleaner
 from sluicegate.lakes.history import TableHistory
-from sluicegate.lakes.iceberg.ancestry import Ancestry
+from sluicegate.lakes.iceberg.ancestry import Ancestry, account_property
 from sluicegate.lakes.iceberg.catalog import Catalog, NoTable
 from sluicegate.lakes.iceberg.files import Files, location_of
 from sluicegate.lakes.iceberg.metadata import Metadata
@@ -18,7 +18,7 @@ from sluicegate.lakes.iceberg.records import path_in, with_path
 from sluicegate.lakes.iceberg.references import References
 from sluicegate.lakes.iceberg.table import TableView, schema_digest
 from sluicegate.lakes.partition_layout import PartitionLayout
-from sluicegate.lakes.port import BadFiles, FileStatus, LakeUnavailable, TableRef
+from sluicegate.lakes.port import BadFiles, FileStatus, LakeUnavailable, SnapshotRef, TableRef
 from sluicegate.lakes.storages import open_storage
 from sluicegate.lakes.twins import is_plain
 
@@ -56,6 +56,13 @@ class IcebergMaintenance:
 
     def history(self) -> TableHistory:
         return Ancestry(self._load(), self._branch).history()
+
+    def account(self, commit_user: str, snapshot: SnapshotRef) -> str:
+        # One property has that of the newest commit alone: each snapshot is listed in all later metadata.
+        metadata = self._load()
+        text = metadata.properties.get(account_property(commit_user, self._branch), "")
+        identity, _, account = text.partition(":")
+        return account if identity == metadata.identity else ""
 
     def file_status(self, paths: Sequence[str]) -> dict[str, FileStatus]:
         view, metadata = self._view()

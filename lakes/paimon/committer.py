@@ -180,6 +180,7 @@ class PaimonCommitter:
             delta=draft.delta,
             rows=rows,
             time_ms=time.time_ns() // 1_000_000,
+            account=request.account,
         )
         number = head.ref.id + 1 if head is not None else 1
         content = render(number, head, commit)

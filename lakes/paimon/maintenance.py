@@ -16,7 +16,7 @@ from sluicegate.lakes.paimon.references import References
 from sluicegate.lakes.paimon.snapshots import Snapshots
 from sluicegate.lakes.paimon.table import Table
 from sluicegate.lakes.partition_layout import PartitionLayout
-from sluicegate.lakes.port import BadFiles, FileStatus, LakeUnavailable, TableRef
+from sluicegate.lakes.port import BadFiles, FileStatus, LakeUnavailable, SnapshotRef, TableRef
 from sluicegate.lakes.storage import Storage
 from sluicegate.lakes.storages import open_storage
 
@@ -46,6 +46,11 @@ class PaimonMaintenance:
         identity = Table(self._storage).identity()
         snapshots = Snapshots(self._storage)
         return Ancestry(snapshots, snapshots.newest()).history(identity)
+
+    def account(self, commit_user: str, snapshot: SnapshotRef) -> str:
+        found = Snapshots(self._storage).at(snapshot.id)
+        made = found is not None and found.ref == snapshot and found.past().commit_user == commit_user
+        return found.account if found is not None and made else ""
 
     def file_status(self, paths: Sequence[str]) -> dict[str, FileStatus]:
         data = [path for path in paths if _is_data_file(path)]

@@ -17,6 +17,7 @@ VERSION: Final = 3
 WRITER: Final = "sluicegate-paimon-1"
 DECISION: Final = "sluicegate.decision"
 DIGEST: Final = "sluicegate.digest"
+ACCOUNT: Final = "sluicegate.account"
 
 _NAME: Final = re.compile(r"snapshot-(\d+)")
 
@@ -27,6 +28,11 @@ class Snapshot:
 
     ref: SnapshotRef
     fields: dict[str, Any]
+
+    @property
+    def account(self) -> str:
+        """Text that its commit keeps (`CommitRequest.account`); empty: none."""
+        return str((self.fields.get("properties") or {}).get(ACCOUNT, ""))
 
     def past(self) -> PastSnapshot:
         properties = self.fields.get("properties") or {}
@@ -59,6 +65,7 @@ class Commit:
     delta: ListFile
     rows: int
     time_ms: int
+    account: str = ""
 
 
 class Snapshots:
@@ -199,7 +206,11 @@ def render(number: int, head: Snapshot | None, commit: Commit) -> bytes:
         "watermark": max(marks, default=None),
         # Table statistics stay valid while the schema is the same.
         "statistics": before.get("statistics") if same_schema else None,
-        "properties": {DECISION: str(commit.decision), DIGEST: commit.digest},
+        "properties": {
+            DECISION: str(commit.decision),
+            DIGEST: commit.digest,
+            **({ACCOUNT: commit.account} if commit.account else {}),
+        },
         "uuid": str(uuid.uuid4()),
         "writerVersion": WRITER,
     }

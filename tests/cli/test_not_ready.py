@@ -36,6 +36,7 @@ COMMANDS = {
     "replay repair": STREAM,
     "replay verify": STREAM,
     "status": (),
+    "stream adopt": (*STREAM, "--from-table"),
     "stream cancel": (*STREAM, "--name", "n"),
     "stream drain": (*STREAM, "--timeout", "0.01"),
     "stream forget": ("--stream", "trains"),

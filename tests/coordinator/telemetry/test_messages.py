@@ -21,7 +21,7 @@ _NOUNS: Final = {
     "region": {"reset", "remove"},
     "assignment": {"close", "withdraw"},
     "commit": {"revert"},
-    "stream": {"pause", "resume", "drain", "savepoint", "cancel", "recover", "forget"},
+    "stream": {"pause", "resume", "drain", "savepoint", "cancel", "recover", "forget", "adopt"},
     "replay": {"verify", "repair", "rebuild"},
     "orphans": {"list", "delete"},
     "dead-letters": {"list", "retry", "drop"},

@@ -1,0 +1,133 @@
+"""The account of a commit: the positions of its stream, as a text that the table keeps with the commit.
+
+With it, a stream continues from its table alone if Kafka is lost. Nothing else reads it: the log decides.
+"""
+
+import base64
+import binascii
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import cramjam
+from pydantic import TypeAdapter, ValidationError
+
+from sluicegate.coordinator.core.log_state import AssignmentState, Light, LogState, RegionPhase, RegionState
+from sluicegate.events.models import Position
+
+ACCOUNT_VERSION: Final = 1
+_MOST: Final = 64 << 10
+"""Characters of an account. Tables keep one with each commit, and readers load it with the snapshot."""
+_MOST_JSON: Final = 8 << 20
+"""Bytes before the compression. Nothing larger is read or written."""
+_KEPT: Final = 100
+"""Ended incarnations that are named. Registrations of older ones are refused for their base."""
+
+
+class RegionAccount(Light):
+    """One region after a commit."""
+
+    position: Position | None = None
+    source_offsets: str | None = None
+    watermark: int | None = None
+    listeners: Mapping[str, str] = {}
+    ended: RegionPhase | None = None
+    """Its phase, if the commit has reached the region's end; None: it has more work, or may have."""
+
+
+class Account(Light):
+    """The positions of a stream after one commit."""
+
+    version: int
+    stream: str
+    decision: int
+    digest: str
+    """Digest of the commit. It binds the account to its commit."""
+    assignment: AssignmentState | None = None
+    withdrawn: int = -1
+    watermark: int | None = None
+    regions: Mapping[str, RegionAccount] = {}
+    ended: Sequence[str] = ()
+    """Incarnations that may never live again: the newest of each region, and the last that had ended."""
+
+
+class UnreadableAccount(ValueError):
+    """A text is no account that this release can read; the message has the reason."""
+
+
+_ACCOUNT: Final = TypeAdapter(Account)
+
+
+def account_of(stream: str, state: LogState, digest: str) -> Account | None:
+    """Return the account of the unresolved decision; None if there is none.
+
+    `digest` is that of the commit. If it is another one than the decision's, the commit is that of a revert.
+    """
+    made = state.pending
+    if made is None:
+        return None
+    settled = state.regions if digest == made.digest else made.before.regions
+    lives = [each.incarnation.id for each in state.regions.values() if each.incarnation is not None]
+    return Account(
+        version=ACCOUNT_VERSION,
+        stream=stream,
+        decision=made.id,
+        digest=digest,
+        assignment=state.assignment.model_copy() if state.assignment is not None else None,
+        withdrawn=state.withdrawn,
+        watermark=made.watermark if digest == made.digest else made.before.watermark,
+        regions={
+            name: _region(region, settled.get(name, RegionState())) for name, region in state.regions.items()
+        },
+        ended=list(dict.fromkeys([*state.ended[-_KEPT:], *lives])),
+    )
+
+
+def _region(now: RegionState, settled: RegionState) -> RegionAccount:
+    """Return the account of a region with its phase of now, at the position that the commit gives it."""
+    there = now.model_copy(update={"position": settled.position})
+    return RegionAccount(
+        position=settled.position,
+        source_offsets=settled.source_offsets,
+        watermark=settled.watermark,
+        listeners=settled.listeners,
+        ended=now.phase if there.gone else None,
+    )
+
+
+def encode_account(account: Account) -> str:
+    """Return the text for the table; empty if it would be too large even without the source offsets."""
+    text = _packed(account)
+    if len(text) > _MOST:
+        bare = {
+            name: each.model_copy(update={"source_offsets": None}) for name, each in account.regions.items()
+        }
+        text = _packed(account.model_copy(update={"regions": bare}))
+    return text if len(text) <= _MOST else ""
+
+
+def _packed(account: Account) -> str:
+    values = _ACCOUNT.dump_json(account, exclude_defaults=True)
+    return (
+        base64.b64encode(bytes(cramjam.zstd.compress(values))).decode() if len(values) <= _MOST_JSON else ""
+    )
+
+
+def decode_account(text: str) -> Account:
+    """Read an account. Raises UnreadableAccount."""
+    try:
+        room = bytearray(_MOST_JSON)
+        size = cramjam.zstd.decompress_into(base64.b64decode(text, validate=True), room)
+        values = bytes(room[:size])
+        version = _Versioned.model_validate_json(values).version
+        if version == ACCOUNT_VERSION:
+            return _ACCOUNT.validate_json(values)
+    except (binascii.Error, cramjam.DecompressionError, ValidationError) as error:
+        raise UnreadableAccount(f"it is damaged ({type(error).__name__})") from error
+    raise UnreadableAccount(
+        f"it has version {version}, and this release reads {ACCOUNT_VERSION}. Run this command with the "
+        "release whose coordinators made the last commit, or a newer one"
+    )
+
+
+class _Versioned(Light):
+    version: int
