@@ -9,8 +9,9 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.ownership import group_named
 from sluicegate.coordinator.record_codec import decode_record
+from sluicegate.coordinator.release import release_named
 from sluicegate.coordinator.retention import read_key, read_listener_key, recovery_record
-from sluicegate.events.problems import Problem
+from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.fetching import read_batches
 
@@ -38,6 +39,8 @@ class _Stored(NamedTuple):
     """Append time in milliseconds by the broker's clock, which may step back."""
     value: bytes | None
     group: str | None
+    release: tuple[str, ...]
+    """The release that wrote it; empty if it is not named."""
 
 
 _Newest = dict[tuple[str, int | None], dict[int, _Stored]]
@@ -82,6 +85,8 @@ def _held(stream: str, found: Mapping[tuple[str, int | None], _Stored]) -> Held:
             if isinstance(base, StateRecord):
                 bases[start] = base
     record = None if stored is None else decode_record(stream, stored.value or b"")
+    if stored is not None and isinstance(record, Problem) and record.code is Code.STATE_RECORD_NEWER:
+        record = record.model_copy(update={"names": stored.release})
     return Held(record, stored.group if stored is not None else None, bases)
 
 
@@ -134,7 +139,11 @@ def _keep_newest(newest: _Newest, record: ConsumerRecord, streams: Collection[st
     held = found.get(record.partition)
     if held is None or held.offset < record.offset:
         found[record.partition] = _Stored(
-            record.offset, record.timestamp, record.value, group_named(record.headers)
+            record.offset,
+            record.timestamp,
+            record.value,
+            group_named(record.headers),
+            release_named(record.headers),
         )
 
 

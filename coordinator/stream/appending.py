@@ -4,10 +4,12 @@ import time
 import uuid
 from collections.abc import Sequence
 
+from sluicegate import __version__
 from sluicegate.coordinator.core.effects import Append, Appended
 from sluicegate.coordinator.core.state_record import Due, StateRecord
 from sluicegate.coordinator.ownership import GROUP_HEADER, SIGNING_HEADER
 from sluicegate.coordinator.record_codec import encode_record
+from sluicegate.coordinator.release import RELEASE_HEADER
 from sluicegate.coordinator.stream.links import Links
 from sluicegate.coordinator.stream.outcomes import Outcomes
 from sluicegate.coordinator.telemetry.messages import format_problem
@@ -45,7 +47,8 @@ class StreamLog:
         self._group = (GROUP_HEADER, links.settings.kafka.group_id.encode())
         mode = self._signatures.mode
         signing = [] if mode == "off" else [(SIGNING_HEADER, mode.encode())]
-        self._of_records = [self._group, *signing]
+        self._release = (RELEASE_HEADER, __version__.encode())
+        self._of_records = [self._group, self._release, *signing]
 
     async def append(self, effect: Append, traced: Sequence[Header] = ()) -> Appended:
         """Append an event of the coordinator to the log; `traced` is its trace context."""
@@ -53,7 +56,7 @@ class StreamLog:
         envelope = Envelope(event, effect.type, self._stream, effect.region, effect.incarnation)
         now = now_ms()
         message = encode_event(envelope, effect.body, now)
-        headers = [*message.headers, *traced, self._group]
+        headers = [*message.headers, *traced, self._group, self._release]
         if effect.type in SIGNED:
             headers = self._signatures.sign(headers, message.value)
         sent = await self._links.producer.send_and_wait(

@@ -16,6 +16,7 @@ from sluicegate.coordinator.core.settings import MachineSettings
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.ownership import Rivals, refuse_other_groups
 from sluicegate.coordinator.records import Held, read_held
+from sluicegate.coordinator.release import release_named
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.append_times import AppendTimes
 from sluicegate.coordinator.stream.continuity import (
@@ -193,7 +194,7 @@ class PartitionRunner:
     def _flawed(self, record: ConsumerRecord, flaw: Flaw) -> None:
         runner = self.streams.get(flaw.stream or "")
         if flaw.stalls and runner is not None:
-            runner.machine.block(flaw.problem, record.offset)
+            runner.machine.block(_by_release(flaw.problem, record), record.offset)
         elif not flaw.stalls or not self._is_home(flaw.stream or ""):
             self.letters.put(record, flaw.problem, flaw.stream)
 
@@ -204,7 +205,7 @@ class PartitionRunner:
             if read.envelope.stream == runner.stream:
                 runner.deliver(record, read, flaw)
         elif flaw is not None and flaw.stalls and flaw.stream == runner.stream:
-            runner.machine.block(flaw.problem, record.offset)
+            runner.machine.block(_by_release(flaw.problem, record), record.offset)
 
     def put_aside(self, record: ConsumerRecord) -> None:
         """Send a record that cannot be decoded to the dead letters."""
@@ -364,3 +365,8 @@ class PartitionRunner:
         """Return the state of each stream as JSON values."""
         offsets = self.offsets()
         return {name: {**offsets, **runner.overview(now_ms)} for name, runner in self.streams.items()}
+
+
+def _by_release(problem: Problem, record: ConsumerRecord) -> Problem:
+    """Return the problem of an unreadable record, with the release that wrote it."""
+    return problem.model_copy(update={"names": release_named(record.headers)})

@@ -42,7 +42,8 @@ MESSAGES: Final[Mapping[Code, Message]] = {
     ),
     Code.RECORD_UNREADABLE: Message(
         _STALLED,
-        "this release cannot read the record[ at offset {number}] of the events topic[ ({detail})]",
+        "this release cannot read the record[ at offset {number}] of the events topic[ ({detail})][, which "
+        "release {first} wrote]",
         UPGRADE + "; the stream then continues by itself",
     ),
     Code.LOG_DISCONTINUOUS: Message(
@@ -126,7 +127,7 @@ MESSAGES: Final[Mapping[Code, Message]] = {
     ),
     Code.STATE_RECORD_NEWER: Message(
         _STALLED,
-        "a newer release wrote its state record[ (version {number})]",
+        "a newer release[, {first},] wrote its state record[ (version {number})]",
         UPGRADE + "; the stream then continues by itself",
     ),
     Code.STATE_RECORD_MALFORMED: Message(

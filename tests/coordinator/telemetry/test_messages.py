@@ -75,7 +75,7 @@ _ARGUMENTS: Final[dict[Code, tuple[str, ...]]] = {
     Code.SAVEPOINT_WAITS: ("first", "second"),
     Code.DRAIN_WAITS: ("first", "second"),
     Code.STILL_RUNNING: ("region", "incarnation"),
-    Code.RECORD_UNREADABLE: ("number", "detail"),
+    Code.RECORD_UNREADABLE: ("number", "detail", "first"),
     Code.LOG_DISCONTINUOUS: ("number", "detail"),
     Code.OTHER_PARTITION: ("number", "other"),
     Code.OTHER_COMMIT_USER: ("first", "second"),
@@ -108,7 +108,7 @@ _ARGUMENTS: Final[dict[Code, tuple[str, ...]]] = {
     Code.OTHER_FORMAT: ("region", "first", "second"),
     Code.BODY_UNREADABLE: ("region", "number", "detail"),
     Code.STATE_RECORD_OLDER: ("number",),
-    Code.STATE_RECORD_NEWER: ("number",),
+    Code.STATE_RECORD_NEWER: ("number", "first"),
     Code.STATE_RECORD_MALFORMED: ("first", "detail"),
 }
 """By code, the arguments that tell one case from another; the core or the codec sets them."""
