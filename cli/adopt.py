@@ -103,6 +103,10 @@ async def _adopt(
 ) -> _Found:
     """Write the records of the adopted stream, the base record first. Raises KafkaError, UserError."""
     own = settings.streams[stream]
+    async with open_log(settings, stream) as log:
+        begin = await log.begin()
+        place, skipped = await _unread_place(log, stream, begin)
+        await _refuse_known(settings, stream, log, place, skipped)
     with ThreadPoolExecutor(1) as threads:
         try:
             table = ReplayTable(own, threads, stream)
@@ -112,10 +116,6 @@ async def _adopt(
                 table.close()
         except (ReplayRefused, TableRefused) as error:
             raise UserError(str(error)) from error
-    async with open_log(settings, stream) as log:
-        begin = await log.begin()
-        place, skipped = await _unread_place(log, stream, begin)
-        await _refuse_known(settings, stream, log, place, skipped)
     if not dry:
         record = adopted.record(own.commit_user, seen.identity, place)
         await _write(settings, base_key(stream, begin), stream, record.model_copy(update={"stream": stream}))
