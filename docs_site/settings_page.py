@@ -19,6 +19,8 @@ from sluicegate.coordinator.settings import units
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.settings.sources import PREFIX, SEPARATOR, model_of
 from sluicegate.coordinator.settings.units import words_of_bytes
+from sluicegate.listeners.port import Options
+from sluicegate.listeners.registry import listener_type
 
 HEADING: Final = """\
 # Settings, all keys
@@ -36,6 +38,8 @@ of bytes, or text such as `64KiB`, `256MiB`, `2GiB`. A *name* begins with a lett
 at most 200 of these characters, `.` and `-`. A list in a variable has commas between its parts.
 """
 _DURATIONS: Final = {units.parse_seconds: "duration above 0", units.parse_seconds_or_zero: "duration"}
+_LISTENERS: Final = ("mark-done", "webhook")
+"""Types of listeners of this product."""
 _LENGTHS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 _TYPES: Final[Mapping[Any, str]] = {
     str: "text",
@@ -58,10 +62,14 @@ def _section(model: type[BaseModel], path: tuple[str, ...]) -> Iterator[str]:
     """Yield the table of a section, and those of the sections in it."""
     documented, inner = _docstrings(model), []
     title = f"`[{'.'.join(path)}]`" if path else "The top level"
+    title += f" of the type `{kind}`" if (kind := _kind_of(model)) else ""
     about = (inspect.getdoc(model) or "") if path else ""
     rows = []
     for name, field in model.model_fields.items():
         nested = model_of(field.annotation) or _model_of_values(field.annotation)
+        if nested is Options:
+            inner += [(listener_type(kind).options, path) for kind in _LISTENERS]
+            continue
         if nested is not None:
             place = (*path, name, "NAME") if model_of(field.annotation) is None else (*path, name)
             inner.append((nested, place))
@@ -74,6 +82,11 @@ def _section(model: type[BaseModel], path: tuple[str, ...]) -> Iterator[str]:
     yield "\n| key, variable | type | default | meaning |\n|---|---|---|---|\n" + "".join(rows)
     for nested, place in inner:
         yield from _section(nested, place)
+
+
+def _kind_of(model: type[BaseModel]) -> str:
+    """Return the type of listeners whose own settings a model has; empty if it is no such model."""
+    return next((kind for kind in _LISTENERS if listener_type(kind).options is model), "")
 
 
 def _model_of_values(annotation: Any) -> type[BaseModel] | None:
@@ -103,11 +116,18 @@ def _docstrings(model: type[BaseModel]) -> Mapping[str, str]:
 def _type(field: FieldInfo) -> str:
     """Return the type of a key in words, with its limits."""
     words = _words(field.annotation, field.metadata)
-    limits = [*field.metadata, *_inner(field.annotation)]
-    low, high = (next((getattr(each, k) for each in limits if hasattr(each, k)), None) for k in ("ge", "le"))
-    if (low is None and high is None) or words.startswith("size"):
+    if words.startswith("size"):
         return words
-    return f"{words}, {low:g} to {high:g}" if high is not None else f"{words}, {low:g} or more"
+    limits = [*field.metadata, *_inner(field.annotation)]
+    low, above, high = (_limit(limits, name) for name in ("ge", "gt", "le"))
+    begin = f"{low:.10g}" if low is not None else f"above {above:.10g}" if above is not None else ""
+    if high is not None:
+        return f"{words}, {begin} to {high:.10g}" if begin else f"{words}, at most {high:.10g}"
+    return f"{words}, {begin}{' or more' if low is not None else ''}" if begin else words
+
+
+def _limit(limits: list[Any], name: str) -> float | None:
+    return next((getattr(each, name) for each in limits if getattr(each, name, None) is not None), None)
 
 
 def _words(annotation: Any, metadata: list[Any]) -> str:
