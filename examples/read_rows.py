@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pyarrow as pa
+from pyarrow import fs
 
 
 def read(location: Path) -> pa.Table:
@@ -16,7 +17,9 @@ def read(location: Path) -> pa.Table:
     if (location / "_delta_log").is_dir():
         from deltalake import DeltaTable
 
-        return DeltaTable(location).to_pyarrow_table()
+        # With the library's own file system, threads of pyarrow can outlive the interpreter.
+        files = fs.SubTreeFileSystem(str(location), fs.LocalFileSystem())
+        return DeltaTable(location).to_pyarrow_table(filesystem=files)
     from pypaimon import CatalogFactory
 
     catalog = CatalogFactory.create({"warehouse": str(location.parent.parent)})

@@ -124,7 +124,8 @@ class Family(Generic[_S]):
         found = self._series.get(values)
         if found is None:
             names = self._definition.labels
-            pairs = zip(names, values, strict=True)
+            # By name, as the client library has them.
+            pairs = sorted(zip(names, values, strict=True))
             text = ",".join(f'{name}="{value.translate(_ESCAPES)}"' for name, value in pairs)
             found = self._series[values] = self._make(self._definition.name, text)
         return found
