@@ -224,6 +224,29 @@ def live_page(figures: Figures) -> str:
     return f"{table(('figure', 'value'), rows)}\n\n{said}{found['runs']} runs. Medians of the runs."
 
 
+def takeover(figures: Figures) -> str:
+    (found,) = figures
+    rows = [
+        ("kills of coordinators", found["kills"]),
+        ("commits", f"{found['commits']:,}"),
+        ("from the completion to the notification, p50", f"{found['delay_p50_ms']:g} ms"),
+        ("the same, p99", f"{found['delay_p99_ms']:g} ms"),
+        ("the same, longest", f"{found['delay_max_ms']:g} ms"),
+        ("commits that took more than 5 s", found["over_limit"]),
+        ("tables that are not exact", len(found["inexact_tables"])),
+    ]
+    said = f"{found['members']} coordinators, {found['streams']} streams."
+    return f"{table(('figure', 'value'), rows)}\n\n{said}"
+
+
+def mark_done(figures: Figures) -> str:
+    rows = [
+        (each["format"], each["kills"], each["commits"], each["partial"], f"{each['marks']}, each in time")
+        for each in figures
+    ]
+    return table(("format", "kills", "commits", "of these partial", "months marked"), rows)
+
+
 FAULT_TABLES: Final[Tables] = {
     "freeze": freeze,
     "slow_region": slow_region,
@@ -237,4 +260,6 @@ FAULT_TABLES: Final[Tables] = {
     "races": races,
     "simulator": simulator,
     "live_page": live_page,
+    "takeover": takeover,
+    "mark_done": mark_done,
 }
