@@ -127,6 +127,13 @@ BENCHMARKS: Final = (
         _words("--stuck 8 --rounds 2 --turns 1 --seconds 10 --json"),
         _words("--streams 10 --stuck 8 --rounds 1 --turns 1 --seconds 5 --rate 5 --json"),
     ),
+    Benchmark(
+        "many_streams",
+        "many_streams",
+        _words("--json"),
+        _words("--many 40 --rate 5 --seconds 5 --rounds 1 --json"),
+        optional=True,
+    ),
     Benchmark("restart", "restart", _words("--json"), _words("--events 500 --rounds 1 --json")),
     Benchmark(
         "takeover",
@@ -140,6 +147,9 @@ BENCHMARKS: Final = (
         "mark_done",
         _words(f"--formats {_FORMATS} --json"),
         _words(f"--formats {_FORMATS} --kills 2 --json"),
+    ),
+    Benchmark(
+        "metrics_page", "metrics_page", _words("--json"), _words("--streams 100 --scrapes 3 --runs 1 --json")
     ),
     Benchmark("live_page", "live_page", _words("--json"), _words("--runs 1 --rounds 20 --json")),
     Benchmark("doubling", "doubling"),

@@ -239,6 +239,45 @@ def takeover(figures: Figures) -> str:
     return f"{table(('figure', 'value'), rows)}\n\n{said}"
 
 
+def many_streams(figures: Figures) -> str:
+    (found,) = figures
+    both = [found["few"], found["many"]]
+    head = ("round", *(f"{share}, {each['streams']:,} streams" for share in ("p50", "p99") for each in both))
+    cells = [[[cell[share] for cell in each["rounds"]] for each in both] for share in ("p50", "p99")]
+    rows = [
+        (number, *row, ratio)
+        for number, (*row, ratio) in enumerate(zip(*cells[0], *cells[1], found["p99_ratios"], strict=True), 1)
+    ]
+    costs = [
+        (
+            f"{each['streams']:,}",
+            f"{each['rss_mib']} MiB",
+            each["idle_cores"],
+            *(f"{took['p50']:.3g} / {took['max']:.3g} ms" for took in each["answers_ms"].values()),
+        )
+        for each in both
+    ]
+    names = ("streams", "memory", "cores while idle", "page", "API, all streams", "metrics")
+    said = f"{found['rate']:g} commits a second. Median ratio of p99: {found['p99_median_ratio']}.\n\n"
+    said += f"{table(names, costs)}\n\nAnswers: median and longest of 30."
+    return f"{table((*head, 'ratio of p99'), rows)}\n\n{said}"
+
+
+def metrics_page(figures: Figures) -> str:
+    (found,) = figures
+    rows = [
+        ("answer, p50", f"{found['answer_p50_ms']} ms"),
+        ("answer, longest", f"{found['answer_longest_ms']} ms"),
+        ("processor time, each series changed", f"{found['processor_ms']} ms"),
+        ("processor time, nothing changed", f"{found['processor_unchanged_ms']} ms"),
+        ("a step of a commit, p99, without scrapes", f"{found['step_p99_ms']} ms"),
+        ("the same, with a scrape each second", f"{found['step_p99_scraped_ms']} ms"),
+        ("longest wait of the event loop", f"{found['loop_longest_ms']} ms"),
+    ]
+    said = f"{found['streams']:,} streams, {found['bytes']:,.0f} bytes. Medians of {found['runs']} runs."
+    return f"{table(('figure', 'value'), rows)}\n\n{said}"
+
+
 def mark_done(figures: Figures) -> str:
     rows = [
         (each["format"], each["kills"], each["commits"], each["partial"], f"{each['marks']}, each in time")
@@ -260,6 +299,8 @@ FAULT_TABLES: Final[Tables] = {
     "races": races,
     "simulator": simulator,
     "live_page": live_page,
+    "many_streams": many_streams,
+    "metrics_page": metrics_page,
     "takeover": takeover,
     "mark_done": mark_done,
 }

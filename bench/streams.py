@@ -109,6 +109,24 @@ def wait_until_gone(path: Path) -> None:
         time.sleep(_POLL)
 
 
+async def warm_jobs(
+    stack: AsyncExitStack, folder: Path, bootstrap: str, topics: TopicNames, names: Sequence[str], rate: float
+) -> list[Job]:
+    """Register a job for each stream, and let each commit some checkpoints; their tables are in `folder`."""
+    producer = AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", enable_idempotence=True)
+    await stack.enter_async_context(producer)
+    jobs = []
+    for name in names:
+        region = Region(bootstrap, topics, stream=name)
+        region.producer = producer
+        jobs.append(Job(region, Bulk(folder / "db.db" / name)))
+        await region.register()
+    await wait_until_registered(bootstrap, topics, *(job.region for job in jobs))
+    await drive(jobs, rate, WARM_UP * len(jobs) / rate)
+    await all_announced(bootstrap, topics, jobs)
+    return jobs
+
+
 async def drive(jobs: Sequence[Job], rate: float, seconds: float) -> list[tuple[str, int]]:
     """Let the streams complete checkpoints in turn; returns which."""
     made: list[tuple[str, int]] = []
@@ -137,6 +155,12 @@ async def announced(bootstrap: str, topics: TopicNames) -> dict[tuple[str, int],
                 found[stream, number] = time_ms
             reached[stream] = max(upto, reached.get(stream, -1))
     return found
+
+
+def delays(jobs: Sequence[Job], told: dict[tuple[str, int], int]) -> dict[tuple[str, int], int]:
+    """Return the milliseconds from each completion to the notification of its commit."""
+    appended = {(job.region.stream, n): at for job in jobs for n, at in enumerate(job.appended)}
+    return {each: told[each] - at for each, at in appended.items()}
 
 
 async def all_announced(bootstrap: str, topics: TopicNames, jobs: Sequence[Job]) -> None:
@@ -183,13 +207,13 @@ async def phases(
     return made
 
 
-def figures(made: Sequence[Phase], delays: dict[tuple[str, int], int], rounds: int) -> dict[str, Any]:
+def figures(made: Sequence[Phase], took: dict[tuple[str, int], int], rounds: int) -> dict[str, Any]:
     """Milliseconds with and without stuck streams, round by round, and the medians."""
     found: dict[bool, list[dict[str, float]]] = {False: [], True: []}
     for number in range(rounds):
         for stuck, each in found.items():
             phases = [phase for phase in made if phase.round == number and phase.stuck is stuck]
-            each.append(quantiles([delays[done] for phase in phases for done in phase.checkpoints]))
+            each.append(quantiles([took[done] for phase in phases for done in phase.checkpoints]))
     told: dict[str, Any] = {"alone": found[False], "beside_stuck": found[True]}
     for share in ("p50", "p99"):
         alone = [each[share] for each in found[False]]
@@ -214,21 +238,10 @@ async def measure(folder: Path, bootstrap: str, wanted: argparse.Namespace) -> d
         process = start_coordinator(settings, sabotage.environment)
         stack.callback(process.end, 20.0)
         await asyncio.to_thread(wait_ready, process, port, folder / "coordinator.log")
-        producer = AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", enable_idempotence=True)
-        await stack.enter_async_context(producer)
-        jobs = []
-        for name in names:
-            region = Region(bootstrap, topics, stream=name)
-            region.producer = producer
-            jobs.append(Job(region, Bulk(folder / "db.db" / name)))
-            await region.register()
-        await wait_until_registered(bootstrap, topics, *(job.region for job in jobs))
-        await drive(jobs, wanted.rate, WARM_UP * len(jobs) / wanted.rate)
-        await all_announced(bootstrap, topics, jobs)
+        jobs = await warm_jobs(stack, folder, bootstrap, topics, names, wanted.rate)
         made = await phases(jobs, sabotage, wanted, (bootstrap, topics))
         told = await announced(bootstrap, topics)
-    appended = {(job.region.stream, n): at for job in jobs for n, at in enumerate(job.appended)}
-    found = figures(made, {each: told[each] - at for each, at in appended.items()}, wanted.rounds)
+    found = figures(made, delays(jobs, told), wanted.rounds)
     commits = wanted.turns * len(made[0].checkpoints)
     named = {"streams": wanted.streams, "stuck": wanted.stuck, "commits_a_round": commits}
     return {**named, **found, "before": before, "after": machine()}

@@ -21,12 +21,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from aiokafka import AIOKafkaProducer
 from pypaimon import CatalogFactory
 
-from bench.bulk import ORIGINS, ROWS, Bulk
+from bench.bulk import ORIGINS, ROWS
 from bench.common import (
-    Region,
     create_table,
     machine,
     make_topics,
@@ -34,9 +32,8 @@ from bench.common import (
     report,
     start_coordinator,
     wait_ready,
-    wait_until_registered,
 )
-from bench.streams import WARM_UP, Job, all_announced, announced, drive, settings_of
+from bench.streams import Job, all_announced, announced, delays, drive, settings_of, warm_jobs
 from sluicegate.embedded import EmbeddedKafka
 from sluicegate.embedded.ports import free_port
 from sluicegate.embedded.process import ChildProcess
@@ -119,17 +116,7 @@ async def measure(folder: Path, bootstrap: str, wanted: argparse.Namespace) -> d
             stack.callback(members[-1].end)
         for member in members:
             await asyncio.to_thread(member.wait_ready)
-        producer = AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all", enable_idempotence=True)
-        await stack.enter_async_context(producer)
-        jobs = []
-        for name in names:
-            region = Region(bootstrap, topics, stream=name)
-            region.producer = producer
-            jobs.append(Job(region, Bulk(folder / "db.db" / name)))
-            await region.register()
-        await wait_until_registered(bootstrap, topics, *(job.region for job in jobs))
-        await drive(jobs, wanted.rate, WARM_UP * len(jobs) / wanted.rate)
-        await all_announced(bootstrap, topics, jobs)
+        jobs = await warm_jobs(stack, folder, bootstrap, topics, names, wanted.rate)
         warm = {job.region.stream: len(job.appended) for job in jobs}
         seconds = wanted.minutes * 60
         killing = asyncio.create_task(kill_in_turn(members, wanted.every, time.monotonic() + seconds))
@@ -137,19 +124,14 @@ async def measure(folder: Path, bootstrap: str, wanted: argparse.Namespace) -> d
         kills = await killing
         await all_announced(bootstrap, topics, jobs)
         told = await announced(bootstrap, topics)
-    delays = [
-        told[job.region.stream, number] - at
-        for job in jobs
-        for number, at in enumerate(job.appended)
-        if number >= warm[job.region.stream]
-    ]
+    took = [each for (stream, number), each in delays(jobs, told).items() if number >= warm[stream]]
     return {
         "streams": wanted.streams,
         "members": wanted.members,
         "kills": kills,
-        "commits": len(delays),
-        **{f"delay_{name}_ms": value for name, value in quantiles(delays).items()},
-        "over_limit": sum(delay > LIMIT for delay in delays),
+        "commits": len(took),
+        **{f"delay_{name}_ms": value for name, value in quantiles(took).items()},
+        "over_limit": sum(delay > LIMIT for delay in took),
         "inexact_tables": await asyncio.to_thread(inexact, folder, jobs),
         "before": before,
         "after": machine(),
