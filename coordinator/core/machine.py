@@ -156,7 +156,7 @@ class StreamMachine:
             # The process stood still, and another coordinator may have acted.
             self._require_end()
         self._now = now
-        if self._conditions.check(now, caught_up=self._has_read_all):
+        if self._conditions.check(now, caught_up=self.has_read_all):
             self._require_end()
         # First the conclusions, then the timers: a timer must see everything that was read.
         self._settle()
@@ -180,21 +180,19 @@ class StreamMachine:
         self._read_barrier, self._early_fetch = None, self._of_end.running
 
     @property
-    def _has_read_all(self) -> bool:
-        return self._blocked is None and self._is_past_barrier
-
-    @property
-    def _is_past_barrier(self) -> bool:
-        return self._read_barrier is not None and self.position >= self._read_barrier
+    def has_read_all(self) -> bool:
+        """True if nothing is awaited from the log: only records of the stream, results and time count."""
+        barrier = self._read_barrier
+        return self._blocked is None and barrier is not None and self.position >= barrier
 
     @property
     def _may_act(self) -> bool:
         """True if decisions may be made and executed."""
-        return self.ready and self._has_read_all
+        return self.ready and self.has_read_all
 
     def _settle(self) -> None:
         """Draw the conclusions from all records and results since the poll before."""
-        if self._inspected is not None and not self.ready and self._has_read_all:
+        if self._inspected is not None and not self.ready and self.has_read_all:
             self._become_ready(self._inspected)
         self._candidate.read_upto(self.position)
         if self.ready or (self._stall is not None and self._stall_seen) or self._retries.stall:

@@ -315,7 +315,7 @@ class Service:
             await asyncio.sleep(TICK)
             for runner in list(self._runners.values()):
                 if runner.started:
-                    runner.tick()
+                    runner.tick(turns)
             links.threads.relieve()
             if turns % 10 == 0:
                 measure(links, self._runners.values(), kafka_up=self._kafka.away is None)

@@ -31,6 +31,7 @@ from sluicegate.coordinator.stream.continuity import (
 from sluicegate.coordinator.stream.joining import Changes
 from sluicegate.coordinator.stream.links import Links
 from sluicegate.coordinator.stream.runner import StreamRunner
+from sluicegate.coordinator.stream.turns import QUIET_TURNS, is_due, is_quiet
 from sluicegate.coordinator.stream.unroutable import UnroutableEvents
 from sluicegate.coordinator.tasks import end
 from sluicegate.events.causes import Cause, CauseCode
@@ -219,20 +220,22 @@ class PartitionRunner:
             self.reached()
 
     def reached(self) -> None:
-        """Pass the position of the partition to all streams, and start their effects."""
+        """Pass the position of the partition to all streams, and start the effects that it makes due."""
         for runner in self.streams.values():
             runner.machine.reached(self.position)
-        self.pump()
+            if is_due(runner):
+                runner.pump()
 
     def pump(self) -> None:
         """Let every stream start its due effects."""
         for runner in self.streams.values():
             runner.pump()
 
-    def tick(self) -> None:
-        """Let every stream start the effects that time makes due, and report its conditions."""
-        for runner in self.streams.values():
-            runner.tick()
+    def tick(self, turn: int) -> None:
+        """Let streams start the effects that time makes due, and report their conditions."""
+        for number, runner in enumerate(self.streams.values()):
+            if not is_quiet(runner) or (turn + number) % QUIET_TURNS == 0:
+                runner.tick()
 
     async def refuse(self) -> None:
         """Stall every stream of the partition: its log cannot be read further. Raises KafkaError."""

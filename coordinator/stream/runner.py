@@ -108,8 +108,10 @@ class StreamRunner:
         self._summaries = Summaries(settings.table)
         self._traces = Traces(self.stream, links.spans)
         self._early = EarlyChecks(self._table, self.bodies, links.budget)
-        self._tasks: set[asyncio.Task[None]] = set()
+        self.running: set[asyncio.Task[None]] = set()
         self._closed = False
+        self.touched = True
+        """Whether a record has arrived since the core was polled."""
         self._outcomes_count = True
         self._log = log.bind(stream=self.stream)
         self._failure: Exception | None = None
@@ -127,6 +129,7 @@ class StreamRunner:
 
         An exception of the core stalls this stream and no other.
         """
+        self.touched = True
         try:
             if read.envelope.type is not FILES_WRITTEN:
                 self._deliver_control(record, read, flaw.problem if flaw else None)
@@ -176,6 +179,7 @@ class StreamRunner:
             raise self._failure
         if self._closed:
             return
+        self.touched = False
         for effect in self.machine.poll(time.monotonic_ns() // 1_000_000):
             self._keep(asyncio.create_task(self._run(effect), name=f"{self.stream}/{type(effect).__name__}"))
         policy = self.machine.replica.state.policy
@@ -186,8 +190,8 @@ class StreamRunner:
                 self._keep(task)
 
     def _keep(self, task: asyncio.Task[None]) -> None:
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self.running.add(task)
+        task.add_done_callback(self.running.discard)
 
     def tick(self) -> None:
         """Start the effects that time makes due, and report the conditions."""
@@ -202,7 +206,7 @@ class StreamRunner:
         self._closed = True
         self._early.stop()
         self._outcomes_count = grace > 0
-        tasks = list(self._tasks)
+        tasks = list(self.running)
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=grace)
             await end(late)

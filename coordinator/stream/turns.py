@@ -1,0 +1,22 @@
+"""Turns of the streams of a partition: there may be hundreds, and most have no part in a batch of records."""
+
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from sluicegate.coordinator.stream.runner import StreamRunner
+
+QUIET_TURNS: Final = 2
+"""Timer ticks for each turn of a quiet stream: reactions to its next record count from its last turn."""
+
+
+def is_due(runner: "StreamRunner") -> bool:
+    """Return True if records or the position of the partition may have made effects due."""
+    return runner.touched or not runner.machine.has_read_all
+
+
+def is_quiet(runner: "StreamRunner") -> bool:
+    """Return True if only slow timers can make effects due: nothing runs, and nothing is to be committed."""
+    log = runner.machine.replica.log
+    if is_due(runner) or runner.running or log.state.pending is not None or not runner.machine.ready:
+        return False
+    return not any(each.checkpoints for each in log.pending.values())
