@@ -130,17 +130,23 @@ async def marks(job: Job) -> list[PartitionDone]:
     return list(found.values())
 
 
+async def registered(stack: AsyncExitStack, place: Place) -> dict[str, Airport]:
+    """Return the airports; a coordinator has accepted their registrations."""
+    airports: dict[str, Airport] = {}
+    for name in REGIONS:
+        job = place.job(region=name, regions=REGIONS, incarnation=f"q-{name}")
+        airports[name] = Airport(await stack.enter_async_context(job), schedule())
+        await airports[name].job.register()
+    return airports
+
+
 async def live_through(place: Place, kills: int, chance: random.Random) -> Counter[str]:
     """Write the year while coordinators are killed; return counts. Each month must be marked in time."""
     coordinator = Coordinator(place)
     async with AsyncExitStack() as stack:
         await coordinator.start()
         stack.push_async_callback(coordinator.kill)
-        airports: dict[str, Airport] = {}
-        for name in REGIONS:
-            job = place.job(region=name, regions=REGIONS, incarnation=f"q-{name}")
-            airports[name] = Airport(await stack.enter_async_context(job), schedule())
-            await airports[name].job.register()
+        airports = await registered(stack, place)
         total = sum(len(each.left) for each in airports.values())
         moments = {*chance.sample(range(5, total - 5), kills)}
         partials = {*chance.sample(range(5, total - 5), 12)}
