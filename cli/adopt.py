@@ -10,7 +10,9 @@ from pydantic import ValidationError
 
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.kafka import count_members, partition_count
+from sluicegate.cli.noting import note_order
 from sluicegate.cli.options import config_option, json_option, require_stream, stream_option
+from sluicegate.cli.ordered_by import order_options
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.record_codec import encode_record
 from sluicegate.coordinator.records import Held, read_held
@@ -54,6 +56,7 @@ def _positions(_: click.Context, __: click.Parameter, given: tuple[str, ...]) ->
 @click.command("adopt")
 @config_option
 @stream_option
+@order_options
 @click.option("--from-table", is_flag=True, required=True, help="Take the positions from the table.")
 @click.option("--from-stream", metavar="NAME", help="Former name of the stream, if it has another one now.")
 @click.option(
@@ -118,6 +121,7 @@ async def _adopt(
             raise UserError(str(error)) from error
     if not dry:
         record = adopted.record(own.commit_user, seen.identity, place)
+        await note_order(settings, stream, f"after decision {adopted.account.decision}")
         await _write(settings, base_key(stream, begin), stream, record.model_copy(update={"stream": stream}))
     return _Found(adopted, place, skipped)
 

@@ -7,6 +7,7 @@ import click
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.group import Commands
 from sluicegate.cli.options import config_option, json_option, require_stream, stream_option
+from sluicegate.cli.ordered_by import order_options
 from sluicegate.cli.orders import (
     UNFINISHED,
     at_once,
@@ -36,6 +37,7 @@ def assignment() -> None:
 @assignment.command()
 @config_option
 @stream_option
+@order_options
 @_number_option
 @click.option("--wait", is_flag=True, help="Wait until the final cut of the assignment is committed.")
 @timeout_option
@@ -84,6 +86,7 @@ def close(
 @assignment.command()
 @config_option
 @stream_option
+@order_options
 @_number_option
 def withdraw(settings: Settings, stream: str, number: int | None) -> None:
     """Withdraw an assignment that has decided no commit yet: the one before is in force again.

@@ -5,6 +5,7 @@ import click
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.group import Commands
 from sluicegate.cli.options import config_option, json_option, region_option, require_stream, stream_option
+from sluicegate.cli.ordered_by import order_options
 from sluicegate.cli.orders import UNFINISHED, make_command, not_yet, order, show, timeout_option
 from sluicegate.cli.stream_log import Step
 from sluicegate.coordinator.core.log_state import LogState
@@ -21,6 +22,7 @@ def commit() -> None:
 @commit.command()
 @config_option
 @stream_option
+@order_options
 @click.option(
     "--decision", required=True, type=click.IntRange(min=1), help="The decision; the stall names it."
 )

@@ -1,6 +1,7 @@
 """`sluicegate dead-letters`: inspect unusable messages, send them again, or drop them."""
 
 import json
+import re
 from typing import Any, NamedTuple
 
 import click
@@ -10,11 +11,14 @@ from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.group import Commands
 from sluicegate.cli.kafka import count_members, read_records
 from sluicegate.cli.letter_text import as_json, in_full, in_short
+from sluicegate.cli.noting import note_order
 from sluicegate.cli.options import config_option, json_option
+from sluicegate.cli.ordered_by import order_options
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.telemetry.logs import Redactor
 from sluicegate.coordinator.telemetry.messages import format_problem
+from sluicegate.events.models import NAME_PATTERN
 from sluicegate.events.problems import Problem
 from sluicegate.replay.errors import ReplayRefused
 from sluicegate.replay.letters import Letter, Sent, judge, mark, original, read_letters, send
@@ -74,6 +78,7 @@ def show(settings: Settings, offset: int, full: bool, as_json: bool) -> None:
 @dead_letters.command()
 @config_option
 @offset_option
+@order_options
 @json_option
 def retry(settings: Settings, offset: int, as_json: bool) -> None:
     """Append the message of a dead letter to the log again, with its own id, after its cause is removed.
@@ -103,6 +108,7 @@ def retry(settings: Settings, offset: int, as_json: bool) -> None:
 @dead_letters.command()
 @config_option
 @offset_option
+@order_options
 def drop(settings: Settings, offset: int) -> None:
     """Mark a dead letter as dropped. `list` hides it; it stays readable until it expires."""
     letter = run_async(settings, _drop(settings, offset))
@@ -129,8 +135,15 @@ async def _find(settings: Settings, offset: int) -> Letter:
 
 async def _drop(settings: Settings, offset: int) -> Letter:
     letter = await _find(settings, offset)
+    await _note(settings, letter)
     await mark(settings, letter, "dropped")
     return letter
+
+
+async def _note(settings: Settings, letter: Letter) -> None:
+    """Note the order in the log of the stream that a letter names, if it is a possible one."""
+    if letter.stream is not None and re.fullmatch(NAME_PATTERN, letter.stream):
+        await note_order(settings, letter.stream, f"letter {letter.offset}")
 
 
 class _Retried(NamedTuple):
@@ -149,7 +162,9 @@ class _Retried(NamedTuple):
 async def _retry(settings: Settings, offset: int) -> _Retried:
     letter = await _find(settings, offset)
     try:
-        sent = await send(settings, await original(settings, letter))
+        message = await original(settings, letter)
+        await _note(settings, letter)
+        sent = await send(settings, message)
     except ReplayRefused as error:
         raise UserError(f"letter {offset}: {error}") from error
     await mark(settings, letter, "retried")

@@ -6,7 +6,9 @@ from aiokafka import AIOKafkaProducer
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.kafka import StateKey, read_state_keys
 from sluicegate.cli.live import ask_coordinator
+from sluicegate.cli.noting import note_order
 from sluicegate.cli.options import config_option, stream_option
+from sluicegate.cli.ordered_by import order_options
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.kafka.clients import started
 
@@ -14,6 +16,7 @@ from sluicegate.kafka.clients import started
 @click.command()
 @config_option
 @stream_option
+@order_options
 @click.option("--yes", is_flag=True, help="Delete the records. Without it, the command only shows them.")
 @click.pass_context
 def forget(context: click.Context, settings: Settings, stream: str, yes: bool) -> None:
@@ -58,6 +61,7 @@ async def _forget(settings: Settings, stream: str, *, yes: bool) -> list[StateKe
         )
     keys = await read_state_keys(settings, stream)
     if yes and keys:
+        await note_order(settings, stream)
         await _delete(settings, keys)
     return keys
 

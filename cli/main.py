@@ -11,6 +11,7 @@ from sluicegate.cli.group import LazyCommands
 
 COMMANDS: Final = {
     "assignment": "assignment",
+    "audit": "audit",
     "check": "check",
     "commit": "commit",
     "completion": "completion",

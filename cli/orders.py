@@ -23,6 +23,7 @@ from sluicegate.cli.errors import UserError
 from sluicegate.cli.kafka import count_members, read_dated_records
 from sluicegate.cli.live import ask_coordinator
 from sluicegate.cli.options import parse_timeout
+from sluicegate.cli.ordered_by import current_order
 from sluicegate.cli.status_lines import reasons
 from sluicegate.cli.stream_log import Step, StreamLog, open_log
 from sluicegate.coordinator.core.log_state import LogState
@@ -35,6 +36,7 @@ from sluicegate.coordinator.telemetry.overview import overview
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
 from sluicegate.events.models import StreamCommand
+from sluicegate.events.orders import order_header
 
 UNFINISHED: Final = 1
 """Exit status if an order has not had its effect yet, or not the requested one."""
@@ -98,7 +100,9 @@ async def order(
         envelope = Envelope(uuid.uuid4().hex, EventType.STREAM_COMMAND, stream)
         now = time.time_ns() // 1_000_000
         _require_effect(log.replica, LogRecord(log.replica.applied + 1, now, envelope, command))
-        offset = await log.append(encode_event(envelope, command, now), signed=True)
+        message = encode_event(envelope, command, now)
+        message.headers.append(order_header(current_order()))
+        offset = await log.append(message, signed=True)
         effect, reason = None, ""
         noted = await _note_nobody(settings)
         async with ended_with(tell_reasons(settings, stream, noted)):

@@ -9,7 +9,9 @@ import click
 
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.group import Commands
+from sluicegate.cli.noting import note_order
 from sluicegate.cli.options import config_option, json_option, parse_timeout, require_stream, stream_option
+from sluicegate.cli.ordered_by import order_options
 from sluicegate.cli.progress import progress_line
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.telemetry.wording import iso_time
@@ -55,6 +57,7 @@ def list_orphans(settings: Settings, stream: str, grace: float | None, as_json: 
 @orphans.command()
 @config_option
 @stream_option
+@order_options
 @grace_option
 @json_option
 def delete(settings: Settings, stream: str, grace: float | None, as_json: bool) -> None:
@@ -86,6 +89,7 @@ async def _orphans(
             search = Search(stream, log, start, table, round(grace * 1000), show)
             found = await search.find(now)
             if delete:
+                await note_order(settings, stream, f"{len(found.files)} files")
                 async for file, status in search.delete(found.files, now):
                     statuses[file.path] = status
                     show(f"deleting: {len(statuses):,} of {len(found.files):,}")

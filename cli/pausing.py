@@ -6,6 +6,7 @@ import click
 
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.options import config_option, require_stream, stream_option
+from sluicegate.cli.ordered_by import order_options
 from sluicegate.cli.orders import Ordered, at_once, make_command, order, place_of
 from sluicegate.cli.stream_log import known_record, open_log
 from sluicegate.coordinator.core.heads import lost_decision
@@ -20,6 +21,7 @@ from sluicegate.lakes.registry import adapter
 @click.command()
 @config_option
 @stream_option
+@order_options
 def pause(settings: Settings, stream: str) -> None:
     """Pause a stream: decide no commits until it is resumed. A commit that is decided already completes.
 
@@ -50,6 +52,7 @@ def _parse_head(_context: click.Context, _option: click.Parameter, value: str | 
 @click.command()
 @config_option
 @stream_option
+@order_options
 @click.option(
     "--head",
     callback=_parse_head,

@@ -5,7 +5,9 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.kafka import StateKey, partition_count, read_state_keys
+from sluicegate.cli.noting import note_order
 from sluicegate.cli.options import config_option, require_stream, stream_option
+from sluicegate.cli.ordered_by import order_options
 from sluicegate.coordinator.core.log_state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.record_codec import encode_record
@@ -21,6 +23,7 @@ from sluicegate.kafka.producer import SessionProducer
 @click.command()
 @config_option
 @stream_option
+@order_options
 def recover(settings: Settings, stream: str) -> None:
     """Replace a malformed state record. The stream continues from its base record and the log.
 
@@ -52,6 +55,7 @@ async def _recover(settings: Settings, stream: str) -> StateRecord:
         )
     record = _start(settings, stream, held, await _first_offset(settings, stream))
     keys = [each for each in await read_state_keys(settings, stream) if each.name == stream]
+    await note_order(settings, stream)
     await _write(settings, keys, record)
     return record
 

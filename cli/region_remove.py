@@ -4,6 +4,7 @@ import click
 
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.options import config_option, region_option, require_stream, stream_option
+from sluicegate.cli.ordered_by import order_options
 from sluicegate.cli.orders import at_once, make_command, order, place_of
 from sluicegate.cli.stream_log import region_assignment
 from sluicegate.coordinator.core.log_state import LogState
@@ -14,6 +15,7 @@ from sluicegate.events.models import StreamCommand
 @click.command()
 @config_option
 @stream_option
+@order_options
 @region_option("Name of the region.")
 @click.option(
     "--discard", is_flag=True, help="Also discard its completed checkpoints that are not committed."

@@ -11,7 +11,9 @@ import click
 from sluicegate.cli.alive import last_sign
 from sluicegate.cli.completing import complete_folders
 from sluicegate.cli.errors import UserError, run_async
+from sluicegate.cli.noting import note_order
 from sluicegate.cli.options import config_option, parse_timeout, region_option, require_stream, stream_option
+from sluicegate.cli.ordered_by import by_option, current_order, reason_option
 from sluicegate.cli.stream_log import STUCK, StreamLog, known_record, open_log, region_assignment
 from sluicegate.coordinator.core.log_state import LogState, RegionPhase
 from sluicegate.coordinator.settings.model import Settings
@@ -20,6 +22,7 @@ from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
 from sluicegate.events.models import Assignment, RegionRegistered
 from sluicegate.events.notifications import RegistrationAnswered
+from sluicegate.events.orders import order_header
 from sluicegate.lakes.registry import install_line
 
 if TYPE_CHECKING:
@@ -42,6 +45,7 @@ def _parse_silence(context: click.Context, option: click.Parameter, value: str |
 @click.command()
 @config_option
 @stream_option
+@by_option
 @region_option("Name of the region.")
 @click.option(
     "--checkpoint-location",
@@ -50,7 +54,7 @@ def _parse_silence(context: click.Context, option: click.Parameter, value: str |
     shell_complete=complete_folders,
     help="That of the region's query.",
 )
-@click.option("--reason", default="", help="Noted beside the files that are moved away.")
+@reason_option("For `sluicegate audit`; also noted beside the files that are moved away.", default="")
 @click.option(
     "--silence",
     default=None,
@@ -87,6 +91,9 @@ async def _reset(
             silence = max(_LEAST_SILENCE, _MISSED * heartbeat / 1000)
         age = await last_sign(settings, log.source, stream, region, silence)
         _require_silence(region, age, silence)
+        if order.ended:
+            # Nothing is registered then, so no other record has the order.
+            await note_order(settings, stream, f"region {region}")
         loop = asyncio.get_running_loop()
 
         def ask(incarnation: str, body: RegionRegistered) -> RegistrationAnswered:
@@ -155,7 +162,10 @@ async def _probe(log: StreamLog, envelope: Envelope, body: RegionRegistered) -> 
 
 async def _register(log: StreamLog, envelope: Envelope, body: RegionRegistered) -> RegistrationAnswered:
     """Append a registration; return its answer, which follows from the log alone."""
-    offset = await log.append(encode_event(envelope, body, time.time_ns() // 1_000_000))
+    message = encode_event(envelope, body, time.time_ns() // 1_000_000)
+    message.headers.append(order_header(current_order()))
+    # No coordinator asks for the signature of a registration, but the audit shows it.
+    offset = await log.append(log.sign(message))
     async with asyncio.timeout(STUCK):
         async for step in log.follow():
             if step.record.offset >= offset:

@@ -14,7 +14,9 @@ from sluicegate.cli.completing import complete_folders
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.group import Commands
 from sluicegate.cli.kafka import count_members, partition_count
+from sluicegate.cli.noting import note_order
 from sluicegate.cli.options import config_option, json_option, require_stream, stream_option
+from sluicegate.cli.ordered_by import current_order, order_options
 from sluicegate.cli.progress import progress_line
 from sluicegate.cli.replay_text import Output, rebuilt_output, repaired_output, verdict_output
 from sluicegate.coordinator.ownership import OwnedElsewhere, refuse_other_groups
@@ -104,6 +106,7 @@ def verify(settings: Settings, stream: str, start: Mark, stop: Mark, everything:
 @replay.command()
 @config_option
 @stream_option
+@order_options
 @from_option
 @to_option
 @dry_option
@@ -121,12 +124,13 @@ def repair(settings: Settings, stream: str, start: Mark, stop: Mark, dry: bool, 
                 if not dry:
                     await _refuse_other_group(settings, stream)
                     await _refuse_if_owned(settings)
+                    await note_order(settings, stream)
                 # Checked again before each write: a coordinator may have started in the meantime.
                 repairing = Repair(log, stream, table, lambda: _refuse_if_owned(settings), dry=dry)
                 repaired = await repairing.run(begin, Window(start, stop), line.note, line.show)
                 if repaired.orders:
                     await _refuse_if_owned(settings)
-                    await log.append(stream, repaired.orders)
+                    await log.append(stream, repaired.orders, current_order())
         return repaired_output(stream, repaired, dry=dry)
 
     _print(settings, work(), as_json=as_json)
@@ -135,6 +139,7 @@ def repair(settings: Settings, stream: str, start: Mark, stop: Mark, dry: bool, 
 @replay.command()
 @config_option
 @stream_option
+@order_options
 @click.option(
     "--into",
     required=True,
@@ -177,6 +182,8 @@ def rebuild(
         place = own.model_copy(update=changes)
         with progress_line(wanted=not as_json) as line:
             async with _connected(settings, stream) as (log, begin, table, threads):
+                if not dry:
+                    await note_order(settings, stream, f"into {into}")
                 target = ReplayTable(place, threads, stream)
                 try:
                     rebuilding = Rebuild(log, stream, table, target, dry=dry, incomplete=incomplete)

@@ -6,6 +6,7 @@ import click
 
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.options import config_option, json_option, require_stream, stream_option
+from sluicegate.cli.ordered_by import order_options
 from sluicegate.cli.orders import (
     UNFINISHED,
     Ordered,
@@ -30,6 +31,7 @@ _name_option = click.option("--name", help="Name of the order. Default: made of 
 @click.command()
 @config_option
 @stream_option
+@order_options
 @_name_option
 @timeout_option
 @json_option
@@ -49,6 +51,7 @@ def savepoint(
 @click.command()
 @config_option
 @stream_option
+@order_options
 @_name_option
 @timeout_option
 @json_option
@@ -68,6 +71,7 @@ def drain(
 @click.command()
 @config_option
 @stream_option
+@order_options
 @click.option(
     "--name", required=True, help="Name of the savepoint or drain, as `sluicegate status` shows it."
 )

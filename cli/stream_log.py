@@ -69,12 +69,16 @@ class StreamLog:
             for step in await self._read():
                 yield step
 
+    def sign(self, message: Message) -> Message:
+        """Return a message with its signature; unchanged if signing is off."""
+        return message._replace(headers=self._signatures.sign(message.headers, message.value))
+
     async def append(self, message: Message, *, signed: bool = False) -> int:
         """Append a message to the partition; return its offset once all in-sync replicas have it.
 
         Raises KafkaError, and UserError if no coordinator takes its signature.
         """
-        headers = self._signatures.sign(message.headers, message.value) if signed else message.headers
+        message = self.sign(message) if signed else message
         now = time.time_ns() // 1_000_000
         producer = AIOKafkaProducer(
             **self._settings.kafka.client_options(), acks="all", enable_idempotence=True
@@ -84,7 +88,7 @@ class StreamLog:
                 self.source.topic,
                 key=message.key,
                 value=message.value,
-                headers=headers,
+                headers=message.headers,
                 partition=self.source.partition,
             )
         if signed and self._signatures.late(now, found.timestamp):

@@ -16,6 +16,7 @@ from pydantic.json_schema import models_json_schema
 from sluicegate.events.envelope import BODIES, MAJOR_VERSION, EventType, wire_type
 from sluicegate.events.models import NAME_PATTERN, Body
 from sluicegate.events.notifications import NOTIFICATION_BODIES, NotificationType
+from sluicegate.events.orders import ORDER
 from sluicegate.events.schemas import WithoutTitles, as_json, attribute_schema
 
 DOCUMENT: Final = Path("docs/schemas/asyncapi.json")
@@ -147,6 +148,8 @@ def _headers(kind: EventType | NotificationType) -> dict[str, Any]:
             required += rule["then"]["required"]
     if kind is EventType.FILES_WRITTEN:
         extra = ["ce_rows", "ce_bytes"]
+    if kind in (EventType.STREAM_COMMAND, EventType.REGION_REGISTERED):
+        extra = [ORDER]
     if isinstance(kind, NotificationType):
         extra = ["ce_region", "ce_incarnation"]
     names = [name for name in schema["properties"] if name in (*required, *extra, "ce_time")]

@@ -261,7 +261,8 @@ class StreamCommand(Body):
     - `revert`: give up the unresolved decision; the named region needs a new incarnation.
     - `savepoint`: one full cut that contains everything sealed until now.
     - `drain`: report the cut with which all regions of the assignment have ended.
-    - `cancel`: forget a savepoint or a drain.
+    - `cancel`: forget a savepoint or a drain. With a name that none has, it is the note of an order whose
+      work is outside of the log.
     - `pause`, `resume`: stop and start decisions. `resume` with a head states that no commit of the
       unresolved decision is in the table at or before that snapshot; with `committed`, that one is.
     """

@@ -20,6 +20,7 @@ from sluicegate.events.attributes import (
 from sluicegate.events.envelope import BODIES, PER_CHECKPOINT, PER_REGION, PER_WRITER, EventType, wire_type
 from sluicegate.events.models import NAME_PATTERN, Body
 from sluicegate.events.notifications import NOTIFICATION_BODIES, NotificationType
+from sluicegate.events.orders import ORDER, Order
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 DEFAULT_FOLDER: Final = Path("docs/schemas")
@@ -73,6 +74,7 @@ def attribute_schema() -> dict[str, Any]:
         "ce_files": {**number, "description": "number of files in the body"},
         "ce_rows": {**number, "description": "number of rows in these files; shown only"},
         "ce_bytes": {**number, "description": "size of these files; counts for `commit_max_bytes`"},
+        ORDER: _order_schema(),
     }
     return {
         "$schema": DIALECT,
@@ -86,6 +88,15 @@ def attribute_schema() -> dict[str, Any]:
             _needs(PER_CHECKPOINT, ["ce_checkpoint"]),
             _needs(PER_WRITER, ["ce_writer", "ce_attempt", "ce_files"]),
         ],
+    }
+
+
+def _order_schema() -> dict[str, Any]:
+    return {
+        "type": "string",
+        "contentMediaType": "application/json",
+        "contentSchema": Order.model_json_schema(schema_generator=WithoutTitles),
+        "description": "who gave an order, as JSON; a claim of the command, nothing is decided by it",
     }
 
 

@@ -18,6 +18,8 @@ from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.problems import Code, Problem
 
 Mode = Literal["off", "accepted", "required"]
+State = Literal["valid", "invalid", "unsigned", "unchecked"]
+"""A signature as a reader sees it; `unchecked` if it has no keys, or the record is from before `since`."""
 Decoder = Callable[[int, int, Sequence[RawHeader], bytes | None], Reading]
 """Reads a record of the log by offset, append time, headers and value, as `read_record` does."""
 
@@ -98,6 +100,14 @@ class Signatures:
         if apart > WINDOW_MS:
             return Cause(code=CauseCode.SIGNATURE_OLD, number=apart // 1000, other=WINDOW_MS // 1000)
         return None
+
+    def state(self, time: int, headers: Sequence[RawHeader], value: bytes | None) -> State:
+        """Return the state of a record's signature, of any type; `time` is its append time."""
+        if not is_signed(headers):
+            return "unsigned"
+        if self.mode == "off" or time < self._since:
+            return "unchecked"
+        return "valid" if self.refusal(time, headers, value) is None else "invalid"
 
     def flaw(
         self, time: int, headers: Sequence[RawHeader], value: bytes | None, envelope: Envelope

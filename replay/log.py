@@ -19,6 +19,7 @@ from sluicegate.coordinator.telemetry.wording import duration
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import StreamCommand
+from sluicegate.events.orders import Order, order_header
 from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Problem
 from sluicegate.events.signing import Decoder
@@ -99,8 +100,8 @@ class StreamLog:
     ) -> None:
         self.partition: int = source.partition
         self.fetcher = fetcher
-        self._signatures = settings.kafka.signatures()
-        self.decode: Decoder = self._signatures.read
+        self.signatures = settings.kafka.signatures()
+        self.decode: Decoder = self.signatures.read
         self._source = source
         self._settings = settings
         self._consumer = consumer
@@ -115,6 +116,11 @@ class StreamLog:
         end: int = (await self._consumer.end_offsets([self._source]))[self._source]
         return end
 
+    async def first_since(self, time_ms: int) -> int:
+        """Return the first offset with an append time at or after this, else the end. Raises KafkaError."""
+        found = await self._consumer.offsets_for_times({self._source: time_ms})
+        return await self.end() if (at := found[self._source]) is None else int(at.offset)
+
     async def read(self, start: int, end: int) -> AsyncGenerator[list[ConsumerRecord], None]:
         """Yield the records from `start` to before `end`, once, in order. Raises KafkaError, TimeoutError."""
         patience = self._settings.kafka.request_timeout * 4
@@ -125,7 +131,7 @@ class StreamLog:
         """Read the `files.written` at these offsets. Raises BodyUnavailable, KafkaError, TimeoutError."""
         return await self.fetcher.fetch(self.partition, offsets)
 
-    async def append(self, stream: str, orders: Iterable[StreamCommand]) -> None:
+    async def append(self, stream: str, orders: Iterable[StreamCommand], claim: Order) -> None:
         """Append orders of an operator, acknowledged by all in-sync replicas. Raises KafkaError."""
         producer = AIOKafkaProducer(
             **self._settings.kafka.client_options(), acks="all", enable_idempotence=True
@@ -134,7 +140,7 @@ class StreamLog:
             for order in orders:
                 envelope = Envelope(uuid.uuid4().hex, EventType.STREAM_COMMAND, stream)
                 key, value, headers = encode_event(envelope, order, time.time_ns() // 1_000_000)
-                headers = self._signatures.sign(headers, value)
+                headers = self.signatures.sign([*headers, order_header(claim)], value)
                 await producer.send_and_wait(
                     self._source.topic, value, key=key, headers=headers, partition=self.partition
                 )

@@ -15,6 +15,7 @@ from sluicegate.kafka.settings import plain
 PREFIX: Final = "SLUICEGATE_"
 SEPARATOR: Final = "__"
 _OTHERS: Final = (
+    "SLUICEGATE_BY",
     "SLUICEGATE_CONFIG",
     "SLUICEGATE_TEST_",
     "SLUICEGATE_DEMO_",

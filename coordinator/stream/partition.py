@@ -37,6 +37,7 @@ from sluicegate.coordinator.tasks import end
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.codec import Flaw
 from sluicegate.events.envelope import EventType
+from sluicegate.events.orders import is_note
 from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Code, Problem
 from sluicegate.failpoints.names import Failpoint
@@ -187,7 +188,7 @@ class PartitionRunner:
         runner = self.streams.get(envelope.stream)
         if runner is not None:
             runner.deliver(record, read, flaw)
-        elif not self._is_home(envelope.stream):
+        elif not self._is_home(envelope.stream) and not is_note(read.body):
             self._unroutable.apply(record, envelope)
         # Otherwise the stream is joining: it reads this record with its own consumer.
         return envelope.type

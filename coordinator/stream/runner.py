@@ -43,6 +43,7 @@ from sluicegate.coordinator.stream.failing import between_failpoints
 from sluicegate.coordinator.stream.limits import over_limits
 from sluicegate.coordinator.stream.links import Links, LogPartition
 from sluicegate.coordinator.stream.not_live import was_not_live
+from sluicegate.coordinator.stream.order_log import log_order
 from sluicegate.coordinator.stream.outcomes import Outcomes
 from sluicegate.coordinator.stream.summary import Summaries
 from sluicegate.coordinator.stream.supply import Supply
@@ -167,6 +168,7 @@ class StreamRunner:
                 letters.put(record, ignored.model_copy(update=place), self.stream)
         if fresh:
             self.telemetry.applied(read, effect, inherited=record.offset < self.since)
+            log_order(read, record.headers, effect)
 
     # --- effects ----------------------------------------------------------------------------------
 

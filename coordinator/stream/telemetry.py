@@ -21,6 +21,7 @@ from sluicegate.coordinator.telemetry.wording import iso_time
 from sluicegate.events.envelope import EventType, LogRecord
 from sluicegate.events.models import CutAbandoned, CutReverted, RegionRegistered
 from sluicegate.events.notifications import RegistrationAnswered
+from sluicegate.events.orders import is_note
 from sluicegate.events.problems import Code, Problem
 
 log = structlog.get_logger(__name__)
@@ -72,7 +73,7 @@ class StreamTelemetry:
                 self._metrics.refused(self._stream, ignored.code)
             # The answer is logged when it is sent.
             return
-        if ignored is None:
+        if ignored is None or is_note(record.body):
             return
         if kind in (EventType.CUT_DECIDED, EventType.CUT_COMMITTED, EventType.CUT_REVERTED):
             self._metrics.refused(self._stream, ignored.code)

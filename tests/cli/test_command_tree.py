@@ -24,6 +24,7 @@ NOUNS = {
     "uploads": ["discard", "drain", "list"],
 }
 SINGLE = [
+    "audit",
     "check",
     "completion",
     "conformance",

@@ -20,6 +20,7 @@ STREAM = ("--stream", "flights")
 COMMANDS = {
     "assignment close": (*STREAM, "--timeout", "0.01"),
     "assignment withdraw": STREAM,
+    "audit": STREAM,
     "check": (),
     "commit revert": (*STREAM, "--decision", "1", "--region", "EWR", "--timeout", "0.01"),
     "conformance": (*STREAM, "--region", "EWR"),

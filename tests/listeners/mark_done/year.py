@@ -148,8 +148,7 @@ async def live_through(place: Place, kills: int, chance: random.Random) -> Count
         stack.push_async_callback(coordinator.kill)
         airports = await registered(stack, place)
         total = sum(len(each.left) for each in airports.values())
-        moments = {*chance.sample(range(5, total - 5), kills)}
-        partials = {*chance.sample(range(5, total - 5), 12)}
+        moments, partials = ({*chance.sample(range(5, total - 5), count)} for count in (kills, 12))
         first, seen = airports["EWR"].job, list[Outcome]()
 
         async def complete() -> bool:

@@ -1,0 +1,175 @@
+"""`sluicegate audit`: the orders of a stream, with their senders, reasons and effects."""
+
+import json
+import time
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import click
+
+from sluicegate.cli.completing import complete_streams
+from sluicegate.cli.errors import UserError, run_async
+from sluicegate.cli.options import config_option, json_option
+from sluicegate.cli.progress import progress_line
+from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.settings.units import parse_seconds
+from sluicegate.coordinator.telemetry.messages import format_problem
+from sluicegate.coordinator.telemetry.wording import iso_time
+from sluicegate.events.signing import State
+from sluicegate.replay.audit import Audit, Audited, read_orders
+from sluicegate.replay.errors import ReplayRefused
+
+_SIGNATURES: Final[dict[State, str]] = {
+    "valid": "signed",
+    "invalid": "THE SIGNATURE IS WRONG",
+    "unsigned": "not signed: the sender is only a claim",
+    "unchecked": "signed, but this command cannot check it: the sender is only a claim",
+}
+
+
+def _since(_: click.Context, __: click.Parameter, value: str | None) -> int:
+    """Parse a duration before now, or a time; return milliseconds since the Unix epoch, 0 for no limit."""
+    if value is None:
+        return 0
+    try:
+        return max(1, time.time_ns() // 1_000_000 - round(1000 * parse_seconds(value)))
+    except ValueError:
+        pass
+    try:
+        moment = datetime.fromisoformat(value)
+    except ValueError as error:
+        raise click.BadParameter(
+            f"{value!r} is neither a duration such as 7d nor a time such as 2026-11-21T16:00:00Z"
+        ) from error
+    return max(1, round((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000))
+
+
+@click.command()
+@config_option
+@click.option("--stream", required=True, shell_complete=complete_streams, help="Name of the stream.")
+@click.option(
+    "--since",
+    callback=_since,
+    metavar="TIME",
+    help="Only orders since then: a duration such as 7d, or a time.",
+)
+@click.option(
+    "--last",
+    default=100,
+    show_default=True,
+    type=click.IntRange(min=1, max=100_000),
+    help="How many orders to show, the newest ones.",
+)
+@json_option
+def audit(settings: Settings, stream: str, since: int, last: int, as_json: bool) -> None:
+    """Show the orders of a stream, the oldest first: time, sender, order, reason and effect.
+
+    They are read from the events topic, which keeps them for `replay_window`. Without a valid signature, the
+    sender is only a claim. An order that its own command has refused is not in the log.
+    """
+    with progress_line(wanted=not as_json) as line:
+        found = run_async(settings, _read(settings, stream, last, since, line.show))
+    if as_json:
+        orders = [_values(each, stream) for each in found.orders]
+        values = {"stream": stream, "orders": orders, "effects_unknown": found.unknown or None}
+        click.echo(json.dumps(values, indent=2))
+        return
+    for each in found.orders:
+        click.echo(_printable(_line(each, stream)))
+    if not found.orders:
+        click.echo(f"the log has no order of stream {stream}" + (" since then" if since else ""))
+    if found.unknown:
+        click.echo(_printable(f"the effects are not known: {found.unknown}"), err=True)
+
+
+async def _read(settings: Settings, stream: str, last: int, since: int, show: Any) -> Audit:
+    try:
+        return await read_orders(settings, stream, last, since, show)
+    except ReplayRefused as error:
+        raise UserError(str(error)) from error
+
+
+def _what(audited: Audited) -> str:
+    """Format the order: its command, with its arguments."""
+    order, command = audited.order, audited.command
+    if command is None or audited.is_note:
+        arguments = [f"region {audited.region}"] if audited.region else []
+        name = order.order if order is not None else "an order"
+    else:
+        given = command.model_dump(mode="json", exclude_defaults=True, exclude={"command", "head"})
+        arguments = [f"{key} {value}" for key, value in given.items()]
+        if command.head is not None:
+            arguments.append(f"head {command.head.snapshot}:{command.head.identity}")
+        name = order.order if order is not None else command.command
+    if order is not None and order.about:
+        arguments.append(order.about)
+    return f"{name} ({', '.join(arguments)})" if arguments else name
+
+
+def _sender(audited: Audited) -> str:
+    if audited.order is not None:
+        return f"by {audited.order.by} on {audited.order.host}"
+    return "by a sender whose claim is malformed" if audited.malformed else "by an unnamed sender"
+
+
+def _effect(audited: Audited, stream: str) -> str:
+    match audited.effect:
+        case "accepted":
+            after = f"decision {audited.decision}" if audited.decision else "no decision"
+            return f"accepted after {after}{_outcome(audited)}"
+        case "refused" if audited.problem is not None:
+            return f"refused: {format_problem(audited.problem, stream)}"
+        case "noted":
+            return "given; its work is outside of the log"
+    return "effect not known"
+
+
+def _outcome(audited: Audited) -> str:
+    match audited.outcome:
+        case "reached":
+            return f", reached with decision {audited.outcome_decision}"
+        case "cancelled":
+            return ", cancelled later"
+        case "reverted":
+            return f", decision {audited.outcome_decision} is reverted"
+        case "committed":
+            return f", decision {audited.outcome_decision} was in the table after all"
+    return ""
+
+
+def _line(audited: Audited, stream: str) -> str:
+    order = audited.order
+    reason = f' "{order.reason}"' if order is not None and order.reason else ""
+    return (
+        f"{iso_time(audited.time)}  offset {audited.offset}  {_what(audited)} {_sender(audited)}{reason}: "
+        f"{_effect(audited, stream)}; {_SIGNATURES[audited.signature]}"
+    )
+
+
+def _printable(text: str) -> str:
+    """Escape characters that could disguise a line, in texts that come from outside."""
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else f"\\u{ord(each):04x}" for each in text)
+
+
+def _values(audited: Audited, stream: str) -> dict[str, Any]:
+    problem = audited.problem
+    command = audited.command
+    return {
+        "time": audited.time,
+        "offset": audited.offset,
+        "claim": None if audited.order is None else audited.order.model_dump(mode="json"),
+        "claim_malformed": audited.malformed,
+        "signature": audited.signature,
+        "command": None
+        if command is None or audited.is_note
+        else command.model_dump(mode="json", exclude_defaults=True),
+        "region": audited.region or None,
+        "effect": audited.effect,
+        "code": None if problem is None else problem.code.value,
+        "refusal": None if problem is None else format_problem(problem, stream),
+        "decision": audited.decision,
+        "outcome": audited.outcome,
+        "outcome_decision": audited.outcome_decision,
+    }

@@ -1,0 +1,17 @@
+"""Notes in the log: orders that work on a table, on state records or on dead letters."""
+
+from sluicegate.cli.errors import UserError
+from sluicegate.cli.ordered_by import current_order
+from sluicegate.coordinator.settings.model import Settings
+from sluicegate.events.orders import make_note
+from sluicegate.replay.errors import ReplayRefused
+from sluicegate.replay.log import open_log
+
+
+async def note_order(settings: Settings, stream: str, about: str = "") -> None:
+    """Append a note of the command that runs, before its work. Raises KafkaError, UserError."""
+    try:
+        async with open_log(settings, stream) as log:
+            await log.append(stream, [make_note()], current_order(about))
+    except ReplayRefused as error:
+        raise UserError(str(error)) from error

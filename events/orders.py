@@ -1,0 +1,93 @@
+"""The sender of an order: the attribute `ce_order` of a message that an operator's command wrote.
+
+It is a claim of that command, for people. Nothing is decided from it, and a malformed one counts as absent.
+It is a header, not a field of a body: a reader that does not know it reads the same log.
+"""
+
+import re
+import uuid
+from collections.abc import Iterable
+from typing import Annotated, Final
+
+from pydantic import AfterValidator, StringConstraints
+
+from sluicegate.events.attributes import Header, RawHeader
+from sluicegate.events.codec import parse_body
+from sluicegate.events.models import Body, Millis, StreamCommand
+
+ORDER: Final = "ce_order"
+"""Header with the claim, as JSON in UTF-8."""
+MOST_BYTES: Final = 8_192
+"""Size of a claim. A larger one counts as malformed, and is not parsed."""
+MOST_CHARACTERS: Final = 200
+MOST_OF_REASON: Final = 500
+MOST_ABOUT: Final = 300
+
+_NOTE: Final = "note."
+_NOTE_NAME: Final = re.compile(r"note\.[0-9a-f]{32}")
+
+
+def _printable(text: str) -> str:
+    if not text.isprintable():
+        # Line breaks forge lines of a log, and escape sequences or bidirectional marks disguise text.
+        raise ValueError("control characters, line breaks and invisible marks are not allowed")
+    return text
+
+
+_Name = Annotated[
+    str, StringConstraints(min_length=1, max_length=MOST_CHARACTERS), AfterValidator(_printable)
+]
+
+
+class Order(Body):
+    """Sender, place, time and reason of an order. All of it is a claim of the command that sent it."""
+
+    order: _Name
+    """The command, such as `stream pause`."""
+    by: _Name
+    """Name of the user, or of the automation."""
+    host: _Name
+    """Host on which the command ran."""
+    at: Millis
+    """Time of the order by the clock of that host."""
+    release: _Name
+    """Release of the command."""
+    reason: Annotated[str, StringConstraints(max_length=MOST_OF_REASON), AfterValidator(_printable)] = ""
+    about: Annotated[str, StringConstraints(max_length=MOST_ABOUT), AfterValidator(_printable)] = ""
+    """Arguments of the order that its body does not have."""
+
+
+def order_header(order: Order) -> Header:
+    """Return the header of a message that an order wrote."""
+    return ORDER, order.model_dump_json(exclude_defaults=True).encode()
+
+
+def has_order(headers: Iterable[RawHeader]) -> bool:
+    """True if a message has a claim, malformed or not."""
+    return any(name == ORDER for name, _ in headers)
+
+
+def read_order(headers: Iterable[RawHeader]) -> Order | None:
+    """Return the claim of a message; None if it has none, or a malformed one."""
+    raw = next((value for name, value in headers if name == ORDER), None)
+    if raw is None or len(raw) > MOST_BYTES:
+        return None
+    read = parse_body(Order, raw)
+    return read if isinstance(read, Order) else None
+
+
+def make_note() -> StreamCommand:
+    """Return the body of a note: the record of an order whose work is outside of the log.
+
+    It cancels a savepoint of a name that no savepoint has. So it has no effect, in any release.
+    """
+    return StreamCommand(command="cancel", name=f"{_NOTE}{uuid.uuid4().hex}")
+
+
+def is_note(body: Body | None) -> bool:
+    """True for the body of a note."""
+    return (
+        isinstance(body, StreamCommand)
+        and body.command == "cancel"
+        and _NOTE_NAME.fullmatch(body.name or "") is not None
+    )

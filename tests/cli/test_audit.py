@@ -1,0 +1,397 @@
+"""`sluicegate audit`: each order leaves an entry with its sender, its reason and its effect."""
+
+import asyncio
+import json
+import shlex
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+import click
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from sluicegate.cli import main
+from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.record_codec import encode_record
+from sluicegate.events.dead_letters import Letter, Place
+from sluicegate.events.encoding import Message, encode_event
+from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.models import StreamCommand
+from sluicegate.events.orders import ORDER, Order, order_header
+from sluicegate.events.partitioning import partition_of
+from sluicegate.kafka.clients import started
+from sluicegate.lakes.port import CommitRequest, Published
+from sluicegate.lakes.registry import adapter
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
+from tests.cli.acting import two_regions
+from tests.cli.deployment import PARTITIONS, Deployment, as_json
+from tests.cli.history import STREAM, History
+from tests.cli.test_command_tree import tree
+from tests.hooks.locations import completion, finish, plan
+
+OF_STREAM: Final = ("--stream", STREAM)
+SENDER: Final = ("--by", "alice", "--reason", "a test, café")
+Prepare = Callable[[Deployment, Path], tuple[str, ...]]
+"""Brings a deployment into the state that an order needs; returns the arguments of the order."""
+
+
+def fresh(*arguments: str) -> Prepare:
+    """Prepare a stream with two regions."""
+
+    def prepare(deployment: Deployment, _: Path) -> tuple[str, ...]:
+        two_regions(deployment).send()
+        return (*OF_STREAM, *arguments)
+
+    return prepare
+
+
+def empty(*arguments: str) -> Prepare:
+    """Prepare a stream that has decided nothing."""
+
+    def prepare(deployment: Deployment, folder: Path) -> tuple[str, ...]:
+        History(deployment).begin().send()
+        return (*OF_STREAM, *(each.format(folder=folder) for each in arguments))
+
+    return prepare
+
+
+def with_savepoint(deployment: Deployment, _: Path) -> tuple[str, ...]:
+    history = two_regions(deployment)
+    history.append(EventType.STREAM_COMMAND, StreamCommand(command="savepoint", name="s1"))
+    history.send()
+    return (*OF_STREAM, "--name", "s1")
+
+
+def with_decision(deployment: Deployment, _: Path) -> tuple[str, ...]:
+    history = two_regions(deployment)
+    history.decide()
+    history.send()
+    return (*OF_STREAM, "--decision", "2", "--region", "EWR", "--timeout", "10ms")
+
+
+def with_provisional(deployment: Deployment, _: Path) -> tuple[str, ...]:
+    history = two_regions(deployment)
+    history.append(EventType.STREAM_COMMAND, StreamCommand(command="close", number=0))
+    history.decide()
+    history.commit()
+    history.register("LGA", "LGA-1", "LGA", number=1, after=2)
+    history.send()
+    return OF_STREAM
+
+
+def with_location(deployment: Deployment, folder: Path) -> tuple[str, ...]:
+    root = folder / "checkpoint"
+    plan(root, 0, 1)
+    finish(root, 0, 1)
+    marker = IncarnationMarker(query="q7", incarnation="jfk", stream=STREAM, region="JFK")
+    Checkpoint(str(root)).write_marker(marker)
+    history = History(deployment).begin()
+    history.register("JFK", "jfk")
+    history.append(EventType.CHECKPOINT_COMPLETED, completion(root, marker, 0), "JFK", marker.incarnation, 0)
+    history.decide()
+    history.commit()
+    history.send()
+    return (*OF_STREAM, "--region", "JFK", "--checkpoint-location", str(root), "--silence", "10ms")
+
+
+def with_lost_topics(deployment: Deployment, _: Path) -> tuple[str, ...]:
+    """Put a commit without positions into the table, and make topics that have nothing of it."""
+    deployment.create_topics()
+    own = deployment.settings.streams[STREAM]
+    opened = adapter(own.format)
+    committer = opened.open_committer(opened.parse_table(own.table, own.adapter_options()), own.commit_user)
+    committer.ask(1, "", committer.inspect().identity, None)
+    assert isinstance(committer.publish(CommitRequest(1, "digest", None, None, [])), Published)
+    committer.close()
+    return (*OF_STREAM, "--from-table", "--position", "EWR=EWR-1:0:d0")
+
+
+def with_damaged_record(deployment: Deployment, _: Path) -> tuple[str, ...]:
+    History(deployment).begin().send()
+    deployment.write_state((STREAM.encode(), b"\x00no record"))
+    return OF_STREAM
+
+
+def with_forgotten(deployment: Deployment, _: Path) -> tuple[str, ...]:
+    deployment.create_topics()
+    record = StateRecord(stream="trains", applied=-1, low_water=0, state=LogState())
+    deployment.write_state((b"trains", encode_record(record)))
+    return ("--stream", "trains", "--yes")
+
+
+def with_letter(deployment: Deployment, _: Path) -> tuple[str, ...]:
+    History(deployment).begin().send()
+    made = encode_event(Envelope("late", EventType.STREAM_COMMAND, STREAM), StreamCommand(command="pause"), 1)
+    topic = deployment.settings.kafka.topic_names().events
+    letter = Letter(
+        Place(topic, 0, 0, 1), "wrong-partition", "a test", made.key, made.value, (*made.headers,)
+    )
+    key, value, headers = letter.message()
+    produce(deployment, deployment.settings.kafka.topic_names().dead_letters, key, value, headers)
+    return ("--offset", "0")
+
+
+ORDERS: Final[dict[str, tuple[Prepare, int]]] = {
+    "assignment close": (fresh(), 0),
+    "assignment withdraw": (with_provisional, 0),
+    "commit revert": (with_decision, 1),
+    "dead-letters drop": (with_letter, 0),
+    "dead-letters retry": (with_letter, 0),
+    "orphans delete": (empty(), 0),
+    "region remove": (fresh("--region", "EWR"), 0),
+    "region reset": (with_location, 0),
+    "replay rebuild": (empty("--into", "{folder}/again"), 0),
+    "replay repair": (empty(), 0),
+    "stream adopt": (with_lost_topics, 0),
+    "stream cancel": (with_savepoint, 0),
+    "stream drain": (fresh("--name", "d1", "--timeout", "10ms"), 1),
+    "stream forget": (with_forgotten, 0),
+    "stream pause": (fresh(), 0),
+    "stream recover": (with_damaged_record, 0),
+    "stream resume": (fresh(), 0),
+    "stream savepoint": (fresh("--name", "s1", "--timeout", "10ms"), 1),
+}
+"""Orders, with what each one needs, and its exit status where no coordinator runs."""
+NOTES: Final = {
+    *("dead-letters drop", "dead-letters retry", "orphans delete", "replay rebuild", "replay repair"),
+    *("stream adopt", "stream forget", "stream recover"),
+}
+"""Orders whose work is outside of the log."""
+NO_ORDERS: Final = {
+    *("audit", "check", "completion", "conformance", "demo", "history", "init", "run", "servers", "simulate"),
+    *("status", "up", "wait", "dead-letters list", "dead-letters show", "orphans list", "replay verify"),
+    *("topics create", "uploads discard", "uploads drain", "uploads list"),
+}
+"""Commands that change nothing of a stream, that set a deployment up, or that are about one machine."""
+
+
+def produce(
+    deployment: Deployment, topic: str, key: Any, value: Any, headers: Any, partition: int = 0
+) -> None:
+    async def send() -> None:
+        servers = deployment.settings.kafka.bootstrap_servers
+        async with started(AIOKafkaProducer(bootstrap_servers=servers, acks="all")) as producer:
+            await producer.send_and_wait(topic, value, key=key, headers=headers, partition=partition)
+
+    asyncio.run(send())
+
+
+def append(deployment: Deployment, message: Message) -> None:
+    """Append to the log of the stream, as any client may."""
+    topic = deployment.settings.kafka.topic_names().events
+    produce(deployment, topic, *message, partition=partition_of(STREAM, PARTITIONS))
+
+
+def command(body: StreamCommand, *headers: tuple[str, bytes]) -> Message:
+    made = encode_event(Envelope("forged", EventType.STREAM_COMMAND, STREAM), body, 1)
+    return made._replace(headers=[*made.headers, *headers])
+
+
+def audited(deployment: Deployment, *more: str, stream: str = STREAM, **env: str) -> list[dict[str, Any]]:
+    result = deployment.run("audit", "--stream", stream, "--json", *more, **env)
+    assert result.exit_code == 0, result.output
+    orders: list[dict[str, Any]] = as_json(result)["orders"]
+    return orders
+
+
+def commands() -> dict[str, click.Command]:
+    """Return every command by its words."""
+    found: dict[str, click.Command] = {}
+    for name, each in tree(main):
+        if isinstance(each, click.Group):
+            found |= {f"{name} {verb}": member for verb, member in tree(each)}
+        else:
+            found[name] = each
+    return found
+
+
+def test_every_command_is_an_order_or_none() -> None:
+    found = commands()
+    assert {*found} == {*ORDERS} | NO_ORDERS
+    by = {name for name, each in found.items() if {"by", "reason"} <= {option.name for option in each.params}}
+    assert by == {*ORDERS}
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize("words", ORDERS)
+def test_every_order_leaves_an_entry(words: str, deployment: Deployment, tmp_path: Path) -> None:
+    prepare, status = ORDERS[words]
+    arguments = prepare(deployment, tmp_path)
+    result = deployment.run(*words.split(), *arguments, *SENDER)
+    assert result.exit_code == status, result.output
+    stream = "trains" if words == "stream forget" else STREAM
+    found = [each for each in audited(deployment, stream=stream) if each["claim"] is not None]
+    (claim,) = {json.dumps(each["claim"]) for each in found if each["claim"]["order"] == words}
+    assert json.loads(claim).items() >= {"by": "alice", "reason": "a test, café"}.items()
+    assert json.loads(claim)["host"]
+    effects = {each["effect"] for each in found}
+    assert effects == ({"noted"} if words in NOTES else {"accepted"})
+    shown = deployment.run("audit", "--stream", stream)
+    assert shown.exit_code == 0, shown.output
+    assert any(
+        f"  {words}" in line and " by alice on " in line and '"a test, café"' in line
+        for line in shown.stdout.splitlines()
+    ), shown.output
+    assert "not signed: the sender is only a claim" in shown.stdout
+
+
+HOSTILE: Final = {
+    "escape": "\x1b[2Jgone",
+    "line": "one\ntwo",
+    "return": "one\rtwo",
+    "null": "one\x00two",
+    "bidirectional": "one\u202etwo",
+    "c1": "one\x9b2J",
+    "long": "x" * (1 << 20),
+}
+
+
+@pytest.mark.parametrize("option", ["--by", "--reason"])
+@pytest.mark.parametrize("kind", HOSTILE)
+@pytest.mark.parametrize("words", ORDERS)
+def test_hostile_text_is_refused_before_anything_is_done(
+    words: str, kind: str, option: str, nobody: Deployment
+) -> None:
+    result = nobody.run(*words.split(), option, HOSTILE[kind])
+    assert result.exit_code == 2
+    assert option in result.stderr
+    assert len(result.output) < 2_000
+    assert not any(each in result.output for each in "\x1b\x00\r\u202e\x9b")
+    assert "Kafka" not in result.output
+
+
+def test_a_hostile_variable_is_refused_until_it_is_one_line_of_text(nobody: Deployment) -> None:
+    result = nobody.run("stream", "pause", *OF_STREAM, SLUICEGATE_BY="\x1b[2J")
+    assert result.exit_code == 2
+    assert "Give one line of text" in " ".join(result.stderr.split())
+    assert "\x1b" not in result.output
+    taken = nobody.run("stream", "pause", *OF_STREAM, SLUICEGATE_BY="one line of text")
+    assert "Kafka" in taken.stderr
+
+
+@pytest.mark.kafka
+def test_what_any_client_may_append_is_escaped(deployment: Deployment) -> None:
+    two_regions(deployment).send()
+    claim = Order(order="stream pause", by="a", host="h", at=1, release="1").model_dump()
+    for text in HOSTILE.values():
+        raw = json.dumps(claim | {"by": text}).encode()[: 1 << 19]
+        append(deployment, command(StreamCommand(command="pause"), (ORDER, raw)))
+    append(deployment, command(StreamCommand(command="remove", region="EWR", number=9)))
+    made = command(StreamCommand(command="pause"))
+    append(deployment, made._replace(value=b'{"command": "\\u001b[2J"}'))
+    found = audited(deployment)
+    assert [each["claim_malformed"] for each in found] == [True] * len(HOSTILE) + [False] * 2
+    assert all(each["claim"] is None for each in found)
+    assert [each["code"] for each in found[-2:]] == ["not-applicable", "malformed-body"]
+    shown = deployment.run("audit", *OF_STREAM)
+    assert len(shown.stdout.splitlines()) == len(HOSTILE) + 2
+    assert all(line.isprintable() for line in shown.stdout.splitlines())
+    assert shown.stdout.count("by a sender whose claim is malformed") == len(HOSTILE)
+    assert "remove (region EWR, number 9) by an unnamed sender: refused: " in shown.stdout
+
+
+@pytest.mark.kafka
+def test_an_order_of_an_older_release_is_shown(deployment: Deployment) -> None:
+    history = two_regions(deployment)
+    history.append(EventType.STREAM_COMMAND, StreamCommand(command="pause"))
+    history.send()
+    (entry,) = audited(deployment)
+    assert (entry["claim"], entry["claim_malformed"], entry["effect"]) == (None, False, "accepted")
+
+
+@pytest.mark.kafka
+def test_later_outcomes_are_part_of_an_entry(deployment: Deployment) -> None:
+    history = two_regions(deployment)
+    for name in ("s1", "s2"):
+        history.append(EventType.STREAM_COMMAND, StreamCommand(command="savepoint", name=name))
+    history.append(EventType.STREAM_COMMAND, StreamCommand(command="cancel", name="s2"))
+    history.decide()
+    history.commit()
+    for region in ("EWR", "JFK"):
+        history.complete(region, 2)
+    history.decide()
+    history.append(EventType.STREAM_COMMAND, StreamCommand(command="revert", decision=3, region="EWR"))
+    history.revert()
+    history.send()
+    found = [
+        (each["command"]["command"], each["outcome"], each["outcome_decision"])
+        for each in audited(deployment)
+    ]
+    assert found == [
+        ("savepoint", "reached", 2),
+        ("savepoint", "cancelled", None),
+        ("cancel", None, None),
+        ("revert", "reverted", 3),
+    ]
+    text = deployment.run("audit", *OF_STREAM).stdout
+    for part in ("reached with decision 2", "cancelled later", "decision 3 is reverted"):
+        assert part in text
+
+
+@pytest.mark.kafka
+def test_the_newest_orders_are_chosen(deployment: Deployment) -> None:
+    two_regions(deployment).send()
+    for by in ("a", "b", "c"):
+        assert deployment.run("stream", "pause", *OF_STREAM, SLUICEGATE_BY=by).exit_code == 0
+    assert [each["claim"]["by"] for each in audited(deployment, "--last", "2")] == ["b", "c"]
+    assert len(audited(deployment, "--since", "1h")) == 3
+    assert audited(deployment, "--since", "2999-01-01") == []
+    times = [each["time"] for each in audited(deployment)]
+    third = datetime.fromtimestamp(times[2] / 1000, UTC).isoformat()
+    assert len(audited(deployment, "--since", third)) == times.count(times[2])
+    wrong = deployment.run("audit", *OF_STREAM, "--since", "yesterday")
+    assert (
+        wrong.exit_code,
+        "neither a duration such as 7d nor a time" in " ".join(wrong.stderr.split()),
+    ) == (2, True)
+
+
+@pytest.mark.kafka
+def test_effects_are_unknown_where_the_log_cannot_be_folded(deployment: Deployment) -> None:
+    two_regions(deployment).send()
+    assert deployment.run("stream", "pause", *OF_STREAM).exit_code == 0
+    deployment.write_state((STREAM.encode(), b"\x00no record"))
+    shown = deployment.run("audit", *OF_STREAM)
+    assert shown.exit_code == 0
+    assert "effect not known" in shown.stdout
+    assert "the effects are not known: " in shown.stderr
+
+
+@pytest.mark.kafka
+def test_a_signed_order_is_told_from_a_forged_one(deployment: Deployment, tmp_path: Path) -> None:
+    key = tmp_path / "k1.key"
+    key.write_text("11" * 32 + "\n")
+    signing = {
+        "SLUICEGATE_KAFKA__SIGNING__MODE": "accepted",
+        "SLUICEGATE_KAFKA__SIGNING__KEY_FILES": str(key),
+    }
+    two_regions(deployment).send()
+    ordered = deployment.run("stream", "pause", *OF_STREAM, "--by", "alice", **signing)
+    assert ordered.exit_code == 0, ordered.output
+    claim = order_header(Order(order="stream resume", by="alice", host="h", at=1, release="1"))
+    append(deployment, command(StreamCommand(command="resume"), claim))
+    found = audited(deployment, **signing)
+    assert [(each["claim"]["by"], each["signature"]) for each in found] == [
+        ("alice", "valid"),
+        ("alice", "unsigned"),
+    ]
+    since = {**signing, "SLUICEGATE_KAFKA__SIGNING__MODE": "required"}
+    assert [(each["effect"], each["code"]) for each in audited(deployment, **since)] == [
+        ("accepted", None),
+        ("refused", "signature"),
+    ]
+    assert [each["signature"] for each in audited(deployment)] == ["unchecked", "unsigned"]
+
+
+def test_the_user_of_the_system_is_the_sender_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    from sluicegate.cli.ordered_by import current_order
+
+    monkeypatch.setattr("os.getuid", lambda: 4_000_000_001)
+    assert current_order().by == "uid 4000000001"
+    monkeypatch.setattr("os.getuid", lambda: 0)
+    monkeypatch.setenv("SUDO_USER", "bob\x1b")
+    assert current_order().by.endswith("(sudo by bob)")
+    assert shlex.split(current_order().order) == ["unknown"]
