@@ -67,15 +67,20 @@ def audit(settings: Settings, stream: str, since: int, last: int, as_json: bool)
     They are read from the events topic, which keeps them for `replay_window`. Without a valid signature, the
     sender is only a claim. An order that its own command has refused is not in the log.
     """
+    owner = settings.streams[stream].owner if stream in settings.streams else ""
     with progress_line(wanted=not as_json) as line:
         found = run_async(settings, _read(settings, stream, last, since, line.show))
     if as_json:
-        orders = [_values(each, stream) for each in found.orders]
-        values = {"stream": stream, "orders": orders, "effects_unknown": found.unknown or None}
+        values = {
+            "stream": stream,
+            "owner": owner or None,
+            "orders": [_values(each, stream, owner) for each in found.orders],
+            "effects_unknown": found.unknown or None,
+        }
         click.echo(json.dumps(values, indent=2))
         return
     for each in found.orders:
-        click.echo(_printable(_line(each, stream)))
+        click.echo(_printable(_line(each, stream, owner)))
     if not found.orders:
         click.echo(f"the log has no order of stream {stream}" + (" since then" if since else ""))
     if found.unknown:
@@ -137,11 +142,18 @@ def _outcome(audited: Audited) -> str:
     return ""
 
 
-def _line(audited: Audited, stream: str) -> str:
+def _by_owner(audited: Audited, owner: str) -> bool | None:
+    """True if the sender claims to be the owner; None if either is not named."""
+    return None if not owner or audited.order is None else audited.order.by == owner
+
+
+def _line(audited: Audited, stream: str, owner: str) -> str:
     order = audited.order
+    other = f" (the owner is {owner})" if _by_owner(audited, owner) is False else ""
     reason = f' "{order.reason}"' if order is not None and order.reason else ""
+    sender = f"{_sender(audited)}{other}"
     return (
-        f"{iso_time(audited.time)}  offset {audited.offset}  {_what(audited)} {_sender(audited)}{reason}: "
+        f"{iso_time(audited.time)}  offset {audited.offset}  {_what(audited)} {sender}{reason}: "
         f"{_effect(audited, stream)}; {_SIGNATURES[audited.signature]}"
     )
 
@@ -153,7 +165,7 @@ def _printable(text: str) -> str:
     return "".join(each if each.isprintable() else f"\\u{ord(each):04x}" for each in text)
 
 
-def _values(audited: Audited, stream: str) -> dict[str, Any]:
+def _values(audited: Audited, stream: str, owner: str) -> dict[str, Any]:
     problem = audited.problem
     command = audited.command
     return {
@@ -161,6 +173,7 @@ def _values(audited: Audited, stream: str) -> dict[str, Any]:
         "offset": audited.offset,
         "claim": None if audited.order is None else audited.order.model_dump(mode="json"),
         "claim_malformed": audited.malformed,
+        "by_owner": _by_owner(audited, owner),
         "signature": audited.signature,
         "command": None
         if command is None or audited.is_note

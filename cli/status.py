@@ -16,7 +16,7 @@ from sluicegate.cli.options import config_option, json_option, require_stream
 from sluicegate.cli.serving import format_unserved, is_unserved
 from sluicegate.cli.status_lines import lines_of
 from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.settings.model import Settings, StreamSettings
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.coordinator.telemetry.overview import overview
 from sluicegate.events.partitioning import partition_of
@@ -87,7 +87,7 @@ async def _collect(settings: Settings) -> tuple[list[dict[str, Any]], int | None
     member, coordinators = await ask_member(settings), await count_members(settings)
     live = {} if member is None else member["streams"]
     shown = [
-        describe(name, records.get(name), offsets, configured=name in settings.streams, live=live.get(name))
+        describe(name, records.get(name), offsets, settings.streams.get(name), live=live.get(name))
         for name in sorted({*records, *settings.streams})
     ]
     for each in shown if coordinators else []:
@@ -101,11 +101,13 @@ def describe(
     stream: str,
     dated: Dated | None,
     offsets: LogOffsets,
+    settings: StreamSettings | None,
     *,
-    configured: bool,
     live: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """Return a stream as JSON values, from its coordinator if that answers, else from its record.
+
+    `settings` are those of this command; None: they do not have the stream.
 
     Times are milliseconds since the Unix epoch.
     """
@@ -115,7 +117,8 @@ def describe(
     end, group = offsets.end.get(partition), offsets.group.get(partition)
     shown: dict[str, Any] = {
         "stream": stream,
-        "configured": configured,
+        "configured": settings is not None,
+        "owner": settings.owner if settings is not None else "",
         "known": record is not None,
         "problem": format_problem(record, stream) if isinstance(record, Problem) else None,
         "partition": partition,
@@ -127,7 +130,7 @@ def describe(
         "unserved": None,
     }
     if live is not None:
-        shown |= {name: value for name, value in live.items() if name not in shown}
+        shown |= {name: value for name, value in live.items() if name not in shown or name == "owner"}
         shown["known"] = record is not None or live["assignment"] is not None
     elif isinstance(record, StateRecord) and dated is not None:
         shown |= overview(record, dated.time)

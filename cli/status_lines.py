@@ -20,6 +20,7 @@ def lines_of(shown: Shown, now: int, *, verbose: bool) -> list[str]:
         "" if again is None else f" (a restart reads {again} records)"
     )
     note = "" if shown["configured"] else "  NOT CONFIGURED HERE"
+    note += f"  owner {shown['owner']}" if shown.get("owner") else ""
     if "regions" not in shown:
         state = shown["problem"] or "no coordinator has served it yet"
         return [f"{shown['stream']}  {state}  {place}{note}", *_unserved(shown)]

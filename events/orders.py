@@ -27,16 +27,15 @@ _NOTE: Final = "note."
 _NOTE_NAME: Final = re.compile(r"note\.[0-9a-f]{32}")
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
+    """Return a text of one line without invisible characters. Raises ValueError for another one."""
     if not text.isprintable():
         # Line breaks forge lines of a log, and escape sequences or bidirectional marks disguise text.
         raise ValueError("control characters, line breaks and invisible marks are not allowed")
     return text
 
 
-_Name = Annotated[
-    str, StringConstraints(min_length=1, max_length=MOST_CHARACTERS), AfterValidator(_printable)
-]
+_Name = Annotated[str, StringConstraints(min_length=1, max_length=MOST_CHARACTERS), AfterValidator(printable)]
 
 
 class Order(Body):
@@ -52,8 +51,8 @@ class Order(Body):
     """Time of the order by the clock of that host."""
     release: _Name
     """Release of the command."""
-    reason: Annotated[str, StringConstraints(max_length=MOST_OF_REASON), AfterValidator(_printable)] = ""
-    about: Annotated[str, StringConstraints(max_length=MOST_ABOUT), AfterValidator(_printable)] = ""
+    reason: Annotated[str, StringConstraints(max_length=MOST_OF_REASON), AfterValidator(printable)] = ""
+    about: Annotated[str, StringConstraints(max_length=MOST_ABOUT), AfterValidator(printable)] = ""
     """Arguments of the order that its body does not have."""
 
 

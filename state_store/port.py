@@ -130,6 +130,8 @@ class StreamView(_View):
     commit_user: str
     table: str | None = None
     """URI of the table; None: an older release wrote the view."""
+    owner: str | None = None
+    """Owner of the stream in the settings of its coordinator; None: none is named."""
     decided: Number = 0
     """Newest decision; 0: none yet."""
     committed: Number = 0

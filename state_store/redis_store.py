@@ -20,7 +20,7 @@ from sluicegate.state_store.port import VIEW_VERSION, StateStoreUnavailable, Str
 
 _PIECE: Final = 50
 """Views that are read in one exchange."""
-_TEXTS: Final = frozenset({"stream", "commit_user", "single_region"})
+_TEXTS: Final = frozenset({"stream", "commit_user", "owner", "single_region"})
 
 # Atomic, so that an older view never replaces a newer one. KEYS: the view, the set of streams. ARGV: the
 # revision, the stream, then fields and values.

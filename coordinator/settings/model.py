@@ -30,6 +30,7 @@ from sluicegate.coordinator.settings.redis import RedisSettings
 from sluicegate.coordinator.settings.sources import EnvironmentSource, Section, SettingsError, Text, explain
 from sluicegate.coordinator.settings.units import Bytes, Seconds, SecondsOrZero
 from sluicegate.events.models import Name, StreamPolicy
+from sluicegate.events.orders import printable
 from sluicegate.failpoints.points import parse as parse_failpoints
 from sluicegate.lakes.registry import DEFAULT_FORMAT
 
@@ -122,6 +123,8 @@ class StreamSettings(Section):
     `unchecked` is for writers that cannot choose names. A file that two checkpoints name is then committed
     twice. Only a commit that has both checkpoints is refused.
     """
+    owner: Annotated[str, Field(max_length=200), AfterValidator(printable)] = ""
+    """Team or person who answers for the stream, such as a mail address. It is only shown."""
     commit_user: str = ""
     """Commit user in the table's history. Default: `sluicegate-NAME`."""
     partial: Literal["never", "allow"] = "never"

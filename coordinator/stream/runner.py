@@ -371,6 +371,7 @@ class StreamRunner:
     def measure(self, now_ms: int) -> None:
         """Update the gauges."""
         machine = self.machine
+        self._links.metrics.owners.show(self.stream, self.settings.owner)
         self.telemetry.measure(machine.replica.log, machine.activity.heard, machine.conditions(), now_ms)
 
     def hindrances(self) -> Iterator[str]:
@@ -384,7 +385,8 @@ class StreamRunner:
     def overview(self, now_ms: int) -> dict[str, Any]:
         """Return the state as JSON values."""
         own = {name: each.model_dump() for name, each in self.listener_views().items()}
-        return {**overview(self.machine.record(), now_ms), "ready": self.machine.ready, "listeners": own}
+        facts = {"ready": self.machine.ready, "owner": self.settings.owner, "listeners": own}
+        return {**overview(self.machine.record(), now_ms), **facts}
 
     def listener_views(self) -> Mapping[str, ListenerView]:
         """Return the state of the listeners."""

@@ -41,6 +41,7 @@ def view_of(
         updated_at=time.time_ns() // 1_000_000,
         commit_user=settings.commit_user,
         table=settings.table,
+        owner=settings.owner or None,
         decided=state.decided,
         committed=overview.committed_decision(state),
         snapshot=state.snapshot,

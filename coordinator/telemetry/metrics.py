@@ -14,6 +14,7 @@ import sluicegate
 from sluicegate.coordinator.core.state_record import Condition
 from sluicegate.coordinator.telemetry.exposition import Definition, Registry
 from sluicegate.coordinator.telemetry.listener_metrics import ListenerMetrics
+from sluicegate.coordinator.telemetry.owner_metrics import OwnerMetrics
 from sluicegate.coordinator.telemetry.process_metrics import ProcessMetrics
 from sluicegate.events.causes import Cause
 from sluicegate.events.dead_letters import LETTER_CODES
@@ -56,6 +57,7 @@ class Metrics:
         self.process = ProcessMetrics(self._registry)
         """Figures of the process, beside those of its streams."""
         self.listeners = ListenerMetrics(self._gauge, self._counter)
+        self.owners = OwnerMetrics(self._gauge)
 
     def _log(self) -> None:
         gauge, counter = self._gauge, self._counter
@@ -73,10 +75,7 @@ class Metrics:
         )
         self._events = counter("events_total", "events", ("type",), "Events read, by type")
         self._dead_letters = counter(
-            "dead_letters_total",
-            "messages",
-            ("code",),
-            "Messages put aside, by code of the problem",
+            "dead_letters_total", "messages", ("code",), "Messages put aside, by code of the problem"
         )
         for code in LETTER_CODES:
             # From the start: Prometheus does not see the first letter of a series that begins with it.
@@ -349,6 +348,7 @@ class Metrics:
         for gauge in (*gauges, *more, self._fallbacks, self._heard, self._single, self._conditions):
             gauge.remove_by_labels({"stream": stream})
         self._shown.pop(stream, None)
+        self.owners.forget(stream)
 
     # --- the service ------------------------------------------------------------------------------
 

@@ -166,6 +166,7 @@ class Board:
                 "updated_at": self._answered(),
                 "commit_user": settings.commit_user,
                 "table": settings.table,
+                "owner": settings.owner or None,
                 "conditions": [condition],
             }
         )

@@ -253,6 +253,7 @@ export function factsOf(stream, cuts) {
   const known = view.watermark !== null && view.watermark !== undefined;
   const onItsWay = view.decided > view.committed ? `; decision ${number(view.decided)} is not committed yet` : "";
   const facts = [
+    ...(view.owner ? [["Owner", [view.owner]]] : []),
     ["Table", [view.table ?? "–"]],
     ["Snapshot", [head ? `${head.snapshot}:${head.identity}` : "–"]],
     ["Committed decision", [(view.committed ? number(view.committed) : "none yet") + onItsWay]],

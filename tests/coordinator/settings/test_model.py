@@ -373,3 +373,10 @@ def _paths(table: dict[str, Any], path: tuple[str, ...] = ()) -> set[tuple[str, 
     for key, value in table.items():
         found |= _paths(value, (*path, key)) if isinstance(value, dict) and value else {(*path, key)}
     return found
+
+
+@pytest.mark.parametrize("owner", ["\x1b[2J", "a\nb", "a\u202eb", "x" * 201])
+def test_an_owner_is_one_printable_line(owner: str) -> None:
+    assert StreamSettings(table="/t", owner="x" * 200).owner == "x" * 200
+    with pytest.raises(ValidationError):
+        StreamSettings(table="/t", owner=owner)

@@ -22,6 +22,11 @@ def test_positions_are_as_of_the_newest_outcome() -> None:
     assert (view.snapshot, view.commit_user, view.revision) == (Head(snapshot=57, identity="abc"), "user", 9)
 
 
+def test_the_owner_is_that_of_the_settings() -> None:
+    assert view_of(record(), SETTINGS).owner is None
+    assert view_of(record(), SETTINGS.model_copy(update={"owner": "lake-team"})).owner == "lake-team"
+
+
 def test_with_an_outcome_both_cuts_are_equal() -> None:
     view = view_of(record(), SETTINGS)
     assert view.cut == view.decided_cut

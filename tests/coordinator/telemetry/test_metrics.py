@@ -98,6 +98,7 @@ DOCUMENTED = Path(__file__).parents[3] / "docs" / "metrics.md"
         (lambda m: m.process.connected(3, 12, kafka_up=True), "kafka_up", {}, 1),
         (lambda m: m.process.retention("e", 60.0), "events_retention_seconds", {"topic": "e"}, 60),
         (lambda m: m.process.memory(500), "bodies_limit_bytes", {}, 500),
+        (lambda m: m.owners.show("s", "team"), "stream_owner_info", {"stream": "s", "owner": "team"}, 1),
         (lambda m: m.bodies_refetched(2), "bodies_refetched_total", {}, 2),
     ],
 )
@@ -143,6 +144,19 @@ def test_gauges_of_revoked_partitions_and_streams_are_removed() -> None:
     assert value_of(metrics, "stream_conditions", stream="mine", **labels) == 1
     # Counters continue, or rates would jump.
     assert value_of(metrics, "cuts_total", stream="theirs", outcome="full") == 1
+
+
+def test_a_stream_has_the_owner_of_its_newest_settings() -> None:
+    metrics = Metrics()
+    for stream in ("mine", "theirs"):
+        metrics.owners.show(stream, "former")
+        metrics.owners.show(stream, "team")
+    metrics.forget_stream("theirs")
+    assert value_of(metrics, "stream_owner_info", stream="theirs", owner="team") is None
+    assert value_of(metrics, "stream_owner_info", stream="mine", owner="team") == 1
+    assert 'owner="former"' not in metrics.render().decode()
+    metrics.owners.show("mine", "")
+    assert value_of(metrics, "stream_owner_info", stream="mine", owner="team") is None
 
 
 def test_conditions_that_ended_have_no_series() -> None:
