@@ -58,8 +58,8 @@ async def _check(settings: Settings, *, create: bool) -> list[Finding]:
 
 
 def _check_listeners(settings: Settings) -> list[Finding]:
-    """Check that each listener makes sense for its stream."""
-    wrong = {(stream, name): why for stream, name, why in refusals(settings)}
+    """Check that each listener makes sense for its stream and its table."""
+    wrong = {(stream, name): why for stream, name, why in refusals(settings, tables=True)}
     return [
         Finding(
             f"listener {name} of {stream}", (stream, name) not in wrong, wrong.get((stream, name), own.type)

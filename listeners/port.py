@@ -211,3 +211,16 @@ class ListenerType(Protocol[O]):
     def open(self, options: O, stream: Stream, services: Services) -> Listener[Any]:
         """Return a listener. Raises ListenerRefused."""
         ...
+
+
+@runtime_checkable
+class ChecksTable(Protocol):
+    """Capability of a type: its settings are compared with the table, too."""
+
+    def check_table(self, options: Any, stream: Stream) -> None:
+        """Raise ListenerRefused, with the way out, if these settings make no sense for the table.
+
+        It reads the table, so it blocks, and raises LakeError, too. The host calls it at the start of a
+        listener, and again until the table can be read and fits; so does `sluicegate check`, once.
+        """
+        ...

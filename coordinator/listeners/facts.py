@@ -4,10 +4,22 @@ from collections.abc import Iterator
 
 from sluicegate.coordinator.settings.model import Settings, StreamSettings
 from sluicegate.coordinator.settings.sources import SettingsError
-from sluicegate.lakes.port import TableRefused
+from sluicegate.lakes.port import LakeError, TableRefused
 from sluicegate.lakes.registry import adapter
-from sluicegate.listeners.port import ListenerRefused, Stream
+from sluicegate.listeners.port import ChecksTable, ListenerRefused, Options, Stream
 from sluicegate.listeners.registry import listener_type
+
+
+class UnfitTable(Exception):
+    """The table cannot be read, or does not fit the settings of a listener. The text has the way out."""
+
+
+def look_at_table(kind: ChecksTable, options: Options, facts: Stream) -> None:
+    """Compare the settings of a listener with its table. It blocks. Raises UnfitTable."""
+    try:
+        kind.check_table(options, facts)
+    except (ListenerRefused, LakeError) as error:
+        raise UnfitTable(str(error)) from error
 
 
 def stream_of(name: str, settings: StreamSettings) -> Stream:
@@ -23,8 +35,11 @@ def stream_of(name: str, settings: StreamSettings) -> Stream:
     )
 
 
-def refusals(settings: Settings) -> Iterator[tuple[str, str, str]]:
-    """Yield stream, listener and reason of every listener that makes no sense for its stream."""
+def refusals(settings: Settings, *, tables: bool = False) -> Iterator[tuple[str, str, str]]:
+    """Yield stream, listener and reason of every listener that makes no sense for its stream.
+
+    `tables`: compare the settings with the tables, too. That blocks.
+    """
     for name, stream in settings.streams.items():
         if not stream.listeners:
             continue
@@ -34,9 +49,14 @@ def refusals(settings: Settings) -> Iterator[tuple[str, str, str]]:
             continue  # the stream itself reports it
         for listener, own in stream.listeners.items():
             try:
-                listener_type(own.type).check(own.options, facts)
+                kind = listener_type(own.type)
+                kind.check(own.options, facts)
+                if tables and isinstance(kind, ChecksTable):
+                    kind.check_table(own.options, facts)
             except ListenerRefused as error:
                 yield name, listener, str(error)
+            except LakeError:
+                continue  # the check of the stream's table reports it
 
 
 def refuse_senseless(settings: Settings) -> Settings:

@@ -5,18 +5,20 @@ import secrets
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import aiohttp
 import structlog
 from aiokafka.errors import KafkaError
 
-from sluicegate.coordinator.listeners.facts import stream_of
-from sluicegate.coordinator.listeners.problems import ListenerProblem, unusable
+from sluicegate.coordinator.listeners.facts import UnfitTable, look_at_table, stream_of
+from sluicegate.coordinator.listeners.problems import ListenerProblem, unfit, unusable
 from sluicegate.coordinator.listeners.reader import CommitsReader
 from sluicegate.coordinator.listeners.record import ListenerRecord, furthest
 from sluicegate.coordinator.listeners.records import Held, ListenerRecords
-from sluicegate.coordinator.listeners.worker import Worker
+from sluicegate.coordinator.listeners.worker import LONGEST_PAUSE, Worker
+from sluicegate.coordinator.retention import listener_key
 from sluicegate.coordinator.settings.listeners import ListenerSettings
 from sluicegate.coordinator.stream.appending import announce
 from sluicegate.coordinator.stream.links import Links
@@ -28,7 +30,7 @@ from sluicegate.events.partitioning import partition_of
 from sluicegate.kafka.pauses import spread
 from sluicegate.lakes.port import TableRefused
 from sluicegate.lakes.threads import CommitThreads
-from sluicegate.listeners.port import Listener, ListenerRefused, Services
+from sluicegate.listeners.port import ChecksTable, Listener, ListenerRefused, Services
 from sluicegate.listeners.registry import listener_type
 from sluicegate.state_store import ListenerView, ProblemView, StateStoreUnavailable
 
@@ -70,6 +72,8 @@ class ListenerHost:
         self._reader = CommitsReader(links.topics.commits, kafka.client_options(), kafka.request_timeout)
         self._threads = CommitThreads(THREADS)
         self._running: dict[Key, _Running] = {}
+        self._ending: dict[Key, asyncio.Task[None]] = {}
+        """Ends of former tasks. One that hangs delays the next task of its own listener alone."""
         self._written: dict[str, int] = {}
         """By stream, the version of the states that the last view has."""
 
@@ -88,7 +92,9 @@ class ListenerHost:
                     await asyncio.sleep(spread(RETRY))
                 await asyncio.sleep(TURN)
         finally:
-            await end([each.task for each in self._running.values()])
+            for runner in self._streams().values():
+                runner.outcomes.give_up()
+            await end([*(each.task for each in self._running.values()), *self._ending.values()])
             await self._reader.close()
             self._threads.shutdown()
 
@@ -102,43 +108,71 @@ class ListenerHost:
             for name, runner in streams.items()
             for listener, own in runner.settings.listeners.items()
         }
-        ending = [
-            key
-            for key, each in self._running.items()
-            if key not in wanted or wanted[key][0] is not each.runner or wanted[key][1] != each.settings
-        ]
-        if ending:
-            await end([self._running[key].task for key in ending])
-        for key in ending:
-            del self._running[key]
-            self._links.metrics.listeners.forget(*key)
-        coming = {key: each for key, each in wanted.items() if key not in self._running}
-        if not coming:
+        self._end_outdated(wanted)
+        busy = self._running.keys() | self._ending.keys()
+        coming = {key: each for key, each in wanted.items() if key not in busy}
+        unplaced = {name: each for name, each in streams.items() if not each.outcomes.placed}
+        if not coming and not unplaced:
             return
         try:
-            held = await self._records.read({stream for stream, _ in coming})
+            held = dict(await self._records.read({*(stream for stream, _ in coming), *unplaced}))
+            await self._place(unplaced, held)
         except (KafkaError, TimeoutError) as error:
             log.warning("records of listeners not read yet", error=repr(error))
             await asyncio.sleep(spread(RETRY))
             return
+        except Exception:
+            # Commits go on, whatever is wrong with the listeners.
+            for runner in unplaced.values():
+                runner.outcomes.place()
+            raise
         for key, (runner, own) in coming.items():
             work = self._serve(key, runner, own, held.get(key, Held()))
             task = asyncio.create_task(work, name=f"listener/{key[0]}/{key[1]}")
             self._running[key] = _Running(runner, own, task)
 
+    def _end_outdated(self, wanted: "Mapping[Key, tuple[StreamRunner, ListenerSettings]]") -> None:
+        """End the tasks of listeners that are not wanted as they are."""
+        self._ending = {key: each for key, each in self._ending.items() if not each.done()}
+        for key, each in list(self._running.items()):
+            if key not in wanted or wanted[key][0] is not each.runner or wanted[key][1] != each.settings:
+                self._ending[key] = asyncio.create_task(self._end(key, self._running.pop(key).task))
+
+    async def _end(self, key: Key, task: asyncio.Task[None]) -> None:
+        await end([task])
+        self._links.metrics.listeners.forget(*key)
+
+    async def _place(self, unplaced: "Mapping[str, StreamRunner]", held: dict[Key, Held]) -> None:
+        """Write the first record of each listener without one, and let the outcomes be announced.
+
+        Raises KafkaError or TimeoutError.
+        """
+        for name, runner in unplaced.items():
+            for listener, own in runner.settings.listeners.items():
+                if not held.get((name, listener), Held()).keys:
+                    record = await self._beginning((name, listener), runner, own)
+                    await self._records.write(record)
+                    key = listener_key(name, listener, record.owner), self._records.partition(name)
+                    held[name, listener] = Held((record,), (key,))
+            runner.outcomes.place()
+
     # --- one listener -----------------------------------------------------------------------------
 
     async def _serve(self, key: Key, runner: "StreamRunner", own: ListenerSettings, held: Held) -> None:
         """Run one listener until cancelled; a problem of it is shown, and ends nothing else."""
+        pause = RETRY
         try:
             while True:
                 try:
                     await self._open(key, runner, own, held)
                 except (KafkaError, TimeoutError, OSError) as error:
                     self._show(key, runner, own, unusable(f"It cannot start yet: {error!r}"), stopped=False)
+                except UnfitTable as error:
+                    self._show(key, runner, own, unfit(str(error)), stopped=False)
                 else:
                     return
-                await asyncio.sleep(spread(RETRY))
+                await asyncio.sleep(spread(pause))
+                pause = min(2 * pause, LONGEST_PAUSE)
         except (ListenerRefused, TableRefused, ValueError) as error:
             self._show(key, runner, own, unusable(str(error)), stopped=True)
         except Exception as error:
@@ -153,6 +187,8 @@ class ListenerHost:
         async with aiohttp.ClientSession(timeout=timeout) as http:
             services = Services(http=http, publish=self._publish, in_thread=self._in_thread)
             kind.check(own.options, facts)
+            if isinstance(kind, ChecksTable):
+                await self._in_thread(partial(look_at_table, kind, own.options, facts))
             listener: Listener[Any] = kind.open(own.options, facts, services)
             try:
                 worker = Worker(
@@ -168,10 +204,8 @@ class ListenerHost:
         self, key: Key, runner: "StreamRunner", own: ListenerSettings, held: Held
     ) -> ListenerRecord:
         """Return the record to continue from, after it is written under this owner's key."""
-        stream, name = key
-        links, found = self._links, furthest(held.records)
-        partition = partition_of(stream, links.partitions.commits)
-        owner = secrets.token_hex(8)
+        stream, found = key[0], furthest(held.records)
+        partition = partition_of(stream, self._links.partitions.commits)
         if found is None and held.unreadable:
             raise ListenerRefused(
                 "a newer release wrote its record. Run that release, or give the listener another name in "
@@ -183,26 +217,34 @@ class ListenerHost:
                 f"name in [streams.{stream}.listeners]: then it begins again"
             )
         if found is None:
-            piece, outcomes = await self._reader.read(stream, partition, 0), runner.outcomes
-            place: dict[str, int | None] = {"offset": piece.begin, "decision": None}
-            if own.start == "new":
-                place = {"offset": outcomes.origin(piece.end), "decision": outcomes.before}
-                if place["offset"] is None:
-                    now = committed_decision(runner.machine.replica.state)
-                    place = {"offset": piece.end, "decision": now}
-            found = ListenerRecord(
-                stream=stream, listener=name, type=own.type, owner=owner, partition=partition, **place
-            )
+            found = await self._beginning(key, runner, own)
         if found.refused is not None and found.fingerprint != own.fingerprint:
             found = found.model_copy(update={"refused": None})
         if found.partition != partition:
             found = found.model_copy(update={"partition": partition, "offset": 0})
-        record = found.model_copy(update={"owner": owner, "step": found.step + 1})
+        record = found.model_copy(update={"owner": secrets.token_hex(8), "step": found.step + 1})
         await self._records.write(record)
         # The new record has the furthest place, so the others are not needed any more.
         for each, at in held.keys if not held.unreadable else ():
             await self._records.remove(each, at)
         return record
+
+    async def _beginning(self, key: Key, runner: "StreamRunner", own: ListenerSettings) -> ListenerRecord:
+        """Return the first record of a listener. Raises KafkaError or TimeoutError."""
+        stream, name = key
+        partition = partition_of(stream, self._links.partitions.commits)
+        begin, end_offset = await self._reader.bounds(partition)
+        new = own.start == "new"
+        return ListenerRecord(
+            stream=stream,
+            listener=name,
+            type=own.type,
+            owner=secrets.token_hex(8),
+            partition=partition,
+            # Once outcomes were announced, the topic is read from its beginning: the decision counts.
+            offset=end_offset if new and not runner.outcomes.placed else begin,
+            decision=runner.outcomes.before if new else None,
+        )
 
     def _show(
         self,
@@ -213,9 +255,11 @@ class ListenerHost:
         *,
         stopped: bool,
     ) -> None:
-        log.error("listener not started", stream=key[0], listener=key[1], reason=problem.message)
         self._links.metrics.listeners.problem(*key, failing=True)
         shown = ProblemView(code=problem.code, message=problem.message)
+        before = runner.outcomes.shown.get(key[1])
+        if before is None or before.problem != shown:
+            log.error("listener not started", stream=key[0], listener=key[1], reason=problem.message)
         runner.outcomes.show(key[1], ListenerView(type=own.type, problem=shown, stopped=stopped))
 
     # --- services ---------------------------------------------------------------------------------

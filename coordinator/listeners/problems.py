@@ -47,3 +47,12 @@ def outcomes_lost(first: int, last: int, stream: str, listener: str) -> Listener
 def unusable(reason: str) -> ListenerProblem:
     """The listener cannot be made, or its record cannot be used."""
     return ListenerProblem(ListenerCode.UNUSABLE, reason)
+
+
+def unfit(reason: str) -> ListenerProblem:
+    """The settings do not fit the table now, or the table cannot be read."""
+    return unusable(
+        f"The listener waits for its table: {reason.rstrip('.')}. It looks again within a minute; after a "
+        "change of the settings, send the coordinators SIGHUP. No outcome is lost meanwhile, as long as the "
+        "commits topic keeps it."
+    )

@@ -43,8 +43,7 @@ class CommitsReader:
         source = TopicPartition(self._topic, partition)
         async with self._lock, asyncio.timeout(self._patience):
             consumer = await self._connected()
-            begin: int = (await consumer.beginning_offsets([source]))[source]
-            end: int = (await consumer.end_offsets([source]))[source]
+            begin, end = await self._bounds(consumer, source)
             # An offset after the end: the topic was made again, and its offsets began at 0.
             at = begin if offset > end else max(offset, begin)
             found: list[Announced] = []
@@ -62,10 +61,21 @@ class CommitsReader:
                             found.append(Announced(record.offset, outcome))
             return Piece(found, await consumer.position(source), begin, end)
 
+    async def bounds(self, partition: int) -> tuple[int, int]:
+        """Return the first offset of a partition and its end offset. Raises KafkaError or TimeoutError."""
+        source = TopicPartition(self._topic, partition)
+        async with self._lock, asyncio.timeout(self._patience):
+            return await self._bounds(await self._connected(), source)
+
     async def close(self) -> None:
         """Close the connection."""
         if self._consumer is not None:
             await stop_client(self._consumer)
+
+    async def _bounds(self, consumer: AIOKafkaConsumer, source: TopicPartition) -> tuple[int, int]:
+        begin: int = (await consumer.beginning_offsets([source]))[source]
+        end: int = (await consumer.end_offsets([source]))[source]
+        return begin, end
 
     async def _connected(self) -> AIOKafkaConsumer:
         if self._consumer is None:

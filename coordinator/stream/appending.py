@@ -85,10 +85,11 @@ class StreamLog:
     async def announce(self, due: Due, outcomes: Outcomes, traced: Sequence[Header] = ()) -> None:
         """Append a notification to the commits topic, and pass it to the listeners.
 
-        `traced` is its trace context.
+        `traced` is its trace context. Raises NotPlaced, too.
         """
         body = _with_reason(due.body, self._stream)
         found = Notification(due.id, due.type, self._stream, due.region, due.incarnation, body)
+        await outcomes.before_announcing(found)
         outcomes.announced(found, *(await announce(found, self._links, traced)))
 
 

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Final, NamedTuple
 
@@ -13,6 +13,10 @@ from sluicegate.state_store import ListenerView
 
 HELD: Final = 64
 """Outcomes in memory. A listener with a larger backlog reads the commits topic."""
+
+
+class NotPlaced(OSError):
+    """This process stops before its listeners have records, so the next one announces the outcome."""
 
 
 class Announced(NamedTuple):
@@ -29,11 +33,24 @@ def outcome_of(found: Notification, time: int) -> Outcome | None:
     return None
 
 
+def decision_before(committed: int, due: Iterable[object]) -> int:
+    """Return the newest decision of which an owner announces nothing.
+
+    `committed` is the newest one with an outcome when it began, `due` are the bodies that it must announce.
+    """
+    owed = (each.decision for each in due if isinstance(each, Committed | CutReverted | SavepointTaken))
+    return max(0, min([committed, *(decision - 1 for decision in owed)]))
+
+
 class Outcomes:
-    """A short memory of the feed. Nothing of it is needed: the commits topic has the same."""
+    """A short memory of the feed. Nothing of it is needed: the commits topic has the same.
+
+    The first outcome of an owner waits until each listener has a record. So a listener that begins with the
+    next outcome misses none, whenever the owner dies. That needs Kafka alone, and no code of a listener.
+    """
 
     def __init__(self, before: int = 0, *, keeps: bool = True) -> None:
-        """`before` is the newest decision with an outcome when this owner began; it announces all later ones.
+        """`before` is as of `decision_before`: this owner announces the outcomes of all later decisions.
 
         `keeps`: the stream has listeners, so outcomes are held.
         """
@@ -49,13 +66,28 @@ class Outcomes:
         self._dropped_to = 0
         """Offset after the newest outcome that was dropped."""
         self._changed = asyncio.Event()
+        self.placed = not keeps
+        """True if each listener has a record, or never will have one."""
+        self._gave_up = False
+        self._gate = asyncio.Event()
 
-    def origin(self, end: int) -> int | None:
-        """Return the offset before the first outcome of this owner; None if outcomes were dropped.
+    def place(self) -> None:
+        """Let outcomes be announced: each listener has a record."""
+        self.placed = True
+        self._gate.set()
 
-        `end` is an end offset of the topic.
-        """
-        return None if self._dropped_to else min([end, *(each.offset for each in self._held)])
+    def give_up(self) -> None:
+        """Let no outcome be announced if the listeners have no records yet."""
+        self._gave_up = True
+        self._gate.set()
+
+    async def before_announcing(self, found: Notification) -> None:
+        """Wait until a notification may be announced. Raises NotPlaced."""
+        if self.placed or outcome_of(found, 0) is None:
+            return
+        await self._gate.wait()
+        if self._gave_up and not self.placed:
+            raise NotPlaced("the listeners of the stream have no records yet; the next owner announces it")
 
     def complete(self, end: int) -> None:
         """Note an end offset: what this owner has announced since is held, and nothing else follows."""

@@ -44,7 +44,7 @@ from sluicegate.coordinator.stream.limits import over_limits
 from sluicegate.coordinator.stream.links import Links, LogPartition
 from sluicegate.coordinator.stream.not_live import was_not_live
 from sluicegate.coordinator.stream.order_log import log_order
-from sluicegate.coordinator.stream.outcomes import Outcomes
+from sluicegate.coordinator.stream.outcomes import Outcomes, decision_before
 from sluicegate.coordinator.stream.summary import Summaries
 from sluicegate.coordinator.stream.supply import Supply
 from sluicegate.coordinator.stream.table import StreamTable
@@ -97,7 +97,7 @@ class StreamRunner:
         self.low_water = record.low_water
         """The offset from which a recovery reads: that of the newest record that is acknowledged."""
         self.last_view: StateRecord | None = None
-        self.outcomes = Outcomes(committed_decision(record.state), keeps=bool(settings.listeners))
+        self.outcomes = _outcomes(record, settings)
         self.telemetry = StreamTelemetry(self.stream, links.metrics, machine.outbox.due)
         self.settings = settings
         self._recorded_user = record.commit_user or settings.commit_user
@@ -391,6 +391,11 @@ class StreamRunner:
     def listener_views(self) -> Mapping[str, ListenerView]:
         """Return the state of the listeners."""
         return self.outcomes.views(committed_decision(self.machine.replica.state))
+
+
+def _outcomes(record: StateRecord, settings: StreamSettings) -> Outcomes:
+    before = decision_before(committed_decision(record.state), [each.body for each in record.due])
+    return Outcomes(before, keeps=bool(settings.listeners))
 
 
 def _name(effect: Effect) -> str:

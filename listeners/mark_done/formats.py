@@ -8,7 +8,7 @@ from typing import Final
 Parse = Callable[[str], datetime]
 """Return the time in a text; aware only if the text itself has a zone. Raises ValueError."""
 
-_DIGITS: Final = {
+FIELDS: Final = {
     "yyyy": ("year", r"\d{4}"),
     "uuuu": ("year", r"\d{4}"),
     "MM": ("month", r"\d{2}"),
@@ -22,7 +22,9 @@ _DIGITS: Final = {
     "ss": ("second", r"\d{2}"),
     "s": ("second", r"\d{1,2}"),
 }
-_LETTERS: Final = re.compile(r"'(?P<quoted>(?:[^']|'')*)'|(?P<letters>([A-Za-z])\3*)|(?P<other>.)", re.DOTALL)
+"""By the letters of a format, the field of a time and its digits."""
+LETTERS: Final = re.compile(r"'(?P<quoted>(?:[^']|'')*)'|(?P<letters>([A-Za-z])\3*)|(?P<other>.)", re.DOTALL)
+"""The parts of a format: quoted text, letters, any other character."""
 _DEFAULT: Final = re.compile(
     r"(?P<year>\d{1,4})-(?P<month>\d{1,2})-(?P<day>\d{1,2})"
     r"(?:[ T](?P<hour>\d{1,2}):(?P<minute>\d{1,2}):(?P<second>\d{1,2})(?:\.\d{1,9})?)?(?P<zone>Z)?",
@@ -43,19 +45,12 @@ def parser(formatter: str) -> Parse:
     """
     found: list[str] = []
     fields: set[str] = set()
-    for part in _LETTERS.finditer(formatter):
+    for part in LETTERS.finditer(formatter):
         letters = part["letters"]
         if letters is None:
-            quoted = part["quoted"]
-            literal = part["other"] if quoted is None else quoted.replace("''", "'") or "'"
-            found.append(re.escape(literal))
+            found.append(re.escape(literal(part)))
             continue
-        if letters not in _DIGITS:
-            raise ValueError(
-                f"the letters {letters!r} have no meaning in the format {formatter!r}. Use "
-                f"{', '.join(_DIGITS)}, and put other text in single quotes"
-            )
-        name, digits = _DIGITS[letters]
+        name, digits = field_of(letters, formatter)
         if name in fields:
             raise ValueError(f"the format {formatter!r} has the {name} twice")
         fields.add(name)
@@ -64,6 +59,22 @@ def parser(formatter: str) -> Parse:
         raise ValueError(f"the format {formatter!r} has no year. Write it as yyyy")
     pattern = re.compile("".join(found), re.ASCII)
     return lambda text: _parse(pattern, text, f"a time of the format {formatter}")
+
+
+def literal(part: re.Match[str]) -> str:
+    """Return the text that a part of a format without letters stands for."""
+    quoted: str | None = part["quoted"]
+    return str(part["other"]) if quoted is None else quoted.replace("''", "'") or "'"
+
+
+def field_of(letters: str, formatter: str) -> tuple[str, str]:
+    """Return the field of a time and its digits. Raises ValueError for letters without a meaning."""
+    if letters not in FIELDS:
+        raise ValueError(
+            f"the letters {letters!r} have no meaning in the format {formatter!r}. Use "
+            f"{', '.join(FIELDS)}, and put other text in single quotes"
+        )
+    return FIELDS[letters]
 
 
 def _parse(pattern: re.Pattern[str], text: str, expected: str) -> datetime:

@@ -285,6 +285,10 @@ class MarkDone:
         if options.custom is not None:
             load_function(options.custom)
 
+    def check_table(self, options: MarkDoneOptions, stream: Stream) -> None:
+        """Raise ListenerRefused if the settings make no sense for the partitions of the table."""
+        check_layout(options, read_layout(stream))
+
     def open(self, options: MarkDoneOptions, stream: Stream, services: Services) -> MarkDoneListener:
         """Return a listener. Raises ListenerRefused."""
         self.check(options, stream)

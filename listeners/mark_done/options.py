@@ -60,6 +60,8 @@ Length = Annotated[str, AfterValidator(_length)]
 """A length by the calendar, such as `1 month`, `1 d` or `15 min`."""
 Duration = Annotated[str, AfterValidator(_duration)]
 """A fixed length, such as `15 min`, `2 h` or `7 d`."""
+Zone = Annotated[str, AfterValidator(_zone)]
+"""Name of a time zone."""
 
 
 class MarkDoneOptions(Options):
@@ -84,7 +86,7 @@ class MarkDoneOptions(Options):
     """Text with `$column` in place of values, such as `$year-$month-01`; none: the only column."""
     timestamp_formatter: Annotated[str, AfterValidator(_format)] | None = None
     """Format of that text, such as `yyyyMMdd`; none: a date, or a date and a time."""
-    time_zone: Annotated[str, AfterValidator(_zone)] = "UTC"
+    time_zone: Zone = "UTC"
     """Time zone of the partition values."""
     time_field: str | None = None
     """Partition field that has the time, if several could have it."""

@@ -1,29 +1,19 @@
 """Listeners: each outcome under one key, after it is visible, whatever becomes of coordinators."""
 
-import asyncio
-import base64
-import hashlib
-import hmac
-import json
 import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
-from aiohttp import web
 from aiokafka import AIOKafkaProducer
 
 from sluicegate.coordinator.listeners.problems import ListenerCode
 from sluicegate.coordinator.listeners.record import ListenerRecord, encode
 from sluicegate.coordinator.retention import listener_key
-from sluicegate.coordinator.runtime.service import Service
-from sluicegate.coordinator.settings.model import Settings
 from sluicegate.events.notifications import NotificationType
 from sluicegate.events.partitioning import partition_of
 from sluicegate.kafka.clients import started
@@ -31,92 +21,12 @@ from sluicegate.state_store.redis_store import RedisStateStore
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import PARTITIONS, Job, delete_records, read_ids
-from tests.integration.orders import config_of
 from tests.integration.waiting import until
+from tests.integration.webhooks import code, config_with, hook, receiving, shown, with_hook
 
 pytestmark = pytest.mark.kafka
 
-KEY = b"0123456789abcdef0123456789abcdef"
 _RUN = (sys.executable, "-c", "from sluicegate.cli import main; main()", "run")
-
-
-@dataclass
-class Receiver:
-    """A receiver of webhooks: a real HTTP server."""
-
-    url: str = ""
-    table: str = ""
-    status: int = 200
-    gate: asyncio.Event = field(default_factory=asyncio.Event)
-    """Requests wait until it is set."""
-    got: list[dict[str, Any]] = field(default_factory=list)
-    """Events that were answered with 200."""
-    asked: int = 0
-    hidden: list[int] = field(default_factory=list)
-    """Decisions of commits that the table did not have when they arrived."""
-
-    async def handle(self, request: web.Request) -> web.Response:
-        self.asked += 1
-        body = await request.read()
-        event, headers = json.loads(body), request.headers
-        content = f"{event['id']}.{headers['webhook-timestamp']}.".encode() + body
-        signature = base64.b64encode(hmac.new(KEY, content, hashlib.sha256).digest()).decode()
-        assert headers["webhook-id"] == event["id"]
-        if headers["webhook-signature"] != f"v1,{signature}":
-            return web.Response(status=401)
-        await self.gate.wait()
-        if self.status == 200:
-            summary = event["data"].get("summary")
-            if summary is not None and len(read_ids(self.table)) < event["data"]["decision"]:
-                self.hidden.append(event["data"]["decision"])
-            self.got.append(event)
-        return web.Response(status=self.status, headers={"location": "http://127.0.0.1:9/"})
-
-    def decisions(self) -> list[int]:
-        return [each["data"]["decision"] for each in self.got]
-
-
-@asynccontextmanager
-async def receiving(table: str) -> AsyncIterator[Receiver]:
-    receiver = Receiver(table=table)
-    receiver.gate.set()
-    app = web.Application()
-    app.router.add_post("/hook", receiver.handle)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    port = site._server.sockets[0].getsockname()[1]  # type: ignore[union-attr]
-    receiver.url = f"http://127.0.0.1:{port}/hook"
-    try:
-        yield receiver
-    finally:
-        receiver.gate.set()
-        await runner.cleanup()
-
-
-def hook(place: Place, receiver: Receiver, **more: Any) -> dict[str, Any]:
-    """Settings of a listener `hook`."""
-    secret = place.root / "secret"
-    secret.write_text(f"whsec_{base64.b64encode(KEY).decode()}\n")
-    own = {"url": receiver.url, "secret_file": str(secret), "timeout": 60}
-    return {"type": "webhook", **own, **more}
-
-
-def with_hook(place: Place, receiver: Receiver, redis_url: str | None = None, **more: Any) -> Settings:
-    options = {"listeners": {"hook": hook(place, receiver, **more)}}
-    return place.settings(options=options, redis_url=redis_url)
-
-
-def shown(service: Service) -> dict[str, Any]:
-    """State of the listener in /status."""
-    stream = service.status()["streams"].get("flights", {})
-    return dict(stream.get("listeners", {}).get("hook", {}))
-
-
-def code(service: Service) -> str | None:
-    problem = shown(service).get("problem")
-    return problem["code"] if problem else None
 
 
 async def announced(job: Job) -> dict[str, int]:
@@ -297,10 +207,7 @@ async def reached(place: Place, rows: int, process: subprocess.Popen[bytes], log
 
 async def test_every_outcome_is_covered_through_kills(place: Place) -> None:
     async with receiving(place.table) as receiver, place.job() as job:
-        config, log, own = config_of(place), place.root / "log", hook(place, receiver, start="earliest")
-        lines = [f"{name} = {json.dumps(value)}" for name, value in own.items()]
-        head = config.read_text().replace("[streams.flights]", 'session_timeout = "6s"\n[streams.flights]', 1)
-        config.write_text("\n".join([head, "[streams.flights.listeners.hook]", *lines, ""]))
+        config, log = config_with(place, hook(place, receiver, start="earliest")), place.root / "log"
         for life in range(4):
             with coordinator(place, config, log) as process:
                 if life == 0:

@@ -106,8 +106,8 @@ async def test_all_keys_sign_while_one_is_rotated(both: Path) -> None:
     ("status", "kind", "words"),
     [
         (410, Refused, "410 Gone"),
-        (302, Failed, "redirects are not followed"),
-        (500, Failed, "answered 500"),
+        (302, Failed, "redirects are not followed. Set `url` to the new place."),
+        (500, Failed, "answered 500. Look at the receiver."),
         (429, Failed, "answered 429"),
     ],
 )
@@ -133,8 +133,13 @@ async def test_a_request_without_an_answer_may_have_arrived(secret: Path) -> Non
         return web.Response()
 
     async with receiver(handle) as url:
-        assert isinstance(await send(url, secret), Unknown)
-    assert isinstance(await send(url, secret), Failed), "nobody listens there any more"
+        lost = await send(url, secret)
+    assert isinstance(lost, Unknown)
+    assert "gave no answer" in lost.reason
+    assert "Look at the receiver." in lost.reason
+    away = await send(url, secret)
+    assert isinstance(away, Failed), "nobody listens there any more"
+    assert "Start the receiver, or set `url`." in away.reason
 
 
 def stream() -> Stream:
@@ -161,5 +166,7 @@ def test_a_webhook_that_sends_nothing_is_refused(secret: Path) -> None:
     options = WebhookOptions.model_validate(
         {"url": "https://example.com/h", "secret_file": secret, "events": ()}
     )
-    with pytest.raises(ListenerRefused, match="`events` is empty"):
+    with pytest.raises(
+        ListenerRefused, match=r"`events` is empty, so nothing is sent. Name one, or remove the listener"
+    ):
         TYPE.check(options, stream())

@@ -13,11 +13,11 @@ from aiohttp import web
 from deltalake import DeltaTable
 
 from sluicegate.lakes.storages import open_storage
-from sluicegate.listeners.mark_done.listener import TYPE
+from sluicegate.listeners.mark_done.listener import TYPE, Act
 from sluicegate.listeners.mark_done.policy import Mark
 from sluicegate.listeners.mark_done.progress import Period
 from sluicegate.listeners.mark_done.success_file import put_success_file
-from sluicegate.listeners.port import Done, Failed, ListenerRefused, Unknown
+from sluicegate.listeners.port import Done, Failed, ListenerRefused, Refused, Unknown
 from tests.doubles.s3 import S3Double
 from tests.faults import tables
 from tests.listeners.mark_done import functions
@@ -141,6 +141,7 @@ async def test_a_server_that_does_not_run_has_no_report(monthly: Monthly, free_p
             await host.see(JANUARY_IS_DONE)
     assert isinstance(caught.value.result, Failed)
     assert "cannot be reached" in caught.value.result.reason
+    assert "See whether the server runs" in caught.value.result.reason
     assert "secret" not in caught.value.result.reason
 
 
@@ -176,14 +177,44 @@ async def test_an_error_of_the_function_reaches_the_host(monthly: Monthly) -> No
 @pytest.mark.parametrize(
     ("place", "reason"),
     [
-        ("no_such_package.x:y", "ModuleNotFoundError"),
+        (
+            "no_such_package.x:y",
+            "ModuleNotFoundError.* Install its package beside the service, or correct custom",
+        ),
         ("json:no_such_function", "AttributeError"),
-        ("json:__name__", "is no function"),
+        ("json:__name__", "is no function. Name one that takes a mark"),
     ],
 )
 async def test_a_function_that_is_not_there_is_refused(monthly: Monthly, place: str, reason: str) -> None:
     with pytest.raises(ListenerRefused, match=reason):
         TYPE.check(by_month("custom", custom=place), monthly.stream)
+
+
+async def test_an_action_of_another_release_is_refused(monthly: Monthly) -> None:
+    async with Host(by_month("mark-event"), monthly.stream) as host:
+        found = await host.listener.run(Act("k", "mark it", "done-partition", MARK))
+    assert found == Refused("the action done-partition is not supported. Remove it from actions")
+
+
+async def test_a_file_that_cannot_be_put_names_its_folder(
+    monthly: Monthly, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monthly.write("2013-01")
+
+    def fail(*_: object) -> None:
+        raise PermissionError("injected")
+
+    monkeypatch.setattr(os, "replace", fail)
+    async with Host(by_month("success-file"), monthly.stream) as host:
+        with pytest.raises(NotDone) as caught:
+            await host.see(JANUARY_IS_DONE)
+        monkeypatch.undo()
+        assert isinstance(caught.value.result, Failed)
+        assert "cannot put _SUCCESS in " in caught.value.result.reason
+        assert "Look at that folder" in caught.value.result.reason
+        assert monthly.success() == []
+        await host.see(JANUARY_IS_DONE)
+    assert monthly.success() == ["2013-01"]
 
 
 async def test_the_file_is_put_into_a_bucket(s3_double: S3Double) -> None:

@@ -48,6 +48,7 @@ def refused(values: dict[str, Any], layout: PartitionLayout) -> str:
         ({"interval": "1 M"}, "is no length of time"),
         ({"time_zone": "Mars/Olympus"}, "is no time zone of this machine"),
         ({"timestamp_formatter": "QQ"}, "have no meaning"),
+        ({"timestamp_formatter": "MM-dd"}, "has no year. Write it as yyyy"),
         ({"actions": ["http-report"]}, "needs http_url"),
         ({"http_url": "http://x"}, "actions lacks http-report"),
         ({"actions": ["http-report"], "http_url": "ftp://x"}, "begins with http:// or https://"),
