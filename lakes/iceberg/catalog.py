@@ -57,7 +57,8 @@ class Catalog(Protocol):
         ...
 
     def commit(self, base: Metadata, change: Change, files: Mapping[str, bytes]) -> bool:
-        """Change the table: a snapshot on exactly the head that it names, or a schema after the current one.
+        """Change the table: a snapshot on exactly the head that it names, a schema after the current
+        one, or a tag.
 
         `files`: new files that the snapshot refers to, by location. They are durable before it is visible.
         They are discarded as soon as the change is certainly not there, and can not get there any more.

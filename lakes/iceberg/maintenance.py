@@ -17,9 +17,11 @@ from sluicegate.lakes.iceberg.partition_layout import partition_layout
 from sluicegate.lakes.iceberg.records import path_in, with_path
 from sluicegate.lakes.iceberg.references import References
 from sluicegate.lakes.iceberg.table import TableView, schema_digest
+from sluicegate.lakes.iceberg.tags import make_tag
 from sluicegate.lakes.partition_layout import PartitionLayout
 from sluicegate.lakes.port import BadFiles, FileStatus, LakeUnavailable, SnapshotRef, TableRef
 from sluicegate.lakes.storages import open_storage
+from sluicegate.lakes.tags import Tag, TagAnswer
 from sluicegate.lakes.twins import is_plain
 
 _DATA_FILE: Final = re.compile(r"(?!metadata/).+")
@@ -93,6 +95,9 @@ class IcebergMaintenance:
 
     def partition_layout(self) -> PartitionLayout:
         return partition_layout(self._view()[0], self._files)
+
+    def make_tag(self, tag: Tag) -> TagAnswer:
+        return make_tag(self._catalog, self._load, tag)
 
     def cleaner(self) -> Cleaner | None:
         return None if _is_shared(self._view()[0]) else _CLEANER

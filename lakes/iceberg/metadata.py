@@ -10,7 +10,7 @@ import posixpath
 import re
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
@@ -51,7 +51,26 @@ class NewSchema:
     """Milliseconds since the Unix epoch."""
 
 
-Change = Append | NewSchema
+@dataclass(frozen=True, slots=True)
+class NewTag:
+    """One tag, under a name that no reference of the table has."""
+
+    name: str
+    snapshot_id: int
+    retained: int | None
+    """Milliseconds after which an expiry of snapshots may delete the tag; None: it stays."""
+    time_ms: int
+    """Milliseconds since the Unix epoch."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def reference(self) -> Mapping[str, Any]:
+        """The reference, as in the metadata file."""
+        age = {} if self.retained is None else {"max-ref-age-ms": self.retained}
+        return {"snapshot-id": self.snapshot_id, "type": "tag", **age}
+
+
+Change = Append | NewSchema | NewTag
 
 
 class _Rendered(NamedTuple):
@@ -150,6 +169,8 @@ class Metadata:
         """Return the metadata after a change, for a new metadata file."""
         if isinstance(change, NewSchema):
             return self._with_schema(change, location)
+        if isinstance(change, NewTag):
+            return self._with_tag(change, location)
         return self._with_append(change, location)
 
     def _with_schema(self, change: NewSchema, location: str) -> "Metadata":
@@ -162,6 +183,18 @@ class Metadata:
             # Readers refuse times that go back.
             "last-updated-ms": max(change.time_ms, int(old.get("last-updated-ms") or 0)),
             "properties": {**(old.get("properties") or {}), **change.properties},
+            "metadata-log": self._metadata_log(),
+        }
+        return Metadata(location, fields, self.snapshots, self._log, self._texts)
+
+    def _with_tag(self, change: NewTag, location: str) -> "Metadata":
+        old, head = self.fields, self.fields.get("current-snapshot-id")
+        # Older writers name the main branch by its head alone.
+        known = {MAIN: {"snapshot-id": head, "type": "branch"}} if head not in (None, -1) else {}
+        fields = {
+            **old,
+            "refs": {**known, **(old.get("refs") or {}), change.name: change.reference},
+            "last-updated-ms": max(change.time_ms, int(old.get("last-updated-ms") or 0)),
             "metadata-log": self._metadata_log(),
         }
         return Metadata(location, fields, self.snapshots, self._log, self._texts)

@@ -26,7 +26,7 @@ from sluicegate.lakes.iceberg.catalog import (
     discard_overtaken,
 )
 from sluicegate.lakes.iceberg.files import Files
-from sluicegate.lakes.iceberg.metadata import Append, Change, Metadata, NewSchema, from_fields
+from sluicegate.lakes.iceberg.metadata import Append, Change, Metadata, NewSchema, NewTag, from_fields
 from sluicegate.lakes.port import LakeUnavailable
 from sluicegate.lakes.storage import Uncertain
 
@@ -143,7 +143,7 @@ class RestTable:
             self._discard_refused(found)
         if code == _CONFLICT:
             return False
-        if isinstance(change, NewSchema):
+        if not isinstance(change, Append):
             raise Uncertain(str(self._refusal("changed", answer)))
         raise self._refusal("changed", answer)
 
@@ -166,6 +166,8 @@ class RestTable:
         found = self._load_after(answer)
         if isinstance(change, Append):
             there = change.snapshot["snapshot-id"] in found.by_id
+        elif isinstance(change, NewTag):
+            there = (found.fields.get("refs") or {}).get(change.name, {}).get("type") == "tag"
         else:
             there = found.fields["last-column-id"] >= change.last_column_id
         if not there:
@@ -306,7 +308,15 @@ def _graft(tree: dict[str, Any], name: str, parts: Sequence[str], value: str | i
 
 def _request(base: Metadata, change: Change) -> dict[str, Any]:
     """Return a change with the conditions under which it is right."""
-    asserts, updates = _of_schema(base, change) if isinstance(change, NewSchema) else _of_append(base, change)
+    asserts: list[dict[str, Any]]
+    updates: list[dict[str, Any]]
+    match change:
+        case NewSchema():
+            asserts, updates = _of_schema(base, change)
+        case NewTag():
+            asserts, updates = _of_tag(change)
+        case Append():
+            asserts, updates = _of_append(base, change)
     if change.properties:
         updates.append({"action": "set-properties", "updates": dict(change.properties)})
     same = {"type": "assert-table-uuid", "uuid": base.identity}
@@ -340,6 +350,11 @@ def _of_append(base: Metadata, change: Append) -> _Parts:
     ]
     head = {"type": "assert-ref-snapshot-id", "ref": change.branch, "snapshot-id": change.head}
     return [head], updates
+
+
+def _of_tag(change: NewTag) -> _Parts:
+    absent = {"type": "assert-ref-snapshot-id", "ref": change.name, "snapshot-id": None}
+    return [absent], [{"action": "set-snapshot-ref", "ref-name": change.name, **change.reference}]
 
 
 def _was_not_sent(error: BaseException) -> bool:

@@ -15,10 +15,12 @@ from sluicegate.lakes.paimon.partition_layout import partition_layout
 from sluicegate.lakes.paimon.references import References
 from sluicegate.lakes.paimon.snapshots import Snapshots
 from sluicegate.lakes.paimon.table import Table
+from sluicegate.lakes.paimon.tags import make_tag
 from sluicegate.lakes.partition_layout import PartitionLayout
 from sluicegate.lakes.port import BadFiles, FileStatus, LakeUnavailable, SnapshotRef, TableRef
 from sluicegate.lakes.storage import Storage
 from sluicegate.lakes.storages import open_storage
+from sluicegate.lakes.tags import Tag, TagAnswer
 
 _DATA_FILE: Final = re.compile(r"(?:[^/=]+=[^/]*/)*bucket-[^/]+/[^/]+")
 """Partitions, a bucket, a name: never the place of a snapshot, manifest or schema."""
@@ -76,6 +78,9 @@ class PaimonMaintenance:
 
     def partition_layout(self) -> PartitionLayout:
         return partition_layout(Table(self._storage))
+
+    def make_tag(self, tag: Tag) -> TagAnswer:
+        return make_tag(self._storage, tag)
 
     def cleaner(self) -> Cleaner:
         return _CLEANER

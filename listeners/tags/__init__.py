@@ -1,0 +1,1 @@
+"""Tags of snapshots by periods of the watermark, and of savepoints."""

@@ -1,0 +1,76 @@
+"""Types of listeners of other packages, each a real distribution on the path of a new process."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from sluicegate.listeners.port import PORT_VERSION, ListenerRefused
+from sluicegate.listeners.registry import listener_type
+
+TYPE = """
+from sluicegate.listeners.webhook import WebhookType
+
+class Acme(WebhookType):
+    port_version = {version}
+
+TYPE = Acme()
+"""
+ASK = """
+from sluicegate.listeners.port import ListenerRefused
+from sluicegate.listeners.registry import listener_type
+
+try:
+    print(type(listener_type("acme")).__name__)
+except ListenerRefused as error:
+    print(error)
+"""
+
+
+def ask(folder: Path, module: str) -> str:
+    """Ask for the type of an installed package in a new process."""
+    info = folder / "acme_hooks-2.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-hooks\nVersion: 2.0\n")
+    (info / "entry_points.txt").write_text("[sluicegate.listeners]\nacme = acme_hooks:TYPE\n")
+    (folder / "acme_hooks.py").write_text(module)
+    env = {**os.environ, "PYTHONPATH": str(folder)}
+    done = subprocess.run([sys.executable, "-c", ASK], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def test_a_type_of_another_package_is_found(tmp_path: Path) -> None:
+    assert ask(tmp_path, TYPE.format(version=PORT_VERSION)) == "Acme"
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [
+        ("1 / 0", "cannot be loaded: ZeroDivisionError: division by zero. Upgrade that package"),
+        (
+            TYPE.format(version=99),
+            f"is not made for version {PORT_VERSION} of the port. "
+            "Install releases of acme-hooks and sluicegate that fit together",
+        ),
+        (
+            "TYPE = 7",
+            f"is not made for version {PORT_VERSION} of the port. "
+            "Install releases of acme-hooks and sluicegate that fit together",
+        ),
+    ],
+    ids=["broken", "another version", "no type"],
+)
+def test_a_type_that_cannot_be_used_names_its_package(tmp_path: Path, module: str, words: str) -> None:
+    assert ask(tmp_path, module) == f"the type acme of the package acme-hooks {words}"
+
+
+def test_an_unknown_type_names_those_that_are_known() -> None:
+    with pytest.raises(ListenerRefused) as refused:
+        listener_type("pigeon")
+    known = (
+        "this release knows: mark-done, tags, webhook. Set `type` to one, or install the package that has it"
+    )
+    assert str(refused.value) == f"unknown type 'pigeon'; {known}"
