@@ -8,8 +8,10 @@ from sluicegate.cli.errors import kafka_away
 from sluicegate.cli.finding import Finding, fine, problem, warning
 from sluicegate.cli.kafka import admin_client, count_members, security
 from sluicegate.coordinator.settings.model import Settings, SettingsError
+from sluicegate.kafka.grants import lacking
 from sluicegate.kafka.internals import send_admin_request
 from sluicegate.kafka.patience import patiently
+from sluicegate.kafka.permissions import Client, format_grants
 from sluicegate.kafka.topics import TopicError, TopicProblem, TopicSpec, ensure_topics, verify_topics
 
 
@@ -26,7 +28,12 @@ async def check_kafka(settings: Settings, *, create: bool) -> list[Finding]:
     except (KafkaError, TimeoutError, OSError) as error:
         return [problem("kafka", kafka_away(settings, error))]
     reached = f"{len(brokers)} broker{'s' if len(brokers) != 1 else ''} at {settings.kafka.bootstrap_servers}"
-    return [fine("kafka", reached), *await _check_topics(settings, create=create), *group]
+    return [
+        fine("kafka", reached),
+        *await _check_topics(settings, create=create),
+        *group,
+        *await _check_grants(settings),
+    ]
 
 
 async def _check_topics(settings: Settings, *, create: bool) -> list[Finding]:
@@ -84,6 +91,21 @@ async def _check_group(settings: Settings, admin: AIOKafkaAdminClient) -> Findin
             "to one that is allowed",
         )
     return fine(name, "may be joined")
+
+
+async def _check_grants(settings: Settings) -> list[Finding]:
+    """Name the permissions of a coordinator that this client lacks, as far as the brokers tell."""
+    kafka = settings.kafka
+    where = kafka.topic_prefix, kafka.group_id
+    try:
+        found = await lacking(kafka.client_options(), Client.COORDINATOR, *where)
+    except KafkaError as error:
+        return [warning("permissions", f"the brokers do not name them: {error}")]
+    # Of the group, the check above has told.
+    found = [each for each in found if each.topic is not None]
+    if not found:
+        return []
+    return [problem("permissions", f"a coordinator needs more. Grant it {format_grants(found, *where)}")]
 
 
 async def _check_members(settings: Settings) -> list[Finding]:

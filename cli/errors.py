@@ -2,20 +2,47 @@
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeVar
 
 import click
-from aiokafka.errors import KafkaConnectionError, KafkaError, KafkaTimeoutError, NodeNotReadyError
+from aiokafka.errors import (
+    ClusterAuthorizationFailedError,
+    GroupAuthorizationFailedError,
+    KafkaConnectionError,
+    KafkaError,
+    KafkaTimeoutError,
+    NodeNotReadyError,
+    TopicAuthorizationFailedError,
+)
 
 from sluicegate.coordinator.settings.model import Settings, SettingsError
 from sluicegate.coordinator.telemetry.http import CannotServe
+from sluicegate.kafka.grants import lacking
+from sluicegate.kafka.permissions import Client, Permission, format_grants
 from sluicegate.kafka.topics import BrokersUnavailable, TopicError
 
 T = TypeVar("T")
 
 USER_ERROR: Final = 2
+_CLIENTS: Final = {
+    ("run", ""): Client.COORDINATOR,
+    ("check", ""): Client.COORDINATOR,
+    ("topics", ""): Client.CREATOR,
+    ("stream", "recover"): Client.KEEPER,
+    ("stream", "forget"): Client.KEEPER,
+    **{(noun, ""): Client.OPERATOR for noun in ("assignment", "commit", "region", "stream")},
+    ("dead-letters", "retry"): Client.OPERATOR,
+    ("dead-letters", "drop"): Client.OPERATOR,
+    ("replay", "repair"): Client.OPERATOR,
+}
+_FORBIDDEN: Final = (
+    # Of a producer that may write to no topic at all.
+    ClusterAuthorizationFailedError,
+    GroupAuthorizationFailedError,
+    TopicAuthorizationFailedError,
+)
 _NO_BROKER: Final = "Unable to bootstrap"
 _AWAY: Final = (KafkaConnectionError, KafkaTimeoutError, NodeNotReadyError, TimeoutError)
 
@@ -49,14 +76,38 @@ def as_user_errors(settings: Settings) -> Iterator[None]:
             # For example while a group's coordinator is being elected. The plain class is raised if no broker
             # answers a request for metadata.
             raise UserError(kafka_away(settings, error)) from error
-        servers = settings.kafka.bootstrap_servers
-        raise UserError(
-            f"Kafka at {servers} refuses: {_short(error)}; check kafka.security and the permissions"
-        ) from error
+        raise UserError(_refused(settings, error)) from error
     except BrokersUnavailable as error:
         raise UserError(kafka_away(settings, error)) from error
     except (SettingsError, TopicError, CannotServe) as error:
         raise UserError(str(error)) from error
+
+
+def _refused(settings: Settings, error: KafkaError) -> str:
+    """Format the message for a refusal of the brokers, with the permissions that this client lacks."""
+    text = f"Kafka at {settings.kafka.bootstrap_servers} refuses: {_short(error)}"
+    if isinstance(error, _FORBIDDEN) and (grants := _grants(settings, str(error))):
+        return f"{text}. Grant this client {grants}"
+    return f"{text}; check kafka.security and the permissions"
+
+
+def _grants(settings: Settings, error: str) -> str:
+    """Return the permissions that the running command lacks, on the topic of the error if it has one."""
+    kafka = settings.kafka
+    where = kafka.topic_prefix, kafka.group_id
+    context = click.get_current_context(silent=True)
+    words = context.command_path.split()[1:] if context is not None else []
+    found: list[Permission] = []
+    with suppress(KafkaError, TimeoutError, OSError):
+        found = asyncio.run(lacking(kafka.client_options(), client_of_command(words), *where))
+    named = [each for each in found if each.topic and f"{kafka.topic_prefix}.{each.topic}" in error]
+    return format_grants(named or found, *where)
+
+
+def client_of_command(words: Sequence[str]) -> Client:
+    """Return the kind of client that a command is, by its words: `stream`, `pause`."""
+    noun, verb, *_ = (*words, "", "")
+    return _CLIENTS.get((noun, verb)) or _CLIENTS.get((noun, "")) or Client.READER
 
 
 def run_async(settings: Settings, work: Coroutine[Any, Any, T]) -> T:

@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import TopicAuthorizationFailedError
 
 from sluicegate.cli.errors import UserError
 from sluicegate.coordinator.core.state_record import StateRecord
@@ -16,6 +17,7 @@ from sluicegate.coordinator.record_codec import decode_record
 from sluicegate.coordinator.retention import read_listener_key
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.events.problems import Problem
+from sluicegate.kafka.authorized import hidden_topics
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.patience import patiently
 
@@ -69,6 +71,10 @@ async def partition_count(settings: Settings, topic: str) -> int:
     async with admin_client(settings) as admin:
         # Request all topics: brokers may create a missing topic that is requested by name.
         found = {each["topic"]: each["partitions"] for each in await patiently(admin.describe_topics)}
+        hidden = set() if found.get(topic) else await patiently(lambda: hidden_topics(admin, [topic]))
+    if hidden:
+        # Without permissions, a topic looks as if it did not exist.
+        raise TopicAuthorizationFailedError(topic)
     if not found.get(topic):
         raise UserError(
             f"the topic {topic} does not exist at {settings.kafka.bootstrap_servers}; check "

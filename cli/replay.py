@@ -222,7 +222,7 @@ async def _refuse_if_owned(settings: Settings) -> None:
     if members is None:
         raise ReplayRefused(
             f"a running coordinator could not be seen: this client may not describe the group {group}. Grant "
-            "it DESCRIBE on the group"
+            f"it DESCRIBE on the group {group}"
         )
     if members > 0:
         raise ReplayRefused(

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from docs_site import cli_page, codes_page, http_page, settings_page
+from docs_site import cli_page, codes_page, http_page, permissions_page, settings_page
 
 FOLDER: Final = Path(__file__).parents[1] / "docs" / "reference"
 
@@ -17,6 +17,7 @@ def render() -> Mapping[str, str]:
         "cli.md": cli_page.render(),
         "http.md": http_page.render(),
         "codes.md": codes_page.render(),
+        "permissions.md": permissions_page.render(),
     }
 
 

@@ -40,9 +40,9 @@ class EncodedRecords(NamedTuple):
     number: int
 
 
-def client_of(consumer: AIOKafkaConsumer) -> AIOKafkaClient:
-    """Return the connections of a consumer. A producer has them in public, as `client`."""
-    return consumer._client
+def client_of(client: AIOKafkaConsumer | AIOKafkaAdminClient) -> AIOKafkaClient:
+    """Return the connections of a client. A producer has them in public, as `client`."""
+    return client._client
 
 
 def positions(consumer: AIOKafkaConsumer) -> dict[TopicPartition, int]:

@@ -9,6 +9,7 @@ from aiokafka.errors import (
     InvalidProducerEpoch,
     MessageSizeTooLargeError,
     OutOfOrderSequenceNumber,
+    TopicAuthorizationFailedError,
     UnknownProducerId,
 )
 
@@ -58,6 +59,13 @@ class SessionProducer(AIOKafkaProducer):  # type: ignore[misc]
         sending = await super().send(topic, value, key, partition, timestamp_ms, headers)
         sending.add_done_callback(self._look)
         return sending
+
+    async def send_and_wait(self, topic: str, *message: Any, **more: Any) -> Any:
+        """See AIOKafkaProducer. Raises MessageTooLarge."""
+        try:
+            return await super().send_and_wait(topic, *message, **more)
+        except TopicAuthorizationFailedError as error:
+            raise TopicAuthorizationFailedError(f"grant this client WRITE on the topic {topic}") from error
 
     def _refuse_too_large(self, topic: str, value: bytes, key: bytes, headers: Headers) -> None:
         beside = len(key) + _OVERHEAD + sum(len(name) + len(text or b"") for name, text in headers)

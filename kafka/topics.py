@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-from aiokafka.errors import KafkaError, TopicAlreadyExistsError, for_code
+from aiokafka.errors import KafkaError, TopicAlreadyExistsError, TopicAuthorizationFailedError, for_code
 
+from sluicegate.kafka.authorized import hidden_topics
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.patience import patiently
 from sluicegate.kafka.topic_checks import ObservedTopic, TopicProblem, TopicRole, TopicSpec, find_problems
@@ -178,6 +179,8 @@ async def verify_topics(
         existing = await _partitions(admin)
         present = [spec.name for spec in specs if spec.name in existing]
         settings = await _settings(admin, present)
+        absent = [spec.name for spec in specs if spec.name not in existing]
+        hidden = await patiently(lambda: hidden_topics(admin, absent))
     observed = {
         name: ObservedTopic(
             partitions=len(existing[name]),
@@ -186,7 +189,14 @@ async def verify_topics(
         )
         for name in present
     }
-    return find_problems(specs, observed, bootstrap_servers)
+    found = find_problems(specs, observed, bootstrap_servers)
+    return [_hidden(each.topic) if each.missing and each.topic in hidden else each for each in found]
+
+
+def _hidden(topic: str) -> TopicProblem:
+    return TopicProblem(
+        topic, "this client may not see whether the topic exists", f"Grant it DESCRIBE on the topic {topic}"
+    )
 
 
 async def topic_settings(options: Mapping[str, Any], topic: str) -> dict[str, str]:
@@ -232,7 +242,12 @@ async def _settings(admin: AIOKafkaAdminClient, topics: Iterable[str]) -> dict[s
     for response in await patiently(lambda: admin.describe_configs(resources)) if resources else []:
         for code, message, _, name, entries, *_ in response.resources:
             if code:
-                raise for_code(code)(f"the settings of {name} cannot be read: {message}")
+                grant = (
+                    f"; grant this client DESCRIBE_CONFIGS on the topic {name}"
+                    if code == TopicAuthorizationFailedError.errno
+                    else ""
+                )
+                raise for_code(code)(f"the settings of {name} cannot be read: {message}{grant}")
             found[name] = {entry[0]: entry[1] for entry in entries}
     return found
 
@@ -248,12 +263,16 @@ def _created(results: Iterable[tuple[Any, ...]]) -> list[str]:
             text = f"the topic {topic} cannot be created: {message[0] if message else error.description}"
             if error.retriable:
                 raise BrokersUnavailable(text)
+            if error is TopicAuthorizationFailedError:
+                raise TopicsRefused(f"{text}. Grant this client CREATE on the topic {topic}")
             raise TopicsRefused(f"{text}; change the setting, or create the topic yourself")
     return created
 
 
 async def _await_leaders(admin: AIOKafkaAdminClient, names: set[str]) -> None:
-    """Wait until every partition has a leader. The caller's timeout limits the wait."""
+    """Wait until every partition has a leader. The caller's timeout limits the wait. Raises TopicsRefused."""
+    if hidden := await patiently(lambda: hidden_topics(admin, names)):
+        raise TopicsRefused("; ".join(str(_hidden(topic)) for topic in sorted(hidden)))
     while True:
         existing = await _partitions(admin)
         if all(

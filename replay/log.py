@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import Final, NamedTuple, Protocol
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka.errors import TopicAuthorizationFailedError
 
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.ownership import NEEDS_KEYS, must_sign
@@ -23,6 +24,7 @@ from sluicegate.events.orders import Order, order_header
 from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Problem
 from sluicegate.events.signing import Decoder
+from sluicegate.kafka.authorized import hidden_topics
 from sluicegate.kafka.bodies import BodyFetcher, WrittenEvent
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.fetching import read_batches
@@ -240,6 +242,8 @@ async def partitions_of(consumer: AIOKafkaConsumer, topic: str) -> list[int]:
     # Request all topics: brokers may create a missing topic that is requested by name.
     found = (await patiently(client_of(consumer).fetch_all_metadata)).partitions_for_topic(topic)
     if not found:
+        if await patiently(lambda: hidden_topics(consumer, [topic])):
+            raise TopicAuthorizationFailedError(topic)
         raise ReplayRefused(
             f"the topic {topic} does not exist; check kafka.topic_prefix, or create it: sluicegate topics "
             "create"

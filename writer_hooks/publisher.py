@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import (
     BrokerResponseError,
+    ClusterAuthorizationFailedError,
     KafkaError,
     MessageSizeTooLargeError,
     UnknownTopicOrPartitionError,
@@ -31,6 +32,7 @@ from sluicegate.failpoints.points import arm_from, hit
 from sluicegate.kafka.clients import start_client, stop_client
 from sluicegate.kafka.outages import KAFKA, quiet_clients
 from sluicegate.kafka.pauses import spread
+from sluicegate.kafka.permissions import grant_of_job
 from sluicegate.writer_hooks.errors import EventTooLarge, PublishFailed, TopicMissing
 from sluicegate.writer_hooks.kafka import KafkaSettings
 from sluicegate.writer_hooks.loop_thread import LoopThread
@@ -162,8 +164,15 @@ class Publisher:
                 f"the topic {topic} does not exist on {self._settings.bootstrap_servers}; correct the option "
                 "topic.prefix, or, if the coordinator's is the same, create it with: sluicegate topics create"
             ) from error
+        if isinstance(error, ClusterAuthorizationFailedError):
+            # The broker gives no idempotent producer to a client that may write to no topic at all.
+            events = f"{topic.rpartition('.')[0]}.events"
+            raise TopicMissing(f"this job may not write. Grant it WRITE on the topic {events}") from error
         if isinstance(error, BrokerResponseError) and "AUTHORIZATION" in error.message:
-            raise TopicMissing(f"no permission to write to the topic {topic}: {error}") from error
+            raise TopicMissing(
+                f"this job may not use the topic {topic} ({error.message}). Grant it {grant_of_job(topic)} "
+                f"on the topic {topic}"
+            ) from error
 
     def _failed(self, topic: str, timeout: float, error: Exception) -> PublishFailed:
         return PublishFailed(

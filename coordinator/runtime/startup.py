@@ -11,8 +11,10 @@ from aiokafka.errors import KafkaError
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream.links import Partitions
 from sluicegate.kafka.clients import started
+from sluicegate.kafka.grants import lacking
 from sluicegate.kafka.outages import KAFKA
 from sluicegate.kafka.pauses import spread
+from sluicegate.kafka.permissions import Client, format_grants
 from sluicegate.kafka.topics import (
     BrokersUnavailable,
     TopicNames,
@@ -46,11 +48,22 @@ async def wait_for_topics(settings: Settings, topics: TopicNames, tell: Callable
                     log.warning("topic setting", topic=each.topic, problem=each.wrong, remedy=each.remedy)
             if problems := [each for each in found if not each.warning]:
                 raise TopicsRefused(_told(problems))
+            await _tell_lacking(settings)
             return await _count(settings, topics)
         except (BrokersUnavailable, KafkaError) as error:
             KAFKA.trouble(str(error))
             tell(f"Kafka is away: {error}")
             await asyncio.sleep(spread(RETRY))
+
+
+async def _tell_lacking(settings: Settings) -> None:
+    """Log the permissions that this client lacks. The steps that need them fail later. Raises KafkaError."""
+    kafka = settings.kafka
+    where = kafka.topic_prefix, kafka.group_id
+    found = await lacking(kafka.client_options(), Client.COORDINATOR, *where)
+    if found:
+        steps = [each.step for each in found]
+        log.error("permissions are missing", remedy=f"grant {format_grants(found, *where)}", steps=steps)
 
 
 def _told(problems: Sequence[TopicProblem]) -> str:

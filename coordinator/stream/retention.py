@@ -8,7 +8,7 @@ from typing import Final, Protocol
 import structlog
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
-from aiokafka.errors import KafkaError
+from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 
 from sluicegate.coordinator.core.state_record import Condition, StateRecord
 from sluicegate.coordinator.ownership import GROUP_HEADER
@@ -199,4 +199,8 @@ class Retention:
     async def _delete(self, source: TopicPartition, start: int) -> None:
         admin = AIOKafkaAdminClient(**self._options)
         async with started(admin):
-            await admin.delete_records({source: RecordsToDelete(before_offset=start)})
+            try:
+                await admin.delete_records({source: RecordsToDelete(before_offset=start)})
+            except TopicAuthorizationFailedError as error:
+                grant = f"grant this client DELETE on the topic {source.topic}"
+                raise TopicAuthorizationFailedError(grant) from error

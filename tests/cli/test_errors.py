@@ -46,7 +46,9 @@ def test_an_error_that_passes_by_itself_is_no_refusal(nobody: Deployment) -> Non
         raise NotCoordinatorForGroupError
     with pytest.raises(UserError, match="does not answer"), as_user_errors(nobody.settings):
         raise KafkaError("Unable to get cluster metadata over all known brokers")
-    with pytest.raises(UserError, match="refuses"), as_user_errors(nobody.settings):
+    # Nobody answers the question for the permissions that are missing.
+    advice = "check kafka.security and the permissions"
+    with pytest.raises(UserError, match=advice), as_user_errors(nobody.settings):
         raise GroupAuthorizationFailedError
 
 

@@ -225,6 +225,6 @@ async def test_a_client_does_what_it_was_granted(unique: str, tmp_path: Path) ->
 
         await allow(place, TOPIC, topics.state, READ, "somebody")
         await allow(place, TOPIC, topics.state, DESCRIBE)
-        await said("status", advice="check kafka.security and the permissions", status=2)
+        await said("status", advice=f"Grant this client READ on the topic {topics.state}", status=2)
         await allow(place, TOPIC, topics.state, READ)
         await said("status", advice="flights", status=0)

@@ -15,6 +15,7 @@ from redis import Redis
 from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
 from sluicegate.embedded.ports import LOOPBACK, free_port
 from sluicegate.kafka.topics import TopicNames
+from tests.integration.conftest import impatient as impatient
 from tests.integration.conftest import place as place
 from tests.integration.job import make_topics
 from tests.tls import Certificates, make_certificates, tls_front

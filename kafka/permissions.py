@@ -1,0 +1,129 @@
+"""Operations of Kafka that each kind of client needs, as data for checks, errors and docs."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import IntEnum, StrEnum
+from itertools import groupby
+from typing import Final
+
+from sluicegate.kafka.topic_checks import TopicRole
+
+
+class Operation(IntEnum):
+    """Operations of Kafka's ACLs, with the numbers of its protocol."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    DESCRIBE = 8
+    DESCRIBE_CONFIGS = 10
+
+
+class Client(StrEnum):
+    """Kinds of clients; the text is for people."""
+
+    COORDINATOR = "coordinator"
+    DRIVER = "driver of a job"
+    TASK = "tasks of a job"
+    READER = "commands that change nothing"
+    OPERATOR = "orders, `dead-letters retry`, `replay repair`"
+    KEEPER = "`stream recover`, `stream forget`"
+    CREATOR = "`topics create`"
+
+
+@dataclass(frozen=True, slots=True)
+class Permission:
+    """One operation on a topic, or on the group of the coordinators."""
+
+    client: Client
+    operation: Operation
+    topic: TopicRole | None
+    """None: the group."""
+    step: str
+    """Work that needs it."""
+
+    def resource(self, prefix: str, group: str) -> str:
+        """Return the topic or group by its name, for people."""
+        return f"the group {group}" if self.topic is None else f"the topic {prefix}.{self.topic}"
+
+
+def _of(client: Client, *lines: tuple[Operation, TopicRole | None, str]) -> tuple[Permission, ...]:
+    return tuple(Permission(client, *line) for line in lines)
+
+
+_EVENTS, _COMMITS, _STATE, _LETTERS = TopicRole
+PERMISSIONS: Final = (
+    *_of(
+        Client.COORDINATOR,
+        (Operation.READ, _EVENTS, "reads the log"),
+        (Operation.WRITE, _EVENTS, "appends decisions and outcomes"),
+        (Operation.DELETE, _EVENTS, "deletes events after `replay_window`"),
+        (Operation.DESCRIBE_CONFIGS, _EVENTS, "checks the settings of the topic at its start"),
+        (Operation.READ, _COMMITS, "gives commits to listeners, and to the live page"),
+        (Operation.WRITE, _COMMITS, "answers registrations, and announces commits"),
+        (Operation.DESCRIBE_CONFIGS, _COMMITS, "checks the settings of the topic at its start"),
+        (Operation.READ, _STATE, "continues the work of its predecessor"),
+        (Operation.WRITE, _STATE, "writes state records"),
+        (Operation.DESCRIBE_CONFIGS, _STATE, "checks the settings of the topic at its start"),
+        (Operation.READ, _LETTERS, "sends each letter once, after a restart too"),
+        (Operation.WRITE, _LETTERS, "puts unusable messages aside"),
+        (Operation.DESCRIBE_CONFIGS, _LETTERS, "checks the settings of the topic at its start"),
+        (Operation.READ, None, "joins the group"),
+    ),
+    *_of(
+        Client.DRIVER,
+        (Operation.WRITE, _EVENTS, "registers, and completes checkpoints"),
+        (Operation.READ, _COMMITS, "reads the answer to its registration"),
+    ),
+    *_of(Client.TASK, (Operation.WRITE, _EVENTS, "publishes files that are too many for its result")),
+    *_of(
+        Client.READER,
+        (Operation.READ, _EVENTS, "reads the log: `replay verify`, `orphans list`"),
+        (Operation.READ, _COMMITS, "reads outcomes: `history`"),
+        (Operation.READ, _STATE, "reads the state of the streams: `status`"),
+        (Operation.READ, _LETTERS, "reads dead letters: `dead-letters list`"),
+        (Operation.DESCRIBE, None, "reads the offsets of the group: `status`"),
+    ),
+    *_of(
+        Client.OPERATOR,
+        (Operation.READ, _EVENTS, "reads the log, to see whether the order has an effect"),
+        (Operation.WRITE, _EVENTS, "appends the order, or the message of a letter"),
+        (Operation.READ, _STATE, "reads the state of the streams"),
+        (Operation.READ, _LETTERS, "reads dead letters"),
+        (Operation.WRITE, _LETTERS, "marks letters as dropped or retried"),
+        (Operation.DESCRIBE, None, "makes sure that no coordinator runs: `replay repair`"),
+    ),
+    *_of(
+        Client.KEEPER,
+        (Operation.DESCRIBE, _EVENTS, "finds the begin of the log: `stream recover`"),
+        (Operation.READ, _STATE, "reads the records of the stream"),
+        (Operation.WRITE, _STATE, "replaces or deletes them"),
+    ),
+    *_of(
+        Client.CREATOR,
+        *((Operation.CREATE, topic, "creates the topic") for topic in TopicRole),
+        *((Operation.DESCRIBE, topic, "sees whether it exists") for topic in TopicRole),
+        *((Operation.DESCRIBE_CONFIGS, topic, "checks its settings") for topic in TopicRole),
+    ),
+)
+"""All lines. READ, WRITE and DELETE on a topic include DESCRIBE, and READ on a group does, too."""
+
+
+def of_client(client: Client) -> list[Permission]:
+    """Return the permissions of a kind of client."""
+    return [each for each in PERMISSIONS if each.client is client]
+
+
+def format_grants(lacking: Iterable[Permission], prefix: str, group: str) -> str:
+    """Format permissions as the object of "grant"."""
+    named = groupby(lacking, lambda each: each.resource(prefix, group))
+    return ", ".join(
+        f"{' and '.join(each.operation.name for each in lines)} on {resource}" for resource, lines in named
+    )
+
+
+def grant_of_job(topic: str) -> str:
+    """Return the operation that a job needs on a topic of this name."""
+    found = (each for each in of_client(Client.DRIVER) if each.topic and topic.endswith(f".{each.topic}"))
+    return next((each.operation.name for each in found), Operation.DESCRIBE.name)
