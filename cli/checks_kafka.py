@@ -94,14 +94,14 @@ async def _check_group(settings: Settings, admin: AIOKafkaAdminClient) -> Findin
 
 
 async def _check_grants(settings: Settings) -> list[Finding]:
-    """Name the permissions of a coordinator that this client lacks, as far as the brokers tell."""
+    """Name the permissions of a coordinator that this client lacks, as the brokers report them."""
     kafka = settings.kafka
     where = kafka.topic_prefix, kafka.group_id
     try:
         found = await lacking(kafka.client_options(), Client.COORDINATOR, *where)
     except KafkaError as error:
         return [warning("permissions", f"the brokers do not name them: {error}")]
-    # Of the group, the check above has told.
+    # The check above reports that of the group.
     found = [each for each in found if each.topic is not None]
     if not found:
         return []

@@ -81,6 +81,7 @@ class Code(StrEnum):
     COMMIT_REFUSED = "commit-refused"
     RETRYING = "retrying"
     RETENTION = "retention"
+    EVENTS_LIMITED = "events-limited"
 
     # Reasons for which an event has no effect.
     DUPLICATE = "duplicate"

@@ -1,4 +1,4 @@
-"""The operations that the brokers allow to this client, as they tell themselves (KIP-430).
+"""The operations that the brokers allow to this client, by their own report (KIP-430).
 
 The client library has no method for it. The requests are those of Kafka 2.3 and later.
 """

@@ -1,4 +1,4 @@
-"""Permissions that this client lacks, as far as the brokers tell."""
+"""Permissions that this client lacks, as the brokers report them."""
 
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -20,7 +20,7 @@ class _Allowed(NamedTuple):
 
 
 async def lacking(options: Mapping[str, Any], client: Client, prefix: str, group: str) -> list[Permission]:
-    """Return the permissions that this client lacks, as far as the brokers tell.
+    """Return the permissions that this client lacks, as the brokers report them.
 
     Empty with brokers before 2.3. Topics that do not exist count as permitted. Raises KafkaError.
     """

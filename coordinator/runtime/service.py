@@ -77,7 +77,7 @@ class Service:
         self._consumer: AIOKafkaConsumer | None = None
         self._links: Links | None = None
         self.http_port: int | None = None
-        self._page = Page(settings, self._own_streams, self._kafka_silence, make_store)
+        self._page = Page(settings, self._shown_streams, self._kafka_silence, make_store)
 
     # --- life -------------------------------------------------------------------------------------
 
@@ -344,6 +344,10 @@ class Service:
     def _own_streams(self) -> dict[str, StreamRunner]:
         runners = [runner for runner in self._runners.values() if runner.started]
         return {name: stream for each in runners for name, stream in each.streams.items()}
+
+    def _shown_streams(self) -> dict[str, StreamRunner]:
+        runners = [runner for runner in self._runners.values() if runner.started]
+        return {name: stream for each in runners for name, stream in each.shown().items()}
 
     def _ready_streams(self) -> set[str]:
         return {name for name, stream in self._own_streams().items() if stream.machine.ready}

@@ -152,6 +152,12 @@ class StreamSettings(Section):
     """A region with more files in one checkpoint is left out, with a reason: its commit would take long."""
     max_pending_bytes: Bytes = 4 << 30
     """Bytes of events in one commit, held in memory; over the limit, the largest regions are left out."""
+    max_events_per_second: Annotated[int, Field(ge=1)] | None = None
+    """Events a second of this stream, on average over 10 seconds. Default: no limit.
+
+    Above it, the stream is read at this rate, and commits again when it has caught up. Its events stay in
+    Kafka, and other streams are not held.
+    """
     janitor: JanitorSettings = JanitorSettings()
     listeners: dict[Name, ListenerSettings] = Field(default_factory=dict)
     """Work after each commit, by a name of your choice; docs/listeners.md has the types."""

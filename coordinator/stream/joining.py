@@ -5,6 +5,7 @@ the stream joins. Until then, the partition skips its events. Other streams are 
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import structlog
@@ -48,6 +49,12 @@ class Stream(Protocol):
 
 
 S = TypeVar("S", bound=Stream)
+Pause = Callable[[int], Awaitable[bool]]
+"""Waits after so many events of a stream; False: the reading ends, and the stream does not join."""
+
+
+async def _no_pause(_: int) -> bool:
+    return True
 
 
 class Host(Protocol[S]):
@@ -65,8 +72,12 @@ class Host(Protocol[S]):
         """Make streams from their state records. Raises KafkaError, TimeoutError, OwnedElsewhere."""
         ...
 
-    def feed(self, runner: S, record: ConsumerRecord) -> None:
-        """Pass a record to a stream; records of other streams are ignored."""
+    def feed(self, runner: S, record: ConsumerRecord) -> bool:
+        """Pass a record to a stream. Return False for a record of another stream, which is ignored."""
+        ...
+
+    def change(self) -> None:
+        """Let streams leave and join, to match the settings in force."""
         ...
 
     def reached(self) -> None:
@@ -85,6 +96,8 @@ class Changes(Generic[S]):
         """Make the changes; `options` of a consumer, `patience` in seconds without progress of a read."""
         self.joining: dict[str, int] = {}
         """Joining streams, with the offset from which each needs the log."""
+        self.held: set[str] = set()
+        """Those of them that read at their limit, and that nobody else lets join."""
         self._host = host
         self._options = options
         self._patience = patience
@@ -102,7 +115,7 @@ class Changes(Generic[S]):
                 ]
                 await asyncio.gather(*(self._leave(each) for each in leaving))
                 self.joining = {name: at for name, at in self.joining.items() if name in wanted}
-                coming = [name for name in wanted if name not in self._host.streams]
+                coming = [name for name in wanted if name not in {*self._host.streams, *self.held}]
                 if not coming:
                     self.trouble = None
                     return
@@ -114,6 +127,15 @@ class Changes(Generic[S]):
                         log.warning("streams not joined yet", streams=coming, reason=reason)
                     self.trouble = reason
                     await asyncio.sleep(spread(RETRY))
+
+    async def step_out(self, runner: S) -> bool:
+        """Let a stream leave, which then reads at its limit; False if it has left already."""
+        async with self._lock:
+            if self._host.streams.get(runner.stream) is not runner:
+                return False
+            self.held.add(runner.stream)
+            await self._leave(runner)
+            return True
 
     async def _leave(self, runner: S) -> None:
         """End a stream's work, and write its last state record."""
@@ -135,29 +157,37 @@ class Changes(Generic[S]):
             name = runner.stream
             self.joining[name] = min(runner.needed, host.position)
             try:
-                await self._catch_up(runner)
+                await self.catch_up(runner)
             finally:
                 if name not in host.streams:
                     await runner.stop(0.0)
 
-    async def _catch_up(self, runner: S) -> None:
-        """Read the log for a stream up to the position of the partition, and let it join there."""
-        host, source, start = self._host, self._host.source, runner.needed
+    async def catch_up(self, runner: S, pause: Pause = _no_pause) -> bool:
+        """Read the log for a stream up to the position of the partition, and let it join there.
+
+        Returns False if a pause has ended the reading.
+        """
+        host, source, start, own = self._host, self._host.source, runner.needed, 0
         consumer = AIOKafkaConsumer(auto_offset_reset="none", enable_auto_commit=False, **self._options)
         async with started(consumer):
             consumer.assign([source])
             consumer.seek(source, start)
             position = start
-            while position < host.position:
+            while position < host.position or own:
+                if own:
+                    if not await pause(own):
+                        return False
+                    own = 0
+                    continue
                 async with asyncio.timeout(self._patience):
                     reading = await read_batches(consumer, source, timeout_ms=200, max_records=MOST_RECORDS)
                     position = await consumer.position(source)
                 # Nothing may be awaited from here to the next read: the partition must not advance in
                 # between.
-                for record in reading.batches.get(source, []):
-                    if record.offset < host.position:
-                        host.feed(runner, record)
+                records = (each for each in reading.batches.get(source, []) if each.offset < host.position)
+                own = sum([host.feed(runner, each) for each in records])
             host.streams[runner.stream] = runner
             del self.joining[runner.stream]
             host.reached()
         log.info("stream joined", stream=runner.stream, partition=source.partition, read_from=start)
+        return True

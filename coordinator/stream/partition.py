@@ -28,6 +28,7 @@ from sluicegate.coordinator.stream.continuity import (
     last_events,
     obstacle,
 )
+from sluicegate.coordinator.stream.holding import Holding
 from sluicegate.coordinator.stream.joining import Changes
 from sluicegate.coordinator.stream.links import Links
 from sluicegate.coordinator.stream.runner import StreamRunner
@@ -69,6 +70,7 @@ class PartitionRunner:
         self._released: int | None = None
         kafka = links.settings.kafka
         self.changes: Changes[StreamRunner] = Changes(self, kafka.client_options(), kafka.request_timeout)
+        self.holding: Holding[StreamRunner] = Holding(self, self.changes)
         self._changing: set[asyncio.Task[None]] = set()
 
     # --- assignment -------------------------------------------------------------------------------
@@ -148,6 +150,7 @@ class PartitionRunner:
     async def stop(self, grace: float, *, last_record: bool = False) -> None:
         """End the streams' work, with up to `grace` seconds for running effects."""
         self._stopped = True
+        await self.holding.stop()
         await end(self._changing)
         await self._unroutable.stop()
         await self._links.dead_letters.close(self.letters)
@@ -188,6 +191,7 @@ class PartitionRunner:
         runner = self.streams.get(envelope.stream)
         if runner is not None:
             runner.deliver(record, read, flaw)
+            self.holding.saw(runner, record.timestamp)
         elif not self._is_home(envelope.stream) and not is_note(read.body):
             self._unroutable.apply(record, envelope)
         # Otherwise the stream is joining: it reads this record with its own consumer.
@@ -200,14 +204,16 @@ class PartitionRunner:
         elif not flaw.stalls or not self._is_home(flaw.stream or ""):
             self.letters.put(record, flaw.problem, flaw.stream)
 
-    def feed(self, runner: StreamRunner, record: ConsumerRecord) -> None:
-        """Pass a record to a joining stream; records of other streams are ignored."""
+    def feed(self, runner: StreamRunner, record: ConsumerRecord) -> bool:
+        """Pass a record to a joining stream. Return False for one of another stream, which is ignored."""
         read, flaw = self._read(record.offset, record.timestamp, record.headers, record.value)
         if read is not None:
             if read.envelope.stream == runner.stream:
                 runner.deliver(record, read, flaw)
-        elif flaw is not None and flaw.stalls and flaw.stream == runner.stream:
+            return read.envelope.stream == runner.stream
+        if flaw is not None and flaw.stalls and flaw.stream == runner.stream:
             runner.machine.block(_by_release(flaw.problem, record), record.offset)
+        return flaw is not None and flaw.stream == runner.stream
 
     def put_aside(self, record: ConsumerRecord) -> None:
         """Send a record that cannot be decoded to the dead letters."""
@@ -237,6 +243,8 @@ class PartitionRunner:
         for number, runner in enumerate(self.streams.values()):
             if not is_quiet(runner) or (turn + number) % QUIET_TURNS == 0:
                 runner.tick()
+        for runner in self.holding.runners.values():
+            runner.report()
 
     async def refuse(self) -> None:
         """Stall every stream of the partition: its log cannot be read further. Raises KafkaError."""
@@ -357,7 +365,8 @@ class PartitionRunner:
         if not self.started:
             why = f" ({self.trouble})" if self.trouble else ""
             yield f"partition {self.number}: its state records are not read yet{why}"
-        for name in self.changes.joining:
+        # A stream that reads at its limit hinders no other one.
+        for name in self.changes.joining.keys() - self.changes.held:
             why = f" ({self.changes.trouble})" if self.changes.trouble else ""
             yield f"stream {name}: its log is being read, since the settings were reloaded{why}"
         if other := self.rivals.seen:
@@ -368,7 +377,11 @@ class PartitionRunner:
     def overviews(self, now_ms: int) -> dict[str, dict[str, Any]]:
         """Return the state of each stream as JSON values."""
         offsets = self.offsets()
-        return {name: {**offsets, **runner.overview(now_ms)} for name, runner in self.streams.items()}
+        return {name: {**offsets, **runner.overview(now_ms)} for name, runner in self.shown().items()}
+
+    def shown(self) -> dict[str, StreamRunner]:
+        """Return the streams, and those that are read at their limit."""
+        return {**self.holding.runners, **self.streams}
 
 
 def _by_release(problem: Problem, record: ConsumerRecord) -> Problem:

@@ -198,6 +198,10 @@ class StreamRunner:
     def tick(self) -> None:
         """Start the effects that time makes due, and report the conditions."""
         self.pump()
+        self.report()
+
+    def report(self) -> None:
+        """Log the conditions that began or ended, and set their gauges."""
         self.telemetry.conditions(self.machine.conditions())
 
     async def stop(self, grace: float) -> None:

@@ -120,6 +120,13 @@ MESSAGES: Final[Mapping[Code, Message]] = {
         "the topic's retention is shorter than the age of uncommitted work[: {detail}]",
         "Set retention.ms of the topic to -1. " + STATUS + " shows the work that waits, and why",
     ),
+    Code.EVENTS_LIMITED: Message(
+        "Stream {stream} is read at its limit",
+        "its events came faster than {number} a second. They stay in Kafka, and are committed when it has "
+        "caught up; other streams do not wait",
+        "Let its jobs publish fewer and larger events. To read faster, raise "
+        "streams.{stream}.max_events_per_second in the settings of all coordinators, and send SIGHUP",
+    ),
     Code.STATE_RECORD_OLDER: Message(
         _STALLED,
         "an older release wrote its state record[ (version {number})], which this one does not read",

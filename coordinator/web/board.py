@@ -139,8 +139,10 @@ class Board:
         """Return one stream; None if it is not known."""
         runner, view = self._own().get(name), self._views.get(name)
         kept = self._kept.get(name)
-        # One that is still reading its log knows less than its former coordinator knew.
-        if runner is not None and (runner.machine.ready or (view is None and kept is None)):
+        # One that is still reading its log knows less than its former coordinator knew. One that is read at
+        # its limit reads for long, and its condition has the reason.
+        reads = runner is not None and not runner.machine.ready and not runner.machine.warnings
+        if runner is not None and (not reads or (view is None and kept is None)):
             return self._live(name, runner)
         if kept is not None and (view is None or view.revision <= kept.revision):
             return self._state(kept, as_of=self._answered(), own=True)

@@ -26,6 +26,7 @@ OF_THE_SERVICE: Final = frozenset(
         Code.OTHER_COMMIT_USER,
         Code.TABLE_UNFIT,
         Code.RETENTION,
+        Code.EVENTS_LIMITED,
         Code.STATE_RECORD_OLDER,
         Code.STATE_RECORD_NEWER,
         Code.STATE_RECORD_MALFORMED,

@@ -1,0 +1,132 @@
+"""One client floods its stream, or the topic with garbage. The stream beside it on the partition commits."""
+
+import asyncio
+from pathlib import Path
+from typing import Any, Final
+from urllib.request import urlopen
+
+import pytest
+
+from sluicegate.coordinator.stream.holding import BURST, Pace
+from sluicegate.events.problems import Code
+from tests.integration.conftest import Place, neighbour
+from tests.integration.job import Job, create_table, read_ids
+from tests.integration.letters import home_of, letters
+from tests.integration.test_reload import Coordinator, coordinator, job_of
+from tests.integration.waiting import BACKSTOP, until
+
+pytestmark = pytest.mark.kafka
+
+QUIET: Final = neighbour("flights", same=True)
+LIMIT: Final = 20
+FLOOD: Final = 3 * LIMIT * BURST
+RAISED: Final = "max_events_per_second = 100000"
+
+
+def test_a_burst_is_free_and_a_flood_is_not() -> None:
+    burst, flood = Pace(10), Pace(10)
+    assert [burst.over(1_000) for _ in range(10 * BURST)] == [False] * 10 * BURST
+    assert burst.over(1_000)
+    # Ten events a second for an hour are within the limit, eleven are not.
+    assert not any(burst.over(3_600_000 + 100 * number) for number in range(36_000))
+    assert any(flood.over(round(1000 / 11 * number)) for number in range(3_600 * 11))
+
+
+def test_the_clock_of_the_log_may_step_back() -> None:
+    pace = Pace(10)
+    assert not any(pace.over(time) for time in (5_000, 4_000, 5_000))
+
+
+async def conditions(service: Coordinator, stream: str) -> list[str]:
+    """Return the codes of a stream's conditions, as `/status` has them."""
+    shown = (await service.status())["streams"].get(stream, {})
+    return [each["code"] for each in shown.get("conditions", [])]
+
+
+async def flood(job: Job, events: int = FLOOD) -> None:
+    """Publish events as fast as the broker takes them."""
+    await asyncio.gather(*(job.heartbeat() for _ in range(events)))
+
+
+def streams(limit: str) -> dict[str, str]:
+    return {"flights": limit, QUIET: ""}
+
+
+async def test_a_stream_over_its_limit_loses_nothing_and_holds_nobody(place: Place, tmp_path: Path) -> None:
+    create_table(tmp_path, QUIET)
+    limited = streams(f"max_events_per_second = {LIMIT}")
+    async with (
+        coordinator(place, limited) as service,
+        place.job() as noisy,
+        job_of(place, QUIET) as quiet,
+    ):
+        await noisy.register()
+        await quiet.register()
+        await noisy.run_batch([1])
+        await noisy.committed([1])
+        await flood(noisy)
+        await noisy.run_batch([2])
+        await service.told("stream is read at its limit")
+        await until(lambda: conditions(service, "flights"), lambda seen: Code.EVENTS_LIMITED in seen)
+        await quiet.run_batch([7])
+        await quiet.committed([7])
+        assert await conditions(service, QUIET) == []
+        assert read_ids(noisy.location) == [1]
+        assert await readiness(service) == 200
+        # The printed way out: raise the limit, and send SIGHUP.
+        service.reload(streams(RAISED))
+        await noisy.committed([1, 2])
+        await until(lambda: conditions(service, "flights"), lambda seen: seen == [])
+        await noisy.run_batch([3])
+        await quiet.run_batch([8])
+        await noisy.committed([1, 2, 3])
+        await quiet.committed([7, 8])
+
+
+async def readiness(service: Coordinator) -> int:
+    """Return the status of `/readyz`; an error above 399 raises."""
+    port = (await service.told("listening"))["port"]
+
+    def ask() -> int:
+        with urlopen(f"http://127.0.0.1:{port}/readyz", timeout=BACKSTOP) as answer:
+            return int(answer.status)
+
+    return await asyncio.to_thread(ask)
+
+
+async def test_a_stream_catches_up_by_itself_after_a_flood(place: Place) -> None:
+    limited = {"flights": "max_events_per_second = 100"}
+    async with coordinator(place, limited) as service, place.job() as job:
+        await job.register()
+        await flood(job, 100 * BURST + 300)
+        await job.run_batch([1])
+        await service.told("stream is read at its limit")
+        await service.told("stream has caught up at its limit")
+        await job.committed([1])
+        await until(lambda: conditions(service, "flights"), lambda seen: seen == [])
+
+
+async def test_another_coordinator_takes_over_a_stream_over_its_limit(place: Place) -> None:
+    limited = {"flights": f"max_events_per_second = {LIMIT}"}
+    async with place.job() as job:
+        async with coordinator(place, limited) as service:
+            await job.register()
+            await job.run_batch([1])
+            await job.committed([1])
+            await flood(job)
+            await job.run_batch([2])
+            await service.told("stream is read at its limit")
+        async with coordinator(place, {"flights": RAISED}):
+            await job.committed([1, 2])
+
+
+async def test_garbage_of_one_client_does_not_hold_a_stream(place: Place) -> None:
+    garbage = 2_000
+    async with coordinator(place, {"flights": ""}), place.job() as job:
+        await job.register()
+        home: dict[str, Any] = {"topic": place.topics.events, "partition": home_of("flights")}
+        sent = [await job.producer.send(value=b"no event", **home) for _ in range(garbage)]
+        await job.run_batch([1])
+        await asyncio.gather(*sent)
+        await job.committed([1])
+        await until(lambda: letters(job), lambda found: len(found) == garbage)
