@@ -34,6 +34,7 @@ MODULES: Final = {
     "delta": ("lakes/delta",),
     "iceberg": ("lakes/iceberg",),
     "iceberg,glue": ("lakes/iceberg",),
+    "openlineage": ("listeners/openlineage",),
     "otel": ("coordinator/telemetry",),
 }
 """Folders of the modules of extras; of the empty one, of the package without an extra."""

@@ -1,0 +1,1 @@
+"""Lineage: each committed cut as a run in the form of OpenLineage."""

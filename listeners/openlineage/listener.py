@@ -1,0 +1,118 @@
+"""The listener `openlineage`: each committed cut is a run of the job that the stream is.
+
+The package of the client library is an extra, so it is imported when a listener is checked or opened.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from sluicegate.listeners.openlineage.options import OpenLineageOptions
+from sluicegate.listeners.port import (
+    PORT_VERSION,
+    Action,
+    ListenerRefused,
+    Outcome,
+    Result,
+    Services,
+    State,
+    Step,
+    Stream,
+)
+
+if TYPE_CHECKING:
+    from openlineage.client.event_v2 import RunEvent
+
+    from sluicegate.listeners.openlineage.senders import Sender
+
+
+class LineageState(State):
+    """The listener needs no state: each outcome is a run of its own."""
+
+
+@dataclass(frozen=True)
+class Emission(Action):
+    """One event on its way."""
+
+    event: "RunEvent | None" = None
+
+
+class OpenLineage:
+    """The lineage of one stream."""
+
+    def __init__(
+        self,
+        namespace: str,
+        stream: Stream,
+        sender: "Sender",
+        in_thread: Callable[[Callable[[], Any]], Awaitable[Any]],
+    ) -> None:
+        self._namespace, self._stream = namespace, stream
+        self._sender, self._in_thread = sender, in_thread
+
+    def initial(self) -> LineageState:
+        """Return the empty state."""
+        return LineageState()
+
+    def load(self, state: Mapping[str, Any]) -> LineageState:
+        """Return the empty state."""
+        return LineageState.model_validate(state)
+
+    def apply(self, outcome: Outcome, state: LineageState) -> Step[LineageState]:
+        """Return the events of the run that an outcome is."""
+        from sluicegate.listeners.openlineage.events import run_events
+
+        actions = tuple(
+            Emission(
+                key=f"{outcome.id}:{event.eventType.value if event.eventType else ''}",
+                text=f"send the lineage of decision {outcome.decision}",
+                event=event,
+            )
+            for event in run_events(self._namespace, self._stream, outcome)
+        )
+        return Step(state, actions)
+
+    def due(self, now: int, state: LineageState) -> Step[LineageState]:
+        """Return nothing: time causes no event."""
+        return Step(state)
+
+    async def run(self, action: Action) -> Result:
+        """Send an event. The client library blocks, so it runs in a thread."""
+        if not isinstance(action, Emission) or action.event is None:
+            raise TypeError(f"lineage has no action {type(action).__name__}")
+        event = action.event
+        result: Result = await self._in_thread(lambda: self._sender(event))
+        return result
+
+    async def close(self) -> None:
+        """Do nothing: the connections end with their sender."""
+
+
+@dataclass(frozen=True)
+class OpenLineageType:
+    """The type of listeners `openlineage`."""
+
+    port_version: int = PORT_VERSION
+    options: type[OpenLineageOptions] = OpenLineageOptions
+
+    def check(self, options: OpenLineageOptions, stream: Stream) -> None:
+        """Raise ListenerRefused if the library is missing, or a file of the settings cannot be used."""
+        _sender(options)
+
+    def open(self, options: OpenLineageOptions, stream: Stream, services: Services) -> OpenLineage:
+        """Return a listener. Raises ListenerRefused."""
+        return OpenLineage(options.namespace, stream, _sender(options), services.in_thread)
+
+
+def _sender(options: OpenLineageOptions) -> "Sender":
+    try:
+        from sluicegate.listeners.openlineage.senders import open_sender
+    except ImportError as error:
+        raise ListenerRefused(
+            f"the type openlineage needs a package that is not installed ({error.name}); install it with: "
+            'pip install "sluicegate[openlineage]"'
+        ) from error
+    return open_sender(options)
+
+
+TYPE = OpenLineageType()

@@ -1,0 +1,242 @@
+"""Lineage: the events of a run, their ids, and what each answer of a server means."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+from openlineage.client.serde import Serde
+
+from sluicegate.events.notifications import Notification, NotificationType
+from sluicegate.lakes.registry import adapter
+from sluicegate.listeners.openlineage.events import dataset_name
+from sluicegate.listeners.openlineage.listener import TYPE, OpenLineage
+from sluicegate.listeners.openlineage.options import OpenLineageOptions
+from sluicegate.listeners.port import (
+    Done,
+    Failed,
+    ListenerRefused,
+    Outcome,
+    Result,
+    Services,
+    Stream,
+    Unknown,
+)
+from tests.events.examples import notification_of
+
+TIME = 1_234_567_890_042
+
+
+def outcome(kind: NotificationType = NotificationType.COMMITTED) -> Outcome:
+    found: Any = notification_of(kind)
+    return Outcome(found.id, found.type, found.stream, TIME, found.body)
+
+
+def stream(location: str = "/lake/db.db/flights") -> Stream:
+    table = adapter("paimon").parse_table(location, {})
+    return Stream("flights", "paimon", table, adapter("paimon"), "sluicegate-flights", partial=True)
+
+
+async def nothing(_: Notification) -> None:
+    raise AssertionError("lineage publishes nothing on the commits topic")
+
+
+@asynccontextmanager
+async def opened(**settings: Any) -> AsyncIterator[OpenLineage]:
+    """A listener, as the host opens it."""
+    options = OpenLineageOptions.model_validate(settings)
+    async with aiohttp.ClientSession() as http:
+        services = Services(http=http, publish=nothing, in_thread=asyncio.to_thread)
+        TYPE.check(options, stream())
+        yield TYPE.open(options, stream(), services)
+
+
+async def send(listener: OpenLineage, found: Outcome) -> list[Result]:
+    """Send the events of an outcome, as the host does."""
+    step = listener.apply(found, listener.initial())
+    assert step == listener.apply(found, listener.initial()), "a repetition is the same"
+    return [await listener.run(action) for action in step.actions]
+
+
+@asynccontextmanager
+async def server(status: int = 201) -> AsyncIterator[tuple[str, list[Any], list[str]]]:
+    """A server with the HTTP interface of OpenLineage: its URL, its events, and the keys of the requests."""
+    got: list[Any] = []
+    keys: list[str] = []
+
+    async def handle(request: web.Request) -> web.Response:
+        got.append(json.loads(await request.read()))
+        keys.append(request.headers.get("authorization", ""))
+        return web.Response(status=status, headers={"location": "/api/v1/lineage"})
+
+    app = web.Application()
+    app.router.add_post("/api/v1/lineage", handle)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}", got, keys
+    finally:
+        await runner.cleanup()
+
+
+async def test_a_commit_is_a_run_with_a_start_and_an_end() -> None:
+    async with server() as (url, got, _), opened(url=url) as listener:
+        assert await send(listener, outcome()) == [Done(), Done()]
+    body: Any = outcome().body
+    start, end = got
+    assert (start["eventType"], end["eventType"]) == ("START", "COMPLETE")
+    assert start["eventTime"] <= end["eventTime"]
+    assert start["run"] == end["run"]
+    assert (end["job"]["namespace"], end["job"]["name"]) == ("sluicegate", "flights")
+    (output,) = end["outputs"]
+    assert (output["namespace"], output["name"]) == ("file", "/lake/db.db/flights")
+    assert output["facets"]["version"]["datasetVersion"] == str(body.snapshot.snapshot)
+    statistics = output["outputFacets"]["outputStatistics"]
+    assert statistics["rowCount"] == body.summary.rows
+    assert statistics["size"] == body.summary.bytes
+    assert statistics["fileCount"] == body.files
+    commit = end["run"]["facets"]["sluicegate_commit"]
+    assert (commit["decision"], commit["full"]) == (body.decision, not body.fallbacks)
+
+
+async def test_a_reverted_decision_is_an_aborted_run_without_a_version() -> None:
+    async with server() as (url, got, _), opened(url=url) as listener:
+        assert await send(listener, outcome(NotificationType.REVERTED)) == [Done(), Done()]
+        assert await send(listener, outcome(NotificationType.SAVEPOINT_TAKEN)) == []
+    assert [each["eventType"] for each in got] == ["START", "ABORT"]
+    assert "version" not in got[1]["outputs"][0].get("facets", {})
+
+
+async def test_each_decision_has_one_run_in_every_process(tmp_path: Path) -> None:
+    ids = set()
+    for namespace in ("sluicegate", "sluicegate", "other"):
+        async with opened(url="http://127.0.0.1:9", namespace=namespace) as listener:
+            (first, second) = listener.apply(outcome(), listener.initial()).actions
+            assert first.key != second.key
+            ids.add(json.loads(Serde.to_json(first.event))["run"]["runId"])  # type: ignore[attr-defined]
+    assert len(ids) == 2
+
+
+@pytest.mark.parametrize("status", [500, 422, 302])
+async def test_an_answer_other_than_success_is_a_failure_after_one_request(status: int) -> None:
+    async with server(status) as (url, got, _), opened(url=url) as listener:
+        action = listener.apply(outcome(), listener.initial()).actions[0]
+        result = await listener.run(action)
+    assert isinstance(result, Failed)
+    assert f"answered {status}" in result.reason
+    assert len(got) == 1
+
+
+async def test_a_server_that_is_away_may_have_the_event() -> None:
+    async with opened(url="http://127.0.0.1:9") as listener:
+        result = await listener.run(listener.apply(outcome(), listener.initial()).actions[0])
+    assert isinstance(result, Unknown)
+    assert "Start it, or correct `url`" in result.reason
+
+
+async def test_the_key_is_read_for_each_request(tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("old\n")
+    async with server() as (url, _, keys), opened(url=url, api_key_file=key) as listener:
+        await send(listener, outcome())
+        key.write_text("new\n")
+        await send(listener, outcome())
+    assert keys == ["Bearer old", "Bearer old", "Bearer new", "Bearer new"]
+
+
+async def test_events_go_to_a_file(tmp_path: Path) -> None:
+    config, target = tmp_path / "openlineage.yml", tmp_path / "events.jsonl"
+    config.write_text(f"transport:\n  type: file\n  log_file_path: {target}\n")
+    async with opened(config_file=config) as listener:
+        assert await send(listener, outcome()) == [Done(), Done()]
+        lines = [json.loads(line) for line in target.read_text().splitlines()]
+        assert [each["eventType"] for each in lines] == ["START", "COMPLETE"]
+        target.unlink()
+        target.mkdir()
+        assert {type(each) for each in await send(listener, outcome())} == {Unknown}
+
+
+@pytest.mark.parametrize(
+    ("location", "name"),
+    [
+        ("file:///lake/db.db/a%20b/", ("file", "/lake/db.db/a b")),
+        ("s3://bucket/lake/t", ("s3://bucket", "lake/t")),
+        ("s3a://bucket/lake/t", ("s3://bucket", "lake/t")),
+        ("gs://bucket/lake/t/", ("gs://bucket", "lake/t")),
+        ("abfss://box@account.dfs.core.windows.net/t", ("abfss://box@account.dfs.core.windows.net", "t")),
+    ],
+)
+def test_a_table_has_the_name_that_openlineage_gives_it(location: str, name: tuple[str, str]) -> None:
+    assert dataset_name(location) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, "cannot be read"),
+        ("transport: [", "cannot be read"),
+        ("facets: {}", "has no section `transport`"),
+        (
+            "transport: {type: file, log_file_path: /x}\nfilters: []",
+            "sections without effect here: ['filters']",
+        ),
+        ("transport: {type: console}", "cannot report a failure"),
+        ("transport: {type: http}", "http is not usable"),
+        ("transport: {type: kafka, topic: lineage}", "kafka is not usable"),
+    ],
+)
+def test_an_unusable_file_is_refused_with_the_way_out(tmp_path: Path, text: str | None, words: str) -> None:
+    config = tmp_path / "openlineage.yml"
+    if text is not None:
+        config.write_text(text)
+    with pytest.raises(ListenerRefused) as refused:
+        TYPE.check(OpenLineageOptions(config_file=config), stream())
+    assert words in str(refused.value)
+
+
+def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sluicegate.listeners.openlineage.senders", None)
+    with pytest.raises(ListenerRefused) as refused:
+        TYPE.check(OpenLineageOptions(url="http://127.0.0.1:9"), stream())
+    assert 'pip install "sluicegate[openlineage]"' in str(refused.value)
+
+
+@pytest.mark.kafka
+async def test_events_go_to_kafka(kafka_bootstrap: str, unique: str, tmp_path: Path) -> None:
+    from aiokafka import AIOKafkaConsumer
+    from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+
+    from sluicegate.kafka.clients import started
+
+    async with started(AIOKafkaAdminClient(bootstrap_servers=kafka_bootstrap)) as admin:
+        await admin.create_topics([NewTopic(unique, 1, 1)])
+    config = tmp_path / "openlineage.yml"
+    config.write_text(
+        f"transport: {{type: kafka, topic: {unique}, config: {{bootstrap.servers: '{kafka_bootstrap}'}}}}\n"
+    )
+    async with opened(config_file=config) as listener:
+        assert await send(listener, outcome()) == [Done(), Done()]
+    consumer = AIOKafkaConsumer(unique, bootstrap_servers=kafka_bootstrap, auto_offset_reset="earliest")
+    async with started(consumer):
+        records = [await consumer.getone() for _ in range(2)]
+    assert [json.loads(each.value)["eventType"] for each in records] == ["START", "COMPLETE"]
+    assert {each.key for each in records} == {b"run:sluicegate/flights"}
+
+
+async def test_an_event_that_kafka_does_not_take_is_not_done(tmp_path: Path) -> None:
+    config = tmp_path / "openlineage.yml"
+    config.write_text(
+        "transport: {type: kafka, topic: lineage, config: "
+        "{bootstrap.servers: '127.0.0.1:9', delivery.timeout.ms: 500, log_level: 0}}\n"
+    )
+    async with opened(config_file=config) as listener:
+        result = await listener.run(listener.apply(outcome(), listener.initial()).actions[0])
+    assert isinstance(result, Unknown)
+    assert "Kafka has not acknowledged the event" in result.reason
