@@ -92,6 +92,15 @@ def test_each_code_has_a_row() -> None:
     assert {str(code) for code in {*Code} - NO_ROW} - named == set()
 
 
+NO_METRICS: Final = {
+    "sluicegate_commit",
+    "sluicegate_feed",
+    "sluicegate_flights_months",
+    "sluicegate_months",
+}
+"""A facet of OpenLineage; files and an asset of the examples for schedulers."""
+
+
 def test_each_named_metric_exists() -> None:
     known = set(re.findall(r"`(sluicegate_\w+)`", (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")))
     named = {
@@ -100,7 +109,7 @@ def test_each_named_metric_exists() -> None:
         for name in re.findall(r"\b(sluicegate_[a-z_]+)\b", page.read_text(encoding="utf-8"))
     }
     assert known
-    assert named - known == set()
+    assert named - known == NO_METRICS
 
 
 def test_each_named_failpoint_exists() -> None:
