@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Final, NamedTuple
 
+from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.telemetry.overview import committed_decision
 from sluicegate.events.models import CutReverted
 from sluicegate.events.notifications import Committed, Notification, SavepointTaken
 from sluicegate.listeners.port import Outcome
@@ -136,3 +138,9 @@ class Outcomes:
             name: each.model_copy(update={"backlog": max(0, newest - (each.decision or 0))})
             for name, each in sorted(self.shown.items())
         }
+
+
+def outcomes_after(record: StateRecord, *, keeps: bool) -> Outcomes:
+    """Return the memory of an owner that begins with a state record; `keeps` as of `Outcomes`."""
+    before = decision_before(committed_decision(record.state), [each.body for each in record.due])
+    return Outcomes(before, keeps=keeps)

@@ -44,11 +44,11 @@ from sluicegate.coordinator.stream.limits import over_limits
 from sluicegate.coordinator.stream.links import Links, LogPartition
 from sluicegate.coordinator.stream.not_live import was_not_live
 from sluicegate.coordinator.stream.order_log import log_order
-from sluicegate.coordinator.stream.outcomes import Outcomes, decision_before
+from sluicegate.coordinator.stream.outcomes import outcomes_after
 from sluicegate.coordinator.stream.summary import Summaries
 from sluicegate.coordinator.stream.supply import Supply
 from sluicegate.coordinator.stream.table import StreamTable
-from sluicegate.coordinator.stream.telemetry import StreamTelemetry
+from sluicegate.coordinator.stream.telemetry import StreamTelemetry, name_of
 from sluicegate.coordinator.stream.traces import Traces
 from sluicegate.coordinator.stream.view import view_of
 from sluicegate.coordinator.tasks import end
@@ -97,7 +97,7 @@ class StreamRunner:
         self.low_water = record.low_water
         """The offset from which a recovery reads: that of the newest record that is acknowledged."""
         self.last_view: StateRecord | None = None
-        self.outcomes = _outcomes(record, settings)
+        self.outcomes = outcomes_after(record, keeps=bool(settings.listeners))
         self.telemetry = StreamTelemetry(self.stream, links.metrics, machine.outbox.due)
         self.settings = settings
         self._recorded_user = record.commit_user or settings.commit_user
@@ -233,7 +233,7 @@ class StreamRunner:
             await reach(Failpoint.LAST_RECORD_AFTER)
 
     async def _run(self, effect: Effect) -> None:
-        name = _name(effect)
+        name = name_of(effect)
         self._log.debug("effect", state="started", effect=name)
         try:
             with self._traces.step(effect, self.machine.replica.log) as finish:
@@ -395,14 +395,3 @@ class StreamRunner:
     def listener_views(self) -> Mapping[str, ListenerView]:
         """Return the state of the listeners."""
         return self.outcomes.views(committed_decision(self.machine.replica.state))
-
-
-def _outcomes(record: StateRecord, settings: StreamSettings) -> Outcomes:
-    before = decision_before(committed_decision(record.state), [each.body for each in record.due])
-    return Outcomes(before, keeps=bool(settings.listeners))
-
-
-def _name(effect: Effect) -> str:
-    """Return the name of an effect for the log; that of an append has the type of its event."""
-    name = type(effect).__name__
-    return f"{name} {effect.type}" if isinstance(effect, Append) else name

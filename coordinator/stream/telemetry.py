@@ -8,7 +8,7 @@ from typing import Final
 import structlog
 
 from sluicegate.coordinator.core import effects
-from sluicegate.coordinator.core.effects import Ask, Effect, Result, Retried
+from sluicegate.coordinator.core.effects import Append, Ask, Effect, Result, Retried
 from sluicegate.coordinator.core.log import Log
 from sluicegate.coordinator.core.log_state import Decision
 from sluicegate.coordinator.core.retry import KINDS, OPTIONAL
@@ -244,3 +244,9 @@ def _fields(problem: Problem) -> dict[str, object]:
     if problem.code is Code.RETRYING:
         fields["effect"] = problem.names[0]
     return fields
+
+
+def name_of(effect: Effect) -> str:
+    """Return the name of an effect for the log; that of an append has the type of its event."""
+    name = type(effect).__name__
+    return f"{name} {effect.type}" if isinstance(effect, Append) else name
