@@ -104,7 +104,7 @@ def streams(figures: Figures) -> str:
         )
     ]
     said = f"{found['streams']} streams, {found['stuck']} stuck, {found['commits_a_round']} commits in each "
-    said += f"cell. Median ratio of p99: {found['p99_median_ratio']}."
+    said += f"cell. Median ratio of p99: {found['p99_median_ratio']:.3g}."
     return f"{table(head, rows)}\n\n{said}"
 
 
@@ -258,7 +258,7 @@ def many_streams(figures: Figures) -> str:
         for each in both
     ]
     names = ("streams", "memory", "cores while idle", "page", "API, all streams", "metrics")
-    said = f"{found['rate']:g} commits a second. Median ratio of p99: {found['p99_median_ratio']}.\n\n"
+    said = f"{found['rate']:g} commits a second. Median ratio of p99: {found['p99_median_ratio']:.3g}.\n\n"
     said += f"{table(names, costs)}\n\nAnswers: median and longest of 30."
     return f"{table((*head, 'ratio of p99'), rows)}\n\n{said}"
 

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Final, NamedTuple
 
-from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.coordinator.telemetry.overview import committed_decision
+from sluicegate.coordinator.core.state_record import Due
 from sluicegate.events.models import CutReverted
 from sluicegate.events.notifications import Committed, Notification, SavepointTaken
 from sluicegate.listeners.port import Outcome
@@ -140,7 +139,6 @@ class Outcomes:
         }
 
 
-def outcomes_after(record: StateRecord, *, keeps: bool) -> Outcomes:
-    """Return the memory of an owner that begins with a state record; `keeps` as of `Outcomes`."""
-    before = decision_before(committed_decision(record.state), [each.body for each in record.due])
-    return Outcomes(before, keeps=keeps)
+def outcomes_after(committed: int, due: Iterable[Due], *, keeps: bool) -> Outcomes:
+    """Return the memory of an owner that begins as of `decision_before`; `keeps` as of `Outcomes`."""
+    return Outcomes(decision_before(committed, [each.body for each in due]), keeps=keeps)

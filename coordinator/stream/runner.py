@@ -75,6 +75,10 @@ PATIENCE: Final = 3.0
 class StreamRunner:
     """Runs the effects of one machine and returns their results, for one assignment."""
 
+    last_view: StateRecord | None = None
+    touched = True
+    """True if a record has arrived since the core was polled."""
+
     def __init__(
         self,
         machine: StreamMachine,
@@ -96,8 +100,8 @@ class StreamRunner:
         self.checkpoints = CheckpointHistory()
         self.low_water = record.low_water
         """The offset from which a recovery reads: that of the newest record that is acknowledged."""
-        self.last_view: StateRecord | None = None
-        self.outcomes = outcomes_after(record, keeps=bool(settings.listeners))
+        committed = committed_decision(record.state)
+        self.outcomes = outcomes_after(committed, record.due, keeps=bool(settings.listeners))
         self.telemetry = StreamTelemetry(self.stream, links.metrics, machine.outbox.due)
         self.settings = settings
         self._recorded_user = record.commit_user or settings.commit_user
@@ -111,8 +115,6 @@ class StreamRunner:
         self._early = EarlyChecks(self._table, self.bodies, links.budget)
         self.running: set[asyncio.Task[None]] = set()
         self._closed = False
-        self.touched = True
-        """Whether a record has arrived since the core was polled."""
         self._outcomes_count = True
         self._log = log.bind(stream=self.stream)
         self._failure: Exception | None = None

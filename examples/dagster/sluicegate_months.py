@@ -32,7 +32,7 @@ months = dg.MonthlyPartitionsDefinition(start_date=os.environ.get("FIRST_MONTH",
 
 
 class Month(dg.Config):  # type: ignore[misc, unused-ignore]
-    """What a run knows of its month."""
+    """Facts of a month that a run has."""
 
     partition: str
     snapshot: int | None = None

@@ -12,8 +12,8 @@ from aiohttp import web
 from sluicegate.coordinator.listeners.problems import ListenerCode
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
-from tests.integration.test_listeners import shown
 from tests.integration.waiting import until
+from tests.integration.webhooks import shown
 
 pytestmark = pytest.mark.kafka
 
