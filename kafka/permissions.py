@@ -96,7 +96,7 @@ PERMISSIONS: Final = (
     ),
     *_of(
         Client.KEEPER,
-        (Operation.DESCRIBE, _EVENTS, "finds the begin of the log: `stream recover`"),
+        (Operation.WRITE, _EVENTS, "leaves a note of the order; includes to find the begin of the log"),
         (Operation.READ, _STATE, "reads the records of the stream"),
         (Operation.WRITE, _STATE, "replaces or deletes them"),
     ),

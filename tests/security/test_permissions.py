@@ -215,7 +215,7 @@ COMMANDS: Final[dict[tuple[Client, Operation, TopicRole | None], Words]] = {
     (Client.OPERATOR, Operation.READ, TopicRole.DEAD_LETTERS): ("dead-letters", "drop", "--offset", "0"),
     (Client.OPERATOR, Operation.WRITE, TopicRole.DEAD_LETTERS): ("dead-letters", "drop", "--offset", "0"),
     (Client.OPERATOR, Operation.DESCRIBE, None): ("replay", "repair", *FLIGHTS),
-    (Client.KEEPER, Operation.DESCRIBE, TopicRole.EVENTS): ("stream", "recover", *FLIGHTS),
+    (Client.KEEPER, Operation.WRITE, TopicRole.EVENTS): ("stream", "recover", *FLIGHTS),
     (Client.KEEPER, Operation.READ, TopicRole.STATE): ("stream", "recover", *FLIGHTS),
     (Client.KEEPER, Operation.WRITE, TopicRole.STATE): ("stream", "recover", *FLIGHTS),
     **{
