@@ -181,9 +181,11 @@ class StreamMachine:
 
     @property
     def has_read_all(self) -> bool:
-        """True if nothing is awaited from the log: only records of the stream, results and time count."""
-        barrier = self._read_barrier
-        return self._blocked is None and barrier is not None and self.position >= barrier
+        return self._blocked is None and self._is_past_barrier
+
+    @property
+    def _is_past_barrier(self) -> bool:
+        return self._read_barrier is not None and self.position >= self._read_barrier
 
     @property
     def _may_act(self) -> bool:
