@@ -1,25 +1,37 @@
 """Facts of streams for listeners, and the check of all listeners at the start."""
 
 from collections.abc import Iterator
+from typing import Any
 
 from sluicegate.coordinator.settings.model import Settings, StreamSettings
 from sluicegate.coordinator.settings.sources import SettingsError
 from sluicegate.lakes.port import LakeError, TableRefused
 from sluicegate.lakes.registry import adapter
-from sluicegate.listeners.port import ChecksTable, ListenerRefused, Options, Stream
+from sluicegate.listeners.port import ChecksTable, ListenerRefused, ListenerType, Options, Stream
 from sluicegate.listeners.registry import listener_type
 
 
 class UnfitTable(Exception):
-    """The table cannot be read, or does not fit the settings of a listener. The text has the way out."""
+    """The table does not fit the settings of a listener, or cannot be read. The text has the way out."""
 
 
-def look_at_table(kind: ChecksTable, options: Options, facts: Stream) -> None:
-    """Compare the settings of a listener with its table. It blocks. Raises UnfitTable."""
+class UnreadableTable(UnfitTable):
+    """The table cannot be read now."""
+
+
+def check_table(kind: ListenerType[Any], options: Options, facts: Stream) -> None:
+    """Compare the settings of a listener with its table, if its type does that. It blocks.
+
+    Raises UnfitTable, UnreadableTable.
+    """
+    if not isinstance(kind, ChecksTable):
+        return
     try:
         kind.check_table(options, facts)
-    except (ListenerRefused, LakeError) as error:
+    except ListenerRefused as error:
         raise UnfitTable(str(error)) from error
+    except LakeError as error:
+        raise UnreadableTable(str(error)) from error
 
 
 def stream_of(name: str, settings: StreamSettings) -> Stream:
@@ -51,12 +63,12 @@ def refusals(settings: Settings, *, tables: bool = False) -> Iterator[tuple[str,
             try:
                 kind = listener_type(own.type)
                 kind.check(own.options, facts)
-                if tables and isinstance(kind, ChecksTable):
-                    kind.check_table(own.options, facts)
-            except ListenerRefused as error:
-                yield name, listener, str(error)
-            except LakeError:
+                if tables:
+                    check_table(kind, own.options, facts)
+            except UnreadableTable:
                 continue  # the check of the stream's table reports it
+            except (ListenerRefused, UnfitTable) as error:
+                yield name, listener, str(error)
 
 
 def refuse_senseless(settings: Settings) -> Settings:

@@ -12,7 +12,7 @@ import aiohttp
 import structlog
 from aiokafka.errors import KafkaError
 
-from sluicegate.coordinator.listeners.facts import UnfitTable, look_at_table, stream_of
+from sluicegate.coordinator.listeners.facts import UnfitTable, check_table, stream_of
 from sluicegate.coordinator.listeners.problems import ListenerProblem, unfit, unusable
 from sluicegate.coordinator.listeners.reader import CommitsReader
 from sluicegate.coordinator.listeners.record import ListenerRecord, furthest
@@ -30,7 +30,7 @@ from sluicegate.events.partitioning import partition_of
 from sluicegate.kafka.pauses import spread
 from sluicegate.lakes.port import TableRefused
 from sluicegate.lakes.threads import CommitThreads
-from sluicegate.listeners.port import ChecksTable, Listener, ListenerRefused, Services
+from sluicegate.listeners.port import Listener, ListenerRefused, Services
 from sluicegate.listeners.registry import listener_type
 from sluicegate.state_store import ListenerView, ProblemView, StateStoreUnavailable
 
@@ -187,8 +187,7 @@ class ListenerHost:
         async with aiohttp.ClientSession(timeout=timeout) as http:
             services = Services(http=http, publish=self._publish, in_thread=self._in_thread)
             kind.check(own.options, facts)
-            if isinstance(kind, ChecksTable):
-                await self._in_thread(partial(look_at_table, kind, own.options, facts))
+            await self._in_thread(partial(check_table, kind, own.options, facts))
             listener: Listener[Any] = kind.open(own.options, facts, services)
             try:
                 worker = Worker(

@@ -3,39 +3,17 @@
 import re
 from typing import Annotated, Final, Literal, Self
 from urllib.parse import urlsplit
-from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
+from sluicegate.listeners.durations import Duration, Length, Zone, milliseconds
+from sluicegate.listeners.intervals import Interval, parse_interval
 from sluicegate.listeners.mark_done.formats import Parse, default_parser, parser
-from sluicegate.listeners.mark_done.intervals import Interval, parse_interval
 from sluicegate.listeners.mark_done.policy import Terms, Trigger
 from sluicegate.listeners.port import Options
 
 ActionName = Literal["success-file", "done-partition", "mark-event", "http-report", "custom"]
 _CUSTOM: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
-
-
-def _length(text: str) -> str:
-    parse_interval(text)
-    return text
-
-
-def _duration(text: str) -> str:
-    if text.strip() not in ("0", "0 s", "0s") and parse_interval(text).months:
-        raise ValueError(f"{text!r} has no fixed length. Write it in days, hours or minutes")
-    return text
-
-
-def _zone(name: str) -> str:
-    try:
-        ZoneInfo(name)
-    except (ZoneInfoNotFoundError, ValueError, OSError):
-        raise ValueError(
-            f"{name!r} is no time zone of this machine. Write one such as UTC or Europe/Berlin, or install "
-            "the package tzdata"
-        ) from None
-    return name
 
 
 def _format(text: str) -> str:
@@ -54,14 +32,6 @@ def _custom(text: str) -> str:
     if not _CUSTOM.fullmatch(text):
         raise ValueError(f"{text!r} names no function. Write package.module:function")
     return text
-
-
-Length = Annotated[str, AfterValidator(_length)]
-"""A length by the calendar, such as `1 month`, `1 d` or `15 min`."""
-Duration = Annotated[str, AfterValidator(_duration)]
-"""A fixed length, such as `15 min`, `2 h` or `7 d`."""
-Zone = Annotated[str, AfterValidator(_zone)]
-"""Name of a time zone."""
 
 
 class MarkDoneOptions(Options):
@@ -141,11 +111,6 @@ class MarkDoneOptions(Options):
     def parse(self) -> Parse:
         """Return the parser of the time of a partition."""
         return default_parser if self.timestamp_formatter is None else parser(self.timestamp_formatter)
-
-
-def milliseconds(text: str) -> int:
-    """Return a duration in milliseconds."""
-    return 0 if text.strip() in ("0", "0 s", "0s") else parse_interval(text).seconds * 1_000
 
 
 def _pair(actions: tuple[str, ...], action: str, name: str, value: object) -> None:

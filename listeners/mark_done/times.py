@@ -6,8 +6,8 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final, NamedTuple
 
 from sluicegate.lakes.partition_layout import PartitionField
+from sluicegate.listeners.intervals import DAY, HOUR, MONTH, YEAR, Interval, bounds
 from sluicegate.listeners.mark_done.formats import Parse
-from sluicegate.listeners.mark_done.intervals import DAY, HOUR, MONTH, YEAR, Interval, period
 from sluicegate.listeners.mark_done.progress import Period
 
 _TRANSFORMS: Final[Mapping[str, tuple[Interval, re.Pattern[str]]]] = {
@@ -45,7 +45,7 @@ def period_of(values: Mapping[str, str | None], fields: Mapping[str, PartitionFi
     if field.kind == "opaque":
         raise ValueError(f"the partition field {name} has no time")
     if field.kind == "days":
-        return period(_from_days(name, value), rule.interval or DAY, rule.zone)
+        return Period(*bounds(_from_days(name, value), rule.interval or DAY, rule.zone))
     return _dated(value, rule) if field.kind == "identity" else _transformed(field, value, rule.zone)
 
 
@@ -105,7 +105,7 @@ def _from_days(name: str, text: str) -> datetime:
 def _dated(text: str, rule: Rule) -> Period:
     if rule.interval is None:
         raise ValueError("the length of a partition is not set")
-    return period(rule.parse(text), rule.interval, rule.zone)
+    return Period(*bounds(rule.parse(text), rule.interval, rule.zone))
 
 
 def _transformed(field: PartitionField, text: str, zone: tzinfo) -> Period:
@@ -121,4 +121,4 @@ def _transformed(field: PartitionField, text: str, zone: tzinfo) -> Period:
         start = datetime(year, month, day, hour)
     except ValueError as error:
         raise ValueError(f"{text!r} is no {field.kind} of the calendar: {error}") from None
-    return period(start, interval, UTC if field.zoned else zone)
+    return Period(*bounds(start, interval, UTC if field.zoned else zone))

@@ -17,7 +17,7 @@ from sluicegate.events.notifications import SavepointTaken
 from sluicegate.lakes.port import LakeUnavailable, SnapshotRef, TableRefused
 from sluicegate.lakes.registry import capable
 from sluicegate.lakes.tags import MakesTags, SnapshotExpired, Tag, TagAnswer, TagMade, TagTaken
-from sluicegate.listeners.mark_done.options import milliseconds
+from sluicegate.listeners.durations import milliseconds
 from sluicegate.listeners.port import (
     PORT_VERSION,
     Action,

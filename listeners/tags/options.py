@@ -5,7 +5,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, model_validator
 
-from sluicegate.listeners.mark_done.options import Duration, Zone, milliseconds
+from sluicegate.listeners.durations import Duration, Zone, milliseconds
 from sluicegate.listeners.port import Options
 from sluicegate.listeners.tags.periods import FORMATS, Every, check_name, check_pattern
 

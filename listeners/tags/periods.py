@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final, Literal, NamedTuple
 
+from sluicegate.listeners.intervals import DAY, HOUR, MONTH, Interval, bounds
 from sluicegate.listeners.mark_done.formats import LETTERS, field_of, literal
-from sluicegate.listeners.mark_done.intervals import DAY, HOUR, MONTH, Interval, period
 
 Every = Literal["hourly", "daily", "monthly"]
 LENGTHS: Final[dict[Every, Interval]] = {"hourly": HOUR, "daily": DAY, "monthly": MONTH}
@@ -40,7 +40,7 @@ def passed(time: int, every: Every, zone: tzinfo, after: int | None) -> Iterator
         wall = datetime.fromtimestamp(time / 1000, UTC).astimezone(zone).replace(tzinfo=None)
         label = _floor(wall, every)
         for _ in range(_MOST_GAPS):
-            begin, end = period(label, LENGTHS[every], zone)
+            begin, end = bounds(label, LENGTHS[every], zone)
             if after is not None and end <= after:
                 return
             if begin < end < time:

@@ -7,8 +7,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from sluicegate.lakes.partition_layout import PartitionField
+from sluicegate.listeners.intervals import DAY, HOUR, MONTH, Interval, parse_interval
 from sluicegate.listeners.mark_done.formats import default_parser, parser
-from sluicegate.listeners.mark_done.intervals import DAY, HOUR, MONTH, Interval, parse_interval
 from sluicegate.listeners.mark_done.times import Rule, period_of
 from tests.listeners.mark_done.policies import at
 

@@ -1,10 +1,8 @@
-"""Lengths of partitions by the calendar, and the instants between which rows of a partition lie."""
+"""Lengths by the calendar, such as that of a partition, and the instants between which its rows lie."""
 
 import re
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final, NamedTuple
-
-from sluicegate.listeners.mark_done.progress import Period
 
 _TEXT: Final = re.compile(r"\s*(?P<number>[1-9]\d{0,5})\s*(?P<unit>[A-Za-z]+)\s*", re.ASCII)
 _MONTHS: Final = {"month": 1, "months": 1, "year": 12, "years": 12, "y": 12}
@@ -45,11 +43,12 @@ def parse_interval(text: str) -> Interval:
     )
 
 
-def period(start: datetime, interval: Interval, zone: tzinfo) -> Period:
-    """Return the period of a partition whose label is a start on the wall of a zone, unless it has one.
+def bounds(start: datetime, interval: Interval, zone: tzinfo) -> tuple[int, int]:
+    """Return start and end of a partition in milliseconds since the Unix epoch; its rows are before the end.
 
-    A label that the clock shows twice covers both passes, so the end is that of the second one. Raises
-    ValueError if it leaves the calendar of the years 1 to 9999.
+    The label of the partition is `start`, as the clock on the wall of `zone` shows it, or of its own zone.
+    One that the clock shows twice covers both passes, so the end is that of the second one. Raises ValueError
+    if it leaves the calendar of the years 1 to 9999.
     """
     where = start.tzinfo or zone
     wall = start.replace(tzinfo=None)
@@ -59,7 +58,7 @@ def period(start: datetime, interval: Interval, zone: tzinfo) -> Period:
         begin, end = _instant(wall, where, fold=0), _instant(last, where, fold=1) + 1
     except OverflowError:
         raise ValueError(f"a partition from {wall} ends after the year 9999") from None
-    return Period(begin, max(begin, end))
+    return begin, max(begin, end)
 
 
 def _later(wall: datetime, interval: Interval) -> datetime:
