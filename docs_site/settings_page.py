@@ -38,7 +38,7 @@ of bytes, or text such as `64KiB`, `256MiB`, `2GiB`. A *name* begins with a lett
 at most 200 of these characters, `.` and `-`. A list in a variable has commas between its parts.
 """
 _DURATIONS: Final = {units.parse_seconds: "duration above 0", units.parse_seconds_or_zero: "duration"}
-_LISTENERS: Final = ("mark-done", "openlineage", "tags", "webhook")
+_LISTENERS: Final = ("mark-done", "openlineage", "small-files", "tags", "webhook")
 """Types of listeners of this product."""
 _LENGTHS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 _TYPES: Final[Mapping[Any, str]] = {

@@ -313,6 +313,16 @@ class CutDecided(Body):
     """
 
 
+class FilesOfSize(Body):
+    """Files of one partition and commit that have sizes from half of `below` to less than it."""
+
+    below: Number
+    """Bytes, a power of two."""
+    files: Number
+    bytes: Count
+    """Sum of their sizes."""
+
+
 class CommitSummary(Body):
     """Contents and times of a commit, for people and listeners. No commit is decided from it.
 
@@ -330,6 +340,8 @@ class CommitSummary(Body):
     """Those partitions, each as the files have it (`FileInfo.partition`), in a fixed order.
 
     Null: unknown, since an older release or a repair wrote the outcome, or their texts are too long."""
+    sizes: tuple[tuple[FilesOfSize, ...], ...] | None = None
+    """In the order of `touched`, the files of each partition by size. Null: unknown, for the same reasons."""
     moved: tuple[Name, ...] = ()
     """Regions whose position the decision changed."""
     forced: bool = False

@@ -18,6 +18,7 @@ from sluicegate.events.models import (
     Head,
     Millis,
     Name,
+    Number,
     Position,
     SourceOffsets,
 )
@@ -103,6 +104,33 @@ class PartitionDone(Body):
     """1 for the first mark, as far as the listener remembers."""
 
 
+class SmallFiles(Body):
+    """A partition has got small files by commits: a hint for a compaction. It may be ignored."""
+
+    table: str
+    """URI of the table."""
+    format: str
+    """Format of the table, such as `paimon`."""
+    partition: str
+    """Values as people and Hive write them, such as `dt=2013-01-01/hour=05`; empty without partitions."""
+    values: dict[str, str | None]
+    """The same values, as the files have them."""
+    smaller_than: Number
+    """Size in bytes below which a file counts as small."""
+    files: Number
+    """Number of small files that commits have added since the last hint."""
+    bytes: Count
+    """Sum of their sizes."""
+    since: DecisionId
+    """First commit that was counted."""
+    decision: DecisionId
+    """Newest commit that was counted. Partition, `since`, `decision` and `smaller_than` identify the hint."""
+    snapshot: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None
+    """Snapshot of the table that has all these files; null: unknown."""
+    reason: Literal["files", "quiet", "room"]
+    """Files: enough of them. Quiet: no further ones for a time. Room: too many partitions are counted."""
+
+
 class IncarnationsEnded(Body):
     """An order of an operator has ended incarnations. Nothing that they complete from now on counts."""
 
@@ -128,6 +156,7 @@ class NotificationType(StrEnum):
     REVERTED = "decision.reverted"
     SAVEPOINT_TAKEN = "savepoint.taken"
     PARTITION_DONE = "partition.done"
+    SMALL_FILES = "partition.small_files"
     ENDED = "incarnations.ended"
     STALLED = "stream.stalled"
 
@@ -140,6 +169,7 @@ NOTIFICATION_BODIES: Final[dict[NotificationType, type[Body]]] = {
     NotificationType.REVERTED: CutReverted,
     NotificationType.SAVEPOINT_TAKEN: SavepointTaken,
     NotificationType.PARTITION_DONE: PartitionDone,
+    NotificationType.SMALL_FILES: SmallFiles,
     NotificationType.ENDED: IncarnationsEnded,
     NotificationType.STALLED: Stalled,
 }

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, Protocol
 
 import structlog
 
-from sluicegate.coordinator.stream.tally import NAMED
+from sluicegate.coordinator.stream.tally import NAMED, Sizes
 from sluicegate.events.models import FilesWritten
 from sluicegate.kafka.bodies import Bodies, Budget, WrittenEvent
 from sluicegate.lakes.checked import CHECK_LASTS, Checked
@@ -47,13 +47,13 @@ class Passed(NamedTuple):
     at: float
     """Time of the check, by the monotonic clock."""
     checked: Checked
-    partitions: frozenset[str]
-    """Those that get files (`tally.partitions_of`)."""
+    sizes: Sizes
+    """Partitions that get files, and the sizes of these (`tally.sizes_of`)."""
 
     @property
     def held(self) -> int:
         """Bytes of memory, about."""
-        return self.checked.held + NAMED * len(self.partitions)
+        return self.checked.held + NAMED * len(self.sizes)
 
     def holds(self, terms: Terms, now: float) -> bool:
         """Return True if the check would pass again, as far as can be known without the table."""

@@ -15,7 +15,7 @@ from sluicegate.coordinator.core.effects import Append
 from sluicegate.coordinator.core.log import Log
 from sluicegate.coordinator.core.log_state import Decision
 from sluicegate.coordinator.core.pending import Sealed
-from sluicegate.coordinator.stream.tally import Tally, partitions_of, touched
+from sluicegate.coordinator.stream.tally import Sizes, Tally, add_sizes, sizes_of, touched
 from sluicegate.events.codec import read_files
 from sluicegate.events.envelope import LogRecord
 from sluicegate.events.models import CommitSummary, CutCommitted, CutDecided
@@ -69,13 +69,15 @@ class Summaries:
             return effect
         included = list(chain.from_iterable(log.included.values()))
         tally = self._tally if self._tally is not None and self._tally.decision == made.id else None
-        partitions = tally.partitions if tally else await _partitions(made.parts, read)
+        sizes = tally.sizes if tally else await _sizes(made.parts, read)
+        parts = touched(sizes) if sizes is not None else None
         summary = CommitSummary(
             table=self._table,
             rows=tally.rows if tally else _rows(included),
             bytes=tally.size if tally else None,
-            partitions=len(partitions) if partitions is not None else None,
-            touched=touched(partitions) if partitions is not None else None,
+            partitions=parts.partitions if parts is not None else None,
+            touched=parts.values if parts is not None else None,
+            sizes=parts.sizes if parts is not None else None,
             moved=tuple(sorted(made.moves)),
             forced=is_forced(log, made),
             previous=made.head,
@@ -99,17 +101,17 @@ def _rows(included: list[Sealed]) -> int | None:
     return sum(part.rows for each in included for part in each.checkpoint.named) if included else None
 
 
-async def _partitions(offsets: Sequence[int], read: Read) -> set[str] | None:
-    """Return the partitions of the events at these offsets; None if one cannot be read any more."""
-    found: set[str] = set()
+async def _sizes(offsets: Sequence[int], read: Read) -> Sizes | None:
+    """Return the sizes of the events at these offsets; None if one cannot be read any more."""
+    found: dict[tuple[str, int], tuple[int, int]] = {}
     left = sorted(offsets)
     try:
         while left:
             events = await read(left[:AT_ONCE])
-            named = await asyncio.to_thread(_named, list(events.values()))
-            if named is None:
+            sizes = await asyncio.to_thread(_sizes_in, list(events.values()))
+            if sizes is None:
                 return None
-            found |= named
+            add_sizes(found, sizes)
             left = [offset for offset in left if offset not in events]
     except BodyUnavailable as error:
         _log.warning("partitions of a commit unknown", cause=error.cause.code)
@@ -117,11 +119,11 @@ async def _partitions(offsets: Sequence[int], read: Read) -> set[str] | None:
     return found
 
 
-def _named(events: Iterable[WrittenEvent]) -> set[str] | None:
-    found: set[str] = set()
+def _sizes_in(events: Iterable[WrittenEvent]) -> Sizes | None:
+    found: dict[tuple[str, int], tuple[int, int]] = {}
     for event in events:
         files = read_files(event.envelope, event.body)
         if isinstance(files, Problem):
             return None
-        found |= partitions_of(files)
+        add_sizes(found, sizes_of(files))
     return found

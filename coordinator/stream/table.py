@@ -22,7 +22,7 @@ from sluicegate.coordinator.core.heads import ref_of
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.early import Known, Passed, Terms, refuse_other_table, usable
 from sluicegate.coordinator.stream.supply import BodySource
-from sluicegate.coordinator.stream.tally import Event, Tally, partitions_of
+from sluicegate.coordinator.stream.tally import Event, Tally, sizes_of
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.codec import read_files
 from sluicegate.events.locations import location_problem
@@ -188,7 +188,7 @@ class StreamTable:
         passed = dict[int, Passed]()
         for (offset, event), each in zip(events.items(), checked, strict=True):
             refuse_other_table(event, each.premises.table)
-            passed[offset] = Passed(terms, started, each, partitions_of(event))
+            passed[offset] = Passed(terms, started, each, sizes_of(event))
         return passed
 
     def _check(self, effect: CheckFiles, bodies: BodySource, known: Known) -> FilesChecked | TableReplaced:
@@ -265,12 +265,12 @@ class StreamTable:
 
         def read(offset: int) -> Event:
             if (known := done.get(offset)) is not None:
-                tally.add(known.checked, known.partitions)
+                tally.add(known.checked, known.sizes)
                 return known.checked
             event = bodies[offset]
             files = self._read(event, effect)
             refuse_other_table(files, identity, f"files of region {event.envelope.region}")
-            tally.add(files, partitions_of(files))
+            tally.add(files, sizes_of(files))
             return files
 
         tally = Tally(effect.decision)

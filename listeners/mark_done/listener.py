@@ -5,20 +5,18 @@ once, and again when a commit names a field that is not known. Until then, commi
 order. So the marks are the same whenever the table was read.
 """
 
-import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-
-import structlog
 
 from sluicegate.events.models import CutReverted
 from sluicegate.events.notifications import Notification, NotificationType, SavepointTaken
 from sluicegate.lakes.partition_layout import FieldKind, PartitionField, PartitionLayout
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
+from sluicegate.listeners.actions import Warn, notification_id, warn
+from sluicegate.listeners.http_report import send_report
 from sluicegate.listeners.mark_done import policy
 from sluicegate.listeners.mark_done.custom import call, load_function
-from sluicegate.listeners.mark_done.http_report import post
 from sluicegate.listeners.mark_done.layouts import check_actions, check_layout, read_layout, resolver
 from sluicegate.listeners.mark_done.options import ActionName, MarkDoneOptions
 from sluicegate.listeners.mark_done.policy import Mark
@@ -41,8 +39,6 @@ from sluicegate.listeners.port import (
     Stream,
 )
 
-log = structlog.get_logger(__name__)
-
 
 class MarkDoneState(State):
     """State of the marks of one stream."""
@@ -57,13 +53,6 @@ class MarkDoneState(State):
 @dataclass(frozen=True)
 class ReadLayout(Action):
     """Read the partition fields of the table."""
-
-
-@dataclass(frozen=True)
-class Warn(Action):
-    """Report partitions that can have no mark."""
-
-    fields: tuple[tuple[str, object], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -111,8 +100,7 @@ class MarkDoneListener(Listener[MarkDoneState]):
             case ReadLayout():
                 return await self._read()
             case Warn():
-                log.warning(action.text, stream=self._stream.name, **dict(action.fields))
-                return Done()
+                return warn(action, self._stream.name)
             case Act(mark=Mark() as mark):
                 return await self._act(action, mark)
         return Refused(f"the action {action.key} is of another listener. Upgrade the service")
@@ -199,7 +187,7 @@ class MarkDoneListener(Listener[MarkDoneState]):
             case "success-file":
                 return await self._put(mark)
             case "mark-event":
-                key = _event_id(self._stream.name, action.key)
+                key = notification_id(self._stream.name, "mark-done", action.key)
                 body = done_event(mark, location)
                 kind = NotificationType.PARTITION_DONE
                 await self._services.publish(Notification(key, kind, self._stream.name, "", "", body))
@@ -230,16 +218,10 @@ class MarkDoneListener(Listener[MarkDoneState]):
         return Done()
 
     async def _report(self, action: Act, mark: Mark) -> Result:
-        options, table = self._options, self._stream.table
-        headers = {name: value.get_secret_value() for name, value in options.http_headers.items()}
-        headers["Idempotency-Key"] = _event_id(self._stream.name, action.key)
-        fields = report(mark, table.name, table.location, options.http_params)
-        return await post(self._services.http, options.http_url or "", fields, headers, options.http_timeout)
-
-
-def _event_id(stream: str, key: str) -> str:
-    """Return the id of an action of a mark, in the form of the ids of other notifications."""
-    return hashlib.sha256(f"{stream}/mark-done/{key}".encode()).hexdigest()[:32]
+        table = self._stream.table
+        key = notification_id(self._stream.name, "mark-done", action.key)
+        fields = report(mark, table.name, table.location)
+        return await send_report(self._services.http, self._options, key, fields)
 
 
 def _facts(outcome: Outcome) -> Commit | None:

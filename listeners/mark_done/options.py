@@ -2,15 +2,14 @@
 
 import re
 from typing import Annotated, Final, Literal, Self
-from urllib.parse import urlsplit
 
-from pydantic import AfterValidator, Field, SecretStr, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from sluicegate.listeners.durations import Duration, Length, Zone, milliseconds
+from sluicegate.listeners.http_report import ReportOptions, check_pair
 from sluicegate.listeners.intervals import Interval, parse_interval
 from sluicegate.listeners.mark_done.formats import Parse, default_parser, parser
 from sluicegate.listeners.mark_done.policy import Terms, Trigger
-from sluicegate.listeners.port import Options
 
 ActionName = Literal["success-file", "done-partition", "mark-event", "http-report", "custom"]
 _CUSTOM: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
@@ -21,20 +20,13 @@ def _format(text: str) -> str:
     return text
 
 
-def _url(text: str) -> str:
-    parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("must be a URL that begins with http:// or https:// and names a host")
-    return text
-
-
 def _custom(text: str) -> str:
     if not _CUSTOM.fullmatch(text):
         raise ValueError(f"{text!r} names no function. Write package.module:function")
     return text
 
 
-class MarkDoneOptions(Options):
+class MarkDoneOptions(ReportOptions):
     """Settings of one listener of the type `mark-done`."""
 
     trigger: Trigger = "watermark"
@@ -62,14 +54,6 @@ class MarkDoneOptions(Options):
     """Partition field that has the time, if several could have it."""
     actions: Annotated[tuple[ActionName, ...], Field(min_length=1)]
     """Actions for each mark, in this order: `success-file`, `mark-event`, `http-report`, `custom`."""
-    http_url: Annotated[str, AfterValidator(_url)] | None = None
-    """Address of `http-report`."""
-    http_params: str = ""
-    """Text that each report contains as `params`."""
-    http_headers: dict[str, SecretStr] = Field(default_factory=dict)
-    """Further headers of each report. Values are not shown."""
-    http_timeout: Annotated[float, Field(gt=0, le=3_600)] = 30.0
-    """Seconds for one report."""
     custom: Annotated[str, AfterValidator(_custom)] | None = None
     """Function of the action `custom`, as `package.module:function`."""
     max_open_partitions: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
@@ -77,16 +61,13 @@ class MarkDoneOptions(Options):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if len({*self.actions}) < len(self.actions):
-            raise ValueError("actions has one twice. Name each once")
         if self.trigger == "processing-time" and self.idle_time is None:
             raise ValueError('the trigger processing-time needs idle_time, such as idle_time = "1 h"')
         if self.trigger == "watermark" and self.idle_time is not None:
             raise ValueError("idle_time belongs to the trigger processing-time. Set delay, or that trigger")
         if self.trigger == "processing-time" and (milliseconds(self.delay) or milliseconds(self.settle_time)):
             raise ValueError("delay and settle_time belong to the trigger watermark. Set idle_time instead")
-        _pair(self.actions, "http-report", "http_url", self.http_url)
-        _pair(self.actions, "custom", "custom", self.custom)
+        check_pair(self.actions, "custom", "custom", self.custom)
         return self
 
     @property
@@ -111,10 +92,3 @@ class MarkDoneOptions(Options):
     def parse(self) -> Parse:
         """Return the parser of the time of a partition."""
         return default_parser if self.timestamp_formatter is None else parser(self.timestamp_formatter)
-
-
-def _pair(actions: tuple[str, ...], action: str, name: str, value: object) -> None:
-    if action in actions and value is None:
-        raise ValueError(f"the action {action} needs {name}. Set it, or remove the action")
-    if action not in actions and value is not None:
-        raise ValueError(f"{name} is set, and actions lacks {action}. Add the action, or remove {name}")

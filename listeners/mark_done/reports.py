@@ -70,7 +70,7 @@ def done_event(mark: Mark, table: str) -> PartitionDone:
     )
 
 
-def report(mark: Mark, name: str, table: str, params: str) -> dict[str, object]:
-    """Return the JSON of a report: Paimon's four fields, and those of the event."""
+def report(mark: Mark, name: str, table: str) -> dict[str, object]:
+    """Return the JSON of a report: Paimon's fields without `params`, and those of the event."""
     fields = done_event(mark, table).model_dump(exclude={"table"})
-    return {"partition": mark.partition, "table": name, "path": table, "params": params, **fields}
+    return {"partition": mark.partition, "table": name, "path": table, **fields}

@@ -15,6 +15,7 @@ from sluicegate.events.models import (
     CutDecided,
     CutReverted,
     FileInfo,
+    FilesOfSize,
     FilesWritten,
     Head,
     Planned,
@@ -33,6 +34,7 @@ from sluicegate.events.notifications import (
     PartitionDone,
     RegistrationAnswered,
     SavepointTaken,
+    SmallFiles,
     Stalled,
 )
 from sluicegate.events.problems import Code, Problem
@@ -47,6 +49,10 @@ SUMMARY: Final = CommitSummary(
     bytes=15,
     partitions=2,
     touched=({"dt": "2013-01-01", "n": None}, {"dt": "2013-01-02", "n": "é"}),
+    sizes=(
+        (FilesOfSize(below=8, files=2, bytes=11),),
+        (FilesOfSize(below=4, files=1, bytes=3), FilesOfSize(below=2**62, files=1, bytes=2**61)),
+    ),
     moved=("EWR", "JFK"),
     forced=True,
     previous=Head(snapshot=-4, identity="snap-6"),
@@ -191,6 +197,19 @@ OUTCOMES: Final[dict[NotificationType, Body]] = {
         reason="watermark",
         late=True,
         number=2,
+    ),
+    NotificationType.SMALL_FILES: SmallFiles(
+        table="file:/t",
+        format="paimon",
+        partition="dt=2013-01-01/n",
+        values={"dt": "2013-01-01", "n": None},
+        smaller_than=1 << 25,
+        files=20,
+        bytes=2**63 - 1,
+        since=5,
+        decision=7,
+        snapshot=2**63 - 1,
+        reason="files",
     ),
     NotificationType.SAVEPOINT_TAKEN: SavepointTaken(
         name="upgrade", drained=True, decision=5, cut={"EWR": POSITION}, snapshot=HEAD, watermark=9

@@ -55,6 +55,7 @@ async def test_a_commit_is_announced_with_what_it_added(
         assert second.summary.bytes == sum(file.size for file in written.files)
         assert second.summary.partitions == len({tuple(file.partition.items()) for file in written.files})
         assert second.summary.touched == touched_by(written)
+        assert sizes_in(second.summary) == sizes_by(written)
         assert second.summary.table == place.table
         assert ordered(first.summary)
         assert ordered(second.summary)
@@ -67,6 +68,30 @@ def touched_by(written: FilesWritten) -> tuple[dict[str, str | None], ...]:
     """Return the partitions that an event names, each once."""
     found = {json.dumps(file.partition, sort_keys=True): file.partition for file in written.files}
     return tuple(found[text] for text in sorted(found))
+
+
+def sizes_in(summary: CommitSummary) -> dict[str, tuple[int, int]]:
+    """Return the number and the bytes of the files of each partition; their sizes fit their classes."""
+    assert summary.touched is not None
+    assert summary.sizes is not None
+    assert all(
+        each.below * each.files > each.bytes >= each.below // 2 * each.files
+        for sizes in summary.sizes
+        for each in sizes
+    )
+    return {
+        json.dumps(values): (sum(each.files for each in sizes), sum(each.bytes for each in sizes))
+        for values, sizes in zip(summary.touched, summary.sizes, strict=True)
+    }
+
+
+def sizes_by(written: FilesWritten) -> dict[str, tuple[int, int]]:
+    """Return the number and the bytes of the files of each partition of an event."""
+    found: dict[str, tuple[int, int]] = {}
+    for file in written.files:
+        count, size = found.get(name := json.dumps(file.partition, sort_keys=True), (0, 0))
+        found[name] = count + 1, size + file.size
+    return found
 
 
 async def test_a_commit_of_a_dead_coordinator_has_the_rows_of_the_log(place: Place) -> None:
@@ -82,6 +107,7 @@ async def test_a_commit_of_a_dead_coordinator_has_the_rows_of_the_log(place: Pla
     assert only.summary is not None
     assert (only.files, only.summary.rows, only.summary.bytes) == (2, 3, None)
     assert only.summary.touched == touched_by(written)
+    assert sizes_in(only.summary) == sizes_by(written)
     assert ordered(only.summary)
 
 

@@ -71,7 +71,7 @@ def test_an_unknown_type_names_those_that_are_known() -> None:
     with pytest.raises(ListenerRefused) as refused:
         listener_type("pigeon")
     known = (
-        "this release knows: mark-done, openlineage, tags, webhook. "
+        "this release knows: mark-done, openlineage, small-files, tags, webhook. "
         "Set `type` to one, or install the package that has it"
     )
     assert str(refused.value) == f"unknown type 'pigeon'; {known}"

@@ -14,7 +14,7 @@ from tests.repository.advice import ROOT, problem, sentences, stale, unplayed
 PLACES = (
     *("cli", "coordinator", "coordinator/dead_letters", "coordinator/membership", "coordinator/runtime"),
     *("coordinator/settings", "coordinator/stream", "coordinator/telemetry", "events", "failpoints", "kafka"),
-    *("coordinator/listeners", "listeners", "listeners/mark_done", "listeners/tags"),
+    *("coordinator/listeners", "listeners", "listeners/mark_done", "listeners/small_files", "listeners/tags"),
     *("lakes", "lakes/delta", "lakes/paimon", "replay", "writer_hooks", "writer_hooks/spark"),
     *("writer_hooks/spark/regions", "writer_hooks/upload"),
 )

@@ -161,7 +161,7 @@ class Slow:
         await self.go.acquire()
         if self.error is not None:
             raise self.error
-        return {offset: Passed(terms, 0.0, CHECKED, frozenset()) for offset in events}
+        return {offset: Passed(terms, 0.0, CHECKED, {}) for offset in events}
 
 
 def held(*offsets: int) -> Bodies:
@@ -309,7 +309,7 @@ async def test_what_passes_before_the_decision_is_kept_within_the_memory() -> No
 async def test_events_that_passed_take_memory_and_give_it_back() -> None:
     bodies, budget = held(1, 2, 3), Budget(250)
     checks = EarlyChecks(Slow(), bodies, budget)
-    passed = Passed(TERMS, 0.0, CHECKED, frozenset())
+    passed = Passed(TERMS, 0.0, CHECKED, {})
     checks.keep(dict.fromkeys((1, 2, 3, 9), passed))
     assert sorted(checks.passed) == [1, 2]
     checks.keep({1: passed})

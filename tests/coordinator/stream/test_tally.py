@@ -1,31 +1,74 @@
-"""The partitions that an outcome names."""
+"""The partitions and sizes that an outcome names."""
 
-from sluicegate.coordinator.stream.tally import LONGEST, partitions_of, touched
-from sluicegate.events.models import FileInfo, FilesWritten
+from sluicegate.coordinator.stream.tally import LONGEST, MOST_SIZES, Tally, sizes_of, touched
+from sluicegate.events.models import FileInfo, FilesOfSize, FilesWritten
 
 
-def event(*partitions: dict[str, str | None]) -> FilesWritten:
-    files = tuple(
-        FileInfo(path=f"f{number}", size=1, rows=1, partition=each) for number, each in enumerate(partitions)
+def event(*partitions: dict[str, str | None], size: int = 1) -> FilesWritten:
+    return of_sizes(*[(each, size) for each in partitions])
+
+
+def of_sizes(*files: tuple[dict[str, str | None], int]) -> FilesWritten:
+    infos = tuple(
+        FileInfo(path=f"f{number}", size=size, rows=1, partition=each)
+        for number, (each, size) in enumerate(files)
     )
-    return FilesWritten(format="paimon", location="file:/t", schema_id=0, files=files)
+    return FilesWritten(format="paimon", location="file:/t", schema_id=0, files=infos)
 
 
 def test_each_partition_is_named_once_in_a_fixed_order() -> None:
-    found = partitions_of(event({"b": "2", "a": None}, {"a": None, "b": "2"}, {"a": "1", "b": "1"}))
-    assert touched(found) == ({"a": "1", "b": "1"}, {"a": None, "b": "2"})
+    found = touched(sizes_of(event({"b": "2", "a": None}, {"a": None, "b": "2"}, {"a": "1", "b": "1"})))
+    assert found.values == ({"a": "1", "b": "1"}, {"a": None, "b": "2"})
+    assert found.partitions == 2
 
 
 def test_a_null_is_another_value_than_its_text() -> None:
-    assert len(partitions_of(event({"a": None}, {"a": "null"}, {"a": ""}))) == 3
+    assert touched(sizes_of(event({"a": None}, {"a": "null"}, {"a": ""}))).partitions == 3
 
 
 def test_a_table_without_partitions_has_one() -> None:
-    assert touched(partitions_of(event({}, {}))) == ({},)
+    assert touched(sizes_of(event({}, {}))).values == ({},)
+
+
+def test_files_are_counted_by_the_power_of_two_above_their_sizes() -> None:
+    a: dict[str, str | None] = {"dt": "a"}
+    b: dict[str, str | None] = {"dt": "b"}
+    found = touched(sizes_of(of_sizes((b, 1), (a, 1023), (a, 1024), (a, 2047), (b, 0), (b, 2**63 - 1))))
+    assert found.values == (a, b)
+    assert found.sizes == (
+        (FilesOfSize(below=1024, files=1, bytes=1023), FilesOfSize(below=2048, files=2, bytes=3071)),
+        (
+            FilesOfSize(below=1, files=1, bytes=0),
+            FilesOfSize(below=2, files=1, bytes=1),
+            FilesOfSize(below=2**62, files=1, bytes=2**62),
+        ),
+    )
+
+
+def test_the_events_of_a_commit_are_added_up() -> None:
+    tally = Tally(1)
+    for each in (event({"dt": "a"}, size=5), event({"dt": "a"}, {"dt": "b"}, size=7)):
+        tally.add(each, sizes_of(each))
+    assert (tally.events, tally.rows, tally.size) == (2, 3, 19)
+    assert touched(tally.sizes).sizes == (
+        (FilesOfSize(below=8, files=2, bytes=12),),
+        (FilesOfSize(below=8, files=1, bytes=7),),
+    )
 
 
 def test_more_than_a_message_can_hold_are_unknown() -> None:
     text = "x" * 1_000
     many: list[dict[str, str | None]] = [{"a": f"{number}{text}"} for number in range(LONGEST // 1_000)]
-    assert touched(partitions_of(event(*many))) is None
-    assert touched(partitions_of(event(*many[:-10]))) is not None
+    unknown = touched(sizes_of(event(*many)))
+    assert (unknown.partitions, unknown.values, unknown.sizes) == (len(many), None, None)
+    known = touched(sizes_of(event(*many[:-10])))
+    assert known.values is not None
+    assert known.sizes is not None
+
+
+def test_more_sizes_than_a_message_can_hold_are_unknown_and_the_partitions_are_not() -> None:
+    many: list[dict[str, str | None]] = [{"a": str(number)} for number in range(MOST_SIZES + 1)]
+    found = touched(sizes_of(event(*many)))
+    assert found.sizes is None
+    assert found.values is not None
+    assert touched(sizes_of(event(*many[1:]))).sizes is not None

@@ -11,9 +11,19 @@ import aiohttp
 from sluicegate.events.models import CommitSummary, Head, Position
 from sluicegate.events.notifications import Committed, Notification, NotificationType, SavepointTaken
 from sluicegate.lakes.registry import adapter
-from sluicegate.listeners.mark_done.listener import TYPE, MarkDoneListener, MarkDoneState
-from sluicegate.listeners.mark_done.options import MarkDoneOptions
-from sluicegate.listeners.port import Action, Done, Outcome, Result, Services, Step, Stream
+from sluicegate.listeners.mark_done.listener import TYPE
+from sluicegate.listeners.port import (
+    Action,
+    Done,
+    Listener,
+    ListenerType,
+    Options,
+    Outcome,
+    Result,
+    Services,
+    Step,
+    Stream,
+)
 
 POSITION = Position(incarnation="q", checkpoint=1, digest="d")
 
@@ -72,8 +82,9 @@ class Crash(Exception):
 class Host:
     """The host of the listener of one stream. A new one continues from the kept state, as after a restart."""
 
-    options: MarkDoneOptions
+    options: Options
     stream: Stream
+    kind: ListenerType[Any] = TYPE
     kept: dict[str, Any] | None = None
     """The state, as JSON."""
     crash: Callable[[], bool] = lambda: False
@@ -94,10 +105,10 @@ class Host:
         await self.listener.close()
         await self.http.close()
 
-    def open(self) -> MarkDoneListener:
+    def open(self) -> Listener[Any]:
         services = Services(http=self.http, publish=self.publish, in_thread=asyncio.to_thread)
-        TYPE.check(self.options, self.stream)
-        return TYPE.open(self.options, self.stream, services)
+        self.kind.check(self.options, self.stream)
+        return self.kind.open(self.options, self.stream, services)
 
     def restart(self) -> None:
         """Begin again with the kept state alone."""
@@ -107,7 +118,7 @@ class Host:
         self.published.append(notification)
 
     @property
-    def state(self) -> MarkDoneState:
+    def state(self) -> Any:
         return self.listener.initial() if self.kept is None else self.listener.load(self.kept)
 
     async def see(self, *outcomes: Outcome) -> None:
@@ -119,7 +130,7 @@ class Host:
     async def clock(self, now: int) -> None:
         await self.take(self.listener.due(now, self.state))
 
-    async def take(self, step: Step[MarkDoneState]) -> None:
+    async def take(self, step: Step[Any]) -> None:
         """Run the actions, in order, and keep the state. Stops at a result that is not Done."""
         for action in step.actions:
             self.end()

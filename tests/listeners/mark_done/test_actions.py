@@ -4,12 +4,9 @@ import json
 import os
 import socket
 import time
-from collections.abc import AsyncIterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from aiohttp import web
 from deltalake import DeltaTable
 
 from sluicegate.lakes.storages import open_storage
@@ -24,6 +21,7 @@ from tests.listeners.mark_done import functions
 from tests.listeners.mark_done.conftest import Monthly, by_month
 from tests.listeners.mark_done.driving import Host, NotDone, committed
 from tests.listeners.mark_done.policies import at
+from tests.listeners.reporting import Server
 
 JANUARY = {"origin": "2013-01"}
 MARK = Mark(
@@ -38,38 +36,6 @@ MARK = Mark(
     False,
     1,
 )
-
-
-@dataclass
-class Server:
-    """An HTTP server that answers as a test says."""
-
-    url: str = ""
-    status: int = 200
-    text: str = '{"result": "SUCCESS"}'
-    hangs_up: bool = False
-    got: list[tuple[dict[str, object], dict[str, str]]] = field(default_factory=list)
-
-    async def answer(self, request: web.Request) -> web.Response:
-        self.got.append((await request.json(), dict(request.headers)))
-        if self.hangs_up and request.transport is not None:
-            request.transport.close()
-        return web.Response(status=self.status, text=self.text)
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[Server]:
-    found = Server()
-    app = web.Application()
-    app.router.add_post("/done", found.answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    port = runner.addresses[0][1]
-    found.url = f"http://127.0.0.1:{port}/done?token=secret"
-    yield found
-    await runner.cleanup()
 
 
 JANUARY_IS_DONE = committed(1, JANUARY, watermark=at("2013-02-02"), time=100)

@@ -8,8 +8,9 @@ import pytest
 
 from sluicegate.events.notifications import NotificationType, PartitionDone
 from sluicegate.lakes.port import LakeUnavailable
+from sluicegate.listeners.actions import Warn
 from sluicegate.listeners.mark_done import listener as module
-from sluicegate.listeners.mark_done.listener import Act, ReadLayout, Warn
+from sluicegate.listeners.mark_done.listener import Act, ReadLayout
 from sluicegate.listeners.port import Failed, Outcome, Refused
 from tests.listeners.mark_done.conftest import Monthly, by_month
 from tests.listeners.mark_done.driving import Crash, Host, NotDone, committed, drained

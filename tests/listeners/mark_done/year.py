@@ -24,6 +24,14 @@ from tests.listeners.mark_done.policies import DAY, at
 
 REGIONS: Final = ("EWR", "JFK", "LGA")
 MONTHS: Final = tuple(f"2013-{month:02}" for month in range(1, 13))
+MARKS: Final = """\
+[streams.flights.listeners.months]
+type = "mark-done"
+start = "earliest"
+actions = ["success-file", "mark-event"]
+timestamp_pattern = "$origin-01"
+interval = "1 month"
+"""
 COMMAND: Final = (sys.executable, "-c", "from sluicegate.cli import main; main()", "run")
 
 
@@ -38,6 +46,8 @@ class Coordinator:
     """A process of the service, which is killed and started again."""
 
     place: Place
+    listener: str = MARKS
+    """Section of the listener in the settings."""
     process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> None:
@@ -50,10 +60,7 @@ class Coordinator:
             f'group_id = "{self.place.prefix}"\npartitions = {PARTITIONS}\nsession_timeout = 6\n'
             f'[http]\nport = 0\n[streams.flights]\ntable = "{self.place.table}"\n'
             f'format = "{self.place.lake}"\npartial = "allow"\nalignment_timeout = "300ms"\n'
-            f"max_consecutive_fallbacks = 1000\n[streams.flights.options]\n{options}"
-            '[streams.flights.listeners.months]\ntype = "mark-done"\nstart = "earliest"\n'
-            'actions = ["success-file", "mark-event"]\ntimestamp_pattern = "$origin-01"\n'
-            'interval = "1 month"\n'
+            f"max_consecutive_fallbacks = 1000\n[streams.flights.options]\n{options}{self.listener}"
         )
         self.process = await asyncio.create_subprocess_exec(
             *COMMAND, env={**os.environ, "SLUICEGATE_CONFIG": str(config)}, stderr=asyncio.subprocess.DEVNULL

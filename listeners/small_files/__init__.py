@@ -1,0 +1,1 @@
+"""Hints for compactors: partitions that have got small files by commits."""
