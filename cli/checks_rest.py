@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
-from redis.asyncio import Redis
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 
 from sluicegate.cli.checks_cleaning import check_cleaning
 from sluicegate.cli.checks_table import Comparison, compare
 from sluicegate.cli.finding import Finding, fine, problem, warning
+from sluicegate.cli.redis_failures import format_failure
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.settings.model import RedisSettings, StreamSettings
 from sluicegate.coordinator.stream.continuity import other_user
@@ -21,6 +21,7 @@ from sluicegate.lakes.port import LakeUnavailable, NamesFolders, TableMaintenanc
 from sluicegate.lakes.registry import adapter
 from sluicegate.lakes.storage import CannotPut, Uncertain
 from sluicegate.lakes.storages import OBJECT_SCHEMES, open_storage
+from sluicegate.state_store.redis_store import redis_client
 
 _REDIS_PROBE: Final = """\
 redis.call('HSET', KEYS[1], 'revision', '0')
@@ -34,12 +35,8 @@ async def check_redis(redis: RedisSettings | None) -> Finding:
     """Check that Redis answers and allows writes; fine if no Redis is configured."""
     if redis is None:
         return fine("redis", "not configured, not needed: only other services would read it")
-    client = Redis.from_url(
-        redis.url.get_secret_value(),
-        socket_timeout=redis.timeout,
-        socket_connect_timeout=redis.timeout,
-        **redis.client_options(),
-    )
+    tls = redis.shown.startswith("rediss:")
+    client = redis_client(redis.url.get_secret_value(), redis.timeout, redis.client_options())
     try:
         await client.ping()
         # The keys have the coordinator's prefix: an ACL may allow the user only those.
@@ -56,10 +53,7 @@ async def check_redis(redis: RedisSettings | None) -> Finding:
             "ping, hget, hgetall, hset, sadd, srem, smembers, del, eval, evalsha, script, multi and exec",
         )
     except (RedisError, OSError) as error:
-        return problem(
-            "redis",
-            f"{redis.shown} does not answer ({error}); check redis.url, redis.ca_file and that it runs",
-        )
+        return problem("redis", f"{redis.shown} {format_failure(error, tls=tls)}")
     finally:
         await client.aclose()
     return fine("redis", f"{redis.shown} answers")

@@ -7,11 +7,12 @@ stored as text, all others as JSON; fields without a value are absent. Keys have
 import asyncio
 import contextlib
 import json
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final, cast
 
 from pydantic import ValidationError
-from redis.asyncio import Redis
+from redis.asyncio import Redis, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
@@ -36,6 +37,41 @@ return 1
 """
 
 
+class _FreshTls(SSLConnection):
+    """Connection that reads its certificates again, so that renewed files count without a restart.
+
+    It trusts the given authorities alone. The client of the library trusts those of the system besides.
+    """
+
+    async def connect(self) -> None:
+        """Connect, unless it is connected. Raises RedisError, and OSError for files that cannot be used."""
+        if not self.is_connected:
+            given = self.ssl_context
+            context = ssl.create_default_context(cafile=given.ca_certs)
+            if given.certfile is not None:
+                context.load_cert_chain(given.certfile, given.keyfile, given.password)
+            given.context = context
+        await super().connect()  # type: ignore[no-untyped-call]
+
+
+def redis_client(url: str, timeout: float, options: Mapping[str, Any], **more: Any) -> Redis:
+    """Return a client of Redis or Valkey. It does not retry: a commit must not wait for a view.
+
+    `timeout` is in seconds; `options` and `more` are for `Redis.from_url`.
+    """
+    client: Redis = Redis.from_url(
+        url,
+        socket_timeout=timeout,
+        socket_connect_timeout=timeout,
+        retry=Retry(NoBackoff(), 0),
+        **options,
+        **more,
+    )
+    if client.connection_pool.connection_class is SSLConnection:
+        client.connection_pool.connection_class = _FreshTls
+    return client
+
+
 class RedisStateStore:
     """State store in Redis or Valkey. `timeout` is in seconds and limits each call as a whole.
 
@@ -50,15 +86,7 @@ class RedisStateStore:
         timeout: float = 1.0,
         options: Mapping[str, Any] | None = None,
     ) -> None:
-        # The client does not retry: a commit must not wait for a view.
-        self._redis: Redis = Redis.from_url(
-            url,
-            decode_responses=True,
-            socket_timeout=timeout,
-            socket_connect_timeout=timeout,
-            retry=Retry(NoBackoff(), 0),
-            **(options or {}),
-        )
+        self._redis = redis_client(url, timeout, options or {}, decode_responses=True)
         self._write = self._redis.register_script(_WRITE)
         self._prefix = prefix
         self._timeout = timeout

@@ -1,0 +1,262 @@
+"""A Redis server with TLS of its own: private authorities, client certificates, users, renewals."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
+from operator import eq
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sluicegate.cli.checks_rest import check_redis
+from sluicegate.coordinator.runtime.startup import make_store
+from sluicegate.coordinator.settings.model import RedisSettings, Settings
+from sluicegate.embedded import EmbeddedValkey
+from sluicegate.state_store import StateStoreUnavailable, StreamView
+from sluicegate.state_store.redis_store import RedisStateStore
+from tests.integration.conftest import Place
+from tests.integration.coordinator import running
+from tests.integration.waiting import until
+from tests.redis_tls import SECRET, TlsRedis
+from tests.tls import KEY_WORD, Certificates, make_certificates, sign_again
+
+pytestmark = pytest.mark.redis
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Certificates:
+    """An authority, and certificates of a server and a client, which the test may change."""
+    folder = tmp_path / "certificates"
+    folder.mkdir()
+    return make_certificates(folder)
+
+
+@pytest.fixture
+def others(tmp_path: Path) -> Certificates:
+    """Certificates of another authority."""
+    folder = tmp_path / "others"
+    folder.mkdir()
+    return make_certificates(folder)
+
+
+@pytest.fixture
+def server(files: Certificates, unique: str) -> Iterator[TlsRedis]:
+    """A server that demands certificates of its clients."""
+    with TlsRedis(files, unique) as redis:
+        yield redis
+
+
+def values(server: TlsRedis, files: Certificates, prefix: str) -> dict[str, Any]:
+    """Settings that fit."""
+    return {
+        "url": server.url,
+        "username": "keeper",
+        "password": SECRET,
+        "ca_file": files.ca,
+        "certificate_file": files.client,
+        "key_file": files.client_key,
+        "key_password": KEY_WORD,
+        "key_prefix": prefix,
+    }
+
+
+async def told(values: dict[str, Any]) -> str:
+    """Return the problem that `check` finds, an empty text if there is none."""
+    found = await check_redis(RedisSettings.model_validate(values))
+    assert SECRET not in found.detail
+    assert KEY_WORD not in found.detail
+    return "" if found.ok else found.detail
+
+
+WAYS_OUT: dict[str, tuple[Callable[[dict[str, Any], Certificates], dict[str, Any]], str]] = {
+    "no authority": (
+        lambda given, _: given | {"ca_file": None},
+        "is signed by no authority that is trusted here: self-signed certificate in certificate chain. Set "
+        "redis.ca_file to the certificate of the authority that signed it",
+    ),
+    "another authority": (
+        lambda given, others: given | {"ca_file": others.ca},
+        "Set redis.ca_file to the certificate of the authority that signed it",
+    ),
+    "another host": (
+        lambda given, _: given | {"url": given["url"].replace("127.0.0.1", "localhost")},
+        "has a certificate of another host: Hostname mismatch, certificate is not valid for "
+        "'localhost'. Name a host of it in redis.url",
+    ),
+    "no certificate": (
+        lambda given, _: given | {"certificate_file": None, "key_file": None, "key_password": None},
+        "demands a certificate of the client. Set redis.certificate_file and redis.key_file",
+    ),
+    "a certificate of another authority": (
+        lambda given, others: given | {"certificate_file": others.client, "key_file": others.client_key},
+        "does not trust redis.certificate_file. Set it to one that the authority of the server signed",
+    ),
+    "no TLS": (
+        lambda given, _: {
+            **{name: given[name] for name in ("username", "password", "key_prefix")},
+            "url": given["url"].replace("rediss:", "redis:"),
+        },
+        "If it has TLS at this port, begin redis.url with rediss://",
+    ),
+    "another password of the key": (
+        lambda given, _: given | {"key_password": "another"},
+        "redis.certificate_file and redis.key_file cannot be used",
+    ),
+    "another key": (
+        lambda given, others: given | {"key_file": others.client_key},
+        "redis.certificate_file and redis.key_file cannot be used",
+    ),
+    "another password": (
+        lambda given, _: given | {"password": "another"},
+        "refuses user or password; check redis.username, redis.password and redis.url",
+    ),
+    "another user": (lambda given, _: given | {"username": "default"}, "refuses user or password"),
+    "other keys": (lambda given, _: given | {"key_prefix": "foreign"}, "allow the user the keys foreign:*"),
+}
+"""Settings that do not fit, made of those that do, and the problem that `check` names."""
+
+
+@pytest.mark.parametrize("mistake", WAYS_OUT)
+async def test_settings_that_do_not_fit_are_refused_with_the_way_out(
+    mistake: str, server: TlsRedis, files: Certificates, others: Certificates, unique: str
+) -> None:
+    change, text = WAYS_OUT[mistake]
+    given = values(server, files, unique)
+    assert text in await told(change(given, others))
+    # The way out: the settings that fit.
+    assert await told(given) == ""
+
+
+async def test_the_file_replaces_the_authorities_of_the_system(
+    server: TlsRedis, files: Certificates, others: Certificates, unique: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SSL_CERT_FILE", str(files.ca))
+    given = values(server, files, unique)
+    assert await told(given | {"ca_file": None}) == ""
+    assert "is signed by no authority that is trusted here" in await told(given | {"ca_file": others.ca})
+
+
+async def test_a_server_without_tls_is_named(own_valkey: EmbeddedValkey) -> None:
+    text = (
+        "does not answer (Timeout connecting to server). If it has no TLS at this port, begin redis.url with"
+    )
+    address = own_valkey.url.replace("redis:", "rediss:")
+    assert f"{text} redis://" in await told({"url": address, "timeout": 1.0})  # time: the server is silent
+    assert await told({"url": own_valkey.url}) == ""
+
+
+async def test_an_expired_certificate_is_named(
+    server: TlsRedis, files: Certificates, unique: str, tmp_path: Path
+) -> None:
+    expired = tmp_path / "expired.pem"
+    expired.write_bytes(sign_again(files, -1))
+    given = values(server, files, unique)
+    server.use(expired, files.server_key)
+    assert "has a certificate that has expired. Give the server a new one" in await told(given)
+    server.use(files.server, files.server_key)
+    assert await told(given) == ""
+
+
+async def test_a_private_authority_alone_is_enough_without_client_certificates(
+    files: Certificates, unique: str
+) -> None:
+    with TlsRedis(files, unique, clients=False) as server:
+        given = values(server, files, unique) | {
+            "certificate_file": None,
+            "key_file": None,
+            "key_password": None,
+        }
+        assert await told(given) == ""
+
+
+def view(revision: int) -> StreamView:
+    return StreamView(stream="flights", revision=revision, updated_at=0, commit_user="u")
+
+
+def store_of(given: dict[str, Any]) -> RedisStateStore:
+    settings = {
+        "kafka": {"bootstrap_servers": "b:9092"},
+        "redis": given,
+        "streams": {"flights": {"table": "/t"}},
+    }
+    store = make_store(Settings.model_validate(settings))
+    assert isinstance(store, RedisStateStore)
+    return store
+
+
+async def test_a_renewed_client_certificate_counts_for_the_next_connection(
+    server: TlsRedis, files: Certificates, others: Certificates, unique: str
+) -> None:
+    """The server stops trusting the old certificate. The new one is put into the files of the settings."""
+    store = store_of(values(server, files, unique))
+    try:
+        assert await store.write(view(1))
+        server.trust(others.ca)
+        with pytest.raises(StateStoreUnavailable):
+            await store.write(view(2))
+        shutil.copy(others.client, files.client)
+        shutil.copy(others.client_key, files.client_key)
+
+        async def written() -> bool:
+            try:
+                return await store.write(view(3))
+            except StateStoreUnavailable:
+                return False
+
+        await until(written)
+        assert await store.read("flights") == view(3)
+    finally:
+        await store.close()
+
+
+async def test_a_renewed_server_certificate_of_another_authority_needs_it_in_the_file(
+    server: TlsRedis, files: Certificates, others: Certificates, unique: str
+) -> None:
+    """Both authorities are in the file before the server changes its certificate, so nothing fails."""
+    store = store_of(values(server, files, unique))
+    try:
+        assert await store.write(view(1))
+        files.ca.write_bytes(files.ca.read_bytes() + others.ca.read_bytes())
+        server.use(others.server, others.server_key)
+        server.drop_clients()
+
+        async def written() -> bool:
+            try:
+                return await store.write(view(2))
+            except StateStoreUnavailable:
+                return False
+
+        await until(written)
+    finally:
+        await store.close()
+
+
+@pytest.mark.kafka
+async def test_views_of_commits_are_written_over_tls(
+    server: TlsRedis, files: Certificates, unique: str, place: Place
+) -> None:
+    """A coordinator writes views, loses its connections, and writes views again."""
+    redis = RedisSettings.model_validate(values(server, files, unique))
+    settings = place.settings().model_copy(update={"redis": redis})
+    store = make_store(settings)
+    assert store is not None
+
+    async def committed() -> int:
+        # The server has also dropped the connection of this reader.
+        with suppress(StateStoreUnavailable):
+            found = await store.read("flights")
+            return 0 if found is None else found.committed
+        return 0
+
+    try:
+        async with running(settings), place.job() as job:
+            await job.register()
+            for number in (1, 2):
+                await job.run_batch([number])
+                await job.committed([*range(1, number + 1)])
+                await until(committed, partial(eq, number))
+                server.drop_clients()
+    finally:
+        await store.close()
