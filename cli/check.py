@@ -10,6 +10,7 @@ import click
 from aiokafka.errors import KafkaError
 
 from sluicegate.cli.checks_kafka import check_kafka
+from sluicegate.cli.checks_members import check_keys
 from sluicegate.cli.checks_rest import check_redis, check_stream
 from sluicegate.cli.checks_table import PATIENCE, newer_log
 from sluicegate.cli.errors import UserError, run_async
@@ -49,12 +50,13 @@ async def _check(settings: Settings, *, create: bool) -> list[Finding]:
     kafka = await check_kafka(settings, create=create)
     records = await _records(settings) if kafka[0].ok else {}
     served = await check_served(settings) if kafka[0].ok else []
+    keys = await check_keys(settings) if kafka[0].ok else []
     streams = await asyncio.gather(
         *(_check_stream(settings, name, records.get(name)) for name in settings.streams)
     )
     redis = await check_redis(settings.redis)
     listeners = await asyncio.to_thread(_check_listeners, settings)
-    return [*kafka, *served, redis, *(each for found in streams for each in found), *listeners]
+    return [*kafka, *keys, *served, redis, *(each for found in streams for each in found), *listeners]
 
 
 def _check_listeners(settings: Settings) -> list[Finding]:

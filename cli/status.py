@@ -62,13 +62,15 @@ def _watch(settings: Settings, stream: str | None, *, verbose: bool, as_json: bo
 
 def _text(settings: Settings, stream: str | None, *, verbose: bool, as_json: bool) -> str:
     """Format the status as of now. Raises UserError."""
-    shown, coordinators = run_async(settings, _collect(settings))
+    shown, coordinators, differences = run_async(settings, _collect(settings))
     if stream is not None:
         shown = [each for each in shown if each["stream"] == stream]
     if as_json:
-        return json.dumps({"coordinators": coordinators, "streams": shown}, indent=2)
+        found = {"coordinators": coordinators, "differences": differences, "streams": shown}
+        return json.dumps(found, indent=2)
     now = time.time_ns() // 1_000_000
-    lines = [line for each in shown for line in lines_of(each, now, verbose=verbose)]
+    lines = [f"THE MEMBERS DIFFER: {each}" for each in differences]
+    lines += [line for each in shown for line in lines_of(each, now, verbose=verbose)]
     if coordinators == 0:
         group = settings.kafka.group_id
         lines.insert(
@@ -77,8 +79,8 @@ def _text(settings: Settings, stream: str | None, *, verbose: bool, as_json: boo
     return "\n".join(lines)
 
 
-async def _collect(settings: Settings) -> tuple[list[dict[str, Any]], int | None]:
-    """Return the streams and the number of running coordinators.
+async def _collect(settings: Settings) -> tuple[list[dict[str, Any]], int | None, list[str]]:
+    """Return the streams, the number of running coordinators, and the differences between them.
 
     The number is None without permission to describe the group.
     """
@@ -94,7 +96,8 @@ async def _collect(settings: Settings) -> tuple[list[dict[str, Any]], int | None
         stream, recorded = each["stream"], each["recorded_at"] is not None
         if each["configured"] and is_unserved(stream, each["partition"], member, recorded=recorded):
             each["unserved"] = format_unserved(stream, settings.kafka.group_id)
-    return shown, coordinators
+    # An older release tells none.
+    return shown, coordinators, [] if member is None else member.get("differences", [])
 
 
 def describe(

@@ -13,6 +13,7 @@ from aiokafka.errors import (
 )
 
 from sluicegate.coordinator.dead_letters.sending import DeadLetters
+from sluicegate.coordinator.membership.keys import assignor, own_keys
 from sluicegate.coordinator.runtime.exporting import exported_spans
 from sluicegate.coordinator.runtime.startup import make_store
 from sluicegate.coordinator.settings.model import Settings
@@ -105,8 +106,10 @@ async def open_consumer(settings: Settings, client_id: str, stack: AsyncExitStac
     """Connect a member of the group that is not subscribed yet. Raises KafkaError."""
     kafka = settings.kafka
     session = round(kafka.session_timeout * 1000)
+    told = assignor(own_keys(kafka))
     consumer = AIOKafkaConsumer(
         group_id=kafka.group_id,
+        partition_assignment_strategy=(told,),
         enable_auto_commit=False,
         auto_offset_reset="none",
         session_timeout_ms=session,

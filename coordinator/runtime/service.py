@@ -13,6 +13,7 @@ from aiokafka.errors import KafkaError, NoOffsetForPartitionError, OffsetOutOfRa
 
 from sluicegate.coordinator.listeners.host import ListenerHost
 from sluicegate.coordinator.membership.eviction import watch_members
+from sluicegate.coordinator.membership.key_watch import KeyWatch
 from sluicegate.coordinator.membership.local import LocalMembership
 from sluicegate.coordinator.ownership import OwnedElsewhere
 from sluicegate.coordinator.runtime.connections import FORBIDDEN, Rebalances, open_consumer, open_links
@@ -74,6 +75,7 @@ class Service:
         self._ticked = time.monotonic()
         self._trouble: str | None = NOT_STARTED
         self._kafka = KafkaWatch(self._topics.events)
+        self._keys = KeyWatch(settings.kafka, self._metrics.process)
         self._consumer: AIOKafkaConsumer | None = None
         self._links: Links | None = None
         self.http_port: int | None = None
@@ -135,6 +137,7 @@ class Service:
                 ListenerHost(links, self._own_streams).run(),
                 Janitor(lambda: self._settings, self._ready_streams).run(),
                 watch_members(self._settings.kafka, membership),
+                self._keys.run(),
             )
             tasks = [asyncio.create_task(loop) for loop in loops]
             await asyncio.wait({stopping, *tasks}, return_when=asyncio.FIRST_COMPLETED)
@@ -224,6 +227,7 @@ class Service:
         self._epoch += 1
         self._metrics.assigned(self._epoch)
         self._trouble = None
+        self._keys.changed()
         for number in partitions:
             runner = PartitionRunner(number, self._epoch, self._consumer, self._links)
             # Paused until the state records give the offset to read from.
@@ -374,6 +378,7 @@ class Service:
             "group": kafka.group_id,
             "topic_prefix": kafka.topic_prefix,
             "epoch": self._epoch,
+            "differences": [*self._keys.found.refused, *self._keys.found.coming],
             "partitions": {
                 str(each.number): {"position": each.position, "low_water": each.low_water()}
                 for each in started

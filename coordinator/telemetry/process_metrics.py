@@ -53,6 +53,12 @@ class ProcessMetrics:
             ("topic",),
             "Age at which Kafka deletes events, read every ten minutes; absent without such a limit",
         )
+        self._key_differences = registry.gauge(
+            "signing_key_differences",
+            "differences",
+            (),
+            "Differences between the signing keys of the members for which records are refused now",
+        )
         self._limit = registry.gauge(
             "bodies_limit_bytes",
             "bytes",
@@ -80,6 +86,10 @@ class ProcessMetrics:
         """Note that there is no session with Kafka, so nothing is served."""
         self._owned.set(0)
         self._kafka_up.set(0)
+
+    def key_differences(self, number: int) -> None:
+        """Set the number of differences between members for which one refuses the records of another."""
+        self._key_differences.set(number)
 
     def retention(self, topic: str, seconds: float | None) -> None:
         """Set the age at which the topic deletes events; None if it has no limit."""

@@ -81,8 +81,11 @@ MESSAGES: Final[Mapping[Code, Message]] = {
     Code.TABLE_AHEAD: Message(
         _STALLED,
         "the table has decision {other} of its commit user, and the log ends with {number}. Another "
-        "deployment commits as the same user, or the topics were created again",
-        "Compare them: " + VERIFY + ". Restore the topics. If they are lost, stop the coordinators, and "
+        "deployment commits as the same user, the topics were created again, or a signing key is missing",
+        "If `sluicegate dead-letters list --stream {stream}` shows the code `signature`, give all members "
+        "the key that it names, and restart them. Compare log and table: "
+        + VERIFY
+        + ". Restore the topics. If they are lost, stop the coordinators, and "
         "continue from the table: `sluicegate stream adopt --stream {stream} --from-table`. If another "
         "deployment commits as the same user, " + NEW_STREAM,
     ),

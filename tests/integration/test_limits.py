@@ -67,8 +67,11 @@ async def decide_and_die(place: Place) -> None:
     await die_at(place, "publish.before")
 
 
-async def die_at(place: Place, failpoint: str) -> None:
-    """Run a coordinator of a Paimon table without narrow limits until a failpoint kills it."""
+async def die_at(place: Place, failpoint: str, **more: str) -> None:
+    """Run a coordinator of a Paimon table without narrow limits until a failpoint kills it.
+
+    `more` are variables of its environment.
+    """
     config = place.root / "sluicegate.toml"
     config.write_text(
         f'[kafka]\nbootstrap_servers = "{place.bootstrap}"\ntopic_prefix = "{place.prefix}"\n'
@@ -78,7 +81,12 @@ async def die_at(place: Place, failpoint: str) -> None:
     process = await asyncio.create_subprocess_exec(
         *COMMAND,
         "run",
-        env={**os.environ, "SLUICEGATE_CONFIG": str(config), "SLUICEGATE_FAILPOINTS": f"{failpoint}=kill"},
+        env={
+            **os.environ,
+            "SLUICEGATE_CONFIG": str(config),
+            "SLUICEGATE_FAILPOINTS": f"{failpoint}=kill",
+            **more,
+        },
         stderr=asyncio.subprocess.DEVNULL,
     )
     assert await finished(process.wait(), "the coordinator") == -signal.SIGKILL
