@@ -1,12 +1,16 @@
-"""Cancellation of tasks, repeated for tasks that lose the first one."""
+"""Tasks: cancellation, repeated for those that lose the first one, and long loops that let others run."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 AGAIN: Final = 2.0
 """Seconds after which a running task is cancelled again."""
+PIECE: Final = 20
+"""Items between two turns of the event loop; most work on one stream takes 50 microseconds."""
+
+T = TypeVar("T")
 
 
 async def end(tasks: Iterable[asyncio.Task[Any]]) -> None:
@@ -35,3 +39,11 @@ async def ended_with(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
         yield
     finally:
         await end([task])
+
+
+async def in_pieces(items: Iterable[T], size: int = PIECE) -> AsyncIterator[T]:
+    """Yield items, and let other tasks run after each piece. The items may be stale then."""
+    for number, item in enumerate(items, 1):
+        yield item
+        if number % size == 0:
+            await asyncio.sleep(0)

@@ -19,7 +19,7 @@ class Measured(Protocol):
 
     started: bool
 
-    def measure(self, now_ms: int) -> None:
+    async def measure(self, now_ms: int) -> None:
         """Update its gauges; the time is in milliseconds since the Unix epoch."""
         ...
 
@@ -69,12 +69,12 @@ async def loop_lag(late: Callable[[Sequence[float]], None]) -> AsyncIterator[Non
         lag.stop()
 
 
-def measure(links: Links, runners: Iterable[Measured], *, kafka_up: bool) -> None:
+async def measure(links: Links, runners: Iterable[Measured], *, kafka_up: bool) -> None:
     """Set the gauges of the process and of its partitions."""
     metrics, process = links.metrics, links.metrics.process
     started = [each for each in runners if each.started]
     for each in started:
-        each.measure(time.time_ns() // 1_000_000)
+        await each.measure(time.time_ns() // 1_000_000)
     metrics.bodies_held(links.budget.held)
     process.memory(links.budget.most)
     process.table_calls(links.threads.stuck(), links.threads.longest())

@@ -319,10 +319,10 @@ class Service:
             await asyncio.sleep(TICK)
             for runner in list(self._runners.values()):
                 if runner.started:
-                    runner.tick(turns)
+                    await runner.tick(turns)
             links.threads.relieve()
             if turns % 10 == 0:
-                measure(links, self._runners.values(), kafka_up=self._kafka.away is None)
+                await measure(links, self._runners.values(), kafka_up=self._kafka.away is None)
 
     async def _release(self) -> None:
         """Commit the offsets that are not needed any more, also in partitions without commits."""

@@ -34,7 +34,7 @@ from sluicegate.coordinator.stream.links import Links
 from sluicegate.coordinator.stream.runner import StreamRunner
 from sluicegate.coordinator.stream.turns import QUIET_TURNS, is_due, is_quiet
 from sluicegate.coordinator.stream.unroutable import UnroutableEvents
-from sluicegate.coordinator.tasks import end
+from sluicegate.coordinator.tasks import end, in_pieces
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.codec import Flaw
 from sluicegate.events.envelope import EventType
@@ -238,10 +238,15 @@ class PartitionRunner:
         for runner in self.streams.values():
             runner.pump()
 
-    def tick(self, turn: int) -> None:
+    async def tick(self, turn: int) -> None:
         """Let streams start the effects that time makes due, and report their conditions."""
-        for number, runner in enumerate(self.streams.values()):
-            if not is_quiet(runner) or (turn + number) % QUIET_TURNS == 0:
+        due = [
+            runner
+            for number, runner in enumerate(self.streams.values())
+            if not is_quiet(runner) or (turn + number) % QUIET_TURNS == 0
+        ]
+        async for runner in in_pieces(due):
+            if not runner.closed:
                 runner.tick()
         for runner in self.holding.runners.values():
             runner.report()
@@ -296,7 +301,7 @@ class PartitionRunner:
 
     # --- offsets ----------------------------------------------------------------------------------
 
-    def measure(self, now_ms: int) -> None:
+    async def measure(self, now_ms: int) -> None:
         """Update the gauges."""
         metrics = self._links.metrics
         highwater = self._consumer.highwater(self.source)
@@ -304,9 +309,10 @@ class PartitionRunner:
             metrics.lag(self.number, max(0, highwater - self.position))
         metrics.offsets(self.number, self.position, low_water := self.low_water())
         self._times.forget_before(low_water)
-        for runner in self.streams.values():
-            metrics.oldest_needed(runner.stream, self._times.at(runner.low_water))
-            runner.measure(now_ms)
+        async for runner in in_pieces(list(self.streams.values())):
+            if not runner.closed:
+                metrics.oldest_needed(runner.stream, self._times.at(runner.low_water))
+                runner.measure(now_ms)
 
     def offsets(self) -> dict[str, int | None]:
         """Return the end offset, the group's offset and the records that a restart reads; None if unknown."""

@@ -114,7 +114,7 @@ class StreamRunner:
         self._traces = Traces(self.stream, links.spans)
         self._early = EarlyChecks(self._table, self.bodies, links.budget)
         self.running: set[asyncio.Task[None]] = set()
-        self._closed = False
+        self.closed = False
         self._outcomes_count = True
         self._log = log.bind(stream=self.stream)
         self._failure: Exception | None = None
@@ -181,7 +181,7 @@ class StreamRunner:
         """
         if self._failure is not None:
             raise self._failure
-        if self._closed:
+        if self.closed:
             return
         self.touched = False
         for effect in self.machine.poll(time.monotonic_ns() // 1_000_000):
@@ -211,7 +211,7 @@ class StreamRunner:
 
         With a grace the partition is still assigned, so results are applied.
         """
-        self._closed = True
+        self.closed = True
         self._early.stop()
         self._outcomes_count = grace > 0
         tasks = list(self.running)

@@ -1,6 +1,5 @@
 """The state of all streams of the deployment: own ones as of now, those of other coordinators from Redis."""
 
-import asyncio
 import socket
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -8,6 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream.view import view_of
+from sluicegate.coordinator.tasks import in_pieces
 from sluicegate.coordinator.telemetry import reasons
 from sluicegate.coordinator.telemetry.gauges import pending_bytes
 from sluicegate.coordinator.web.checkpoints import decided_checkpoints, pending_checkpoints
@@ -121,24 +121,24 @@ class Board:
 
     async def states(self) -> dict[str, StreamState]:
         """Return all streams by name, sorted. Commits continue meanwhile, also with many streams."""
-        away = self._kafka()
-        if away is None and self._own():
+        away, own = self._kafka(), self._own()
+        if away is None and own:
             self._kept = {}
         unknown = self._settings.streams if away is not None else ()
-        names = sorted({*self._own(), *self._views, *self._kept, *unknown})
+        names = sorted({*own, *self._views, *self._kept, *unknown})
         found = dict[str, StreamState]()
-        for number, name in enumerate(names, 1):
-            if (state := self.state(name)) is not None:
+        async for name in in_pieces(names, PIECE):
+            if (state := self._of(name, own.get(name))) is not None:
                 found[name] = state
-            if number % PIECE == 0:
-                await asyncio.sleep(0)
         self._made = {name: made for name, made in self._made.items() if name in found}
         return found
 
     def state(self, name: str) -> StreamState | None:
         """Return one stream; None if it is not known."""
-        runner, view = self._own().get(name), self._views.get(name)
-        kept = self._kept.get(name)
+        return self._of(name, self._own().get(name))
+
+    def _of(self, name: str, runner: "StreamRunner | None") -> StreamState | None:
+        view, kept = self._views.get(name), self._kept.get(name)
         # One that is still reading its log knows less than its former coordinator knew. One that is read at
         # its limit reads for long, and its condition has the reason.
         reads = runner is not None and not runner.machine.ready and not runner.machine.warnings
