@@ -51,6 +51,9 @@ class Deployment:
     """Folder of the bucket of an S3 server that the environment names; None: tables are local folders."""
     compacted: bool = False
     """Whether another process compacts the tables."""
+    state_record_interval: str = "10m"
+    evicts: bool = True
+    """Whether coordinators find killed ones of their host; the first releases have no setting for it."""
     lives: int = 0
     hits: Path | None = None
     """Where hits of failpoints are noted; default: in the deployment's own folder."""
@@ -91,14 +94,14 @@ class Deployment:
     def settings(self, port: int) -> str:
         """The settings file of one life."""
         lines = [
-            'state_record_interval = "10m"',
+            f'state_record_interval = "{self.state_record_interval}"',
             "[kafka]",
             f'bootstrap_servers = "{self.bootstrap}"',
             f'topic_prefix = "{self.prefix}"',
             f'group_id = "{self.prefix}"',
             f"partitions = {PARTITIONS}",
             f"session_timeout = {self.session}",
-            f'members_folder = "{self.folder / "members"}"',
+            *([f'members_folder = "{self.folder / "members"}"'] if self.evicts else []),
             *(["[redis]", f'url = "{self.redis}"', f'key_prefix = "{self.prefix}"'] if self.redis else []),
             "[http]",
             f"port = {port}",
@@ -121,23 +124,25 @@ class Deployment:
         assert self.hits is not None
         return self.hits.read_text() if self.hits.exists() else ""
 
-    def start(self, failpoints: str = "") -> "Life":
+    def start(self, failpoints: str = "", command: Sequence[str] = COMMAND) -> "Life":
         """Begin a life. It may be killed by the failpoints at any time."""
         self.lives += 1
-        return Life(self, self.lives, failpoints)
+        return Life(self, self.lives, failpoints, command)
 
 
 class Life:
     """One process of the coordinator."""
 
-    def __init__(self, deployment: Deployment, number: int, failpoints: str) -> None:
+    def __init__(
+        self, deployment: Deployment, number: int, failpoints: str, command: Sequence[str] = COMMAND
+    ) -> None:
         self.port = free_port()
         self.log_file = deployment.folder / f"coordinator-{number}.log"
         config = deployment.write_settings(number, self.port)
         # Every hit is noted, so that what was never reached is known in the end.
         variables = {VARIABLE: f"*=note;{failpoints}", LOG_VARIABLE: str(deployment.hits)}
         self._process = ChildProcess(
-            [*COMMAND, "run", "--config", str(config)],
+            [*command, "run", "--config", str(config)],
             log_file=self.log_file,
             cwd=deployment.folder,
             env={**os.environ, **variables},

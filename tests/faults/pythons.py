@@ -6,7 +6,7 @@ import os
 import signal
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from random import Random
@@ -34,6 +34,7 @@ STARTING: Final = (
 )
 """Passed at each start of a driver or a job."""
 COMPLETING: Final = (Failpoint.HOOK_COMPLETION_BEFORE, Failpoint.HOOK_COMPLETION_AFTER)
+PROGRAM: Final = (sys.executable, "-m", "tests.faults.plaindriver")
 _AHEAD: Final = 3 * STEP
 """Rows that a driver may write before they are committed."""
 
@@ -41,9 +42,9 @@ _AHEAD: Final = 3 * STEP
 class Program:
     """One process of the program, with its writers."""
 
-    def __init__(self, job: "PlainJob", *arguments: str) -> None:
+    def __init__(self, job: "PlainJob", *arguments: str, program: Sequence[str] = PROGRAM) -> None:
         self._process = ChildProcess(
-            [sys.executable, "-m", "tests.faults.plaindriver", str(job.settings), *arguments],
+            [*program, str(job.settings), *arguments],
             log_file=job.log_file,
             cwd=ROOT,
             env={**os.environ, **job.tickets.variables},

@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -82,8 +83,10 @@ class SparkJob:
         seed: int,
         cluster: SparkCluster | None = None,
         way: Way = "source",
+        regions: Sequence[str] = ("r1",),
     ) -> None:
         self.where = where
+        self.regions = regions
         self.way = way
         self.tickets = tickets
         self.folder = where.folder / "spark-job"
@@ -102,6 +105,8 @@ class SparkJob:
         options = {
             "stream": "flights",
             "region": "r1",
+            "regions": ",".join(self.regions),
+            "assignment": "0",
             "table": where.location("flights"),
             "format": where.lake,
             **{f"{TABLE_PREFIX}{name}": value for name, value in where.options("flights").items()},
@@ -158,14 +163,13 @@ class SparkJob:
 
     async def _taken(self, ticket: Path) -> bool:
         await asyncio.to_thread(ticket.touch)
-        table = self.where.tables["flights"]
-        last = rows_told(table) + _PASSED * ROWS
+        last = self.rows_there() + _PASSED * ROWS
 
         def outcome() -> str:
             if not ticket.exists():
                 return "taken"
             self.feed_on()
-            return "passed" if rows_told(table) > last else ""
+            return "passed" if self.rows_there() > last else ""
 
         what = f"{ticket.name}, or {_PASSED} batches without it"
         # With ForeachBatch, the process that is killed may be the driver.
@@ -179,8 +183,12 @@ class SparkJob:
 
     def feed_on(self) -> None:
         """A batch, if the job keeps up: in the end all of it has to be processed."""
-        if rows_told(self.where.tables["flights"]) > len(self.ids) - 2 * ROWS:
+        if self.rows_there() > len(self.ids) - 2 * ROWS:
             self.feed()
+
+    def rows_there(self) -> int:
+        """Return how many rows of the job the table has."""
+        return rows_told(self.where.tables["flights"])
 
     def kill_driver(self) -> None:
         """Kill the driver and its JVM, and start them again."""
