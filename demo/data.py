@@ -68,7 +68,8 @@ class SourceFile:
 def load_flights(rows: int = TOTAL_ROWS) -> pa.Table:
     """Return `rows` flights, spread evenly over the year, in the order of time and of `flight_id`.
 
-    A flight has the same id for every value of `rows`.
+    A flight has the same id for every value of `rows`. The last flight of each region is always there: with
+    it, the region's year is over.
 
     Raises:
         Unavailable: the package with the data set is not installed.
@@ -84,7 +85,7 @@ def load_flights(rows: int = TOTAL_ROWS) -> pa.Table:
     flights = flights.select(SCHEMA.names).cast(SCHEMA).combine_chunks()
     if rows == flights.num_rows:
         return flights
-    return flights.take(pa.array([at * flights.num_rows // rows for at in range(rows)], pa.int64()))
+    return flights.take(pa.array(_spread(flights.column("origin").to_pylist(), rows), pa.int64()))
 
 
 def write_batches(flights: pa.Table, folder: Path, batches: int) -> dict[str, Sequence[SourceFile]]:
@@ -106,6 +107,16 @@ def rows_by_region(flights: pa.Table) -> Mapping[str, int]:
     """Count the flights of each region."""
     counted = flights.group_by("origin").aggregate([("origin", "count")])
     return dict(zip(counted["origin"].to_pylist(), counted["origin_count"].to_pylist(), strict=True))
+
+
+def _spread(origins: Sequence[str], rows: int) -> list[int]:
+    """Return places of `rows` flights, evenly; the last place of each region is that of its last flight."""
+    places = [at * len(origins) // rows for at in range(rows)]
+    chosen = {origins[place]: at for at, place in enumerate(places)}
+    last = {origin: place for place, origin in enumerate(origins)}
+    for origin, at in chosen.items():
+        places[at] = last[origin]
+    return sorted(places)
 
 
 def _read_csv() -> pa.Table:

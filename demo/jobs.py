@@ -1,5 +1,6 @@
 """Three streaming jobs in one local Spark session: one region each, all writing into one table."""
 
+import math
 import os
 import signal
 import sys
@@ -44,11 +45,16 @@ _SESSION: Final = {
 }
 
 
-def start_session(work: Path, slowness: Slowness | None = None) -> SparkSession:
+_AWAITED: Final = {"spark.sql.streaming.noDataProgressEventInterval": "3600000"}
+_IDLE_SECONDS: Final = 10.0
+
+
+def start_session(work: Path, slowness: Slowness | None = None, *, awaited: bool = False) -> SparkSession:
     """Start Spark; its processes inherit this one's standard error. Raises RunFailed.
 
     With `slowness` each job has a task slot of its own, as on a separate machine. Only the storage of one job
-    is then slow, not the processor of all.
+    is then slow, not the processor of all. With `awaited`, a job without new files is not idle: it holds the
+    watermark back until its next file.
     """
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     master = "local[2]" if slowness is None else f"local[{len(REGIONS)}]"
@@ -60,7 +66,7 @@ def start_session(work: Path, slowness: Slowness | None = None) -> SparkSession:
     if slowness is not None:
         os.environ[VARIABLE] = slowness.to_text()
         builder = builder.config("spark.python.daemon.module", slow_daemon.__name__)
-    for name, value in {**_SESSION, **folders}.items():
+    for name, value in {**_SESSION, **folders, **(_AWAITED if awaited else {})}.items():
         builder = builder.config(name, value)
     interrupt = signal.getsignal(signal.SIGINT)
     try:
@@ -69,7 +75,7 @@ def start_session(work: Path, slowness: Slowness | None = None) -> SparkSession:
         raise RunFailed(f"Spark did not start: {error}") from error
     # PySpark's own handler calls the JVM, possibly during another call to it.
     signal.signal(signal.SIGINT, interrupt)
-    attach(spark, heartbeat_interval=2.0)
+    attach(spark, heartbeat_interval=2.0, idle_after=math.inf if awaited else _IDLE_SECONDS)
     return spark
 
 

@@ -17,6 +17,7 @@ from sluicegate.demo.errors import RunFailed, TableDamaged
 from sluicegate.demo.feed import Feed, share_due
 from sluicegate.demo.jobs import Jobs, start_session
 from sluicegate.demo.kills import Killer
+from sluicegate.demo.marks import LISTENER, MONTHS, MarksVerdict, read_marks
 from sluicegate.demo.progress import Display, describe
 from sluicegate.demo.services import Coordinator, Servers
 from sluicegate.demo.slow import Slowness
@@ -33,6 +34,15 @@ alignment_timeout = "250ms"
 max_consecutive_fallbacks = {MAX_FALLBACKS}
 """
 
+
+# A lagging airport falls back as often as it must, and holds the watermark back meanwhile.
+_MARKS_POLICY: Final = """\
+partial = "allow"
+alignment_timeout = "1s"
+max_consecutive_fallbacks = 1000
+"""
+_MONTHLY: Final = 16
+"""Batches of a region with marks, so that most commits pass one month."""
 
 _Data = tuple[pa.Table, Feed, DemoTable]
 """Rows of the source, its files, and the table."""
@@ -51,10 +61,17 @@ class Wish:
     """With a slow region: use the same setup without the slowness, for comparison."""
     full_cuts: bool
     """With a slow region: each commit waits for all regions, for comparison."""
+    mark_done: bool
+    """Mark each month when all regions have passed it."""
     table_format: str
     """Format of the table: `paimon`, `iceberg` or `delta`."""
     work: Path
     """Folder for all files of the run; it contains only an empty folder `logs`."""
+
+    @property
+    def batches(self) -> int:
+        """Number of batches of a region."""
+        return max(batches_for(self.rows), _MONTHLY if self.mark_done else 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +83,13 @@ class Outcome:
     files: int
     kill_phases: dict[str, int]
     regional: "Regional | None" = None
+    marks: MarksVerdict | None = None
+    """None: without marks."""
+
+    @property
+    def exact(self) -> bool:
+        """True if the table is exactly its source, and each month was marked in time."""
+        return self.verdict.exact and (self.marks is None or self.marks.exact)
 
     @property
     def kills(self) -> int:
@@ -93,6 +117,8 @@ class Regional:
 class _Parts:
     """All parts of the run, started or ready to start."""
 
+    wish: Wish
+    bootstrap: str
     source: pa.Table
     totals: Mapping[str, int]
     table: DemoTable
@@ -116,9 +142,10 @@ def run_demo(wish: Wish, display: Display, stack: ExitStack) -> Outcome:
     parts.jobs.start(parts.feed.folder, evenly=wish.slow_region is not None)
     slow = f"; the storage of {wish.slow_region} is going to be slow" if wish.slow_region else ""
     display.note(f"three jobs write, the coordinator commits{slow if not wish.calm else ''}")
-    _follow(parts, display, wish.kills)
+    _follow(parts, display)
     parts.coordinator.stop()
     display.note("everything is committed; reading the table back")
+    marks = read_marks(parts.bootstrap).verdict() if wish.mark_done else None
     contents = parts.table.read()
     counted = parts.table.count()
     if counted != contents.rows.num_rows:
@@ -128,7 +155,9 @@ def run_demo(wish: Wish, display: Display, stack: ExitStack) -> Outcome:
         )
     verdict = compare(contents.rows, parts.source)
     phases = dict(sorted(parts.killer.phases.items()))
-    return Outcome(verdict, len(contents.commits), contents.files, phases, _regional(wish, parts.progress))
+    return Outcome(
+        verdict, len(contents.commits), contents.files, phases, _regional(wish, parts.progress), marks
+    )
 
 
 def _regional(wish: Wish, progress: Progress) -> Regional | None:
@@ -136,7 +165,7 @@ def _regional(wish: Wish, progress: Progress) -> Regional | None:
     if slowness is None:
         return None
     healthy = [region for region in REGIONS if region != slowness.region]
-    planned = Slowness.plan(slowness.region, batches_for(wish.rows)).delays
+    planned = Slowness.plan(slowness.region, wish.batches).delays
     at = progress.regions[slowness.region].completed_at
     span = at[min(planned) - 1], at[max(planned)]
     return Regional(
@@ -153,7 +182,7 @@ def _regional(wish: Wish, progress: Progress) -> Regional | None:
 def _slowness(wish: Wish) -> Slowness | None:
     if wish.slow_region is None:
         return None
-    planned = Slowness.plan(wish.slow_region, batches_for(wish.rows))
+    planned = Slowness.plan(wish.slow_region, wish.batches)
     return Slowness(planned.region, {}) if wish.calm else planned
 
 
@@ -167,9 +196,8 @@ def _prepare(wish: Wish, display: Display, stack: ExitStack) -> _Parts:
     with ThreadPoolExecutor(max_workers=3) as pool:
         serving = pool.submit(servers.start)
         data = pool.submit(_prepare_data, wish)
-        policy = _POLICY if wish.slow_region is not None and not wish.full_cuts else ""
-        coordinating = pool.submit(_start_coordinator, coordinator, servers, serving, data, policy)
-        spark = start_session(work, _slowness(wish))
+        coordinating = pool.submit(_start_coordinator, coordinator, servers, serving, data, wish)
+        spark = start_session(work, _slowness(wish), awaited=wish.mark_done)
         stack.callback(spark.stop)
         source, feed, table = data.result()
         serving.result()
@@ -181,10 +209,11 @@ def _prepare(wish: Wish, display: Display, stack: ExitStack) -> _Parts:
     watch = Watch(servers.kafka.bootstrap, progress)
     stack.callback(watch.end)
     # A life must see a few commits, but not consume all files.
-    turns = batches_for(wish.rows) // (3 * (wish.kills + 1))
+    turns = wish.batches // (3 * (wish.kills + 1))
     killer = Killer(coordinator, wish.kills, wish.seed, turns, lambda: progress.commits > 0, display.note)
     stack.callback(killer.end)
-    return _Parts(source, rows_by_region(source), table, feed, coordinator, jobs, progress, watch, killer)
+    totals, bootstrap = rows_by_region(source), servers.kafka.bootstrap
+    return _Parts(wish, bootstrap, source, totals, table, feed, coordinator, jobs, progress, watch, killer)
 
 
 def _start_coordinator(
@@ -192,22 +221,25 @@ def _start_coordinator(
     servers: Servers,
     serving: "Future[None]",
     data: "Future[_Data]",
-    policy: str,
+    wish: Wish,
 ) -> None:
     serving.result()
-    servers.write_settings(coordinator.settings, data.result()[2], policy)
+    policy = _POLICY if wish.slow_region is not None else _MARKS_POLICY if wish.mark_done else ""
+    listeners = LISTENER if wish.mark_done else ""
+    table = data.result()[2]
+    servers.write_settings(coordinator.settings, table, "" if wish.full_cuts else policy, listeners)
     coordinator.start()
 
 
 def _prepare_data(wish: Wish) -> _Data:
     source = load_flights(wish.rows)
-    files = write_batches(source, wish.work / "source", batches_for(wish.rows))
+    files = write_batches(source, wish.work / "source", wish.batches)
     return source, Feed(files, wish.work / "inbox"), create_table(wish.table_format, wish.work / "warehouse")
 
 
-def _follow(parts: _Parts, display: Display, kills: int) -> None:
-    """Show the progress until all regions are closed and committed. Raises RunFailed."""
-    progress, jobs = parts.progress, parts.jobs
+def _follow(parts: _Parts, display: Display) -> None:
+    """Show the progress until all regions are closed, committed and marked. Raises RunFailed."""
+    progress, jobs, kills = parts.progress, parts.jobs, parts.wish.kills
     seen: object = None
     moved = time.monotonic()
     while not _is_done(parts):
@@ -217,14 +249,19 @@ def _follow(parts: _Parts, display: Display, kills: int) -> None:
         for region, total in parts.totals.items():
             if progress.regions[region].rows_written >= total:
                 jobs.finish(region)
-        killed = f", coordinator killed {parts.killer.killed} of {kills} times" if kills else ""
-        state = describe(progress, parts.totals, killed, bars=display.live)
+        for month in progress.marks.fresh():
+            display.note(str(month))
+        more = f", {progress.marks.marked} of {len(MONTHS)} months done" if parts.wish.mark_done else ""
+        more += f", coordinator killed {parts.killer.killed} of {kills} times" if kills else ""
+        state = describe(progress, parts.totals, more, bars=display.live)
         display.show(state)
         if state != seen:
             seen, moved = state, time.monotonic()
         elif time.monotonic() - moved > _STUCK_SECONDS:
             raise RunFailed(f"nothing has moved for {_STUCK_SECONDS:g} s: {'; '.join(state)}")
         time.sleep(_POLL)
+    for month in progress.marks.fresh():
+        display.note(str(month))
     display.show(describe(progress, parts.totals, "", bars=display.live), at_once=True)
 
 
@@ -232,14 +269,14 @@ def _feed(parts: _Parts, kills: int) -> None:
     """Release the files that are due."""
     since = parts.killer.ready_since
     ready = None if since is None else time.monotonic() - since
-    batches = batches_for(parts.source.num_rows)
-    parts.feed.open(share_due(kills, parts.killer.killed, batches, ready))
+    parts.feed.open(share_due(kills, parts.killer.killed, parts.wish.batches, ready))
 
 
 def _is_done(parts: _Parts) -> bool:
-    """True if every region is closed, its final batch is in the table, and all kills are done."""
+    """True if every region is closed, its final batch is in the table, and all kills and marks are done."""
     return (
         not parts.killer.is_alive()
+        and (not parts.wish.mark_done or parts.progress.marks.marked == len(MONTHS))
         and len(parts.jobs.finals) == len(parts.totals)
         and all(
             parts.progress.regions[region].committed == (-1 if final is None else final)

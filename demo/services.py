@@ -46,7 +46,7 @@ format = "{table_format}"
 table = "{table}"
 {policy}
 [streams.{stream}.options]
-{options}"""
+{options}{listeners}"""
 
 
 class Servers:
@@ -69,10 +69,10 @@ class Servers:
         finally:
             self.valkey.stop()
 
-    def write_settings(self, path: Path, table: DemoTable, policy: str = "") -> None:
+    def write_settings(self, path: Path, table: DemoTable, policy: str = "", listeners: str = "") -> None:
         """Write the coordinator's settings file; both servers must have been started.
 
-        `policy` has more lines for the stream's settings.
+        `policy` has more lines for the stream's settings, `listeners` the sections of its listeners.
         """
         text = _SETTINGS.format(
             bootstrap=self.kafka.bootstrap,
@@ -84,6 +84,7 @@ class Servers:
             table=table.location,
             policy=policy,
             options="".join(f'{name} = "{value}"\n' for name, value in table.options.items()),
+            listeners=listeners,
         )
         path.write_text(text, encoding="utf-8")
 

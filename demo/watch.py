@@ -10,6 +10,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from sluicegate.demo.errors import RunFailed
+from sluicegate.demo.marks import Marks
 from sluicegate.demo.services import PARTITIONS, TOPICS
 from sluicegate.events.codec import Flaw, read_record
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
@@ -63,6 +64,7 @@ class Progress:
         self.partial_cuts = 0
         self.forced_full = 0
         self.abandoned = 0
+        self.marks = Marks(self.regions)
         self.max_fallbacks = 0
         """Maximum of the regions' counters of fallbacks in a row; an abandoned full commit restarts them."""
         self._limit = max_fallbacks
@@ -73,6 +75,7 @@ class Progress:
     def apply(self, record: LogRecord) -> None:
         """Apply an event of a job; repeated events change nothing."""
         envelope, body = record.envelope, record.body
+        self.marks.apply(record)
         match body:
             case CheckpointCompleted():
                 self._completed(envelope, body, record.time)
@@ -83,6 +86,7 @@ class Progress:
 
     def notice(self, notification: Notification, time: int = 0) -> None:
         """Apply a notification appended at `time` (milliseconds); repeated ones change nothing."""
+        self.marks.notice(notification)
         match notification.body:
             case Committed() as body:
                 self._committed(body, time)

@@ -41,6 +41,15 @@ def test_fewer_rows_are_spread_over_the_year_and_keep_their_ids(flights: pa.Tabl
     assert len(some.column("flight_id").unique()) == 1_000
 
 
+@pytest.mark.parametrize("rows", [100, 300, 20_000])
+def test_the_last_flight_of_each_airport_is_there_so_its_year_is_over(flights: pa.Table, rows: int) -> None:
+    some = data.load_flights(rows)
+    assert some.num_rows == rows
+    for region in data.REGIONS:
+        first, second = (of.filter(pc.equal(of["origin"], region)) for of in (flights, some))
+        assert max(first["flight_id"].to_pylist()) == max(second["flight_id"].to_pylist())
+
+
 def test_files_hold_every_row_once_in_the_order_of_time(flights: pa.Table, tmp_path: Path) -> None:
     some = flights.slice(0, 5_000)
     files = data.write_batches(some, tmp_path, 7)

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from sluicegate.demo.check import compare
 from sluicegate.demo.data import TOTAL_ROWS as ROWS_OF_DATA
 from sluicegate.demo.main import TOTAL_ROWS, demo, figures, summary
+from sluicegate.demo.marks import MarksVerdict, MonthDone
 from sluicegate.demo.run import Outcome, Regional
 
 
@@ -35,6 +36,23 @@ def test_a_slow_region_adds_its_figures(few: pa.Table) -> None:
     assert (found["partial_cuts"], found["forced_full"], found["max_consecutive_fallbacks"]) == (12, 1, 3)
     assert (found["healthy_p50_ms"], found["healthy_p50_while_slow_ms"]) == (210.0, 230.5)
     assert "12 partial commits, at most 3 in a row" in summary(outcome, 61.5)
+
+
+def test_marks_add_their_months_and_decide_the_exit(few: pa.Table) -> None:
+    month = MonthDone("2013-01", 3, {"EWR": 0})
+    verdict = compare(few, few)
+    bad = Outcome(verdict, 7, 30, {}, marks=MarksVerdict((month,), ("2013-02 has 0 marks",)))
+    found = figures(bad, 1.0)
+    assert (found["months_marked"], found["marks_wrong"]) == ({"2013-01": 3}, ["2013-02 has 0 marks"])
+    assert summary(bad, 1.0).splitlines()[-3:] == [
+        "2013-02 has 0 marks",
+        "1 months marked, 1 of 12 not in time",
+        "every row exactly once",
+    ]
+    assert (bad.exact, verdict.exact) == (False, True)
+    good = Outcome(verdict, 7, 30, {}, marks=MarksVerdict((month,) * 12, ()))
+    assert good.exact
+    assert "twelve months marked, each once, when all airports had passed its end" in summary(good, 1.0)
 
 
 def test_summary_says_whether_the_table_is_exact(few: pa.Table) -> None:
