@@ -1,6 +1,6 @@
 """Facts of a table's partitions that marks need, and the settings that make no sense for them."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -20,6 +20,11 @@ def read_layout(stream: Stream) -> PartitionLayout:
     """Return the partitions of a table. It blocks. Raises LakeError."""
     maintenance = stream.adapter.open_maintenance(stream.table)
     return capable(maintenance, DescribesPartitions, "marking partitions").partition_layout()
+
+
+def in_order(values: Mapping[str, str | None], names: Iterable[str]) -> dict[str, str | None]:
+    """Return the values of a partition in the order of the table's fields; an outcome has another one."""
+    return {name: values[name] for name in (*names, *values) if name in values}
 
 
 def check_actions(options: MarkDoneOptions, stream: Stream) -> None:

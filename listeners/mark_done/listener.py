@@ -17,7 +17,13 @@ from sluicegate.listeners.actions import Warn, notification_id, warn
 from sluicegate.listeners.http_report import send_report
 from sluicegate.listeners.mark_done import policy
 from sluicegate.listeners.mark_done.custom import call, load_function
-from sluicegate.listeners.mark_done.layouts import check_actions, check_layout, read_layout, resolver
+from sluicegate.listeners.mark_done.layouts import (
+    check_actions,
+    check_layout,
+    in_order,
+    read_layout,
+    resolver,
+)
 from sluicegate.listeners.mark_done.options import ActionName, MarkDoneOptions
 from sluicegate.listeners.mark_done.policy import Mark
 from sluicegate.listeners.mark_done.progress import Commit, Progress
@@ -139,6 +145,9 @@ class MarkDoneListener(Listener[MarkDoneState]):
             return policy.drain(progress, seen.time, self._terms)
         known = state.fields or {}
         fields = {name: PartitionField(name, kind, zoned) for name, (kind, zoned) in known.items()}
+        if seen.partitions is not None:
+            ordered = tuple(in_order(values, known) for values in seen.partitions)
+            seen = seen.model_copy(update={"partitions": ordered})
         return policy.commit(progress, seen, resolver(self._options, fields), self._terms)
 
     def _step(self, state: MarkDoneState, actions: tuple[Action, ...]) -> Step[MarkDoneState]:

@@ -6,13 +6,16 @@ from typing import Any
 
 from sluicegate.events.models import CommitSummary
 from sluicegate.events.notifications import Committed, Notification, NotificationType, SmallFiles
+from sluicegate.lakes.port import LakeUnavailable, TableRefused
 from sluicegate.listeners.actions import Warn, notification_id, warn
 from sluicegate.listeners.http_report import send_report
+from sluicegate.listeners.mark_done.layouts import in_order, read_layout
 from sluicegate.listeners.mark_done.progress import name_of
 from sluicegate.listeners.port import (
     PORT_VERSION,
     Action,
     Done,
+    Failed,
     Listener,
     Outcome,
     Refused,
@@ -42,6 +45,8 @@ class SmallFilesListener(Listener[Counts]):
     def __init__(self, options: SmallFilesOptions, stream: Stream, services: Services) -> None:
         self._options, self._stream, self._services = options, stream, services
         self._terms = options.terms
+        self._fields: tuple[str, ...] = ()
+        """Partition fields of the table, in its order, when they were last read."""
 
     def initial(self) -> Counts:
         return Counts()
@@ -86,7 +91,11 @@ class SmallFilesListener(Listener[Counts]):
     async def _give(self, action: Give, hint: Hint) -> Result:
         stream = self._stream
         key = notification_id(stream.name, TYPE_NAME, action.key)
-        body = _event(hint, stream)
+        try:
+            values = await self._in_order(hint.values)
+        except LakeUnavailable as error:
+            return Failed(f"the partition fields of the table cannot be read: {error}")
+        body = _event(hint, values, stream)
         if action.name == "http-report":
             fields = {**body.model_dump(), "table": stream.table.name, "path": stream.table.location}
             return await send_report(self._services.http, self._options, key, fields)
@@ -94,6 +103,19 @@ class SmallFilesListener(Listener[Counts]):
             Notification(key, NotificationType.SMALL_FILES, stream.name, "", "", body)
         )
         return Done()
+
+    async def _in_order(self, values: Mapping[str, str | None]) -> Mapping[str, str | None]:
+        """Return values in the order of the table's fields. Raises LakeUnavailable."""
+        if len(values) < 2:
+            return values
+        if not values.keys() <= set(self._fields):
+            try:
+                layout = await self._services.in_thread(lambda: read_layout(self._stream))
+            except TableRefused:
+                # Without its table, a hint helps nobody, and its order matters less.
+                return values
+            self._fields = tuple(field.name for field in layout.fields)
+        return in_order(values, self._fields)
 
     async def close(self) -> None:
         return
@@ -111,12 +133,12 @@ def small_parts(summary: CommitSummary | None, limit: int) -> tuple[Part, ...] |
     return tuple(found)
 
 
-def _event(hint: Hint, stream: Stream) -> SmallFiles:
+def _event(hint: Hint, values: Mapping[str, str | None], stream: Stream) -> SmallFiles:
     return SmallFiles(
         table=stream.table.location,
         format=stream.format,
-        partition=name_of(hint.values),
-        values=dict(hint.values),
+        partition=name_of(values),
+        values=dict(values),
         smaller_than=hint.smaller_than,
         files=hint.files,
         bytes=hint.bytes,

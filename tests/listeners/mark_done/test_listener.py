@@ -4,6 +4,7 @@ import json
 import random
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from sluicegate.events.notifications import NotificationType, PartitionDone
@@ -11,9 +12,11 @@ from sluicegate.lakes.port import LakeUnavailable
 from sluicegate.listeners.actions import Warn
 from sluicegate.listeners.mark_done import listener as module
 from sluicegate.listeners.mark_done.listener import Act, ReadLayout
+from sluicegate.listeners.mark_done.options import MarkDoneOptions
 from sluicegate.listeners.port import Failed, Outcome, Refused
+from tests.contracts.lakes.paimon_lake import PaimonLake
 from tests.listeners.mark_done.conftest import Monthly, by_month
-from tests.listeners.mark_done.driving import Crash, Host, NotDone, committed, drained
+from tests.listeners.mark_done.driving import Crash, Host, NotDone, committed, drained, stream_of
 from tests.listeners.mark_done.policies import DAY, at
 
 JANUARY, FEBRUARY, MARCH = ({"origin": f"2013-{month:02}"} for month in (1, 2, 3))
@@ -269,3 +272,17 @@ async def test_the_state_stays_small(monthly: Monthly) -> None:
             await host.clock(0)
         assert len(json.dumps(host.kept)) < 32 << 10
     assert host.published[0].type is NotificationType.PARTITION_DONE
+
+
+async def test_the_columns_of_a_partition_are_in_the_order_of_the_table(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int64()), ("year", pa.string()), ("month", pa.string())])
+    stream = stream_of("paimon", PaimonLake(tmp_path, schema, ["year", "month"]).location)
+    options = MarkDoneOptions.model_validate(
+        {"timestamp_pattern": "$year-$month-01", "interval": "1 month", "actions": ["mark-event"]}
+    )
+    async with Host(options, stream) as host:
+        # An outcome has them in the order of the alphabet.
+        january = {"month": "01", "year": "2013"}
+        await host.see(committed(1, january, watermark=at("2013-02-02")))
+    (body,) = [each.body for each in host.published if isinstance(each.body, PartitionDone)]
+    assert (body.partition, list(body.values)) == ("year=2013/month=01", ["year", "month"])

@@ -1,22 +1,28 @@
 """The listener behind the port: events and reports, crashes, outcomes that count nothing, its record."""
 
+import os
 import random
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from sluicegate.coordinator.listeners.record import ListenerRecord, decode, encode
 from sluicegate.coordinator.stream.tally import sizes_of, touched
 from sluicegate.events.models import CommitSummary, CutReverted, FileInfo, FilesWritten, Head
 from sluicegate.events.notifications import Committed, NotificationType, SavepointTaken, SmallFiles
+from sluicegate.lakes.port import LakeUnavailable
 from sluicegate.listeners.actions import Warn
-from sluicegate.listeners.port import Outcome, Step
+from sluicegate.listeners.port import Failed, Outcome, Step
+from sluicegate.listeners.small_files import listener as module
 from sluicegate.listeners.small_files.listener import TYPE, SmallFilesListener
 from sluicegate.listeners.small_files.options import SmallFilesOptions
 from sluicegate.listeners.small_files.policy import Counted, Counts
-from tests.listeners.mark_done.driving import Crash, Host, committed, stream_of
+from tests.contracts.lakes.paimon_lake import PaimonLake
+from tests.listeners.mark_done.driving import Crash, Host, NotDone, committed, stream_of
 from tests.listeners.reporting import Server
 
 HEAD = Head(snapshot=1, identity="i")
@@ -92,6 +98,36 @@ async def test_a_null_is_another_partition_than_an_empty_text() -> None:
     async with host(options(files=2)) as made:
         await made.see(added(1, *[({"dt": None}, 1)] * 2, *[({"dt": ""}, 1)] * 2))
     assert sorted(each.partition for each in given(made)) == ["dt", "dt="]
+
+
+async def test_the_columns_are_in_the_order_of_the_table_also_when_it_was_away_before(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int64()), ("year", pa.string()), ("month", pa.string())])
+    lake = PaimonLake(tmp_path, schema, ["year", "month"])
+    folder, away = Path(lake.location), tmp_path / "away"
+    async with Host(options(), stream_of("paimon", lake.location), TYPE) as made:
+        await made.see(added(1, *[({"month": "01", "year": "2013"}, 10)] * 3))
+        os.rename(folder, away)
+        await made.see(added(2, *[({"month": "02", "year": "2013"}, 10)] * 3))
+        made.restart()
+        await made.see(added(3, *[({"month": "03", "year": "2013"}, 10)] * 3))
+    assert [each.partition for each in given(made)] == [
+        "year=2013/month=01",
+        "year=2013/month=02",
+        "month=03/year=2013",
+    ], "a table that is no more there has no order"
+
+
+async def test_a_table_that_cannot_be_read_delays_the_hint(monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(_: object) -> None:
+        raise LakeUnavailable("the store is away")
+
+    monkeypatch.setattr(module, "read_layout", away)
+    async with host(options()) as made:
+        with pytest.raises(NotDone) as caught:
+            await made.see(added(1, *[({"month": "01", "year": "2013"}, 10)] * 3))
+    assert caught.value.result == Failed(
+        "the partition fields of the table cannot be read: the store is away"
+    )
 
 
 async def test_a_quiet_partition_has_its_hint_by_the_clock() -> None:
