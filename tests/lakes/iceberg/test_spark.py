@@ -11,7 +11,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 import pytest
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.transforms import IdentityTransform, MonthTransform
+from pyiceberg.types import LongType, NestedField, StringType, TimestampType
 
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.port import BadFiles, Conflict, FileStatus, Published
@@ -19,7 +22,7 @@ from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.iceberg_lake import IcebergLake
 from tests.iceberg_java.java import sql_catalog
 from tests.lakes.iceberg import rich
-from tests.lakes.recipes import statements
+from tests.lakes.recipes import after_a_hint, statements
 from tests.spark_judge.judge import SparkJudge
 
 CATALOG: Final = "spark.sql.catalog.lake"
@@ -239,3 +242,37 @@ def test_a_pending_file_that_a_cleaner_took_is_noticed(spark_judge: SparkJudge, 
     with pytest.raises(BadFiles, match="is not in"):
         stream.committer.check([waiting])
     assert ids(spark_judge) == [1]
+
+
+HINTED: Final = Schema(
+    NestedField(1, "id", LongType(), required=False),
+    NestedField(2, "month", StringType(), required=False),
+    NestedField(3, "at", TimestampType(), required=False),
+)
+
+
+@pytest.mark.parametrize(
+    ("number", "field"),
+    [
+        (0, PartitionField(2, 1000, IdentityTransform(), "month")),
+        (1, PartitionField(3, 1000, MonthTransform(), "at_month")),
+    ],
+    ids=["identity", "hidden"],
+)
+def test_the_statement_for_a_hint_compacts_that_partition_alone(
+    spark_judge: SparkJudge, tmp_path: Path, number: int, field: PartitionField
+) -> None:
+    lake = SparkLake(tmp_path, 2, HINTED, PartitionSpec(field))
+    joined(spark_judge, lake)
+    stream = Stream(lake)
+    days = [datetime.datetime(2013, month, 5, 12) for month in (1, 2)]
+    columns = {"id": [1, 2], "month": ["2013-01", "2013-02"], "at": days}
+    (rows,) = pa.table(columns, lake.table.schema().as_arrow()).to_batches()
+    for decision in range(1, 7):
+        publish(stream, decision, lake.write(rows))
+    statement = after_a_hint("CALL lake")[number]
+    spark_judge.sql(statement.replace("db.flights", "db.numbers"))
+    files = f"SELECT count(*) FROM {TABLE}.files GROUP BY partition ORDER BY 1"  # noqa: S608
+    assert spark_judge.sql(files) == [[1], [6]]
+    publish(stream, 7, lake.write(rows))
+    assert rows_of(spark_judge, "count(*)") == [(14,)]
