@@ -110,3 +110,8 @@ class Failpoint(StrEnum):
     UPLOAD_LOST_BEFORE = "upload.lost.before"
     """The next step reports the files of an entry as lost."""
     UPLOAD_LOST_AFTER = "upload.lost.after"
+
+    # The records of listeners (coordinator/listeners).
+    LISTENER_RECORD_BEFORE = "listener-record.before"
+    """The next step writes the place and the state of a listener, for the first time too."""
+    LISTENER_RECORD_AFTER = "listener-record.after"

@@ -11,6 +11,8 @@ from sluicegate.coordinator.records import read_topic
 from sluicegate.coordinator.retention import listener_key, read_listener_key
 from sluicegate.coordinator.stream.links import Links
 from sluicegate.events.partitioning import partition_of
+from sluicegate.failpoints.names import Failpoint
+from sluicegate.failpoints.points import reach
 from sluicegate.kafka.clients import started
 
 UNREADABLE: Final = "unreadable"
@@ -66,7 +68,9 @@ class ListenerRecords:
     async def write(self, record: ListenerRecord) -> None:
         """Write the record of a listener under its owner's key. Raises KafkaError."""
         key = listener_key(record.stream, record.listener, record.owner)
+        await reach(Failpoint.LISTENER_RECORD_BEFORE)
         await self._put(key, self.partition(record.stream), encode(record))
+        await reach(Failpoint.LISTENER_RECORD_AFTER)
 
     async def remove(self, key: str, partition: int) -> None:
         """Remove the record of a former owner. Raises KafkaError."""

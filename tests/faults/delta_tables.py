@@ -11,6 +11,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from sluicegate.failpoints.names import Failpoint
+from tests.faults.listener_points import LISTENER_POINTS
 from tests.faults.tallies import Tally, tally_of
 from tests.faults.upload_points import UPLOAD_POINTS
 from tests.integration.job import SCHEMA
@@ -29,6 +30,7 @@ LACKING: Final = (
         }
     )
     | UPLOAD_POINTS
+    | LISTENER_POINTS
 )
 """Places of a commit that this format has not: a commit is one file."""
 SPARK_TIME: Final = "timestamp"

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 
 from sluicegate.failpoints.names import Failpoint
+from tests.faults.listener_points import LISTENER_POINTS
 from tests.faults.tallies import Tally, tally_of
 from tests.faults.upload_points import UPLOAD_POINTS
 from tests.iceberg_duck import duck, duck_on_s3
@@ -33,6 +34,7 @@ LACKING: Final = (
         }
     )
     | UPLOAD_POINTS
+    | LISTENER_POINTS
 )
 """Places of a commit that this format has not."""
 SPARK_TIME: Final = "timestamp_ntz"

@@ -10,11 +10,12 @@ import pyarrow as pa
 from pypaimon import CatalogFactory, Schema
 
 from sluicegate.demo.reader import read_table
+from tests.faults.listener_points import LISTENER_POINTS
 from tests.faults.tallies import Tally, tally_of
 from tests.faults.upload_points import UPLOAD_POINTS
 from tests.integration.job import SCHEMA
 
-LACKING: Final = UPLOAD_POINTS
+LACKING: Final = UPLOAD_POINTS | LISTENER_POINTS
 """Places of a commit that this format has not."""
 SPARK_TIME: Final = "timestamp_ntz"
 """Type of the column `at` as a Spark job writes it."""
