@@ -13,6 +13,7 @@ from sluicegate.cli.kafka import count_members, partition_count
 from sluicegate.cli.noting import note_order
 from sluicegate.cli.options import config_option, json_option, require_stream, stream_option
 from sluicegate.cli.ordered_by import order_options
+from sluicegate.cli.views import remove_view
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.record_codec import encode_record
 from sluicegate.coordinator.records import Held, read_held
@@ -99,6 +100,8 @@ class _Found(NamedTuple):
     place: Place
     skipped: int
     """Events of the stream that the topics have already, and that have no effect."""
+    view_stays: str | None = None
+    """Reason for which the former view is still in Redis; None: it is not."""
 
 
 async def _adopt(
@@ -119,11 +122,14 @@ async def _adopt(
                 table.close()
         except (ReplayRefused, TableRefused) as error:
             raise UserError(str(error)) from error
+    view_stays = None
     if not dry:
         record = adopted.record(own.commit_user, seen.identity, place)
         await note_order(settings, stream, f"after decision {adopted.account.decision}")
         await _write(settings, base_key(stream, begin), stream, record.model_copy(update={"stream": stream}))
-    return _Found(adopted, place, skipped)
+        # Its revision is an offset of the former log, and may be higher than those of the new one.
+        view_stays = await remove_view(settings, stream)
+    return _Found(adopted, place, skipped, view_stays)
 
 
 async def _unread_place(log: StreamLog, stream: str, begin: int) -> tuple[Place, int]:
@@ -218,6 +224,8 @@ def _lines(stream: str, found: _Found, *, dry: bool) -> list[str]:
         lines.append(f"  {name}  {place}" + (f", {each.ended}" if each.ended else ""))
     if found.skipped:
         lines.append(f"{found.skipped} events of it that are in the topics already have no effect")
+    if found.view_stays is not None:
+        lines.append(f"Its former view is still in Redis: {found.view_stays}. The coordinator replaces it")
     if not dry:
         lines.append(
             "Start the coordinators. Then start each Python driver again. Before a Spark query starts again: "

@@ -9,8 +9,10 @@ from sluicegate.cli.live import ask_coordinator
 from sluicegate.cli.noting import note_order
 from sluicegate.cli.options import config_option, stream_option
 from sluicegate.cli.ordered_by import order_options
+from sluicegate.cli.views import has_view, remove_view
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.kafka.clients import started
+from sluicegate.state_store import StateStoreUnavailable
 
 
 @click.command()
@@ -20,19 +22,23 @@ from sluicegate.kafka.clients import started
 @click.option("--yes", is_flag=True, help="Delete the records. Without it, the command only shows them.")
 @click.pass_context
 def forget(context: click.Context, settings: Settings, stream: str, yes: bool) -> None:
-    """Delete all records of a stream that is not in the settings any more. Its table and its log stay.
+    """Delete all records of a stream that is not in the settings any more, and its view in Redis.
+
+    Its table and its log stay.
 
     A stream with records keeps its events in the log: the coordinators delete no event that it could still
     need. After `forget`, they may. The stream can then neither be continued nor replayed. Remove it from the
     settings of all coordinators first: the command sees only its own settings and the coordinator at
     http.host.
     """
-    keys = run_async(settings, _forget(settings, stream, yes=yes))
+    keys, viewed = run_async(settings, _forget(settings, stream, yes=yes))
     topic = settings.kafka.topic_names().state
-    if not keys:
+    if not keys and not viewed:
         raise UserError(f"stream {stream} has no record in {topic}, so there is nothing to forget")
     if yes:
         click.echo(f"stream {stream} is forgotten: {len(keys)} records in {topic} are deleted")
+        if viewed:
+            click.echo("its view in Redis is deleted")
         click.echo(
             "Its events may be deleted from the log, and its pending checkpoints are never committed. A "
             "coordinator that has the stream in its settings would begin it again from the start of the log"
@@ -40,6 +46,8 @@ def forget(context: click.Context, settings: Settings, stream: str, yes: bool) -
         return
     for each in keys:
         click.echo(f"would be deleted: {each.name} (partition {each.partition} of {topic})")
+    if viewed:
+        click.echo("would be deleted: its view in Redis")
     click.echo(
         "Make sure that no coordinator has the stream in its settings, and that its pending checkpoints are "
         f"not needed. Then: sluicegate stream forget --stream {stream} --yes"
@@ -47,8 +55,11 @@ def forget(context: click.Context, settings: Settings, stream: str, yes: bool) -
     context.exit(1)
 
 
-async def _forget(settings: Settings, stream: str, *, yes: bool) -> list[StateKey]:
-    """Return the records of the stream; delete them if `yes`. Raises KafkaError, UserError."""
+async def _forget(settings: Settings, stream: str, *, yes: bool) -> tuple[list[StateKey], bool]:
+    """Return the records of the stream, and True if it has a view in Redis; delete them if `yes`.
+
+    Raises KafkaError, UserError.
+    """
     if stream in settings.streams:
         raise UserError(
             f"stream {stream} is in these settings, so a coordinator serves it. Remove [streams.{stream}] "
@@ -60,10 +71,21 @@ async def _forget(settings: Settings, stream: str, *, yes: bool) -> list[StateKe
             "settings. Remove it there, send that coordinator SIGHUP, and repeat"
         )
     keys = await read_state_keys(settings, stream)
-    if yes and keys:
+    try:
+        viewed = await has_view(settings, stream)
+    except StateStoreUnavailable as error:
+        raise _redis_away(stream, str(error)) from error
+    if yes and (keys or viewed):
         await note_order(settings, stream)
         await _delete(settings, keys)
-    return keys
+        # The view last: while it is there, a command that failed can be repeated.
+        if viewed and (reason := await remove_view(settings, stream)) is not None:
+            raise _redis_away(stream, reason)
+    return keys, viewed
+
+
+def _redis_away(stream: str, reason: str) -> UserError:
+    return UserError(f"{reason}. It may have a view of stream {stream}. Repeat when it responds")
 
 
 async def _delete(settings: Settings, keys: list[StateKey]) -> None:

@@ -1,6 +1,6 @@
 """State store in memory, for tests and for a coordinator without Redis."""
 
-from sluicegate.state_store.port import StateStoreUnavailable, StreamView, UnreadableView
+from sluicegate.state_store.port import Stamp, StateStoreUnavailable, StreamView, UnreadableView
 
 
 class MemoryStateStore:
@@ -16,6 +16,18 @@ class MemoryStateStore:
         self._check_available()
         stored = self._views.get(view.stream)
         if stored is not None and stored[0] > view.revision:
+            return False
+        self._views[view.stream] = view.revision, view.model_dump_json()
+        return True
+
+    async def stamp(self, stream: str) -> Stamp | None:
+        """See StateStore."""
+        view = await self.read(stream)
+        return None if view is None else Stamp(view.revision, str(view.updated_at))
+
+    async def replace(self, view: StreamView, stamp: Stamp) -> bool:
+        """See StateStore."""
+        if await self.stamp(view.stream) != stamp:
             return False
         self._views[view.stream] = view.revision, view.model_dump_json()
         return True

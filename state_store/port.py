@@ -4,7 +4,7 @@ The view is made from the stream's state record, and no decision depends on it. 
 displays, until the next commit writes it again.
 """
 
-from typing import Annotated, Final, Literal, Protocol
+from typing import Annotated, Final, Literal, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -162,6 +162,14 @@ class StreamView(_View):
     paused: bool = False
 
 
+class Stamp(NamedTuple):
+    """Identity of one stored view, whether it can be read or not."""
+
+    revision: int
+    updated_at: str
+    """As it is stored."""
+
+
 class StateStore(Protocol):
     """Port of a store with one view per stream.
 
@@ -178,6 +186,16 @@ class StateStore(Protocol):
     async def read(self, stream: str) -> StreamView | None:
         """Return the stream's view, None if there is none. Raises UnreadableView."""
 
+    async def stamp(self, stream: str) -> Stamp | None:
+        """Return the identity of the stored view; None if there is none, or if it has no revision."""
+
+    async def replace(self, view: StreamView, stamp: Stamp) -> bool:
+        """Replace the view that has this stamp, whatever its revision is. Return False if it is another one.
+
+        For a view that was made from another log. The comparison and the write are one atomic step, so a
+        view that another process has written meanwhile stays.
+        """
+
     async def streams(self) -> list[str]:
         """Return the names of the streams that have a view, sorted."""
 
@@ -189,7 +207,7 @@ class StateStore(Protocol):
         """
 
     async def remove(self, stream: str) -> None:
-        """Remove the stream's view with its revision, after its topic was deleted or created again."""
+        """Remove the stream's view with its revision: it is forgotten, or continues in another log."""
 
     async def ping(self) -> None:
         """Return if the store responds, else raise StateStoreUnavailable."""

@@ -17,7 +17,13 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 
-from sluicegate.state_store.port import VIEW_VERSION, StateStoreUnavailable, StreamView, UnreadableView
+from sluicegate.state_store.port import (
+    VIEW_VERSION,
+    Stamp,
+    StateStoreUnavailable,
+    StreamView,
+    UnreadableView,
+)
 
 _PIECE: Final = 50
 """Views that are read in one exchange."""
@@ -33,6 +39,19 @@ end
 redis.call('SADD', KEYS[2], ARGV[2])
 redis.call('DEL', KEYS[1])
 redis.call('HSET', KEYS[1], unpack(ARGV, 3))
+return 1
+"""
+
+# Atomic, so that only the view with this stamp is replaced. ARGV: its revision, its time, the stream, then
+# fields and values.
+_REPLACE: Final = """\
+local stored = redis.call('HMGET', KEYS[1], 'revision', 'updated_at')
+if stored[1] ~= ARGV[1] or (stored[2] or '') ~= ARGV[2] then
+  return 0
+end
+redis.call('SADD', KEYS[2], ARGV[3])
+redis.call('DEL', KEYS[1])
+redis.call('HSET', KEYS[1], unpack(ARGV, 4))
 return 1
 """
 
@@ -88,17 +107,29 @@ class RedisStateStore:
     ) -> None:
         self._redis = redis_client(url, timeout, options or {}, decode_responses=True)
         self._write = self._redis.register_script(_WRITE)
+        self._replace = self._redis.register_script(_REPLACE)
         self._prefix = prefix
         self._timeout = timeout
 
     async def write(self, view: StreamView) -> bool:
         """See StateStore."""
-        arguments: list[str] = [str(view.revision), view.stream]
-        for name, value in _fields(view).items():
-            arguments += [name, value]
-        keys = [self._key(view.stream), self._streams]
         async with self._bounded():
-            return bool(await self._write(keys, arguments))
+            return bool(await self._write(self._keys(view), [str(view.revision), *_arguments(view)]))
+
+    async def stamp(self, stream: str) -> Stamp | None:
+        """See StateStore."""
+        async with self._bounded():
+            found = await self._redis.hmget(self._key(stream), ["revision", "updated_at"])
+        revision, updated_at = cast("list[str | None]", found)
+        if revision is None or not revision.isdecimal():
+            return None
+        return Stamp(int(revision), updated_at or "")
+
+    async def replace(self, view: StreamView, stamp: Stamp) -> bool:
+        """See StateStore."""
+        given = [str(stamp.revision), stamp.updated_at, *_arguments(view)]
+        async with self._bounded():
+            return bool(await self._replace(self._keys(view), given))
 
     async def read(self, stream: str) -> StreamView | None:
         """See StateStore."""
@@ -155,6 +186,9 @@ class RedisStateStore:
     def _key(self, stream: str) -> str:
         return f"{self._prefix}:stream:{stream}"
 
+    def _keys(self, view: StreamView) -> list[str]:
+        return [self._key(view.stream), self._streams]
+
     @property
     def _streams(self) -> str:
         return f"{self._prefix}:streams"
@@ -168,6 +202,11 @@ class RedisStateStore:
             raise StateStoreUnavailable(f"Redis did not answer within {self._timeout:g} s") from error
         except (RedisError, OSError) as error:
             raise StateStoreUnavailable(f"Redis failed: {error}") from error
+
+
+def _arguments(view: StreamView) -> list[str]:
+    """Return the stream of a view, then its fields and values."""
+    return [view.stream, *(text for each in _fields(view).items() for text in each)]
 
 
 def _fields(view: StreamView) -> dict[str, str]:

@@ -50,7 +50,7 @@ from sluicegate.coordinator.stream.supply import Supply
 from sluicegate.coordinator.stream.table import StreamTable
 from sluicegate.coordinator.stream.telemetry import StreamTelemetry, name_of
 from sluicegate.coordinator.stream.traces import Traces
-from sluicegate.coordinator.stream.view import view_of
+from sluicegate.coordinator.stream.view import view_of, write_view
 from sluicegate.coordinator.tasks import end
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.coordinator.telemetry.overview import committed_decision, overview
@@ -322,7 +322,8 @@ class StreamRunner:
             case WriteView(record):
                 self.last_view = record
                 if self._links.store is not None:
-                    await self._links.store.write(view_of(record, self.settings, self.listener_views()))
+                    view = view_of(record, self.settings, self.listener_views())
+                    await write_view(self._links.store, view, self._partition.end_offset)
             case ReleaseOffsets():
                 await self._partition.release_offsets()
 

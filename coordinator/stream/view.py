@@ -1,9 +1,11 @@
 """View of a stream in the state store: made from its state record, and renewed if the store loses it."""
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from types import MappingProxyType
+
+import structlog
 
 from sluicegate.coordinator.core.log_state import AssignmentState, RegionState
 from sluicegate.coordinator.core.state_record import Condition, StateRecord
@@ -25,6 +27,8 @@ from sluicegate.state_store import (
     UnreadableView,
     WaitingView,
 )
+
+log = structlog.get_logger(__name__)
 
 
 def view_of(
@@ -100,6 +104,26 @@ def _condition(condition: Condition, stream: str) -> ConditionView:
         region=problem.region,
         message=format_problem(problem, stream),
     )
+
+
+async def write_view(store: StateStore, view: StreamView, end_of_log: Callable[[], Awaitable[int]]) -> bool:
+    """Write the view of a stream. Return False if the store has a newer one of the same log.
+
+    A revision at or after the end of the log is from another log: of topics that were deleted, or of another
+    cluster. Such a view is replaced. Raises StateStoreUnavailable, and the errors of `end_of_log`.
+    """
+    if await store.write(view):
+        return True
+    stamp = await store.stamp(view.stream)
+    # The end is read after the stamp: a log has all the events of its views.
+    if stamp is None or stamp.revision < (end := await end_of_log()):
+        return False
+    replaced = await store.replace(view, stamp)
+    if replaced:
+        log.warning(
+            "view of another log replaced", stream=view.stream, revision=stamp.revision, end_of_log=end
+        )
+    return replaced
 
 
 LastView = tuple[StateRecord, StreamSettings, Mapping[str, ListenerView]]

@@ -15,7 +15,10 @@ from sluicegate.coordinator.core.log_state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.record_codec import encode_record
 from sluicegate.coordinator.records import read_held
+from sluicegate.embedded.ports import free_port
 from sluicegate.events.partitioning import partition_of
+from sluicegate.state_store import StreamView
+from sluicegate.state_store.redis_store import RedisStateStore
 from tests.cli.deployment import PARTITIONS, Deployment
 
 pytestmark = pytest.mark.kafka
@@ -60,6 +63,36 @@ def test_all_records_of_the_stream_are_deleted(forgotten: Deployment) -> None:
     assert asyncio.run(records_of_coordinators(forgotten)) == ["trains2"]
     nothing = forgotten.run(*FORGET)
     assert (nothing.exit_code, "there is nothing to forget" in nothing.stderr) == (2, True), nothing.output
+
+
+async def views(url: str, prefix: str, *written: str) -> list[str]:
+    """Write views of streams; return the streams that have one."""
+    store = RedisStateStore(url, prefix=prefix)
+    try:
+        for name in written:
+            await store.write(StreamView(stream=name, revision=3, updated_at=1, commit_user="u"))
+        return await store.streams()
+    finally:
+        await store.close()
+
+
+@pytest.mark.redis
+def test_the_view_in_redis_is_deleted_with_the_records(
+    forgotten: Deployment, redis_url: str, unique: str
+) -> None:
+    forgotten.env |= {"SLUICEGATE_REDIS__URL": redis_url, "SLUICEGATE_REDIS__KEY_PREFIX": unique}
+    asyncio.run(views(redis_url, unique, "trains", "others"))
+    assert "would be deleted: its view in Redis" in forgotten.run(*FORGET).stdout
+    away = {"SLUICEGATE_REDIS__URL": f"redis://127.0.0.1:{free_port()}"}
+    failed = forgotten.run(*FORGET, "--yes", **away)
+    assert (failed.exit_code, "Repeat when it responds" in failed.stderr) == (2, True), failed.output
+    done = forgotten.run(*FORGET, "--yes")
+    assert (done.exit_code, "its view in Redis is deleted" in done.stdout) == (0, True), done.output
+    assert asyncio.run(views(redis_url, unique)) == ["others"]
+    # Also if the records were deleted before, by a command without the settings of Redis.
+    asyncio.run(views(redis_url, unique, "trains"))
+    assert forgotten.run(*FORGET, "--yes").exit_code == 0
+    assert asyncio.run(views(redis_url, unique)) == ["others"]
 
 
 def test_a_stream_in_the_settings_is_not_forgotten(forgotten: Deployment) -> None:

@@ -6,11 +6,13 @@ from aiokafka.admin import AIOKafkaAdminClient
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.record_codec import decode_record
 from sluicegate.coordinator.retention import read_key
+from sluicegate.embedded.ports import free_port
 from sluicegate.kafka.clients import started
+from sluicegate.state_store.redis_store import RedisStateStore
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import make_topics, read_ids, read_records
-from tests.integration.orders import invoke_here
+from tests.integration.orders import invoke, invoke_here, sluicegate
 from tests.integration.test_replay import three_commits, verified
 from tests.integration.waiting import until
 
@@ -55,3 +57,55 @@ async def test_an_adopted_stream_is_read_from_its_base_record_by_replay_and_reco
             await job.run_batch([5])
             await job.committed([1, 2, 3, 4, 5])
     assert read_ids(place.table) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.redis
+@pytest.mark.parametrize("by", ["the coordinator", "the command"])
+async def test_the_view_of_the_former_log_does_not_stay_in_redis(
+    place: Place, redis_url: str, by: str
+) -> None:
+    store = RedisStateStore(redis_url, prefix=place.prefix)
+    redis = {"url": redis_url, "key_prefix": place.prefix}
+    async with place.job() as job:
+        async with running(place.settings(redis=redis)):
+            assert (await job.register()).accepted
+            for number in range(1, 6):
+                await job.run_batch([number])
+                await job.committed([*range(1, number + 1)])
+        before = await store.read("flights")
+        assert before is not None
+        at = job.previous
+        await lose_topics(place)
+        if by == "the command":
+            named = {"REDIS__URL": redis_url, "REDIS__KEY_PREFIX": place.prefix}
+            await sluicegate(place, *ADOPT, **named)
+            assert await store.read("flights") is None
+        else:
+            assert (await invoke_here(place, *ADOPT)).exit_code == 0
+            assert await store.read("flights") == before
+        job.incarnation, job.base = "q2", at
+        async with running(place.settings(redis=redis)):
+            assert (await job.register()).accepted
+            await job.run_batch([6])
+            await job.committed([1, 2, 3, 4, 5, 6])
+
+            async def shown() -> bool:
+                view = await store.read("flights")
+                return view is not None and view.committed == before.committed + 1
+
+            await until(shown, what="the view of the new log")
+        after = await store.read("flights")
+    assert after is not None
+    # Otherwise, the fence would not have refused it.
+    assert after.revision < before.revision
+    await store.close()
+
+
+@pytest.mark.redis
+async def test_an_adoption_without_redis_names_the_view_that_stays(place: Place) -> None:
+    async with place.job() as job:
+        await three_commits(place, job)
+    await lose_topics(place)
+    result = await invoke(place, *ADOPT, REDIS__URL=f"redis://127.0.0.1:{free_port()}")
+    assert result.exit_code == 0, result.output
+    assert "Its former view is still in Redis" in result.stdout

@@ -159,6 +159,30 @@ async def test_a_removed_stream_starts_again(store: StateStore) -> None:
     assert await store.streams() == ["flights", "other"]
 
 
+async def test_the_view_with_a_stamp_is_replaced_whatever_its_revision_is(store: StateStore) -> None:
+    assert await store.stamp("flights") is None
+    await store.write(FULL)
+    stamp = await store.stamp("flights")
+    assert stamp is not None
+    assert stamp.revision == FULL.revision
+    assert await store.replace(view(3), stamp)
+    assert await store.read("flights") == view(3)
+    assert await store.streams() == ["flights"]
+
+
+@pytest.mark.parametrize("between", [view(41, decided=9, updated_at=1), view(87)])
+async def test_a_view_that_was_written_after_the_stamp_stays(store: StateStore, between: StreamView) -> None:
+    await store.write(FULL)
+    stamp = await store.stamp("flights")
+    assert stamp is not None
+    await store.write(between)
+    assert not await store.replace(view(3), stamp)
+    assert await store.read("flights") == between
+    await store.remove("flights")
+    assert not await store.replace(view(3), stamp)
+    assert await store.read("flights") is None
+
+
 async def test_the_highest_of_racing_writes_stays(store: StateStore) -> None:
     outcomes = await asyncio.gather(*(store.write(view(i * 7 % 50)) for i in range(50)))
     assert await store.read("flights") == view(49)

@@ -3,10 +3,10 @@
 from sluicegate.coordinator.core.log_state import Savepoint
 from sluicegate.coordinator.core.state_record import Condition
 from sluicegate.coordinator.settings.model import StreamSettings
-from sluicegate.coordinator.stream.view import view_of
+from sluicegate.coordinator.stream.view import view_of, write_view
 from sluicegate.events.models import Head
 from sluicegate.events.problems import Code, Problem
-from sluicegate.state_store import AssignmentView, SavepointView
+from sluicegate.state_store import AssignmentView, MemoryStateStore, SavepointView, StreamView
 from tests.coordinator.telemetry.records import NOW, ONE, OTHER, position, record, undecided
 
 SETTINGS = StreamSettings(table="file:/lake/flights", commit_user="user")
@@ -83,3 +83,45 @@ def test_the_assignment_and_pending_savepoints() -> None:
         SavepointView(name="d1", drain=True),
     )
     assert view.single_region == "all-to-all"
+
+
+def at(revision: int) -> StreamView:
+    return view_of(record(), SETTINGS).model_copy(update={"revision": revision, "updated_at": NOW})
+
+
+async def test_a_view_of_another_log_is_replaced() -> None:
+    store = MemoryStateStore()
+    await store.write(at(87))
+
+    async def end() -> int:
+        return 87
+
+    assert await write_view(store, at(12), end)
+    assert await store.read("flights") == at(12)
+
+
+async def test_a_late_member_does_not_replace_a_view_of_the_same_log() -> None:
+    store = MemoryStateStore()
+    await store.write(at(86))
+
+    async def end() -> int:
+        return 87
+
+    assert not await write_view(store, at(12), end)
+    assert await store.read("flights") == at(86)
+
+
+async def test_a_late_member_does_not_replace_the_view_that_the_owner_wrote_meanwhile() -> None:
+    store = MemoryStateStore()
+    await store.write(at(87))
+
+    async def end() -> int:
+        # The owner replaces the view of the other log first, and the log grows past its revision.
+        stamp = await store.stamp("flights")
+        assert stamp is not None
+        assert await store.replace(owned, stamp)
+        return 80
+
+    owned = at(87).model_copy(update={"decided": 9, "updated_at": 1})
+    assert not await write_view(store, at(12), end)
+    assert await store.read("flights") == owned
