@@ -16,6 +16,7 @@ from sluicegate.coordinator.ownership import group_members, must_sign
 from sluicegate.coordinator.record_codec import decode_record
 from sluicegate.coordinator.retention import read_listener_key
 from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.settings.published_keys import MemberKeys, keys_of
 from sluicegate.events.problems import Problem
 from sluicegate.kafka.authorized import hidden_topics
 from sluicegate.kafka.clients import started
@@ -34,6 +35,8 @@ class Dated(NamedTuple):
     """Milliseconds since the Unix epoch, by the broker's clock."""
     must_sign: bool = False
     """True if its coordinator refuses orders without a signature."""
+    keys: MemberKeys | None = None
+    """Signing keys of its coordinator, as fingerprints."""
 
 
 class StateKey(NamedTuple):
@@ -114,6 +117,7 @@ async def read_dated_records(settings: Settings) -> dict[str, Dated]:
             decode_record(name, each.value),
             each.timestamp,
             must_sign(each.headers),
+            keys_of(each.headers),
         )
         for name, each in newest.items()
         if each.value is not None

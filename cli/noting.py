@@ -2,6 +2,7 @@
 
 from sluicegate.cli.errors import UserError
 from sluicegate.cli.ordered_by import current_order
+from sluicegate.cli.signing_keys import require_accepted_key
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.events.orders import make_note
 from sluicegate.replay.errors import ReplayRefused
@@ -10,6 +11,7 @@ from sluicegate.replay.log import open_log
 
 async def note_order(settings: Settings, stream: str, about: str = "") -> None:
     """Append a note of the command that runs, before its work. Raises KafkaError, UserError."""
+    await require_accepted_key(settings, stream)
     try:
         async with open_log(settings, stream) as log:
             await log.append(stream, [make_note()], current_order(about))

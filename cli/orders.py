@@ -24,6 +24,7 @@ from sluicegate.cli.kafka import count_members, read_dated_records
 from sluicegate.cli.live import ask_coordinator
 from sluicegate.cli.options import parse_timeout
 from sluicegate.cli.ordered_by import current_order
+from sluicegate.cli.signing_keys import require_accepted_key
 from sluicegate.cli.status_lines import reasons
 from sluicegate.cli.stream_log import Step, StreamLog, open_log
 from sluicegate.coordinator.core.log_state import LogState
@@ -95,6 +96,7 @@ async def order(
 
     Raises KafkaError, TimeoutError, and UserError if the order has no effect.
     """
+    await require_accepted_key(settings, stream)
     async with open_log(settings, stream) as log:
         command = make(log.replica.state)
         envelope = Envelope(uuid.uuid4().hex, EventType.STREAM_COMMAND, stream)

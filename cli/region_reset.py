@@ -14,6 +14,7 @@ from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.noting import note_order
 from sluicegate.cli.options import config_option, parse_timeout, region_option, require_stream, stream_option
 from sluicegate.cli.ordered_by import by_option, current_order, reason_option
+from sluicegate.cli.signing_keys import require_accepted_key
 from sluicegate.cli.stream_log import STUCK, StreamLog, known_record, open_log, region_assignment
 from sluicegate.coordinator.core.log_state import LogState, RegionPhase
 from sluicegate.coordinator.settings.model import Settings
@@ -84,6 +85,7 @@ async def _reset(
     settings: Settings, stream: str, region: str, location: str, reason: str, silence: float | None
 ) -> list[str]:
     hook_error, reset_region = _hooks()
+    await require_accepted_key(settings, stream)
     async with open_log(settings, stream) as log:
         order = _order(log.replica.state, stream, region, location, reason)
         if silence is None:

@@ -4,10 +4,6 @@ A member without the key that another one signs with takes the decisions of that
 in the metadata with which a member joins the group, so the group has those of exactly the members it has now.
 """
 
-import hashlib
-import hmac
-import os
-import socket
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -15,40 +11,16 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberMetadata
 from aiokafka.errors import GroupIdNotFound, for_code
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import ValidationError
 
-from sluicegate.coordinator.settings.kafka import KafkaSettings
-from sluicegate.coordinator.settings.signing import millis
+from sluicegate.coordinator.settings.published_keys import MemberKeys
 from sluicegate.coordinator.telemetry.wording import iso_time
-from sluicegate.events.signing import Mode
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.patience import patiently
 
-_DOMAIN: Final = b"sluicegate fingerprint of a key 1"
-_DIGITS: Final = 16
 _SETTLED: Final = ("Stable", "Empty", "Dead")
 """States of a group whose members are known. In others, brokers leave their metadata out."""
 _FORGED: Final = "where decisions and orders with it are dead letters"
-
-
-class MemberKeys(BaseModel):
-    """Settings of the signatures of one member, with fingerprints in place of keys."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
-
-    place: str
-    """Host and process, for people."""
-    mode: Mode = "off"
-    keys: dict[str, str] = {}
-    """Fingerprint of each key by its id. The first one signs."""
-    retired: tuple[str, ...] = ()
-    since: int = 0
-    """Records that were appended before this time need no signature; milliseconds since the Unix epoch."""
-
-    @property
-    def signs_with(self) -> tuple[str, str] | None:
-        """Id and fingerprint of the key that signs; None if nothing is signed."""
-        return None if self.mode == "off" else next(iter(self.keys.items()), None)
 
 
 class GroupKeys(NamedTuple):
@@ -66,18 +38,6 @@ class Differences(NamedTuple):
     """Members take records of others for forged now."""
     coming: tuple[str, ...] = ()
     """The next change of a key would lead to that."""
-
-
-def own_keys(kafka: KafkaSettings, place: str | None = None) -> MemberKeys:
-    """Return the facts of this process; `place` names it in sentences."""
-    signing = kafka.signing
-    return MemberKeys(
-        place=place or f"{socket.gethostname()} (process {os.getpid()})",
-        mode=signing.mode,
-        keys={name: _fingerprint(key) for name, key in signing.keys().items()},
-        retired=tuple(signing.retired),
-        since=millis(signing.since),
-    )
 
 
 def assignor(keys: MemberKeys) -> type[RoundRobinPartitionAssignor]:
@@ -185,10 +145,6 @@ def _other_since(strict: Sequence[MemberKeys]) -> Iterable[str]:
 
 def _places(members: Sequence[MemberKeys]) -> str:
     return " and ".join(each.place for each in members)
-
-
-def _fingerprint(key: bytes) -> str:
-    return hmac.new(key, _DOMAIN, hashlib.sha256).hexdigest()[:_DIGITS]
 
 
 def _read(metadata: bytes) -> MemberKeys | None:

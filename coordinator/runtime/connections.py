@@ -13,10 +13,11 @@ from aiokafka.errors import (
 )
 
 from sluicegate.coordinator.dead_letters.sending import DeadLetters
-from sluicegate.coordinator.membership.keys import assignor, own_keys
+from sluicegate.coordinator.membership.keys import assignor
 from sluicegate.coordinator.runtime.exporting import exported_spans
 from sluicegate.coordinator.runtime.startup import make_store
 from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.settings.published_keys import own_keys
 from sluicegate.coordinator.stream.links import Links, Partitions
 from sluicegate.coordinator.telemetry.metrics import Metrics
 from sluicegate.kafka.bodies import BodyFetcher, Budget

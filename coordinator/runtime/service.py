@@ -192,8 +192,10 @@ class Service:
             await self._reload.wait()
             self._reload.clear()
             try:
-                await access.renew()
-                await self._take_over_settings()
+                try:
+                    await self._take_over_settings()
+                finally:
+                    await access.renew(self._settings.http.token_files)
             except Exception as error:
                 log.exception("settings not reloaded, those before stay in force", reason=repr(error))
 

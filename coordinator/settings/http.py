@@ -18,7 +18,7 @@ class HttpSettings(Section):
     token_files: tuple[Path, ...] = ()
     """Files with one token each; every one of them is valid. Default: no token is needed.
 
-    SIGHUP reads them again. Commands send the first one.
+    SIGHUP reads this setting and the files again. Commands send the first one.
     """
     open_probes: bool = True
     """True: /livez and /readyz need no token."""

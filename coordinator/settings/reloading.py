@@ -30,10 +30,11 @@ def read_settings(load: Callable[[], Settings]) -> Settings | list[str]:
 
 
 def plan_reload(held: Settings, wanted: Settings) -> Reload:
-    """Combine the streams of the wanted settings with everything else of the held ones."""
+    """Combine the streams and tokens of the wanted settings with everything else of the held ones."""
     before, after = held.streams, wanted.streams
+    http = held.http.model_copy(update={"token_files": wanted.http.token_files})
     return Reload(
-        held.model_copy(update={"streams": after}),
+        held.model_copy(update={"streams": after, "http": http}),
         added=tuple(sorted(after.keys() - before.keys())),
         removed=tuple(sorted(before.keys() - after.keys())),
         changed=tuple(sorted(name for name in before.keys() & after.keys() if before[name] != after[name])),
@@ -42,6 +43,7 @@ def plan_reload(held: Settings, wanted: Settings) -> Reload:
             for name in type(held).model_fields
             if name != "streams"
             for key in _different(name, getattr(held, name), getattr(wanted, name))
+            if key != "http.token_files"
         ),
     )
 

@@ -10,6 +10,7 @@ from sluicegate.coordinator.core.state_record import Due, StateRecord
 from sluicegate.coordinator.ownership import GROUP_HEADER, SIGNING_HEADER
 from sluicegate.coordinator.record_codec import encode_record
 from sluicegate.coordinator.release import RELEASE_HEADER
+from sluicegate.coordinator.settings.published_keys import SIGNING_KEYS_HEADER, own_keys
 from sluicegate.coordinator.stream.links import Links
 from sluicegate.coordinator.stream.outcomes import Outcomes
 from sluicegate.coordinator.telemetry.messages import format_problem
@@ -46,7 +47,8 @@ class StreamLog:
         self._signatures = links.settings.kafka.signatures()
         self._group = (GROUP_HEADER, links.settings.kafka.group_id.encode())
         mode = self._signatures.mode
-        signing = [] if mode == "off" else [(SIGNING_HEADER, mode.encode())]
+        keys = own_keys(links.settings.kafka).model_dump_json().encode()
+        signing = [(SIGNING_HEADER, mode.encode()), (SIGNING_KEYS_HEADER, keys)] if mode != "off" else []
         self._release = (RELEASE_HEADER, __version__.encode())
         self._of_records = [self._group, self._release, *signing]
 

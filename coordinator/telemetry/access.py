@@ -6,6 +6,7 @@ import binascii
 import hashlib
 import hmac
 import ssl
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -55,21 +56,25 @@ class Access:
         # Every token is compared, in constant time, so that the time tells nothing.
         return sum(hmac.compare_digest(digest, _digest(token)) for token in self._tokens) > 0
 
-    async def renew(self) -> None:
-        """Read the files again; those before stay in force if one cannot be used."""
+    async def renew(self, token_files: Sequence[Path] | None = None) -> None:
+        """Read the files again; `token_files` replace those before, if they are given.
+
+        Tokens and certificate stay in force if one of the files cannot be used.
+        """
+        wanted = self._http.token_files if token_files is None else tuple(token_files)
         try:
-            await asyncio.to_thread(self._renew)
+            await asyncio.to_thread(self._renew, self._http.model_copy(update={"token_files": wanted}))
         except UnusableFile as error:
             event = "tokens and certificate not reloaded, those before stay in force"
             log.error(event, problem=str(error))  # noqa: TRY400 - the text is enough
 
-    def _renew(self) -> None:
-        tokens = read_tokens(self._http)
+    def _renew(self, http: HttpSettings) -> None:
+        tokens = read_tokens(http)
         if self.context is not None:
             # A pair that does not fit must not reach the context in use.
-            _context(self._http)
-            _load(self.context, self._http)
-        self._tokens = tokens
+            _context(http)
+            _load(self.context, http)
+        self._http, self._tokens = http, tokens
 
 
 def read_tokens(http: HttpSettings) -> tuple[bytes, ...]:

@@ -33,9 +33,9 @@ class Coordinator:
     place: Place
     log: Path
 
-    def write(self, streams: Mapping[str, str], head: str = "") -> None:
+    def write(self, streams: Mapping[str, str], head: str = "", http: str = "") -> None:
         """Write the settings file: the streams, each with more lines of its table."""
-        write_settings(self.place, streams, head)
+        write_settings(self.place, streams, head, http)
 
     def hup(self) -> None:
         self.process.send_signal(signal.SIGHUP)
@@ -65,7 +65,7 @@ def _status(port: int) -> dict[str, Any]:
         return dict(json.loads(answer.read()))
 
 
-def write_settings(place: Place, streams: Mapping[str, str], head: str = "") -> Path:
+def write_settings(place: Place, streams: Mapping[str, str], head: str = "", http: str = "") -> Path:
     path = place.root / "sluicegate.toml"
     draft = place.root / "draft.toml"
     tables = "".join(
@@ -73,7 +73,7 @@ def write_settings(place: Place, streams: Mapping[str, str], head: str = "") -> 
     )
     draft.write_text(
         f'{head}\n[kafka]\nbootstrap_servers = "{place.bootstrap}"\ntopic_prefix = "{place.prefix}"\n'
-        f'group_id = "{place.prefix}"\nsession_timeout = "6s"\n[http]\nport = 0\n{tables}',
+        f'group_id = "{place.prefix}"\nsession_timeout = "6s"\n[http]\nport = 0\n{http}\n{tables}',
         encoding="utf-8",
     )
     draft.rename(path)
@@ -81,9 +81,9 @@ def write_settings(place: Place, streams: Mapping[str, str], head: str = "") -> 
 
 
 @asynccontextmanager
-async def coordinator(place: Place, streams: Mapping[str, str]) -> AsyncIterator[Coordinator]:
+async def coordinator(place: Place, streams: Mapping[str, str], http: str = "") -> AsyncIterator[Coordinator]:
     """Run one until the block ends; it must end well by SIGTERM."""
-    config, log = write_settings(place, streams), place.root / "log"
+    config, log = write_settings(place, streams, http=http), place.root / "log"
     with log.open("wb") as stderr:
         process = _start(config, stderr)
         try:

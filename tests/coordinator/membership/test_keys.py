@@ -10,12 +10,11 @@ from aiokafka.coordinator.protocol import ConsumerProtocolMemberMetadata
 
 from sluicegate.coordinator.membership.keys import (
     Differences,
-    MemberKeys,
     assignor,
     differences,
-    own_keys,
 )
 from sluicegate.coordinator.settings.kafka import KafkaSettings
+from sluicegate.coordinator.settings.published_keys import MemberKeys, own_keys
 from sluicegate.events.signing import Mode
 
 NONE = Differences()

@@ -53,3 +53,11 @@ def test_everything_else_stays_and_is_named_by_its_key() -> None:
         "commit_threads",
     )
     assert plan.settings == held.model_copy(update={"streams": wanted.streams})
+
+
+def test_token_files_are_taken_over() -> None:
+    held = settings("a", http={"port": 1, "token_files": ["/run/old"]})
+    wanted = settings("a", http={"port": 1, "token_files": ["/run/old", "/run/new"]})
+    plan = plan_reload(held, wanted)
+    assert plan.restart == ()
+    assert plan.settings == wanted
