@@ -9,7 +9,8 @@ from typing import Any, Final, Protocol, TypeVar
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 
-from sluicegate.kafka.internals import Client, abandon_client, keep_lost_connection
+from sluicegate.kafka.internals import Client, abandon_client, keep_lost_connection, pace_metadata
+from sluicegate.kafka.outages import quiet_clients
 
 _log = logging.getLogger(__name__)
 
@@ -19,6 +20,9 @@ _LAST_WORDS: Final = 1.0
 """Seconds for the same after a cancellation, and for the end of a task of the client."""
 _ATTEMPTS: Final = 3
 """Cancellations of a client's task: aiokafka drops one that arrives while the task awaits a cancelled one."""
+
+_METADATA_PAUSE: Final = 0.1
+"""Seconds between two requests for metadata while a topic or its leader is missing."""
 
 C = TypeVar("C", bound=Client)
 
@@ -32,7 +36,13 @@ class Startable(Protocol):
 
 
 async def start_client(client: Startable) -> None:
-    """Start a client; raises the errors of its start. The caller stops the client, also after an error."""
+    """Start a client; raises the errors of its start. The caller stops the client, also after an error.
+
+    From then on, repeated lines of all clients of this process are few: see `quiet_clients`.
+    """
+    quiet_clients()
+    if isinstance(client, Client):
+        pace_metadata(client, _METADATA_PAUSE)
     try:
         await client.start()
     except BaseException as error:

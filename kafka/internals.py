@@ -4,11 +4,13 @@
 """
 
 import asyncio
+from collections.abc import Collection
 from typing import Any, NamedTuple, TypeAlias
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.client import AIOKafkaClient
+from aiokafka.cluster import ClusterMetadata
 from aiokafka.conn import AIOKafkaConnection
 from aiokafka.record.default_records import _DefaultRecordBatchPy as RecordBatch
 from aiokafka.structs import OffsetAndMetadata
@@ -22,6 +24,7 @@ __all__ = [
     "encoded_records",
     "fetch_committed",
     "keep_lost_connection",
+    "pace_metadata",
     "positions",
     "send_admin_request",
     "sender_ended",
@@ -125,6 +128,29 @@ def keep_lost_connection(error: BaseException) -> None:
             if (lost := found.get("bootstrap_conn")) is not None:
                 found["self"]._conns["lost"] = lost
         trace = trace.tb_next
+
+
+def pace_metadata(client: Client, pause: float) -> None:
+    """Have a client wait `pause` seconds before it asks again for metadata without a leader of its topics.
+
+    A fetcher or a sender that misses a leader asks at once after each answer: more than a thousand requests
+    a second if a topic was deleted. Call this before the start of the client.
+    """
+    connections: AIOKafkaClient = client.client if isinstance(client, AIOKafkaProducer) else client._client
+    update = connections._metadata_update
+
+    async def paced(metadata: ClusterMetadata, topics: Collection[str] | None) -> bool:
+        is_updated: bool = await update(metadata, topics)
+        if not is_updated or any(_lacks_leader(metadata, topic) for topic in topics or ()):
+            await asyncio.sleep(pause)
+        return is_updated
+
+    connections._metadata_update = paced
+
+
+def _lacks_leader(metadata: ClusterMetadata, topic: str) -> bool:
+    partitions = metadata.partitions_for_topic(topic)
+    return not partitions or partitions != metadata.available_partitions_for_topic(topic)
 
 
 async def send_admin_request(admin: AIOKafkaAdminClient, request: Any, node: int) -> Any:

@@ -1,6 +1,10 @@
-"""One sentence when Kafka goes away and one when it is back, in place of the client's many lines a second."""
+"""One sentence when Kafka goes away and one when it is back, in place of the client's many lines a second.
+
+Other lines of the client are shown once, and their repetitions with a count, ever more rarely.
+"""
 
 import logging
+import os
 import time
 from typing import Final
 
@@ -41,6 +45,12 @@ NOISE: Final = (
 """Prefixes of the client's messages that only report that a broker does not answer."""
 ROUTINE: Final = ("Heartbeat failed for group", "Heartbeat failed: local member_id")
 """Prefixes of messages during a rebalance; they are no sign of an outage."""
+
+
+MOST_TEXTS: Final = 50
+"""Different texts of one message that are counted apart, such as one for each topic; later ones together."""
+SHOW_ALL: Final = "SLUICEGATE_KAFKA_CLIENT_LOG"
+"""Environment variable: with the value `all`, every line of the clients is shown."""
 
 
 class Outage:
@@ -103,12 +113,63 @@ class ConnectionNoise(logging.Filter):
         return logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
 
 
+class _Repeated:
+    """One text of the client: when it is shown again, and its repetitions until then."""
+
+    def __init__(self, now: float) -> None:
+        self.last = now
+        self.count = 0
+        self.pause = FIRST_PAUSE
+        self.next = now + self.pause
+
+
+class Repetitions(logging.Filter):
+    """Shows a line of a client at once, and its repetitions as a count, after 10 s, 20 s, at most 300 s.
+
+    A line that did not come for 300 s is shown at once again. A logger that shows debug lines shows all of
+    them. Any thread may log: a race costs a line too many.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._messages: dict[tuple[str, str], dict[str, _Repeated]] = {}
+
+    def filter(self, record: logging.LogRecord, now: float | None = None) -> bool:
+        """Return True if the record is shown; a repetition gets the count as a part of its text."""
+        if record.levelno < logging.WARNING or logging.getLogger(record.name).isEnabledFor(logging.DEBUG):
+            return True
+        now = time.monotonic() if now is None else now
+        texts = self._messages.setdefault((record.name, str(record.msg)), {})
+        text = record.getMessage()
+        key = text if text in texts or len(texts) < MOST_TEXTS else ""
+        seen = texts.get(key)
+        if seen is None or now - seen.last > LONGEST_PAUSE:
+            texts[key] = _Repeated(now)
+            return True
+        seen.last = now
+        seen.count += 1
+        if now < seen.next:
+            return False
+        record.msg, record.args = f"{text} ({seen.count} times in the last {seen.pause:g} s)", ()
+        seen.count, seen.pause = 0, min(2 * seen.pause, LONGEST_PAUSE)
+        seen.next = now + seen.pause
+        return True
+
+
 KAFKA: Final = Outage()
 """That of this process."""
 _NOISE_FILTER: Final = ConnectionNoise(KAFKA)
+_REPETITIONS: Final = Repetitions()
 
 
 def quiet_clients() -> None:
-    """Have outages of Kafka told by `KAFKA` alone in this process. May be called again."""
+    """Have `KAFKA` alone report outages in this process, and repeated lines of the client counted.
+
+    Filters go to the loggers in LOGGERS, which are aiokafka's, and to no other one. May be called again. If
+    the environment variable SHOW_ALL is `all`, nothing is filtered.
+    """
+    if os.environ.get(SHOW_ALL) == "all":
+        return
     for name in LOGGERS:
-        logging.getLogger(name).addFilter(_NOISE_FILTER)
+        for each in (_NOISE_FILTER, _REPETITIONS):
+            logging.getLogger(name).addFilter(each)

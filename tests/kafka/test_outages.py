@@ -6,7 +6,18 @@ from itertools import pairwise
 
 import pytest
 
-from sluicegate.kafka.outages import GRACE, LONGEST_PAUSE, QUIET, ConnectionNoise, Outage
+from sluicegate.kafka.outages import (
+    GRACE,
+    LOGGERS,
+    LONGEST_PAUSE,
+    MOST_TEXTS,
+    QUIET,
+    SHOW_ALL,
+    ConnectionNoise,
+    Outage,
+    Repetitions,
+    quiet_clients,
+)
 
 
 def test_an_outage_is_told_ever_more_rarely_and_its_end_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -84,3 +95,47 @@ def test_heartbeats_of_a_group_are_quiet_and_a_rebalance_is_no_outage(
     caplog.set_level(logging.INFO, "aiokafka")
     assert not noise.filter(record)
     assert len(caplog.messages) == away
+
+
+MISSING = "Topic %s not found in cluster metadata"
+
+
+def line(topic: str, level: int = logging.ERROR) -> logging.LogRecord:
+    """Return a line of the client about a topic."""
+    return logging.LogRecord("aiokafka.cluster", level, __file__, 1, MISSING, (topic,), None)
+
+
+def test_a_repeated_line_is_shown_at_once_and_then_counted_ever_more_rarely() -> None:
+    repetitions, shown = Repetitions(), []
+    for tenth in range(10_000):
+        record = line("100%d")
+        if repetitions.filter(record, tenth / 10):
+            shown.append((tenth / 10, record.getMessage()))
+    text = MISSING % "100%d"
+    assert shown[0] == (0.0, text)
+    assert shown[1] == (10.0, f"{text} (100 times in the last 10 s)")
+    assert [when for when, _ in shown] == [0, 10, 30, 70, 150, 310, 610, 910]
+    again = line("100%d")
+    assert repetitions.filter(again, 1000.0 + LONGEST_PAUSE)
+    assert again.getMessage() == text, "the first one after a long time"
+
+
+def test_each_text_is_shown_the_first_time_and_a_text_that_always_differs_is_bounded() -> None:
+    repetitions = Repetitions()
+    first = [repetitions.filter(line(f"topic{number}"), 0.0) for number in range(1000)]
+    assert sum(first) == MOST_TEXTS + 1
+    assert all(first[:MOST_TEXTS])
+    assert repetitions.filter(line("topic0", logging.INFO), 0.0), "no warning"
+
+
+def test_the_variable_leaves_the_loggers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in LOGGERS:
+        monkeypatch.setattr(logging.getLogger(name), "filters", [])
+    monkeypatch.setenv(SHOW_ALL, "all")
+    quiet_clients()
+    assert not any(logging.getLogger(name).filters for name in LOGGERS)
+    monkeypatch.delenv(SHOW_ALL)
+    quiet_clients()
+    quiet_clients()
+    assert {len(logging.getLogger(name).filters) for name in LOGGERS} == {2}
+    assert not logging.getLogger("aiokafka.helpers").filters
