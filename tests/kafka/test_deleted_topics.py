@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
@@ -42,7 +41,7 @@ class Times(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         if MISSING in record.getMessage():
-            self.times.append(time.monotonic())
+            self.times.append(record.created)
 
 
 @pytest.fixture

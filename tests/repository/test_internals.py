@@ -21,7 +21,8 @@ PRIVATE = {
     ),
     *("_decompressed", "_fetch_task", "_fetcher", "_loop", "_maybe_leave_group", "_maybe_uncompress"),
     *("_maybe_wait_for_pid", "_pending_tasks", "_sync_task"),
-    *("_message_accumulator", "_metadata", "_num_records", "_pos", "_send_request", "_send_request_to_node"),
+    *("_message_accumulator", "_metadata", "_metadata_update", "_num_records", "_pos"),
+    *("_send_request", "_send_request_to_node"),
     *("_send_to_controller", "_sender", "_sender_task", "_subscription", "_txn_manager", "_wait_on_metadata"),
 }
 """Names of aiokafka. A class of the product may have one of them too, for its own `self` alone."""
