@@ -8,13 +8,13 @@ from typing import Any, Final, NamedTuple
 import click
 from pydantic import ValidationError
 
+from sluicegate.cli.adopt_listeners import Listeners, read_listeners
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.kafka import count_members, partition_count
 from sluicegate.cli.noting import note_order
 from sluicegate.cli.options import config_option, json_option, require_stream, stream_option
 from sluicegate.cli.ordered_by import order_options
 from sluicegate.cli.views import remove_view
-from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.record_codec import encode_record
 from sluicegate.coordinator.records import Held, read_held
 from sluicegate.coordinator.retention import base_key
@@ -100,6 +100,7 @@ class _Found(NamedTuple):
     place: Place
     skipped: int
     """Events of the stream that the topics have already, and that have no effect."""
+    listeners: Listeners
     view_stays: str | None = None
     """Reason for which the former view is still in Redis; None: it is not."""
 
@@ -122,14 +123,17 @@ async def _adopt(
                 table.close()
         except (ReplayRefused, TableRefused) as error:
             raise UserError(str(error)) from error
-    view_stays = None
+    listeners, view_stays = await read_listeners(settings, stream, former), None
     if not dry:
         record = adopted.record(own.commit_user, seen.identity, place)
         await note_order(settings, stream, f"after decision {adopted.account.decision}")
-        await _write(settings, base_key(stream, begin), stream, record.model_copy(update={"stream": stream}))
+        value = encode_record(record.model_copy(update={"stream": stream}))
+        # Only the last one is read first, so an interrupted command is simply repeated.
+        values = {**listeners.messages(), base_key(stream, begin): value, stream: value}
+        await _write(settings, stream, values)
         # Its revision is an offset of the former log, and may be higher than those of the new one.
         view_stays = await remove_view(settings, stream)
-    return _Found(adopted, place, skipped, view_stays)
+    return _Found(adopted, place, skipped, listeners, view_stays)
 
 
 async def _unread_place(log: StreamLog, stream: str, begin: int) -> tuple[Place, int]:
@@ -183,13 +187,12 @@ async def _refuse_known(settings: Settings, stream: str, log: StreamLog, place: 
         )
 
 
-async def _write(settings: Settings, base: str, stream: str, record: StateRecord) -> None:
-    topic, value = settings.kafka.topic_names().state, encode_record(record)
+async def _write(settings: Settings, stream: str, values: Mapping[str, bytes]) -> None:
+    topic = settings.kafka.topic_names().state
     partition = partition_of(stream, await partition_count(settings, topic))
     producer = SessionProducer(settings.kafka.max_message_bytes, **settings.kafka.client_options())
     async with started(producer):
-        # Only the second one is read first, so an interrupted command is simply repeated.
-        for key in (base, stream):
+        for key, value in values.items():
             await producer.send_and_wait(topic, value, key=key.encode(), partition=partition)
 
 
@@ -206,6 +209,9 @@ def _values(stream: str, found: _Found) -> dict[str, Any]:
         "stated": found.adopted.stated,
         "skipped_events": found.skipped,
         "positions": {name: at.model_dump() if at is not None else None for name, at in regions.items()},
+        "watermark": account.watermark,
+        "listeners_continued": sorted(found.listeners.continued),
+        "listeners_without_marks": list(found.listeners.without),
         "ended": sorted(name for name, each in account.regions.items() if each.ended is not None),
     }
 
@@ -224,11 +230,17 @@ def _lines(stream: str, found: _Found, *, dry: bool) -> list[str]:
         lines.append(f"  {name}  {place}" + (f", {each.ended}" if each.ended else ""))
     if found.skipped:
         lines.append(f"{found.skipped} events of it that are in the topics already have no effect")
+    lines += found.listeners.lines(account.watermark)
     if found.view_stays is not None:
         lines.append(f"Its former view is still in Redis: {found.view_stays}. The coordinator replaces it")
     if not dry:
         lines.append(
             "Start the coordinators. Then start each Python driver again. Before a Spark query starts again: "
             f"sluicegate region reset --stream {stream} --region REGION --checkpoint-location LOCATION"
+        )
+        lines.append(
+            "Commits wait for each region that has not ended, also if it was idle. For a region of batch "
+            "jobs, call prepare_jobs with their options. If one has ended for good: "
+            f"sluicegate region remove --stream {stream} --region REGION"
         )
     return lines

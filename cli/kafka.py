@@ -81,7 +81,8 @@ async def partition_count(settings: Settings, topic: str) -> int:
     if not found.get(topic):
         raise UserError(
             f"the topic {topic} does not exist at {settings.kafka.bootstrap_servers}; check "
-            "kafka.topic_prefix, or create it: sluicegate topics create"
+            "kafka.topic_prefix, or create it: sluicegate topics create. If it was lost and the table has "
+            "commits, continue from the table then: sluicegate stream adopt --stream STREAM --from-table"
         )
     return len(found[topic])
 

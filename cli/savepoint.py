@@ -20,7 +20,7 @@ from sluicegate.cli.orders import (
     timestamped,
 )
 from sluicegate.cli.stream_log import Step
-from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.core.log_state import LogState, RegionPhase, RegionState
 from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.events.models import StreamCommand
@@ -115,6 +115,8 @@ def _take(
                 f"stream {stream} waits for a savepoint or drain {name} already. Give another --name, or "
                 f"cancel that one: sluicegate stream cancel --stream {stream} --name {name}"
             )
+        if kind == "savepoint":
+            _name_absent(stream, name, state)
         return make_command({"command": kind, "name": name})
 
     def awaited(step: Step, _: Replica) -> bool | None:
@@ -128,6 +130,23 @@ def _take(
     if kind == "drain" and ended:
         text, values = f"{text}\n{_ended_before(stream)}", {**values, "ended_before": True}
     show(ordered, text, values, as_json=as_json)
+
+
+def _name_absent(stream: str, name: str, state: LogState) -> None:
+    """Name the regions that have no driver, as after `stream adopt`: the savepoint waits for them."""
+    absent = sorted(
+        region
+        for region in state.active()
+        if state.regions.get(region, RegionState()).phase is RegionPhase.WAITING
+    )
+    if absent:
+        click.echo(
+            f"regions without a driver: {', '.join(absent)}. The savepoint waits until each has completed a "
+            "checkpoint, or is idle. Start their queries or drivers; for a region of batch jobs, call "
+            "prepare_jobs with their options. Nothing of them is left to commit before that. To give it up: "
+            f"sluicegate stream cancel --stream {stream} --name {name}",
+            err=True,
+        )
 
 
 def _not_yet(settings: Settings, stream: str, ordered: Ordered[bool], kind: str, timeout: float) -> str:

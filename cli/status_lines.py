@@ -92,6 +92,8 @@ def _listeners(shown: Shown) -> Iterator[str]:
         if each["problem"] is not None:
             stopped = "STOPPED" if each["stopped"] else "RETRY"
             yield f"    {stopped} {each['problem']['code']}: {each['problem']['message']}"
+        if each.get("note"):
+            yield f"    NOTE: {each['note']}"
 
 
 def _conditions(shown: Shown) -> Iterator[str]:

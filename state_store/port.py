@@ -107,6 +107,8 @@ class ListenerView(_View):
     """True if it does nothing until somebody acts on the problem."""
     handled_at: Millis | None = None
     """Time at which it handled an outcome last."""
+    note: str | None = None
+    """Something that people should know, and that stops nothing: actions that were skipped."""
 
 
 class SavepointView(_View):

@@ -10,7 +10,7 @@ from typing import Final
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import RegionHeartbeat
 from sluicegate.kafka.pauses import spread
-from sluicegate.writer_hooks.errors import BadOption, HookError, RegionReplaced
+from sluicegate.writer_hooks.errors import ACKNOWLEDGED, BadOption, HookError, RegionReplaced
 from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.region import Region, Registered
 
@@ -86,9 +86,9 @@ class Beats:
         except HookError as error:
             _log.error(
                 "region %s of %s: the driver ends, and Kafka has not acknowledged that the region is idle "
-                "(%s). What it wrote is safe. Commits of the stream's other regions may wait for it, each up "
+                "(%s). %s. Commits of the stream's other regions may wait for it, each up "
                 "to alignment_timeout; start the driver again to end that",
-                *(self._region.name, self._region.stream, error),
+                *(self._region.name, self._region.stream, error, ACKNOWLEDGED),
             )
 
     def _work(self) -> None:

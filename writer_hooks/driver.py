@@ -24,6 +24,7 @@ from sluicegate.writer_hooks.completions import completion, offsets_text, parsed
 from sluicegate.writer_hooks.driver_start import DRIVER, begin_incarnation
 from sluicegate.writer_hooks.driver_state import CommittedCheckpoint, DriverState
 from sluicegate.writer_hooks.errors import (
+    ACKNOWLEDGED,
     EventTooLarge,
     HookError,
     NotOurs,
@@ -336,10 +337,9 @@ class RegionDriver:
                 self._give_up()
             except HookError as error:
                 _log.error(
-                    "region %s of %s: its open checkpoints were not given up (%s). What it completed is "
-                    "safe. Commits of the stream's other regions may wait for it; start a driver of it to "
-                    "end that",
-                    *(self._region.name, self._region.stream, error),
+                    "region %s of %s: its open checkpoints were not given up (%s). %s. Commits of the "
+                    "stream's other regions may wait for it; start a driver of it to end that",
+                    *(self._region.name, self._region.stream, error, ACKNOWLEDGED),
                 )
         self._end()
 

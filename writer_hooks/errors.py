@@ -1,5 +1,13 @@
 """Errors of the writer hooks. The class determines the reaction of the caller."""
 
+from typing import Final
+
+ACKNOWLEDGED: Final = (
+    "What Kafka has acknowledged is committed later, unless the topics were deleted: then, after a new "
+    "start, everything that is not committed is read again"
+)
+"""The fate of completed checkpoints when Kafka is away. Log lines add what to do."""
+
 
 class HookError(Exception):
     """Base of the errors that the writer hooks raise."""

@@ -1,7 +1,10 @@
 """Problems of listeners: a code for programs, and a sentence with the way out for people."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import NamedTuple
+
+from sluicegate.listeners.port import Action
 
 
 class ListenerCode(StrEnum):
@@ -55,4 +58,17 @@ def unfit(reason: str) -> ListenerProblem:
         f"The listener waits for its table: {reason.rstrip('.')}. It looks again within a minute; after a "
         "change of the settings, send the coordinators SIGHUP. No outcome is lost meanwhile, as long as the "
         "commits topic keeps it."
+    )
+
+
+def skipped(through: int, decision: int, actions: Sequence[Action]) -> str | None:
+    """Return a note about actions that `skip_through` has left out; None if there are none."""
+    if not actions:
+        return None
+    texts = "; ".join(each.text for each in actions[:3]) + ("; …" if len(actions) > 3 else "")
+    return (
+        f"skip_through = {through} has left this out, after decision {decision}: {texts}. To leave out "
+        "nothing more of that decision, such as a later savepoint, remove skip_through, "
+        "and send the coordinators "
+        "SIGHUP."
     )

@@ -9,6 +9,7 @@ from sluicegate.coordinator.listeners.record import ListenerRecord, decode, enco
 from sluicegate.coordinator.ownership import GROUP_HEADER
 from sluicegate.coordinator.records import read_topic
 from sluicegate.coordinator.retention import listener_key, read_listener_key
+from sluicegate.coordinator.settings.kafka import KafkaSettings
 from sluicegate.coordinator.stream.links import Links
 from sluicegate.events.partitioning import partition_of
 from sluicegate.failpoints.names import Failpoint
@@ -37,33 +38,7 @@ class ListenerRecords:
 
     async def read(self, streams: Collection[str]) -> Mapping[tuple[str, str], Held]:
         """Return the records of these streams by stream and listener. Raises KafkaError, TimeoutError."""
-        newest: dict[tuple[str, int], ConsumerRecord] = {}
-
-        def keep(record: ConsumerRecord) -> None:
-            key = (record.key or b"").decode(errors="replace")
-            named = read_listener_key(key)
-            if named is not None and named[0] in streams:
-                newest[key, record.partition] = record
-
-        links, kafka = self._links, self._links.settings.kafka
-        sources = [TopicPartition(links.topics.state, each) for each in range(links.partitions.state)]
-        consumer = AIOKafkaConsumer(
-            auto_offset_reset="none", enable_auto_commit=False, **kafka.client_options()
-        )
-        async with started(consumer):
-            await read_topic(consumer, sources, kafka.request_timeout, keep)
-        found: dict[tuple[str, str], Held] = {}
-        for (key, partition), record in newest.items():
-            named = read_listener_key(key)
-            if named is None or record.value is None:
-                continue
-            held, read = found.get(named, Held()), decode(record.value)
-            found[named] = Held(
-                held.records + ((read,) if read is not None else ()),
-                (*held.keys, (key, partition)),
-                held.unreadable + (read is None),
-            )
-        return found
+        return await read_held(self._links.settings.kafka, self._links.partitions.state, streams)
 
     async def write(self, record: ListenerRecord) -> None:
         """Write the record of a listener under its owner's key. Raises KafkaError."""
@@ -84,3 +59,36 @@ class ListenerRecords:
         await self._links.producer.send_and_wait(
             self._links.topics.state, value, key=key.encode(), partition=partition, headers=self._headers
         )
+
+
+async def read_held(
+    kafka: KafkaSettings, partitions: int, streams: Collection[str]
+) -> Mapping[tuple[str, str], Held]:
+    """Return the records of these streams by stream and listener. Raises KafkaError, TimeoutError.
+
+    `partitions` is the number of partitions of the topic.
+    """
+    newest: dict[tuple[str, int], ConsumerRecord] = {}
+
+    def keep(record: ConsumerRecord) -> None:
+        key = (record.key or b"").decode(errors="replace")
+        named = read_listener_key(key)
+        if named is not None and named[0] in streams:
+            newest[key, record.partition] = record
+
+    sources = [TopicPartition(kafka.topic_names().state, each) for each in range(partitions)]
+    consumer = AIOKafkaConsumer(auto_offset_reset="none", enable_auto_commit=False, **kafka.client_options())
+    async with started(consumer):
+        await read_topic(consumer, sources, kafka.request_timeout, keep)
+    found: dict[tuple[str, str], Held] = {}
+    for (key, partition), record in newest.items():
+        named = read_listener_key(key)
+        if named is None or record.value is None:
+            continue
+        held, read = found.get(named, Held()), decode(record.value)
+        found[named] = Held(
+            held.records + ((read,) if read is not None else ()),
+            (*held.keys, (key, partition)),
+            held.unreadable + (read is None),
+        )
+    return found

@@ -8,7 +8,13 @@ from typing import Any, Final, Protocol
 import structlog
 from aiokafka.errors import KafkaError
 
-from sluicegate.coordinator.listeners.problems import ListenerProblem, outcomes_lost, refused, retrying
+from sluicegate.coordinator.listeners.problems import (
+    ListenerProblem,
+    outcomes_lost,
+    refused,
+    retrying,
+    skipped,
+)
 from sluicegate.coordinator.listeners.reader import Piece
 from sluicegate.coordinator.listeners.record import ListenerRecord
 from sluicegate.coordinator.settings.listeners import ListenerSettings
@@ -83,6 +89,8 @@ class Worker:
         self._written = time.monotonic()
         self._log = log.bind(stream=record.stream, listener=record.listener)
         self._problem: ListenerProblem | None = None
+        self._note: str | None = None
+        """Text about the newest actions that were skipped."""
 
     # --- the loop ---------------------------------------------------------------------------------
 
@@ -158,6 +166,7 @@ class Worker:
         step = self._listener.apply(outcome, self._state)
         if outcome.decision <= self._settings.skip_through:
             self._log.warning("actions skipped", decision=outcome.decision, actions=len(step.actions))
+            self._note = skipped(self._settings.skip_through, outcome.decision, step.actions) or self._note
             step = Step(step.state, (), step.wake)
         await self._finish(step, {"offset": found.offset + 1, **self._place(outcome)})
         self._offset, self._due = found.offset + 1, True
@@ -249,6 +258,7 @@ class Worker:
                 problem=None if problem is None else ProblemView(code=problem.code, message=problem.message),
                 stopped=stopped,
                 handled_at=record.handled_at,
+                note=self._note,
             ),
         )
 

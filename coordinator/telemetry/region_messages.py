@@ -72,8 +72,10 @@ _WAITING: Final[Mapping[Code, Message]] = {
     Code.WAITS_FOR_REGIONS: Message(
         "The next commit of stream {stream} waits",
         "the regions {names} have completed nothing since their committed positions",
-        "Nothing is to be done while their queries run. To stop waiting for one that does not come back: "
-        "`sluicegate region remove --stream {stream} --region {first}`",
+        "Nothing is to be done while their queries run. Start the queries and drivers that do not run, also "
+        "those that were idle; for a region of batch jobs, call `prepare_jobs` with their options. To stop "
+        "waiting for one that has ended for good: `sluicegate region remove --stream {stream} --region "
+        "{first}`",
     ),
     Code.STILL_RUNNING: Message(
         "A query of region {region} of stream {stream} still runs, and nothing of it is committed any more",

@@ -31,8 +31,9 @@ MESSAGES: Final[Mapping[Code, Message]] = {
     Code.SAVEPOINT_WAITS: Message(
         "Savepoint {first} of stream {stream} waits",
         "its commit is not in the table yet[; it needs a checkpoint of {rest}]",
-        "Start the queries of these regions if they do not run. To give it up: `sluicegate stream cancel "
-        "--stream {stream} --name {first}`",
+        "Start the queries of these regions if they do not run; for a region of batch jobs, call "
+        "`prepare_jobs` with their options. To give it up: `sluicegate stream cancel --stream {stream} "
+        "--name {first}`",
     ),
     Code.DRAIN_WAITS: Message(
         "Drain {first} of stream {stream} waits",
@@ -82,10 +83,11 @@ MESSAGES: Final[Mapping[Code, Message]] = {
         _STALLED,
         "the table has decision {other} of its commit user, and the log ends with {number}. Another "
         "deployment commits as the same user, the topics were created again, or a signing key is missing",
-        "If `sluicegate dead-letters list --stream {stream}` shows the code `signature`, give all members "
-        "the key that it names, and restart them. Compare log and table: "
-        + VERIFY
-        + ". Restore the topics. If they are lost, stop the coordinators, and "
+        "If the stream was moved to another Kafka cluster or name, remove it from the settings of these "
+        "coordinators, and change nothing else here. If `sluicegate dead-letters list --stream {stream}` "
+        "shows the code `signature`, give all members the key that it names, and restart "
+        "them. Compare log and "
+        "table: " + VERIFY + ". Restore the topics. If they are lost, stop the coordinators, and "
         "continue from the table: `sluicegate stream adopt --stream {stream} --from-table`. If another "
         "deployment commits as the same user, " + NEW_STREAM,
     ),

@@ -4,7 +4,7 @@ A tag is made once and never moved or deleted. A repetition after a crash finds 
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from typing import Any, Final
@@ -56,6 +56,8 @@ class MakeTag(Action):
     name: str = ""
     snapshot: SnapshotRef = NO_SNAPSHOT
     decision: int = 0
+    other: str = ""
+    """Name to take if that one belongs to another snapshot; empty: none."""
 
 
 class TagsListener(Listener[TagsState]):
@@ -100,11 +102,13 @@ class TagsListener(Listener[TagsState]):
             return ()
         pattern = self._options.savepoint_name
         name = pattern.replace("{decision}", str(body.decision)).replace("{name}", body.name)
-        return (self._action(name, snapshot, body.decision),)
+        # The name of an order may be used again: its next savepoint is another one.
+        other = "" if "{decision}" in pattern else f"{name}-{body.decision}"
+        return (self._action(name, snapshot, body.decision, other),)
 
-    def _action(self, name: str, snapshot: Head, decision: int) -> MakeTag:
+    def _action(self, name: str, snapshot: Head, decision: int, other: str = "") -> MakeTag:
         ref = SnapshotRef(snapshot.snapshot, snapshot.identity)
-        return MakeTag(f"tag/{name}@{decision}", f"make the tag {name}", name, ref, decision)
+        return MakeTag(f"tag/{name}@{decision}", f"make the tag {name}", name, ref, decision, other)
 
     def due(self, now: int, state: TagsState) -> Step[TagsState]:
         return Step(state)
@@ -113,15 +117,30 @@ class TagsListener(Listener[TagsState]):
         if not isinstance(action, MakeTag):
             return Refused(f"the action {action.key} is of another listener. Upgrade the service")
         try:
-            check_name(action.name)
-            tag = Tag(action.name, action.snapshot, action.decision, self._retained)
-            answer = await self._services.in_thread(partial(self._make, tag))
+            answer = await self._tag(action)
+            if isinstance(answer, TagTaken) and action.other:
+                log.warning(
+                    "the name of the savepoint's tag is in use, so it gets another one",
+                    stream=self._stream.name,
+                    tag=action.other,
+                    used=action.name,
+                    holder=answer.holder,
+                )
+                action = replace(action, name=action.other)
+                answer = await self._tag(action)
         except LakeUnavailable as error:
             # Perhaps it was made. A repetition finds it then.
             return Failed(str(error))
         except (TableRefused, ValueError) as error:
             return Refused(str(error))
         return self._judged(answer, action)
+
+    async def _tag(self, action: MakeTag) -> TagAnswer:
+        """Make the tag of an action. Raises LakeUnavailable, TableRefused, ValueError."""
+        check_name(action.name)
+        tag = Tag(action.name, action.snapshot, action.decision, self._retained)
+        answer: TagAnswer = await self._services.in_thread(partial(self._make, tag))
+        return answer
 
     def _make(self, tag: Tag) -> TagAnswer:
         if self._maintenance is None:

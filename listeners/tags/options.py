@@ -37,7 +37,8 @@ class TagsOptions(Options):
     savepoints: bool = False
     """Make a tag of each savepoint and each complete drain."""
     savepoint_name: Annotated[str, AfterValidator(_savepoint_name)] = "savepoint-{name}"
-    """Name of the tag of a savepoint, with `{name}` and `{decision}`."""
+    """Name of the tag of a savepoint, with `{name}` and `{decision}`. If it is that of another snapshot, and
+    has no `{decision}`, the decision is added."""
     retained: Duration | None = None
     """Time after which the upkeep of the table's format may delete a tag; none: it stays."""
 

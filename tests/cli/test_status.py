@@ -268,3 +268,10 @@ def test_a_watch_outlives_an_outage(nobody: Deployment) -> None:
             process.kill()
     assert sum("does not answer" in line for line in said) == 2, said
     assert process.returncode == 0
+
+
+def test_missing_topics_are_named_with_both_ways_out(deployment: Deployment) -> None:
+    result = deployment.run("status")
+    assert result.exit_code == 2, result.output
+    assert "or create it: sluicegate topics create" in result.stderr
+    assert "sluicegate stream adopt --stream STREAM --from-table" in result.stderr

@@ -35,6 +35,7 @@ def test_a_driver_that_ends_without_kafka_says_what_waits_for_it(caplog: pytest.
     wait_until(lambda: "a heartbeat was not sent (2 in a row)" in caplog.text)
     beats.stop(idle=True)
     assert "to alignment_timeout; start the driver again to end that" in caplog.text
+    assert "unless the topics were deleted: then, after a new start" in caplog.text
 
 
 @pytest.mark.parametrize(("interval", "idle_after"), [(0.0, 1.0), (1.0, -1.0)])
@@ -77,6 +78,7 @@ def test_open_checkpoints_that_cannot_be_given_up_are_named(caplog: pytest.LogCa
     driver.begin()
     driver.stop()
     assert "start a driver of it to end that" in caplog.text
+    assert "unless the topics were deleted: then, after a new start" in caplog.text
 
 
 def test_a_wait_for_a_commit_is_logged(

@@ -21,6 +21,7 @@ from sluicegate.state_store.redis_store import RedisStateStore
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import PARTITIONS, Job, delete_records, read_ids
+from tests.integration.orders import sluicegate
 from tests.integration.waiting import until
 from tests.integration.webhooks import code, config_with, hook, receiving, shown, with_hook
 
@@ -126,6 +127,27 @@ async def test_lost_outcomes_stop_the_listener_until_they_are_skipped(place: Pla
         async with running(with_hook(place, receiver, skip_through=3)):
             await job.run_batch([4])
             await until(receiver.decisions, lambda found: found == [1, 4])
+
+
+async def test_a_savepoint_that_is_skipped_is_named_and_the_next_one_is_not(place: Place) -> None:
+    async with receiving(place.table) as receiver, place.job() as job:
+        async with running(with_hook(place, receiver)):
+            await job.register()
+            await job.run_batch([1])
+            await until(receiver.decisions, lambda found: found == [1])
+        await job.heartbeat(idle=True)
+        async with running(with_hook(place, receiver, skip_through=1)) as service:
+            await sluicegate(place, "stream", "savepoint", "--stream", "flights", "--name", "s1")
+            note = await until(lambda: shown(service).get("note"))
+            assert note is not None
+            assert "skip_through = 1 has left this out, after decision 1: " in note
+            assert "remove skip_through, and send the coordinators SIGHUP" in note
+            assert shown(service)["problem"] is None
+        async with running(with_hook(place, receiver)) as service:
+            assert shown(service).get("note") is None
+            await sluicegate(place, "stream", "savepoint", "--stream", "flights", "--name", "s2")
+            await until(lambda: receiver.got, lambda found: len(found) == 2)
+    assert receiver.got[1]["data"]["name"] == "s2"
 
 
 async def test_a_former_owner_cannot_move_a_listener_back(place: Place) -> None:

@@ -16,6 +16,7 @@ from sluicegate.events.models import RegionHeartbeat
 from sluicegate.kafka.pauses import spread
 from sluicegate.writer_hooks.backpressure import PATIENCE
 from sluicegate.writer_hooks.errors import (
+    ACKNOWLEDGED,
     BatchUnfinished,
     HookError,
     PublishFailed,
@@ -116,10 +117,10 @@ class Heartbeats:
             time.sleep(min(self._pause() or 0.0, max(0.0, self._until - time.monotonic())))
         for run in self._runs.values():
             _log.error(
-                "%s: the driver ends, and Kafka has not acknowledged that the region is idle. What it wrote "
-                "is safe. Commits of the stream's other regions wait for it, each up to alignment_timeout; "
-                "start the query again to end that",
-                run.name,
+                "%s: the driver ends, and Kafka has not acknowledged that the region is idle. %s. Commits of "
+                "the stream's other regions wait for it, each up to alignment_timeout; start the query again "
+                "to end that",
+                *(run.name, ACKNOWLEDGED),
             )
 
     def _pause(self) -> float | None:
@@ -378,11 +379,9 @@ class Heartbeats:
     @staticmethod
     def _tell_unannounced(run: Run, error: Exception) -> None:
         _log.error(
-            "%s: its end was not announced: %s. What it wrote is safe, but commits of the stream's other "
-            "regions may wait for it; announce it with sluicegate.writer_hooks.close_region(options), or "
-            "start the query again",
-            run.name,
-            error,
+            "%s: its end was not announced: %s. %s. Commits of the stream's other regions may wait for it; "
+            "announce it with sluicegate.writer_hooks.close_region(options), or start the query again",
+            *(run.name, error, ACKNOWLEDGED),
         )
 
 

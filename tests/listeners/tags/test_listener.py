@@ -172,6 +172,21 @@ async def test_a_name_that_is_taken_stops_the_listener_until_that_tag_is_gone(tm
     assert read(lake, "2013-01-01") == read(lake, "d-2013-01-01") == [1, 2]
 
 
+async def test_a_name_of_a_savepoint_that_is_used_again_gets_its_decision(tmp_path: Path) -> None:
+    lake = PaimonLake(tmp_path)
+    stream = Committing(lake)
+    made = listener(lake.location, period=None, savepoints=True)
+    for decision in (1, 2):
+        ref = stream.commit(decision, [decision])
+        seen = savepoint("monthly", decision, Head(snapshot=ref.id, identity=ref.identity))
+        assert await only(made, seen) == Done()
+        # A repetition after a crash finds both.
+        assert await only(made, seen) == Done()
+    assert read(lake, "savepoint-monthly") == [1]
+    assert read(lake, "savepoint-monthly-2") == [1, 2]
+    assert lake.table.tag_manager().list_tags() == ["savepoint-monthly", "savepoint-monthly-2"]
+
+
 async def test_a_snapshot_that_has_expired_is_named_with_the_way_out(tmp_path: Path) -> None:
     lake = PaimonLake(tmp_path)
     stream = Committing(lake)
