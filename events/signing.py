@@ -14,7 +14,7 @@ from typing import Final, Literal
 from sluicegate.events.attributes import Header, RawHeader
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.codec import Flaw, Reading, read_record
-from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.envelope import Envelope, EventType, wire_type
 from sluicegate.events.problems import Code, Problem
 
 Mode = Literal["off", "accepted", "required"]
@@ -39,6 +39,8 @@ A copy that somebody appends later has no effect. All readers need the same valu
 """
 
 _DOMAIN: Final = b"sluicegate signature 1"
+_FAMILIES: Final = frozenset(wire_type(each).rpartition(b".v")[0] for each in SIGNED)
+"""Types of signed records, without their version."""
 _SHOWN: Final = 100
 
 
@@ -131,9 +133,24 @@ class Signatures:
     def _read(self, offset: int, time: int, headers: Sequence[RawHeader], value: bytes | None) -> Reading:
         reading = read_record(offset, time, headers, value)
         if reading.record is None:
-            return reading
+            return Reading(None, self._newer(time, headers, value, reading.flaw))
         flaw = self.flaw(time, headers, value, reading.record.envelope)
         return reading if flaw is None else Reading(None, flaw)
+
+    def _newer(
+        self, time: int, headers: Sequence[RawHeader], value: bytes | None, flaw: Flaw | None
+    ) -> Flaw | None:
+        """Refuse an unsigned record of a newer major version, for which its stream would wait."""
+        if flaw is None or not flaw.stalls or self.mode != "required":
+            return flaw
+        attributes = dict(headers)
+        if (attributes.get("ce_type") or b"").rpartition(b".v")[0] not in _FAMILIES:
+            return flaw
+        cause = self.refusal(time, headers, value)
+        if cause is None:
+            return flaw
+        event = (attributes.get("ce_id") or b"").decode(errors="replace")[:_SHOWN]
+        return Flaw(Problem(code=Code.SIGNATURE, event=event, cause=cause), flaw.stream)
 
     def _digest(self, key: bytes, headers: Sequence[RawHeader], value: bytes) -> str:
         """Return the HMAC over the topic, the headers of the protocol by name, and the value."""

@@ -161,3 +161,26 @@ def test_off_makes_and_checks_nothing() -> None:
     headers = signatures().sign(made.headers, made.value)
     for given in (made.headers, headers):
         assert off.read(7, NOW, given, made.value) == read_record(7, NOW, made.headers, made.value)
+
+
+@pytest.mark.parametrize("kind", EventType)
+def test_only_who_has_a_key_makes_a_stream_wait_for_a_newer_release(kind: EventType) -> None:
+    """A newer version of a writer's event still does: writers have no key."""
+    made, reader = message(kind), signatures()
+    newer = [
+        (name, held.replace(b".v2", b".v9") if name == "ce_type" else held) for name, held in made.headers
+    ]
+    read = reader.read(7, NOW, reader.sign(newer, made.value), made.value)
+    assert read == read_record(7, NOW, newer, made.value)
+    assert read.flaw is not None
+    assert read.flaw.stalls
+    if kind in SIGNED:
+        assert cause_of(reader, newer, made.value) is CauseCode.UNSIGNED
+        assert (
+            cause_of(reader, signatures(keys=NEW).sign(newer, made.value), made.value)
+            is CauseCode.KEY_UNKNOWN
+        )
+    else:
+        assert reader.read(7, NOW, newer, made.value) == read
+    for mode in ("off", "accepted"):
+        assert signatures(mode).read(7, NOW, newer, made.value) == read

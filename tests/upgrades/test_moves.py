@@ -3,11 +3,14 @@
 import json
 import signal
 from collections.abc import Mapping
+from functools import partial
 
 import pytest
+from aiokafka import AIOKafkaProducer
 
 from sluicegate.embedded import EmbeddedKafka
-from tests.faults.lives import Deployment, Life
+from sluicegate.events.partitioning import partition_of
+from tests.faults.lives import PARTITIONS, Deployment, Life
 from tests.faults.pythons import STEP, PlainJob, Program
 from tests.faults.scenes import Maker
 from tests.faults.sparks import Tickets
@@ -57,14 +60,25 @@ async def test_a_stream_moves_to_another_cluster(make: Maker, own_kafka: Embedde
     job.exact()
 
 
-async def test_a_stream_gets_another_name(make: Maker) -> None:
+@pytest.mark.parametrize("stalled", [False, True], ids=["works", "stalled"])
+async def test_a_stream_gets_another_name(make: Maker, stalled: bool) -> None:
+    """Also a stream that waits for a newer release, because a program wrote what no release reads."""
     where = await make(streams=("flights", "others"))
     job, life = PlainJob(where, Tickets(where), {}), where.start()
     program = Program(job)
     try:
         job.ask_for(2 * STEP)
         await job.await_rows(job.target, program)
-        await done(where, "stream", "savepoint", "--stream", "flights")
+        if stalled:
+            await write_unreadable(where, "flights")
+            await until(
+                partial(conditions_of, life),
+                lambda found: "record-unreadable" in found,
+                by=life,
+                log=life.log_file,
+            )
+        else:
+            await done(where, "stream", "savepoint", "--stream", "flights")
         program.kill()
         where.streams = ("others",)
         await reloaded(where, life, {"others"})
@@ -88,6 +102,29 @@ async def test_a_stream_gets_another_name(make: Maker) -> None:
         program.kill()
         life.kill()
     job.exact()
+
+
+async def write_unreadable(where: Deployment, stream: str) -> None:
+    """Append an event of a version that does not exist."""
+    headers = {
+        "ce_specversion": "1.0",
+        "ce_id": "e",
+        "ce_type": "sluicegate.region.heartbeat.v9",
+        "ce_stream": stream,
+    }
+    async with AIOKafkaProducer(bootstrap_servers=where.bootstrap) as producer:
+        await producer.send_and_wait(
+            f"{where.prefix}.events",
+            b"{}",
+            partition=partition_of(stream, PARTITIONS),
+            headers=[(name, value.encode()) for name, value in headers.items()],
+        )
+
+
+async def conditions_of(life: Life) -> list[str]:
+    """Return the codes of the conditions of the stream `flights`."""
+    status = await life.get("/status")
+    return [] if status is None else [each["code"] for each in status["streams"]["flights"]["conditions"]]
 
 
 async def reloaded(where: Deployment, life: Life, streams: set[str]) -> None:
