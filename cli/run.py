@@ -36,5 +36,5 @@ def run(context: click.Context, settings: Settings) -> None:
         return loaded
 
     with as_user_errors(settings):
-        refuse_senseless(settings)
+        refuse_senseless(settings, unready=False)
         run_process(Service(settings, load), signals)

@@ -31,6 +31,10 @@ class ListenerRefused(Exception):
     """A listener makes no sense for its stream, or cannot be made. The text has the way out."""
 
 
+class ListenerUnready(ListenerRefused):
+    """A file or a package that the settings name cannot be used now. It is tried again until it can."""
+
+
 class State(BaseModel):
     """Base of a listener's state: JSON in its record. A field that is added later needs a default."""
 
@@ -204,7 +208,8 @@ class ListenerType(Protocol[O]):
     def check(self, options: O, stream: Stream) -> None:
         """Raise ListenerRefused, with the way out, if these settings make no sense for the stream.
 
-        It needs no connection: the service calls it at the start, and `sluicegate check` too.
+        It needs no connection: the service calls it at the start, and `sluicegate check` too. Raise
+        ListenerUnready for what may be there later: the service starts without the listener then.
         """
         ...
 

@@ -27,6 +27,7 @@ from sluicegate.listeners.port import (
     Done,
     Failed,
     ListenerRefused,
+    ListenerUnready,
     Options,
     Outcome,
     Refused,
@@ -98,12 +99,12 @@ def sign(keys: Sequence[bytes], message_id: str, timestamp: int, body: bytes) ->
 
 
 def read_keys(path: Path) -> list[bytes]:
-    """Return the keys of a file. Raises ListenerRefused with the way out."""
+    """Return the keys of a file. Raises ListenerUnready with the way out."""
     example = f'write one key on each line, made for example with: echo "{PREFIX}$(openssl rand -base64 32)"'
     try:
         lines = [line.strip() for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
     except (OSError, UnicodeDecodeError) as error:
-        raise ListenerRefused(f"secret_file {path} cannot be read ({error}); {example}") from error
+        raise ListenerUnready(f"secret_file {path} cannot be read ({error}); {example}") from error
     keys = []
     for number, line in enumerate(lines, 1):
         try:
@@ -111,12 +112,12 @@ def read_keys(path: Path) -> list[bytes]:
         except binascii.Error:
             key = b""
         if len(key) < SHORTEST_KEY:
-            raise ListenerRefused(
+            raise ListenerUnready(
                 f"secret_file {path}: line {number} is not base64 of {SHORTEST_KEY} bytes or more; {example}"
             )
         keys.append(key)
     if not keys:
-        raise ListenerRefused(f"secret_file {path} is empty; {example}")
+        raise ListenerUnready(f"secret_file {path} is empty; {example}")
     return keys
 
 
@@ -210,9 +211,9 @@ class WebhookType:
 
     def check(self, options: WebhookOptions, stream: Stream) -> None:
         """Refuse a webhook without a usable key, or one that sends nothing."""
-        read_keys(options.secret_file)
         if not options.events:
             raise ListenerRefused("`events` is empty, so nothing is sent. Name one, or remove the listener")
+        read_keys(options.secret_file)
 
     def open(self, options: WebhookOptions, stream: Stream, services: Services) -> Webhook:
         """Return the webhook of a stream."""

@@ -7,7 +7,14 @@ from sluicegate.coordinator.settings.model import Settings, StreamSettings
 from sluicegate.coordinator.settings.sources import SettingsError
 from sluicegate.lakes.port import LakeError, TableRefused
 from sluicegate.lakes.registry import adapter
-from sluicegate.listeners.port import ChecksTable, ListenerRefused, ListenerType, Options, Stream
+from sluicegate.listeners.port import (
+    ChecksTable,
+    ListenerRefused,
+    ListenerType,
+    ListenerUnready,
+    Options,
+    Stream,
+)
 from sluicegate.listeners.registry import listener_type
 
 
@@ -47,10 +54,13 @@ def stream_of(name: str, settings: StreamSettings) -> Stream:
     )
 
 
-def refusals(settings: Settings, *, tables: bool = False) -> Iterator[tuple[str, str, str]]:
+def refusals(
+    settings: Settings, *, tables: bool = False, unready: bool = True
+) -> Iterator[tuple[str, str, str]]:
     """Yield stream, listener and reason of every listener that makes no sense for its stream.
 
-    `tables`: compare the settings with the tables, too. That blocks.
+    `tables`: compare the settings with the tables, too. That blocks. `unready`: include those that only wait
+    for a file or a package.
     """
     for name, stream in settings.streams.items():
         if not stream.listeners:
@@ -68,12 +78,19 @@ def refusals(settings: Settings, *, tables: bool = False) -> Iterator[tuple[str,
             except UnreadableTable:
                 continue  # the check of the stream's table reports it
             except (ListenerRefused, UnfitTable) as error:
-                yield name, listener, str(error)
+                if unready or not isinstance(error, ListenerUnready):
+                    yield name, listener, str(error)
 
 
-def refuse_senseless(settings: Settings) -> Settings:
-    """Return the settings. Raises SettingsError if a listener makes no sense for its stream."""
-    found = [f"streams.{stream}.listeners.{listener}: {why}" for stream, listener, why in refusals(settings)]
+def refuse_senseless(settings: Settings, *, unready: bool = True) -> Settings:
+    """Return the settings. Raises SettingsError if a listener makes no sense for its stream.
+
+    `unready` as in `refusals`: at a start, a missing file keeps its own listener waiting, and no commit.
+    """
+    found = [
+        f"streams.{stream}.listeners.{listener}: {why}"
+        for stream, listener, why in refusals(settings, unready=unready)
+    ]
     if found:
         raise SettingsError(found)
     return settings

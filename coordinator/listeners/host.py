@@ -13,7 +13,7 @@ import structlog
 from aiokafka.errors import KafkaError
 
 from sluicegate.coordinator.listeners.facts import UnfitTable, check_table, stream_of
-from sluicegate.coordinator.listeners.problems import ListenerProblem, unfit, unusable
+from sluicegate.coordinator.listeners.problems import ListenerProblem, unfit, unready, unusable
 from sluicegate.coordinator.listeners.reader import CommitsReader
 from sluicegate.coordinator.listeners.record import ListenerRecord, furthest
 from sluicegate.coordinator.listeners.records import Held, ListenerRecords
@@ -30,7 +30,7 @@ from sluicegate.events.partitioning import partition_of
 from sluicegate.kafka.pauses import spread
 from sluicegate.lakes.port import TableRefused
 from sluicegate.lakes.threads import CommitThreads
-from sluicegate.listeners.port import Listener, ListenerRefused, Services
+from sluicegate.listeners.port import Listener, ListenerRefused, ListenerUnready, Services
 from sluicegate.listeners.registry import listener_type
 from sluicegate.state_store import ListenerView, ProblemView, StateStoreUnavailable
 
@@ -169,6 +169,8 @@ class ListenerHost:
                     self._show(key, runner, own, unusable(f"It cannot start yet: {error!r}"), stopped=False)
                 except UnfitTable as error:
                     self._show(key, runner, own, unfit(str(error)), stopped=False)
+                except ListenerUnready as error:
+                    self._show(key, runner, own, unready(str(error)), stopped=False)
                 else:
                     return
                 await asyncio.sleep(spread(pause))

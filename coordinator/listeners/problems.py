@@ -72,3 +72,11 @@ def skipped(through: int, decision: int, actions: Sequence[Action]) -> str | Non
         "and send the coordinators "
         "SIGHUP."
     )
+
+
+def unready(reason: str) -> ListenerProblem:
+    """A file or a package that the settings name cannot be used now."""
+    return unusable(
+        f"The listener waits: {reason.rstrip('.')}. It looks again within a minute. No outcome is lost "
+        "meanwhile, as long as the commits topic keeps it."
+    )

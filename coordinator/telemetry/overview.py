@@ -4,17 +4,25 @@ A coordinator makes the record from its current state. Without a coordinator, th
 The record's conditions are the one answer to the question why a stream does not progress.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from sluicegate.coordinator.core.commands import unreached
 from sluicegate.coordinator.core.log_state import LogState, RegionPhase, RegionState, Savepoint
 from sluicegate.coordinator.core.state_record import Condition, StateRecord
 from sluicegate.coordinator.telemetry.messages import format_problem
-from sluicegate.events.problems import Problem
+from sluicegate.events.problems import Code, Problem
 
 MISSED: Final = 3
 """Number of missing heartbeats in a row before a region counts as silent."""
+NOT_READ: Final = frozenset(
+    {
+        *(Code.EVENTS_LIMITED, Code.RECORD_UNREADABLE, Code.LOG_DISCONTINUOUS, Code.OLDER_RELEASE),
+        *(Code.STATE_RECORD_NEWER, Code.STATE_RECORD_OLDER, Code.STATE_RECORD_MALFORMED),
+        *(Code.OTHER_PARTITION, Code.OTHER_COMMIT_USER),
+    }
+)
+"""Conditions of a stream whose newest events are not read yet: nothing is known of its drivers."""
 
 
 def overview(record: StateRecord, as_of: int) -> dict[str, Any]:
@@ -192,11 +200,16 @@ def _region(record: StateRecord, name: str, as_of: int) -> dict[str, Any]:
         "heard": heard,
         "heard_age": None if heard is None else age(heard, as_of),
         "heartbeat_interval": None if interval is None else interval / 1000,
-        "silent": _silent(region, heard, interval, as_of),
+        "silent": _silent(region, heard, interval, as_of) if is_read(record.conditions) else None,
         "waiting_files": waits.files if waits else 0,
         "waiting_rows": waits.rows if waits else 0,
         "waiting_age": age(waits.since, as_of) if waits else None,
     }
+
+
+def is_read(conditions: Iterable[Condition]) -> bool:
+    """Return False if the newest events of a stream are not read, so that its drivers may be alive."""
+    return not any(each.problem.code in NOT_READ for each in conditions)
 
 
 def _silent(region: RegionState, heard: int | None, interval: int | None, as_of: int) -> float | None:

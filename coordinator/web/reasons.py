@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Final
 
 from sluicegate.coordinator.telemetry import reasons
-from sluicegate.coordinator.telemetry.overview import silent_regions
+from sluicegate.coordinator.telemetry.overview import is_read, silent_regions
 from sluicegate.coordinator.telemetry.reasons import Unfinished, in_order
 from sluicegate.coordinator.web.model import DeadLetter, Reason
 from sluicegate.coordinator.web.outages import Silence
@@ -21,6 +21,8 @@ WAITS_FOR_KAFKA: Final = (
 
 def silences_of(stream: str, machine: "StreamMachine", as_of: int) -> dict[str, reasons.Reason]:
     """Return the reasons of the silent regions of an own stream, by region."""
+    if not is_read(machine.conditions()):
+        return {}
     heard, intervals = machine.activity.heard, machine.activity.intervals
     return {
         name: reasons.silence(stream, name, heard[name], intervals[name], _left(machine, name))

@@ -11,7 +11,7 @@ from sluicegate.listeners.openlineage.options import OpenLineageOptions
 from sluicegate.listeners.port import (
     PORT_VERSION,
     Action,
-    ListenerRefused,
+    ListenerUnready,
     Outcome,
     Result,
     Services,
@@ -96,11 +96,11 @@ class OpenLineageType:
     options: type[OpenLineageOptions] = OpenLineageOptions
 
     def check(self, options: OpenLineageOptions, stream: Stream) -> None:
-        """Raise ListenerRefused if the library is missing, or a file of the settings cannot be used."""
+        """Raise ListenerUnready if the library is missing, or a file of the settings cannot be used."""
         _sender(options)
 
     def open(self, options: OpenLineageOptions, stream: Stream, services: Services) -> OpenLineage:
-        """Return a listener. Raises ListenerRefused."""
+        """Return a listener. Raises ListenerUnready."""
         return OpenLineage(options.namespace, stream, _sender(options), services.in_thread)
 
 
@@ -108,7 +108,7 @@ def _sender(options: OpenLineageOptions) -> "Sender":
     try:
         from sluicegate.listeners.openlineage.senders import open_sender
     except ImportError as error:
-        raise ListenerRefused(
+        raise ListenerUnready(
             f"the type openlineage needs a package that is not installed ({error.name}); install it with: "
             'pip install "sluicegate[openlineage]"'
         ) from error

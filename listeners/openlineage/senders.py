@@ -17,7 +17,7 @@ from openlineage.client.transport.http import HttpConfig, HttpTransport, TokenPr
 from openlineage.client.transport.kafka import KafkaConfig
 
 from sluicegate.listeners.openlineage.options import OpenLineageOptions
-from sluicegate.listeners.port import Done, Failed, ListenerRefused, Result, Unknown
+from sluicegate.listeners.port import Done, Failed, ListenerUnready, Result, Unknown
 
 _SHOWN: Final = 200
 _ONCE: Final = {"total": 0}
@@ -45,7 +45,7 @@ class FileToken(TokenProvider):
 
 
 def open_sender(options: OpenLineageOptions) -> Sender:
-    """Return the sender of some settings. Raises ListenerRefused with the way out."""
+    """Return the sender of some settings. Raises ListenerUnready with the way out."""
     if options.config_file is not None:
         return _configured(options.config_file)
     config = HttpConfig(
@@ -56,7 +56,7 @@ def open_sender(options: OpenLineageOptions) -> Sender:
         try:
             config.auth.get_bearer()
         except (OSError, UnicodeDecodeError) as error:
-            raise ListenerRefused(
+            raise ListenerUnready(
                 f"api_key_file {options.api_key_file} cannot be read ({error}); write the key into it"
             ) from error
     return _http(config)
@@ -67,22 +67,22 @@ def _configured(path: Path) -> Sender:
     try:
         found = yaml.safe_load(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ListenerRefused(f"config_file {path} cannot be read ({error}); {example}") from error
+        raise ListenerUnready(f"config_file {path} cannot be read ({error}); {example}") from error
     if not isinstance(found, dict) or not isinstance(found.get("transport"), dict):
-        raise ListenerRefused(f"config_file {path} has no section `transport`; {example}")
+        raise ListenerUnready(f"config_file {path} has no section `transport`; {example}")
     if others := sorted(map(str, found.keys() - {"transport"})):
-        raise ListenerRefused(f"config_file {path} has sections without effect here: {others}; remove them")
+        raise ListenerUnready(f"config_file {path} has sections without effect here: {others}; remove them")
     section = {str(name): value for name, value in found["transport"].items()}
     kind = section.pop("type", None)
     makers = {"http": _http_of, "file": _file_of, "kafka": _kafka_of}
     if kind not in makers:
-        raise ListenerRefused(
+        raise ListenerUnready(
             f"config_file {path} has the transport {kind!r}, which cannot report a failure; {example}"
         )
     try:
         return makers[kind](section)
     except (ValueError, TypeError, KeyError, RuntimeError, ImportError) as error:
-        raise ListenerRefused(f"config_file {path}: {kind} is not usable ({error}); correct it") from error
+        raise ListenerUnready(f"config_file {path}: {kind} is not usable ({error}); correct it") from error
 
 
 # --- the transports ----------------------------------------------------------------------------

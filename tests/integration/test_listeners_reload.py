@@ -53,3 +53,26 @@ async def test_listeners_follow_the_settings(place: Place) -> None:
         await until(second.decisions, lambda found: found == [3, 4, 5, 6])
     assert first.decisions() == [2]
     assert first.hidden == second.hidden == []
+
+
+async def test_a_start_without_a_file_of_a_listener_delays_no_commit(place: Place) -> None:
+    """The listener waits for its file, and misses nothing."""
+    async with receiving(place.table) as receiver:
+        settings = table(hook(place, receiver))
+        secret = place.root / "secret"
+        lines = secret.read_text()
+        secret.unlink()
+        async with coordinator(place, {"flights": settings}) as service, job_of(place, "flights") as job:
+            await job.register()
+            for number in (1, 2):
+                await job.run_batch([number])
+            await until(lambda: announced(job), lambda found: {1, 2} <= {*found.values()})
+
+            async def waits() -> str:
+                status = await service.status()
+                own = status["streams"]["flights"]["listeners"]["hook"]
+                return str((own["problem"] or {}).get("message", ""))
+
+            await until(waits, lambda text: "secret_file" in text and "looks again within a minute" in text)
+            secret.write_text(lines)
+            await until(receiver.decisions, lambda found: found == [1, 2])

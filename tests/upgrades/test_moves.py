@@ -96,8 +96,7 @@ async def test_a_stream_gets_another_name(make: Maker, stalled: bool) -> None:
         await job.await_rows(job.target, program)
         forgotten = await done(where, "stream", "forget", "--stream", "flights", "--yes")
         assert "stream flights is forgotten" in forgotten
-        verified = await done(where, "replay", "verify", "--stream", "departures")
-        assert "decision" in verified
+        assert "decision" in await done(where, "replay", "verify", "--stream", "departures")
     finally:
         program.kill()
         life.kill()

@@ -32,11 +32,15 @@ def test_wrong_keys_are_named(listener: dict[str, Any], words: str) -> None:
     assert "streams.s.listeners.hook" in str(refused.value)
 
 
-def test_a_listener_without_a_usable_key_is_refused_at_the_start(tmp_path: Path) -> None:
+def test_a_listener_without_a_usable_key_is_refused_when_settings_are_reloaded(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     own = {"type": "webhook", "url": "https://x/", "secret_file": str(secret)}
     with pytest.raises(SettingsError, match=r"streams\.s\.listeners\.hook: secret_file .* cannot be read"):
         refuse_senseless(settings(**own))
+    # At a start, the streams matter more.
+    assert refuse_senseless(settings(**own), unready=False) == settings(**own)
+    with pytest.raises(SettingsError, match="nothing is sent"):
+        refuse_senseless(settings(**own, events=[]), unready=False)
     secret.write_text("whsec_MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY=\n")
     assert refuse_senseless(settings(**own)) == settings(**own)
 

@@ -11,7 +11,7 @@ from sluicegate.coordinator.core.log_state import RegionPhase, Revert, Savepoint
 from sluicegate.coordinator.core.state_record import Condition, StateRecord, TableProgress, Waiting
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.view import view_of
-from sluicegate.coordinator.telemetry.overview import overview
+from sluicegate.coordinator.telemetry.overview import NOT_READ, overview
 from sluicegate.events.models import Head
 from sluicegate.events.problems import Code, Problem
 from sluicegate.state_store import StreamView
@@ -217,6 +217,15 @@ def test_only_live_regions_are_silent(phase: RegionPhase) -> None:
     found.state.regions["EWR"].phase = phase
     shown = overview(found, NOW)["regions"]
     assert (shown["EWR"]["phase"], shown["EWR"]["silent"], shown["JFK"]["silent"]) == (phase, None, None)
+
+
+@pytest.mark.parametrize("code", sorted(NOT_READ))
+def test_nothing_is_said_of_drivers_whose_events_are_not_read(code: Code) -> None:
+    """They may be alive: nobody should remove a healthy region."""
+    unread = Condition(kind="stall", problem=Problem(code=code))
+    found = record(conditions=[unread], heard={"EWR": NOW - 80_000}, intervals={"EWR": 5_000})
+    assert overview(found, NOW)["regions"]["EWR"]["silent"] is None
+    assert not any("region remove" in line for line in lines(found))
 
 
 def test_the_gravest_state_of_a_region_is_shown() -> None:
