@@ -10,10 +10,11 @@ from aiokafka import AIOKafkaProducer
 
 from sluicegate.embedded import EmbeddedKafka
 from sluicegate.events.partitioning import partition_of
-from tests.faults.lives import PARTITIONS, Deployment, Life
+from tests.faults.lives import Deployment, Life
 from tests.faults.pythons import STEP, PlainJob, Program
 from tests.faults.scenes import Maker
 from tests.faults.sparks import Tickets
+from tests.integration.job import PARTITIONS
 from tests.integration.waiting import until
 from tests.upgrades.moving import command
 
