@@ -27,8 +27,9 @@ SILENT: Final = Message(
 LETTERS: Final = Message(
     "Stream {stream} has {count} that could not be used",
     "the newest is at {source}. {reason}",
-    "Correct the program that sent it. Then send it again with `sluicegate dead-letters retry --offset "
-    "{offset}`, or give it up with `sluicegate dead-letters drop --offset {offset}`",
+    "Look at it with `sluicegate dead-letters show --offset {offset}`. Correct the program that sent it. If "
+    "the message can be used then, send it again with `sluicegate dead-letters retry --offset {offset}`; "
+    "else give it up with `sluicegate dead-letters drop --offset {offset}`",
 )
 
 

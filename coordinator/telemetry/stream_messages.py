@@ -118,7 +118,8 @@ MESSAGES: Final[Mapping[Code, Message]] = {
     Code.RETRYING: Message(
         "Stream {stream} tries again",
         "the step {first} fails[: {detail}]",
-        "Remove the cause, such as an outage of Kafka or of the storage; see `sluicegate check`",
+        "It continues by itself when the cause is gone. `sluicegate check` looks at Kafka, the tables and "
+        "Redis",
     ),
     Code.RETENTION: Message(
         "Events of stream {stream} are close to their deletion",

@@ -73,7 +73,7 @@ async def test_an_order_says_why_its_effect_does_not_come(
         assert said.exit_code == 1
         assert "The order stays in force" in said.stderr
         assert "the store is away" in said.stderr
-        assert "Remove the cause, such as an outage of Kafka or of the storage" in said.stderr
+        assert "It continues by itself when the cause is gone" in said.stderr
         monkeypatch.undo()
         await job.committed([1, 2])
         await job.run_batch([3])

@@ -272,7 +272,7 @@ async def test_redis_away(page: Page, place: Planted) -> None:
             "Commits continue. Streams of other coordinators are shown as of 20"
         )
         await expect(alert).to_contain_text("Start Redis, or correct redis.url in the settings")
-        await expect(page.locator("#servers")).to_contain_text("Old for ")
+        await expect(page.locator("#servers")).to_contain_text("These values are ")
         await job.run_batch([1])
         await expect(card.locator(".brief")).to_contain_text("commit 1")
         await asyncio.to_thread(place.valkey.start)

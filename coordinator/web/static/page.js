@@ -229,7 +229,7 @@ function showOutages(outages) {
   outages.forEach(({ message, since }, index) => {
     const [sentences, age] = list.children[index].children;
     setParts(sentences, messageParts(message));
-    setParts(age, ["Old for ", { since }, "."]);
+    setParts(age, ["These values are ", { since }, " old."]);
   });
 }
 

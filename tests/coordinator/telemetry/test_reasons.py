@@ -41,7 +41,8 @@ def test_dead_letters_have_the_newest_one_and_no_second_remedy() -> None:
     assert (found.kind, found.code, found.since) == ("letter", "unknown-type", HEARD)
     assert found.message == (
         "Stream flights has 2 messages that could not be used: the newest is at sluicegate.events, "
-        "partition 1, offset 7. The message is not used: its type is unknown. Correct the program that sent "
-        "it. Then send it again with `sluicegate dead-letters retry --offset 3`, or give it up with "
-        "`sluicegate dead-letters drop --offset 3`."
+        "partition 1, offset 7. The message is not used: its type is unknown. Look at it with `sluicegate "
+        "dead-letters show --offset 3`. Correct the program that sent it. If the message can be used then, "
+        "send it again with `sluicegate dead-letters retry --offset 3`; else give it up with `sluicegate "
+        "dead-letters drop --offset 3`."
     )
