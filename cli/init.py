@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import tomllib
+from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from typing import Final
 from urllib.parse import urlsplit
@@ -15,6 +16,8 @@ from sluicegate.cli.completing import complete_folders, complete_formats
 from sluicegate.cli.errors import UserError
 from sluicegate.cli.options import DEFAULT_CONFIG, KAFKA, absolute, file_option
 from sluicegate.coordinator.settings.model import SettingsError, validate
+from sluicegate.lakes.port import TableRefused
+from sluicegate.lakes.registry import DEFAULT_FORMAT, adapter
 
 REDIS: Final = "redis://127.0.0.1:6379/0"
 """Example of an address in the file."""
@@ -57,7 +60,7 @@ table = {table}
     "lake",
     metavar="NAME",
     shell_complete=complete_formats,
-    help="Format of the table. Default: that of the settings.",
+    help=f"Format of the table. Default: {DEFAULT_FORMAT}.",
 )
 @click.option(
     "--option",
@@ -96,7 +99,9 @@ def init(
     """
     name = stream or PurePosixPath(urlsplit(table).path).name
     location = absolute(table)
-    content = _content(name, location, regions, kafka, redis, lake) + _section(name, options)
+    given = parse_options(options)
+    content = _content(name, location, regions, kafka, redis, lake) + section(name, given)
+    _check_table(location, lake, given)
     _write(path, content, name)
     click.echo(f"{path} is written: stream {name}, table {location}, Kafka at {kafka}. Next:")
     named = context.get_parameter_source("path") is ParameterSource.COMMANDLINE
@@ -121,17 +126,41 @@ def _content(
     )
 
 
-def _section(stream: str, options: tuple[str, ...]) -> str:
-    """Return the section with the options of the format, empty if there are none. Raises UserError."""
-    lines = []
+def parse_options(options: tuple[str, ...]) -> dict[str, str]:
+    """Return options of a format by their names. Raises UserError."""
+    found: dict[str, str] = {}
     for given in options:
         name, equals, value = given.partition("=")
         if not (name and equals):
             raise UserError(
                 f"the option of a format must be NAME=VALUE, such as identifier=db.flights: {given!r}"
             )
-        lines.append(f"{key(name)} = {quoted(value)}\n")
+        if name in found:
+            raise UserError(f"the option {name} of the format is given twice")
+        found[name] = value
+    return found
+
+
+def section(stream: str, options: Mapping[str, str]) -> str:
+    """Return the section with the options of the format, empty if there are none."""
+    lines = [f"{key(name)} = {quoted(value)}\n" for name, value in options.items()]
     return f"\n[streams.{key(stream)}.options]\n{''.join(lines)}" if lines else ""
+
+
+def _check_table(location: str, lake: str | None, options: Mapping[str, str]) -> None:
+    """Refuse a table that lacks an option of its format, such as a catalog. Raises UserError.
+
+    A format that is not installed here is left to `sluicegate check` on the host of the service.
+    """
+    try:
+        found = adapter(lake) if lake is not None else None
+    except TableRefused:
+        return
+    try:
+        if found is not None:
+            found.parse_table(location, options)
+    except TableRefused as error:
+        raise UserError(f"{error}. Give it with --option NAME=VALUE") from error
 
 
 def key(name: str) -> str:

@@ -25,6 +25,9 @@ KAFKA: Final = "127.0.0.1:9092"
 """Address of the brokers if none is given: the one of `sluicegate servers`."""
 
 _STREAMS: Final = "sluicegate.streams"
+_ANY_STREAMS: Final = "sluicegate.any_streams"
+_UNUSED: Final = {"unused": {"table": "/unused"}}
+"""Streams of a command that uses the settings of Kafka alone, as settings need one."""
 
 
 def _load(context: click.Context, _: click.Parameter, path: Path | None) -> Settings:
@@ -36,7 +39,9 @@ def _load(context: click.Context, _: click.Parameter, path: Path | None) -> Sett
     except SettingsError as error:
         lines = "".join(f"\n  {problem}" for problem in error.problems)
         missing = (
-            f"no --config given, and there is no ./{DEFAULT_CONFIG} here; `sluicegate init` writes one; "
+            f"no --config given, and there is no ./{DEFAULT_CONFIG} here; "
+            "`sluicegate init --table URI --stream NAME` writes one, "
+            "also with the table and the name of a `sluicegate run --table NAME=URI`; "
             if path is None and not context.meta.get(_STREAMS)
             else ""
         )
@@ -47,8 +52,10 @@ def load_again(context: click.Context) -> Settings:
     """Read the settings of a command, from its file and its options. Raises SettingsError."""
     path, named = context.meta[SETTINGS_FILE], context.meta.get(_STREAMS, {})
     values = read_file(path)
-    if named and path is None:
+    if path is None and (named or context.meta.get(_ANY_STREAMS)):
         values["kafka"] = {"bootstrap_servers": KAFKA}
+    if path is None and context.meta.get(_ANY_STREAMS):
+        values["streams"] = dict(_UNUSED)
     streams = values.setdefault("streams", {}) if named else {}
     for name, table in named.items():
         if name in streams:
@@ -106,6 +113,25 @@ config_option = file_option(
     callback=_load,
     help="TOML file with the settings. Default: the file that the variable SLUICEGATE_CONFIG names, else "
     "./sluicegate.toml, if it is there. Variables SLUICEGATE_SECTION__KEY win over it.",
+)
+
+
+def _load_kafka(context: click.Context, parameter: click.Parameter, path: Path | None) -> Settings:
+    context.meta[_ANY_STREAMS] = True
+    settings = _load(context, parameter, path)
+    if context.meta[SETTINGS_FILE] is None:
+        kafka = settings.kafka
+        where = f"Kafka at {kafka.bootstrap_servers}, topics {kafka.topic_prefix}.*"
+        click.echo(f"no settings file: {where}", err=True)
+    return settings
+
+
+kafka_config_option = file_option(
+    "settings",
+    callback=_load_kafka,
+    help="TOML file with the settings. Default: the file that the variable SLUICEGATE_CONFIG names, else "
+    f"./sluicegate.toml, if it is there, else Kafka at {KAFKA}. Variables SLUICEGATE_SECTION__KEY win over "
+    "it, such as SLUICEGATE_KAFKA__BOOTSTRAP_SERVERS and SLUICEGATE_KAFKA__TOPIC_PREFIX.",
 )
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")

@@ -165,7 +165,13 @@ def _nobody(settings: Settings) -> str:
 
 
 async def reason_of_wait(settings: Settings, stream: str) -> str:
-    """Return why a stream waits: what `sluicegate status` shows."""
+    """Return why a stream waits, as `sluicegate status` shows it, or that nothing there explains it."""
+    found = await condition_of_wait(settings, stream)
+    return found or f"no condition of the stream explains it. See: sluicegate status --stream {stream}"
+
+
+async def condition_of_wait(settings: Settings, stream: str) -> str | None:
+    """Return why a stream waits, as `sluicegate status` shows it; None: there is no such condition."""
     if await count_members(settings) == 0:
         return _nobody(settings)
     shown = (await ask_coordinator(settings)).get(stream)
@@ -174,7 +180,7 @@ async def reason_of_wait(settings: Settings, stream: str) -> str:
         shown = overview(dated.record, dated.time)
     if shown is not None and (found := reasons(shown)):
         return " ".join(found)
-    return f"no condition is recorded since. See: sluicegate status --stream {stream}"
+    return None
 
 
 # --- for the commands -----------------------------------------------------------------------------

@@ -5,7 +5,7 @@ import click
 from sluicegate.cli.errors import run_async
 from sluicegate.cli.group import Commands
 from sluicegate.cli.kafka import security
-from sluicegate.cli.options import config_option
+from sluicegate.cli.options import kafka_config_option
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.kafka.topics import TopicProblem, ensure_topics, verify_topics
 
@@ -16,10 +16,13 @@ def topics() -> None:
 
 
 @topics.command()
-@config_option
+@kafka_config_option
 @click.pass_context
 def create(context: click.Context, settings: Settings) -> None:
-    """Create the topics that are missing; existing topics are verified, never altered."""
+    """Create the topics that are missing; existing topics are verified, never altered.
+
+    No stream is needed, and so no settings file, for a coordinator that `sluicegate run --table` starts.
+    """
     created, problems = run_async(settings, _create(settings))
     for spec in settings.kafka.topic_specs():
         click.echo(f"{'created' if spec.name in created else 'exists '}  {spec.name}")

@@ -7,14 +7,14 @@ import time
 import tomllib
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import click
 
 from sluicegate.cli.completing import complete_formats
 from sluicegate.cli.errors import UserError, as_user_errors
-from sluicegate.cli.init import key, quoted
+from sluicegate.cli.init import key, parse_options, quoted, section
 from sluicegate.cli.interrupting import until_interrupted
 from sluicegate.cli.live import ask_member
 from sluicegate.cli.options import TABLE_HELP, parse_tables
@@ -32,6 +32,7 @@ _LOOK: Final = 0.5
 _GRACE: Final = 30.0
 """Seconds in which the coordinator ends in order."""
 _HOST: Final = "127.0.0.1"
+_ICEBERG: Final = "iceberg"
 _PROGRAM: Final = "from sluicegate.cli import main; main()"
 
 
@@ -46,11 +47,24 @@ _PROGRAM: Final = "from sluicegate.cli import main; main()"
     show_default=True,
     help="Format of the tables.",
 )
+@click.option(
+    "--option",
+    "options",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="Option of the format, for each table. Default for Iceberg: a catalog in DIR/catalog.db.",
+)
 @click.option("--kafka-port", type=PORT, default=9092, show_default=True, help="Port of Kafka.")
 @click.option("--valkey-port", type=PORT, default=6379, show_default=True, help="Port of Valkey.")
 @click.option("--http-port", type=PORT, default=8080, show_default=True, help="Port of the coordinator.")
 def up(
-    folder: Path, tables: dict[str, str], lake: str, kafka_port: int, valkey_port: int, http_port: int
+    folder: Path,
+    tables: dict[str, str],
+    lake: str,
+    options: tuple[str, ...],
+    kafka_port: int,
+    valkey_port: int,
+    http_port: int,
 ) -> None:
     """Run Kafka, Valkey and a coordinator on this machine until Ctrl-C, to try it with tables of your own.
 
@@ -61,7 +75,8 @@ def up(
     from sluicegate.embedded import EmbeddedError, EmbeddedKafka, EmbeddedValkey
 
     path = folder.absolute() / "sluicegate.toml"
-    settings = _prepare(path, tables, lake, (kafka_port, valkey_port, http_port))
+    wanted = _Tables(tables, lake, parse_options(options))
+    settings = _prepare(path, wanted, (kafka_port, valkey_port, http_port))
     kafka_port, valkey_port = _ports(settings, path)
     log_fetches()
     try:
@@ -80,26 +95,40 @@ def up(
             while True:
                 require_running(*servers)
                 _require_coordinator(coordinator, log)
-                if not told and asyncio.run(ask_member(settings)) is not None:
-                    _tell(path, settings, log)
-                    told = True
+                told = told or _tell_ready(path, settings, log)
                 time.sleep(_LOOK)
     except (EmbeddedError, OSError) as error:
         raise UserError(str(error)) from error
     click.echo("all have ended", err=True)
 
 
-def _prepare(path: Path, tables: dict[str, str], lake: str, ports: tuple[int, int, int]) -> Settings:
+class _Tables(NamedTuple):
+    """Tables of the command line, by the names of their streams."""
+
+    locations: dict[str, str]
+    format: str
+    options: dict[str, str]
+
+    def completed(self, folder: Path) -> "_Tables":
+        """Return them with a catalog in the folder if the format needs one. Raises TableRefused."""
+        found, options = adapter(self.format), self.options
+        if self.format == _ICEBERG and not {"type", "uri"} & options.keys():
+            options = {"uri": f"sqlite:///{folder / 'catalog.db'}", **options}
+        for location in self.locations.values():
+            found.parse_table(location, options)
+        return self._replace(options=options)
+
+
+def _prepare(path: Path, tables: _Tables, ports: tuple[int, int, int]) -> Settings:
     """Return the settings, written if the file does not exist. Raises UserError."""
     try:
         if not path.exists():
-            if not tables:
+            if not tables.locations:
                 raise UserError(
                     f"{path} does not exist yet: name a stream and its table, such as "
                     "--table flights=/lake/flights.db/flights"
                 )
-            adapter(lake)
-            text = _file(tables, lake, ports)
+            text = _file(tables.completed(path.parent), ports)
             settings = validate(tomllib.loads(text), {})
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text, encoding="utf-8")
@@ -112,16 +141,17 @@ def _prepare(path: Path, tables: dict[str, str], lake: str, ports: tuple[int, in
         raise UserError(str(error)) from error
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror or error}. Name another --dir") from error
-    for name, table in tables.items():
+    for name, table in tables.locations.items():
         if name not in settings.streams or settings.streams[name].table != table:
+            verb = "Change" if name in settings.streams else "Add"
             raise UserError(
-                f"{path} exists, and does not have the stream {name} with the table {table}. Change the "
-                f"section [streams.{name}] there, and leave out --table"
+                f"{path} exists, and does not have the stream {name} with the table {table}. {verb} the "
+                f"section [streams.{key(name)}] there, with the key table, and leave out --table"
             )
     return settings
 
 
-def _file(tables: dict[str, str], lake: str, ports: tuple[int, int, int]) -> str:
+def _file(tables: _Tables, ports: tuple[int, int, int]) -> str:
     """Return the text of a settings file."""
     kafka, valkey, http = ports
     lines = [
@@ -130,8 +160,9 @@ def _file(tables: dict[str, str], lake: str, ports: tuple[int, int, int]) -> str
         f'[redis]\nurl = "redis://{_HOST}:{valkey}/0"\n',
         f"[http]\nport = {http}\n",
     ]
-    for name, table in tables.items():
-        lines.append(f"[streams.{key(name)}]\ntable = {quoted(table)}\nformat = {quoted(lake)}\n")
+    for name, table in tables.locations.items():
+        lines.append(f"[streams.{key(name)}]\ntable = {quoted(table)}\nformat = {quoted(tables.format)}")
+        lines.append(section(name, tables.options))
     return "\n".join(lines)
 
 
@@ -160,6 +191,14 @@ def _require_coordinator(coordinator: "ChildProcess", log: Path) -> None:
     if coordinator.poll() is not None:
         last = log.read_text(encoding="utf-8", errors="replace").splitlines()[-1:]
         raise UserError(f"the coordinator has ended by itself; see {log}: {' '.join(last)}")
+
+
+def _tell_ready(path: Path, settings: Settings, log: Path) -> bool:
+    """Print how to reach the coordinator when it answers; return True then."""
+    if asyncio.run(ask_member(settings)) is None:
+        return False
+    _tell(path, settings, log)
+    return True
 
 
 def _tell(path: Path, settings: Settings, log: Path) -> None:

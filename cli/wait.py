@@ -14,7 +14,7 @@ from sluicegate.cli.errors import UserError, kafka_away, run_async
 from sluicegate.cli.kafka import read_records
 from sluicegate.cli.live import ask_coordinator
 from sluicegate.cli.options import config_option, json_option, parse_timeout, require_stream, stream_option
-from sluicegate.cli.orders import UNFINISHED, reason_of_wait, tell_reasons
+from sluicegate.cli.orders import UNFINISHED, condition_of_wait, tell_reasons
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.runtime.startup import make_store
 from sluicegate.coordinator.settings.model import Settings
@@ -93,14 +93,22 @@ async def _wait(settings: Settings, stream: str, wanted: int, patience: float) -
     finally:
         if store is not None:
             await store.close()
-    return newest, "" if newest is not None and newest >= wanted else await _reason(settings, stream)
+    return newest, "" if newest is not None and newest >= wanted else await _reason(settings, stream, newest)
 
 
-async def _reason(settings: Settings, stream: str) -> str:
+async def _reason(settings: Settings, stream: str, newest: int | None) -> str:
     try:
-        return await reason_of_wait(settings, stream)
+        found = await condition_of_wait(settings, stream)
     except _AWAY as error:
         return kafka_away(settings, error)
+    if found is not None:
+        return found
+    if newest is None:
+        return (
+            "no commit has a watermark yet. Writers give it with the option event.time.column, or with "
+            "complete(..., watermark=milliseconds)"
+        )
+    return f"no later watermark was committed. See the regions: sluicegate status --stream {stream}"
 
 
 async def _watermark(settings: Settings, store: StateStore | None, stream: str) -> int | None:

@@ -1,6 +1,7 @@
-"""Read a Paimon or Delta table with the library of its format, and print its rows.
+"""Read a Paimon, Delta or Iceberg table with the library of its format, and print its rows.
 
     python examples/read_rows.py try/lake/default.db/orders
+    python examples/read_rows.py try/lake/default.db/orders sqlite:///try/catalog.db
 
 It shares no code with Sluicegate: the rows come from the table's newest snapshot alone.
 """
@@ -12,8 +13,13 @@ import pyarrow as pa
 from pyarrow import fs
 
 
-def read(location: Path) -> pa.Table:
-    """Return all rows of a table."""
+def read(location: Path, catalog_uri: str | None) -> pa.Table:
+    """Return all rows of a table. An Iceberg table needs the address of its SQL catalog."""
+    name = f"{location.parent.name.removesuffix('.db')}.{location.name}"
+    if catalog_uri is not None:
+        from pyiceberg.catalog import load_catalog
+
+        return load_catalog("default", type="sql", uri=catalog_uri).load_table(name).scan().to_arrow()
     if (location / "_delta_log").is_dir():
         from deltalake import DeltaTable
 
@@ -23,20 +29,20 @@ def read(location: Path) -> pa.Table:
     from pypaimon import CatalogFactory
 
     catalog = CatalogFactory.create({"warehouse": str(location.parent.parent)})
-    table = catalog.get_table(f"{location.parent.name.removesuffix('.db')}.{location.name}")
+    table = catalog.get_table(name)
     builder = table.new_read_builder()
     return builder.new_read().to_arrow(builder.new_scan().plan().splits())
 
 
-def main(location: Path) -> None:
+def main(location: Path, catalog_uri: str | None = None) -> None:
     """Print each row, and the number of rows."""
-    rows = read(location).to_pylist()
+    rows = read(location, catalog_uri).to_pylist()
     for row in rows:
         print("  ".join(str(value) for value in row.values()))
     print(f"{len(rows)} rows")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) != 2:
+    if len(sys.argv) not in (2, 3):
         sys.exit(__doc__)
-    main(Path(sys.argv[1]).absolute())
+    main(Path(sys.argv[1]).absolute(), *sys.argv[2:])

@@ -7,11 +7,15 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def iso_time(millis: int | None) -> str | None:
-    """Format milliseconds since the Unix epoch as an ISO date; None for None and for dates out of range."""
+    """Format milliseconds since the Unix epoch as an ISO date, with milliseconds if they are not 0.
+
+    The result is None for None and for dates out of range.
+    """
     if millis is None:
         return None
     try:
-        return (_EPOCH + timedelta(milliseconds=millis)).isoformat().replace("+00:00", "Z")
+        digits = "milliseconds" if millis % 1000 else "seconds"
+        return (_EPOCH + timedelta(milliseconds=millis)).isoformat(timespec=digits).replace("+00:00", "Z")
     except OverflowError:
         return None
 

@@ -82,6 +82,13 @@ def test_a_format_and_its_options_are_in_the_file() -> None:
     }
 
 
+def test_a_format_without_its_required_option_writes_nothing() -> None:
+    result = init("--format", "iceberg")
+    assert (result.exit_code, FILE.exists()) == (2, False)
+    assert "needs the option uri: the address of its catalog. Give it with --option" in result.stderr
+    assert init("--format", "iceberg", "--option", "uri=sqlite:////lake/catalog.db").exit_code == 0
+
+
 @pytest.mark.parametrize("options", [("uri",), ("=x",), ("uri=a", "uri=b")])
 def test_options_of_a_format_that_cannot_be_written_write_nothing(options: tuple[str, ...]) -> None:
     result = init("--format", "iceberg", *(part for each in options for part in ("--option", each)))
@@ -158,7 +165,7 @@ def test_a_file_in_a_folder_that_is_not_there_is_written_elsewhere() -> None:
 
 def test_a_command_without_settings_names_it_and_reads_its_file() -> None:
     missing = CliRunner().invoke(main, ["status"])
-    assert (missing.exit_code, "; `sluicegate init` writes one; " in missing.stderr) == (2, True)
+    assert (missing.exit_code, "`sluicegate init --table URI" in missing.stderr) == (2, True)
     nobody = f"127.0.0.1:{free_port()}"
     assert init("--kafka", nobody).exit_code == 0
     found = CliRunner().invoke(main, ["status"], env={"SLUICEGATE_KAFKA__REQUEST_TIMEOUT": "2s"})

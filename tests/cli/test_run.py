@@ -166,3 +166,50 @@ def test_a_stream_is_named_in_one_place(deployment: Deployment) -> None:
     result = deployment.run("run", "--table", "flights=/lake/other")
     assert (result.exit_code, "the stream flights is in" in result.stderr) == (2, True), result.output
     assert "Leave it out, or change the table there" in result.stderr
+
+
+def test_a_try_without_a_settings_file_works_by_its_printed_advice(
+    deployment: Deployment, tmp_path: Path
+) -> None:
+    kafka, table = deployment.settings.kafka, str(tmp_path / "default.db" / "tried")
+    env = {
+        **{key: value for key, value in os.environ.items() if not key.startswith("SLUICEGATE_")},
+        "SLUICEGATE_KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
+        "SLUICEGATE_KAFKA__TOPIC_PREFIX": kafka.topic_prefix,
+        "SLUICEGATE_KAFKA__GROUP_ID": kafka.group_id,
+        "SLUICEGATE_HTTP__PORT": "0",
+    }
+    empty, log = tmp_path / "empty", tmp_path / "log"
+    empty.mkdir()
+
+    def command(*words: str) -> list[str]:
+        return [sys.executable, "-c", PROGRAM, *words]
+
+    def printed(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(command(*words), env=env, cwd=empty, capture_output=True, text=True)
+
+    tried = ("run", "--table", f"tried={table}")
+    first = printed(*tried)
+    assert first.returncode == 2
+    advised = first.stderr.splitlines()[-1].rpartition("create them with: ")[2]
+    assert advised == "sluicegate topics create"
+    created = printed(*advised.split()[1:])
+    assert created.returncode == 0, created.stderr
+    assert created.stdout.count("created  ") == len(kafka.topic_specs())
+    assert f"no settings file: Kafka at {kafka.bootstrap_servers}" in created.stderr
+    with log.open("wb") as stderr:
+        process = subprocess.Popen(command(*tried), stderr=stderr, env=env, cwd=empty)
+    try:
+        _port(process, log)
+        for asked in (("status",), ("history", "--stream", "tried")):
+            refused = printed(*asked)
+            assert refused.returncode == 2
+            assert "`sluicegate init --table URI --stream NAME` writes one" in refused.stderr
+        assert printed("init", "--table", table, "--stream", "tried").returncode == 0
+        for asked in (("status",), ("history", "--stream", "tried")):
+            done = printed(*asked)
+            assert "no --config given" not in done.stderr
+            assert done.returncode == 0 or "tried" in done.stdout, done.stderr
+    finally:
+        process.kill()
+        process.wait()

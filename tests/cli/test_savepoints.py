@@ -175,5 +175,5 @@ def test_the_reason_of_a_delay_is_in_the_state_record(history: History) -> None:
         history.record(Condition(kind="wait", problem=problem))
         waits = history.deployment.run(*order, "s2")
     assert (unknown.exit_code, waits.exit_code) == (1, 1)
-    assert "no condition is recorded since. See: sluicegate status --stream flights" in unknown.stderr
+    assert "no condition of the stream explains it. See: sluicegate status --stream flights" in unknown.stderr
     assert "EWR" in waits.stderr.partition("It waits, because: ")[2]

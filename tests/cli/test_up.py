@@ -81,13 +81,18 @@ def test_what_cannot_be_started_is_refused_before_a_server_is(tmp_path: Path) ->
     assert "is given twice" in refused("--table", "a=/lake/a", "--table", "a=/lake/b")
     assert "the settings in" in refused("--table", "a b=/lake/a")
     assert "csv" in refused("--table", "a=/lake/a", "--format", "csv")
+    assert "NAME=VALUE" in refused("--table", "a=/lake/a", "--option", "uri")
+    assert "needs the option uri" in refused(
+        "--table", "a=/lake/d.db/a", "--format", "iceberg", "--option", "type=rest"
+    )
     assert not folder.exists()
     folder.mkdir()
     config.write_text(
         '[kafka]\nbootstrap_servers = "127.0.0.1:1"\n[redis]\nurl = "redis://127.0.0.1:2/0"\n'
         '[streams.a]\ntable = "/lake/a"\n'
     )
-    assert "Change the section [streams.b] there, and leave out --table" in refused("--table", "b=/lake/b")
+    assert "Add the section [streams.b] there, with the key table" in refused("--table", "b=/lake/b")
+    assert "Change the section [streams.a] there" in refused("--table", "a=/lake/b")
     config.write_text('[kafka]\nbootstrap_servers = "kafka:9092"\n[streams.a]\ntable = "/lake/a"\n')
     assert "Use other servers with `sluicegate run` and that file" in refused()
     config.unlink()

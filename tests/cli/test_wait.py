@@ -12,6 +12,7 @@ from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.record_codec import encode_record
 from sluicegate.events.partitioning import partition_of
 from sluicegate.state_store import StreamView
+from tests.cli.acting import coordinator_in_the_group
 from tests.cli.deployment import PARTITIONS, Deployment, as_json
 from tests.cli.test_servers import PROGRAM
 from tests.integration.waiting import BACKSTOP
@@ -55,6 +56,24 @@ def test_after_the_timeout_the_reason_is_told(
     found = as_json(deployment.run(*command, "--json"))
     assert (found["watermark"], found["reached"]) == (watermark, False)
     assert "sluicegate run" in found["waits_for"]
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize(
+    ("watermark", "reason"),
+    [
+        (NOON, "no later watermark was committed"),
+        (None, "no commit has a watermark yet. Writers give it with"),
+    ],
+)
+def test_without_a_condition_the_reason_is_the_watermark_itself(
+    deployment: Deployment, watermark: int | None, reason: str
+) -> None:
+    deployment.create_topics()
+    _write(deployment, watermark)
+    with coordinator_in_the_group(deployment):
+        result = deployment.run("wait", "--stream", "flights", "--watermark", LATER, "--timeout", "0.01")
+    assert (result.exit_code, f"It waits, because: {reason}" in result.stderr) == (1, True), result.stderr
 
 
 @pytest.mark.kafka

@@ -26,7 +26,7 @@ async def printed(example: str, *arguments: str) -> list[str]:
     return done.stdout.splitlines()
 
 
-@pytest.mark.parametrize("lake", ["paimon", "delta"])
+@pytest.mark.parametrize("lake", ["paimon", "delta", "iceberg"])
 async def test_rows_that_were_added_to_a_file_are_committed_once(
     lake: str, place: Place, tmp_path: Path
 ) -> None:
@@ -34,7 +34,10 @@ async def test_rows_that_were_added_to_a_file_are_committed_once(
     text = (EXAMPLES / "orders.csv").read_text(encoding="utf-8")
     file.write_text(text)
     more = [str(table), "--format", lake, "--topic-prefix", place.prefix]
-    streams = {"orders": {"table": str(table), "format": lake}}
+    uri = f"sqlite:///{tmp_path / 'catalog.db'}"
+    options, catalog = ({"uri": uri}, [uri]) if lake == "iceberg" else ({}, [])
+    more += [word for name, value in options.items() for word in ("--option", f"{name}={value}")]
+    streams = {"orders": {"table": str(table), "format": lake, "options": options}}
     async with running(settings_for(place.bootstrap, place.prefix, streams), ready=False):
         run = [place.bootstrap, "orders", str(file), *more]
         assert await printed("own_table.py", *run) == ["3 new rows are committed"]
@@ -45,7 +48,7 @@ async def test_rows_that_were_added_to_a_file_are_committed_once(
         pq.write_table(pyarrow.csv.read_csv(file), parquet)
         run = [place.bootstrap, "orders", str(parquet), *more]
         assert await printed("own_table.py", *run) == ["1 new rows are committed"]
-    shown = await printed("read_rows.py", str(table))
+    shown = await printed("read_rows.py", str(table), *catalog)
     assert sorted(shown[:-1]) == [
         "1  bolts  200  0.12",
         "2  nuts  350  0.07",

@@ -10,7 +10,7 @@ from sluicegate.coordinator.telemetry.wording import duration, iso_time
     [
         (None, None),
         (0, "1970-01-01T00:00:00Z"),
-        (-1, "1969-12-31T23:59:59.999000Z"),
+        (-1, "1969-12-31T23:59:59.999Z"),
         (1_357_000_000_000, "2013-01-01T00:26:40Z"),
         (2**63 - 1, None),
         (-(2**63), None),
