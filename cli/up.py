@@ -57,15 +57,7 @@ _PROGRAM: Final = "from sluicegate.cli import main; main()"
 @click.option("--kafka-port", type=PORT, default=9092, show_default=True, help="Port of Kafka.")
 @click.option("--valkey-port", type=PORT, default=6379, show_default=True, help="Port of Valkey.")
 @click.option("--http-port", type=PORT, default=8080, show_default=True, help="Port of the coordinator.")
-def up(
-    folder: Path,
-    tables: dict[str, str],
-    lake: str,
-    options: tuple[str, ...],
-    kafka_port: int,
-    valkey_port: int,
-    http_port: int,
-) -> None:
+def up(folder: Path, tables: dict[str, str], lake: str, options: tuple[str, ...], **ports: int) -> None:
     """Run Kafka, Valkey and a coordinator on this machine until Ctrl-C, to try it with tables of your own.
 
     The first start writes DIR/sluicegate.toml for the tables, and creates the topics. Later starts use that
@@ -76,7 +68,7 @@ def up(
 
     path = folder.absolute() / "sluicegate.toml"
     wanted = _Tables(tables, lake, parse_options(options))
-    settings = _prepare(path, wanted, (kafka_port, valkey_port, http_port))
+    settings = _prepare(path, wanted, (ports["kafka_port"], ports["valkey_port"], ports["http_port"]))
     kafka_port, valkey_port = _ports(settings, path)
     log_fetches()
     try:

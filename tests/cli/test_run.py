@@ -7,7 +7,9 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
 
@@ -168,48 +170,60 @@ def test_a_stream_is_named_in_one_place(deployment: Deployment) -> None:
     assert "Leave it out, or change the table there" in result.stderr
 
 
-def test_a_try_without_a_settings_file_works_by_its_printed_advice(
-    deployment: Deployment, tmp_path: Path
-) -> None:
-    kafka, table = deployment.settings.kafka, str(tmp_path / "default.db" / "tried")
-    env = {
-        **{key: value for key, value in os.environ.items() if not key.startswith("SLUICEGATE_")},
+@dataclass
+class _Shell:
+    """A shell without a settings file, in an empty folder."""
+
+    env: dict[str, str]
+    folder: Path
+
+    def start(self, *words: str, stderr: IO[bytes]) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", PROGRAM, *words]
+        return subprocess.Popen(command, stderr=stderr, env=self.env, cwd=self.folder)
+
+    def run(self, *words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", PROGRAM, *words]
+        return subprocess.run(command, env=self.env, cwd=self.folder, capture_output=True, text=True)
+
+
+@pytest.fixture
+def shell(deployment: Deployment, tmp_path: Path) -> _Shell:
+    """Give a shell with the Kafka of the deployment alone."""
+    kafka, folder = deployment.settings.kafka, tmp_path / "empty"
+    folder.mkdir()
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("SLUICEGATE_")}
+    ours = {
         "SLUICEGATE_KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
         "SLUICEGATE_KAFKA__TOPIC_PREFIX": kafka.topic_prefix,
         "SLUICEGATE_KAFKA__GROUP_ID": kafka.group_id,
         "SLUICEGATE_HTTP__PORT": "0",
     }
-    empty, log = tmp_path / "empty", tmp_path / "log"
-    empty.mkdir()
+    return _Shell({**clean, **ours}, folder)
 
-    def command(*words: str) -> list[str]:
-        return [sys.executable, "-c", PROGRAM, *words]
 
-    def printed(*words: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(command(*words), env=env, cwd=empty, capture_output=True, text=True)
-
+def test_a_try_without_a_settings_file_works_by_its_printed_advice(shell: _Shell, tmp_path: Path) -> None:
+    table, log = str(tmp_path / "default.db" / "tried"), tmp_path / "log"
     tried = ("run", "--table", f"tried={table}")
-    first = printed(*tried)
+    first = shell.run(*tried)
     assert first.returncode == 2
     advised = first.stderr.splitlines()[-1].rpartition("create them with: ")[2]
     assert advised == "sluicegate topics create"
-    created = printed(*advised.split()[1:])
+    created = shell.run(*advised.split()[1:])
     assert created.returncode == 0, created.stderr
-    assert created.stdout.count("created  ") == len(kafka.topic_specs())
-    assert f"no settings file: Kafka at {kafka.bootstrap_servers}" in created.stderr
-    with log.open("wb") as stderr:
-        process = subprocess.Popen(command(*tried), stderr=stderr, env=env, cwd=empty)
-    try:
-        _port(process, log)
-        for asked in (("status",), ("history", "--stream", "tried")):
-            refused = printed(*asked)
-            assert refused.returncode == 2
-            assert "`sluicegate init --table URI --stream NAME` writes one" in refused.stderr
-        assert printed("init", "--table", table, "--stream", "tried").returncode == 0
-        for asked in (("status",), ("history", "--stream", "tried")):
-            done = printed(*asked)
-            assert "no --config given" not in done.stderr
-            assert done.returncode == 0 or "tried" in done.stdout, done.stderr
-    finally:
-        process.kill()
-        process.wait()
+    assert "created  " in created.stdout
+    assert "no settings file: Kafka at " in created.stderr
+    asked: tuple[tuple[str, ...], ...] = (("status",), ("history", "--stream", "tried"))
+    with log.open("wb") as stderr, shell.start(*tried, stderr=stderr) as process:
+        try:
+            _port(process, log)
+            for words in asked:
+                refused = shell.run(*words)
+                assert refused.returncode == 2
+                assert "`sluicegate init --table URI --stream NAME` writes one" in refused.stderr
+            assert shell.run("init", "--table", table, "--stream", "tried").returncode == 0
+            for words in asked:
+                done = shell.run(*words)
+                assert "no --config given" not in done.stderr
+                assert done.returncode == 0 or "tried" in done.stdout, done.stderr
+        finally:
+            process.kill()
