@@ -11,7 +11,7 @@ from pydantic import ValidationError
 from sluicegate.cli.adopt_listeners import Listeners, read_listeners
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.kafka import count_members, partition_count
-from sluicegate.cli.noting import note_order
+from sluicegate.cli.noting import note_order, require_permissions
 from sluicegate.cli.options import config_option, json_option, require_stream, stream_option
 from sluicegate.cli.ordered_by import order_options
 from sluicegate.cli.views import remove_view
@@ -27,6 +27,7 @@ from sluicegate.events.models import Position
 from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Problem
 from sluicegate.kafka.clients import started
+from sluicegate.kafka.permissions import Client
 from sluicegate.kafka.producer import SessionProducer
 from sluicegate.lakes.port import TableRefused
 from sluicegate.replay.adoption import Adopted, Place, read_adopted
@@ -126,6 +127,7 @@ async def _adopt(
     listeners, view_stays = await read_listeners(settings, stream, former), None
     if not dry:
         record = adopted.record(own.commit_user, seen.identity, place)
+        await require_permissions(settings, Client.KEEPER)
         await note_order(settings, stream, f"after decision {adopted.account.decision}")
         value = encode_record(record.model_copy(update={"stream": stream}))
         # Only the last one is read first, so an interrupted command is simply repeated.

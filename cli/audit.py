@@ -9,6 +9,7 @@ import click
 
 from sluicegate.cli.completing import complete_streams
 from sluicegate.cli.errors import UserError, run_async
+from sluicegate.cli.kafka import read_state_keys
 from sluicegate.cli.options import config_option, json_option
 from sluicegate.cli.progress import progress_line
 from sluicegate.coordinator.settings.model import Settings
@@ -22,6 +23,8 @@ from sluicegate.replay.errors import ReplayRefused
 _SIGNATURES: Final[dict[State, str]] = {
     "valid": "signed",
     "invalid": "THE SIGNATURE IS WRONG",
+    "retired": "signed with a key that was retired before: the sender is only a claim",
+    "copied": "signed, and appended much earlier or later: a copy, or the clock of the sender is wrong",
     "unsigned": "not signed: the sender is only a claim",
     "unchecked": "signed, but this command cannot check it: the sender is only a claim",
 }
@@ -89,9 +92,17 @@ def audit(settings: Settings, stream: str, since: int, last: int, as_json: bool)
 
 async def _read(settings: Settings, stream: str, last: int, since: int, show: Any) -> Audit:
     try:
-        return await read_orders(settings, stream, last, since, show)
+        found = await read_orders(settings, stream, last, since, show)
     except ReplayRefused as error:
         raise UserError(str(error)) from error
+    if not found.orders and stream not in settings.streams and not await read_state_keys(settings, stream):
+        known = ", ".join(sorted(settings.streams)) or "none"
+        raise UserError(
+            f"no stream {stream} is known: the settings and the topics have none of this name, and the "
+            f"log has no order of it{' since then' if since else ''}. Correct the name; the "
+            f"settings have: {known}"
+        )
+    return found
 
 
 def _what(audited: Audited) -> str:
@@ -154,7 +165,7 @@ def _line(audited: Audited, stream: str, owner: str) -> str:
     sender = f"{_sender(audited)}{other}"
     return (
         f"{iso_time(audited.time)}  offset {audited.offset}  {_what(audited)} {sender}{reason}: "
-        f"{_effect(audited, stream)}; {_SIGNATURES[audited.signature]}"
+        f"{_effect(audited, stream).rstrip('.')}; {_SIGNATURES[audited.signature]}"
     )
 
 

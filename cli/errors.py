@@ -32,6 +32,7 @@ _CLIENTS: Final = {
     ("topics", ""): Client.CREATOR,
     ("stream", "recover"): Client.KEEPER,
     ("stream", "forget"): Client.KEEPER,
+    ("stream", "adopt"): Client.KEEPER,
     **{(noun, ""): Client.OPERATOR for noun in ("assignment", "commit", "region", "stream")},
     ("dead-letters", "retry"): Client.OPERATOR,
     ("dead-letters", "drop"): Client.OPERATOR,

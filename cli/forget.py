@@ -6,12 +6,14 @@ from aiokafka import AIOKafkaProducer
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.kafka import StateKey, read_state_keys
 from sluicegate.cli.live import ask_coordinator
-from sluicegate.cli.noting import note_order
+from sluicegate.cli.noting import note_order, require_permissions
 from sluicegate.cli.options import config_option, stream_option
 from sluicegate.cli.ordered_by import order_options
 from sluicegate.cli.views import has_view, remove_view
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.kafka.clients import started
+from sluicegate.kafka.permissions import Client
+from sluicegate.kafka.topic_checks import TopicRole
 from sluicegate.state_store import StateStoreUnavailable
 
 
@@ -29,7 +31,7 @@ def forget(context: click.Context, settings: Settings, stream: str, yes: bool) -
     A stream with records keeps its events in the log: the coordinators delete no event that it could still
     need. After `forget`, they may. The stream can then neither be continued nor replayed. Remove it from the
     settings of all coordinators first: the command sees only its own settings and the coordinator at
-    http.host.
+    http.host. Without --yes, the exit status is 1, because nothing is deleted.
     """
     keys, viewed = run_async(settings, _forget(settings, stream, yes=yes))
     topic = settings.kafka.topic_names().state
@@ -76,6 +78,7 @@ async def _forget(settings: Settings, stream: str, *, yes: bool) -> tuple[list[S
     except StateStoreUnavailable as error:
         raise _redis_away(stream, str(error)) from error
     if yes and (keys or viewed):
+        await require_permissions(settings, Client.KEEPER, TopicRole.STATE)
         await note_order(settings, stream)
         await _delete(settings, keys)
         # The view last: while it is there, a command that failed can be repeated.

@@ -5,8 +5,25 @@ from sluicegate.cli.ordered_by import current_order
 from sluicegate.cli.signing_keys import require_accepted_key
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.events.orders import make_note
+from sluicegate.kafka.grants import lacking
+from sluicegate.kafka.permissions import Client, format_grants
+from sluicegate.kafka.topic_checks import TopicRole
 from sluicegate.replay.errors import ReplayRefused
 from sluicegate.replay.log import open_log
+
+
+async def require_permissions(settings: Settings, client: Client, only: TopicRole | None = None) -> None:
+    """Refuse an order before its note if its work would be refused afterwards; `only`: those on one topic.
+
+    Raises UserError, KafkaError.
+    """
+    kafka = settings.kafka
+    where = kafka.topic_prefix, kafka.group_id
+    found = await lacking(kafka.client_options(), client, *where)
+    if found := [each for each in found if only in (None, each.topic)]:
+        raise UserError(
+            f"nothing is written: this client lacks permissions. Grant it {format_grants(found, *where)}"
+        )
 
 
 async def note_order(settings: Settings, stream: str, about: str = "") -> None:

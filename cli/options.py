@@ -134,6 +134,12 @@ kafka_config_option = file_option(
     "it, such as SLUICEGATE_KAFKA__BOOTSTRAP_SERVERS and SLUICEGATE_KAFKA__TOPIC_PREFIX.",
 )
 
+forged_option = click.option(
+    "--forged",
+    multiple=True,
+    metavar="KEY",
+    help="Your statement that records which name this signing key, and cannot be verified, are forged.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 stream_option = click.option(

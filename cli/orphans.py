@@ -10,7 +10,14 @@ import click
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.group import Commands
 from sluicegate.cli.noting import note_order
-from sluicegate.cli.options import config_option, json_option, parse_timeout, require_stream, stream_option
+from sluicegate.cli.options import (
+    config_option,
+    forged_option,
+    json_option,
+    parse_timeout,
+    require_stream,
+    stream_option,
+)
 from sluicegate.cli.ordered_by import order_options
 from sluicegate.cli.progress import progress_line
 from sluicegate.coordinator.settings.model import Settings
@@ -19,6 +26,7 @@ from sluicegate.lakes.port import FileStatus
 from sluicegate.replay.connecting import connect
 from sluicegate.replay.errors import ReplayRefused
 from sluicegate.replay.orphans import Deletable, Found, Search
+from sluicegate.replay.reading import require_verified
 
 _STATUSES: Final = {
     FileStatus.DELETED: "deleted",
@@ -59,17 +67,30 @@ def list_orphans(settings: Settings, stream: str, grace: float | None, as_json: 
 @stream_option
 @order_options
 @grace_option
+@forged_option
 @json_option
-def delete(settings: Settings, stream: str, grace: float | None, as_json: bool) -> None:
+def delete(
+    settings: Settings, stream: str, grace: float | None, forged: tuple[str, ...], as_json: bool
+) -> None:
     """Delete the orphans of a stream. The log and the table are read again before each deletion."""
-    _run(settings, stream, grace, delete=True, as_json=as_json)
+    _run(settings, stream, grace, delete=True, forged=forged, as_json=as_json)
 
 
-def _run(settings: Settings, stream: str, grace: float | None, *, delete: bool, as_json: bool) -> None:
+def _run(
+    settings: Settings,
+    stream: str,
+    grace: float | None,
+    *,
+    delete: bool,
+    forged: tuple[str, ...] = (),
+    as_json: bool,
+) -> None:
     require_stream(settings, stream)
     wait = settings.streams[stream].janitor.grace if grace is None else grace
     with progress_line(wanted=not as_json) as line:
-        found, statuses = run_async(settings, _orphans(settings, stream, wait, line.show, delete=delete))
+        found, statuses = run_async(
+            settings, _orphans(settings, stream, wait, line.show, forged if delete else None)
+        )
     if as_json:
         click.echo(json.dumps(_values(stream, found, statuses, wait), indent=2))
         return
@@ -80,15 +101,19 @@ def _run(settings: Settings, stream: str, grace: float | None, *, delete: bool, 
 
 
 async def _orphans(
-    settings: Settings, stream: str, grace: float, show: Callable[[str], None], *, delete: bool
+    settings: Settings, stream: str, grace: float, show: Callable[[str], None], forged: tuple[str, ...] | None
 ) -> tuple[Found, dict[str, FileStatus]]:
+    """Find the orphans, and delete them unless `forged` is None: the keys whose records are forged."""
     now = time.time_ns() // 1_000_000
     statuses: dict[str, FileStatus] = {}
     try:
         async with connect(settings, stream) as (log, start, table, _):
+            if forged is not None and settings.kafka.signing.mode == "required":
+                # A file of a decision that cannot be verified looks like an orphan.
+                await require_verified(log, stream, start, forged)
             search = Search(stream, log, start, table, round(grace * 1000), show)
             found = await search.find(now)
-            if delete:
+            if forged is not None:
                 await note_order(settings, stream, f"{len(found.files)} files")
                 async for file, status in search.delete(found.files, now):
                     statuses[file.path] = status

@@ -5,7 +5,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.kafka import StateKey, partition_count, read_state_keys
-from sluicegate.cli.noting import note_order
+from sluicegate.cli.noting import note_order, require_permissions
 from sluicegate.cli.options import config_option, require_stream, stream_option
 from sluicegate.cli.ordered_by import order_options
 from sluicegate.coordinator.core.log_state import LogState
@@ -17,7 +17,9 @@ from sluicegate.coordinator.settings.model import Settings
 from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.clients import started
+from sluicegate.kafka.permissions import Client
 from sluicegate.kafka.producer import SessionProducer
+from sluicegate.kafka.topic_checks import TopicRole
 
 
 @click.command()
@@ -55,6 +57,7 @@ async def _recover(settings: Settings, stream: str) -> StateRecord:
         )
     record = _start(settings, stream, held, await _first_offset(settings, stream))
     keys = [each for each in await read_state_keys(settings, stream) if each.name == stream]
+    await require_permissions(settings, Client.KEEPER, TopicRole.STATE)
     await note_order(settings, stream)
     await _write(settings, keys, record)
     return record

@@ -15,7 +15,7 @@ from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.group import Commands
 from sluicegate.cli.kafka import count_members, partition_count
 from sluicegate.cli.noting import note_order
-from sluicegate.cli.options import config_option, json_option, require_stream, stream_option
+from sluicegate.cli.options import config_option, forged_option, json_option, require_stream, stream_option
 from sluicegate.cli.ordered_by import current_order, order_options
 from sluicegate.cli.progress import progress_line
 from sluicegate.cli.replay_text import Output, rebuilt_output, repaired_output, verdict_output
@@ -25,6 +25,7 @@ from sluicegate.coordinator.settings.model import Settings
 from sluicegate.lakes.port import TableRefused
 from sluicegate.replay.connecting import Connected, connect
 from sluicegate.replay.errors import ReplayRefused
+from sluicegate.replay.reading import require_verified
 from sluicegate.replay.rebuild import Rebuild
 from sluicegate.replay.repair import Repair
 from sluicegate.replay.tables import ReplayTable
@@ -84,12 +85,22 @@ def replay() -> None:
 @click.option(
     "--all", "everything", is_flag=True, help="List every decision, also those that are in the table."
 )
+@forged_option
 @json_option
-def verify(settings: Settings, stream: str, start: Mark, stop: Mark, everything: bool, as_json: bool) -> None:
+def verify(
+    settings: Settings,
+    stream: str,
+    start: Mark,
+    stop: Mark,
+    everything: bool,
+    forged: tuple[str, ...],
+    as_json: bool,
+) -> None:
     """Compare the table with the decisions of the log: missing, doubled and foreign commits.
 
     The comparison uses the ids and digests of decisions in the table's history. It ignores file paths, which
-    compaction rewrites. It may run beside a coordinator. Exit status 1 if the table differs from the log.
+    compaction rewrites. It may run beside a coordinator. Exit status 1 if the table differs from the log, or
+    if signed records of the log cannot be verified with the keys of this command.
     """
     require_stream(settings, stream)
 
@@ -97,7 +108,9 @@ def verify(settings: Settings, stream: str, start: Mark, stop: Mark, everything:
         with progress_line(wanted=not as_json) as line:
             async with _connected(settings, stream) as (log, begin, table, _):
                 window, shown = Window(start, stop), line.show
-                verdict = await verify_table(log, stream, begin, window, table, shown, everything=everything)
+                verdict = await verify_table(
+                    log, stream, begin, window, table, shown, everything=everything, forged=forged
+                )
         return verdict_output(stream, verdict)
 
     _print(settings, work(), as_json=as_json)
@@ -109,9 +122,18 @@ def verify(settings: Settings, stream: str, start: Mark, stop: Mark, everything:
 @order_options
 @from_option
 @to_option
+@forged_option
 @dry_option
 @json_option
-def repair(settings: Settings, stream: str, start: Mark, stop: Mark, dry: bool, as_json: bool) -> None:
+def repair(
+    settings: Settings,
+    stream: str,
+    start: Mark,
+    stop: Mark,
+    forged: tuple[str, ...],
+    dry: bool,
+    as_json: bool,
+) -> None:
     """Commit the decisions of the log that the table provably lacks, after it was rolled back or restored.
 
     They get the same ids and digests, so a coordinator finds them. Stop the coordinators first.
@@ -121,6 +143,8 @@ def repair(settings: Settings, stream: str, start: Mark, stop: Mark, dry: bool, 
     async def work() -> Output:
         with progress_line(wanted=not as_json) as line:
             async with _connected(settings, stream) as (log, begin, table, _):
+                if settings.kafka.signing.mode == "required":
+                    await require_verified(log, stream, begin, forged)
                 if not dry:
                     await _refuse_other_group(settings, stream)
                     await _refuse_if_owned(settings)
@@ -158,6 +182,7 @@ def repair(settings: Settings, stream: str, start: Mark, stop: Mark, dry: bool, 
 )
 @to_option
 @click.option("--incomplete", is_flag=True, help="Make a table also of a log whose beginning was deleted.")
+@forged_option
 @dry_option
 @json_option
 def rebuild(
@@ -167,6 +192,7 @@ def rebuild(
     options: dict[str, SecretStr],
     stop: Mark,
     incomplete: bool,
+    forged: tuple[str, ...],
     dry: bool,
     as_json: bool,
 ) -> None:
@@ -182,6 +208,8 @@ def rebuild(
         place = own.model_copy(update=changes)
         with progress_line(wanted=not as_json) as line:
             async with _connected(settings, stream) as (log, begin, table, threads):
+                if settings.kafka.signing.mode == "required":
+                    await require_verified(log, stream, begin, forged)
                 if not dry:
                     await note_order(settings, stream, f"into {into}")
                 target = ReplayTable(place, threads, stream)

@@ -11,6 +11,7 @@ from sluicegate.replay.decisions import LoggedDecision
 from sluicegate.replay.reading import Reading
 from sluicegate.replay.rebuild import Rebuilt
 from sluicegate.replay.repair import Repaired
+from sluicegate.replay.unverified import way_out
 from sluicegate.replay.verify import Verdict
 
 MOST_LINES: Final = 50
@@ -24,6 +25,7 @@ class Output(NamedTuple):
     values: dict[str, Any]
     """Values for --json."""
     different: bool = False
+    """True if the table differs from the log, or the log cannot be verified."""
 
 
 def verdict_output(stream: str, verdict: Verdict) -> Output:
@@ -33,29 +35,32 @@ def verdict_output(stream: str, verdict: Verdict) -> Output:
     lines.append(
         f"  {there} {'is in the table,' if there == 1 else 'are in the table, each'} once and with its digest"
     )
-    limits = _limits(verdict)
+    limits = [*_limits(verdict), *map(str, verdict.unverified)]
     lines += [f"  {limit}" for limit in limits]
     if verdict.replaced:
         replaced = Problem(code=Code.TABLE_REPLACED, detail=verdict.history.history.identity)
         lines.append("  " + format_problem(replaced, stream))
     found = [_finding(finding) for finding in verdict.findings]
     found += [_foreign(each) for each in verdict.foreign]
+    found += [_unjudged(each) for each in verdict.unjudged]
     lines += [f"  {line}" for line in _shortened(found)]
     lines.append(_conclusion(stream, verdict, unproven=bool(limits)))
     values = {
         **_values(stream, verdict.done),
         "counts": {status.value: counts.get(status, 0) for status in CommitStatus},
         "findings": [_as_json(finding) for finding in verdict.findings],
-        "foreign": [
-            {"decision": each.decision, **_ref_as_json(each.snapshot), "digest": each.digest}
-            for each in verdict.foreign
+        "foreign": [_foreign_as_json(each) for each in verdict.foreign],
+        "unverified": [
+            {"key": each.key, "records": each.records, "first_offset": each.first, "cause": each.why.value}
+            for each in verdict.unverified
         ],
+        "unjudged": [_foreign_as_json(each) for each in verdict.unjudged],
         "history_whole": verdict.history.history.whole,
         "not_proven": limits,
         "table_replaced": verdict.replaced,
         "different": verdict.wrong,
     }
-    return Output(lines, values, verdict.wrong)
+    return Output(lines, values, verdict.wrong or bool(verdict.unverified))
 
 
 def repaired_output(stream: str, repaired: Repaired, *, dry: bool) -> Output:
@@ -153,6 +158,9 @@ def _limits(verdict: Verdict) -> list[str]:
 
 
 def _conclusion(stream: str, verdict: Verdict, *, unproven: bool) -> str:
+    if verdict.unverified:
+        also = "THE TABLE DIFFERS from the log, and " if verdict.wrong else ""
+        return f"{also}THE LOG of stream {stream} IS NOT VERIFIED. {way_out(verdict.unverified)}"
     if not verdict.wrong:
         ground = "as far as it can be proven, " if unproven else ""
         if verdict.counts.get(CommitStatus.UNRESOLVED, 0):
@@ -200,6 +208,17 @@ def _foreign(foreign: Foreign) -> str:
         f"FOREIGN  snapshot {foreign.snapshot.id} has the id of decision {foreign.decision} (digest "
         f"{foreign.digest or 'none'}), and the log has no such decision"
     )
+
+
+def _unjudged(foreign: Foreign) -> str:
+    return (
+        f"not judged: snapshot {foreign.snapshot.id} has the id of decision {foreign.decision}, which may be "
+        "in a record that cannot be verified"
+    )
+
+
+def _foreign_as_json(foreign: Foreign) -> dict[str, Any]:
+    return {"decision": foreign.decision, **_ref_as_json(foreign.snapshot), "digest": foreign.digest}
 
 
 def _decision(finding: Finding) -> str:

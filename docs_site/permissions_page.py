@@ -37,15 +37,20 @@ _WORDS: Final = {
     Client.READER: (
         "Commands that change nothing",
         "reader",
-        "`status`, `history`, `wait`, `replay verify`, `orphans list`, `dead-letters list` and `show`.",
+        "`status`, `history`, `audit`, `wait`, `replay verify`, `orphans list`, "
+        "`dead-letters list` and `show`.",
     ),
     Client.OPERATOR: (
         "Orders",
         "operator",
-        "The commands of `stream`, `region`, `assignment`, `commit`; `replay repair`, `dead-letters retry` "
-        "and `drop`.",
+        "The other commands of `stream`, those of `region`, `assignment`, `commit`; `replay repair`, "
+        "`dead-letters retry` and `drop`.",
     ),
-    Client.KEEPER: ("Repair of state records", "keeper", "`stream recover` and `stream forget`."),
+    Client.KEEPER: (
+        "Repair of state records",
+        "keeper",
+        "`stream recover`, `stream forget` and `stream adopt`.",
+    ),
     Client.CREATOR: (
         "Creation of topics",
         "creator",

@@ -18,8 +18,12 @@ from sluicegate.events.envelope import Envelope, EventType, wire_type
 from sluicegate.events.problems import Code, Problem
 
 Mode = Literal["off", "accepted", "required"]
-State = Literal["valid", "invalid", "unsigned", "unchecked"]
-"""A signature as a reader sees it; `unchecked` if it has no keys, or the record is from before `since`."""
+State = Literal["valid", "invalid", "retired", "copied", "unsigned", "unchecked"]
+"""A signature as a reader sees it.
+
+`retired`: right, but its key was retired before. `copied`: right, but appended much earlier or later than it
+was signed. `unchecked`: the reader lacks the key.
+"""
 Decoder = Callable[[int, int, Sequence[RawHeader], bytes | None], Reading]
 """Reads a record of the log by offset, append time, headers and value, as `read_record` does."""
 
@@ -42,6 +46,11 @@ _DOMAIN: Final = b"sluicegate signature 1"
 _FAMILIES: Final = frozenset(wire_type(each).rpartition(b".v")[0] for each in SIGNED)
 """Types of signed records, without their version."""
 _SHOWN: Final = 100
+_STATES: Final[dict[CauseCode, State]] = {
+    CauseCode.KEY_UNKNOWN: "unchecked",
+    CauseCode.KEY_RETIRED: "retired",
+    CauseCode.SIGNATURE_OLD: "copied",
+}
 
 
 class Signatures:
@@ -83,8 +92,9 @@ class Signatures:
 
         `time` is its append time in milliseconds since the Unix epoch.
         """
-        if time < self._since:
-            return None
+        return None if time < self._since else self._refusal(time, headers, value)
+
+    def _refusal(self, time: int, headers: Sequence[RawHeader], value: bytes | None) -> Cause | None:
         attributes = dict(headers)
         given = attributes.get(SIGNATURE)
         if not given:
@@ -93,23 +103,27 @@ class Signatures:
         key = self._keys.get(name)
         if key is None:
             return Cause(code=CauseCode.KEY_UNKNOWN, names=(name[:_SHOWN],))
-        if time >= self._retired.get(name, time + 1):
-            return Cause(code=CauseCode.KEY_RETIRED, names=(name,))
         wanted = self._digest(key, headers, value or b"")
         if not hmac.compare_digest(wanted.encode(), digest.encode()):
             return Cause(code=CauseCode.SIGNATURE_WRONG, names=(name,))
+        if time >= self._retired.get(name, time + 1):
+            return Cause(code=CauseCode.KEY_RETIRED, names=(name,))
         apart = abs(time - _time_of(attributes.get("ce_time")))
         if apart > WINDOW_MS:
             return Cause(code=CauseCode.SIGNATURE_OLD, number=apart // 1000, other=WINDOW_MS // 1000)
         return None
 
     def state(self, time: int, headers: Sequence[RawHeader], value: bytes | None) -> State:
-        """Return the state of a record's signature, of any type; `time` is its append time."""
+        """Return the state of a record's signature, of any type; `time` is its append time.
+
+        It is checked also if the record is from before `since`, and counts without a signature.
+        """
         if not is_signed(headers):
             return "unsigned"
-        if self.mode == "off" or time < self._since:
+        if self.mode == "off":
             return "unchecked"
-        return "valid" if self.refusal(time, headers, value) is None else "invalid"
+        cause = self._refusal(time, headers, value)
+        return "valid" if cause is None else _STATES.get(cause.code, "invalid")
 
     def flaw(
         self, time: int, headers: Sequence[RawHeader], value: bytes | None, envelope: Envelope

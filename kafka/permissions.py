@@ -28,7 +28,7 @@ class Client(StrEnum):
     TASK = "tasks of a job"
     READER = "commands that change nothing"
     OPERATOR = "orders, `dead-letters retry`, `replay repair`"
-    KEEPER = "`stream recover`, `stream forget`"
+    KEEPER = "`stream recover`, `stream forget`, `stream adopt`"
     CREATOR = "`topics create`"
 
 
@@ -96,9 +96,11 @@ PERMISSIONS: Final = (
     ),
     *_of(
         Client.KEEPER,
+        (Operation.READ, _EVENTS, "reads the log: `stream adopt`"),
         (Operation.WRITE, _EVENTS, "leaves a note of the order; includes to find the begin of the log"),
         (Operation.READ, _STATE, "reads the records of the stream"),
-        (Operation.WRITE, _STATE, "replaces or deletes them"),
+        (Operation.WRITE, _STATE, "replaces, deletes or writes them"),
+        (Operation.DESCRIBE, None, "makes sure that no coordinator runs: `stream adopt`"),
     ),
     *_of(
         Client.CREATOR,

@@ -15,6 +15,7 @@ from sluicegate.events.models import CutCommitted, CutDecided, CutReverted
 from sluicegate.events.problems import Code, Problem
 from sluicegate.replay.decisions import LoggedDecision, Step
 from sluicegate.replay.start import Start
+from sluicegate.replay.unverified import Unverified
 
 Decoder = Callable[[int, int, Sequence[RawHeader], bytes | None], Reading]
 """Reads a record of the log by offset, append time, headers and value, as `read_record` does."""
@@ -31,6 +32,8 @@ class LogFold:
         self.replica = Replica(stream, partition, start.state, start.applied)
         self.problem: Problem | None = None
         """Reason for which later records are not applied; None if all were."""
+        self.unverified = Unverified(stream)
+        """Later records whose signatures cannot be verified."""
         self._open: LoggedDecision | None = None
         """The decision without an outcome."""
         self._time = 0
@@ -43,6 +46,8 @@ class LogFold:
         fresh = offset > self.start.applied
         if fresh and flaw is not None and flaw.stalls and flaw.stream == self.stream:
             self.problem = self.problem or flaw.problem
+        if fresh:
+            self.unverified.note(offset, flaw)
         if record is None or record.envelope.stream != self.stream:
             return None
         return self.apply(record)

@@ -1,6 +1,6 @@
 """One pass over a log: its decisions in order, each once no later record can change it."""
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -11,6 +11,7 @@ from sluicegate.replay.errors import ReplayRefused
 from sluicegate.replay.fold import LogFold
 from sluicegate.replay.log import Log, Print, Progress
 from sluicegate.replay.start import Start
+from sluicegate.replay.unverified import Unverified, way_out
 from sluicegate.replay.window import Window
 
 Sink = Callable[[LoggedDecision], Awaitable[None]]
@@ -75,6 +76,23 @@ async def read_decisions(
         await hand_out(last)
     _require_met(window)
     return done
+
+
+async def require_verified(log: Log, stream: str, start: Start, forged: Collection[str]) -> None:
+    """Refuse a log with unverified records after its start.
+
+    Raises ReplayRefused, KafkaError, TimeoutError.
+    """
+    found = Unverified(stream)
+    async with aclosing(log.read(start.begin, await log.end())) as batches:
+        async for batch in batches:
+            for each in batch:
+                if each.offset > start.applied:
+                    _, flaw = log.decode(each.offset, each.timestamp, each.headers, each.value)
+                    found.note(each.offset, flaw)
+    if groups := found.besides(forged):
+        told = "; ".join(map(str, groups))
+        raise ReplayRefused(f"the log of stream {stream} cannot be verified: {told}. {way_out(groups)}")
 
 
 def _settled(

@@ -1,5 +1,6 @@
 """Verification: missing, doubled or foreign commits of a table, by the log's decisions."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from sluicegate.replay.comparison import WRONG, CommitStatus, Comparison, Finding, Foreign
@@ -8,6 +9,7 @@ from sluicegate.replay.log import Log, Print
 from sluicegate.replay.reading import Reading, read_decisions
 from sluicegate.replay.start import Start
 from sluicegate.replay.tables import ReplayTable
+from sluicegate.replay.unverified import Group
 from sluicegate.replay.window import Window
 
 _PLAIN = (CommitStatus.THERE, CommitStatus.EXPIRED)
@@ -23,6 +25,10 @@ class Verdict:
     findings: list[Finding] = field(default_factory=list)
     """Decisions that are not simply in the table, in order; all decisions if they were asked for."""
     foreign: list[Foreign] = field(default_factory=list)
+    unverified: tuple[Group, ...] = ()
+    """Records that may have decisions which this command cannot verify."""
+    unjudged: list[Foreign] = field(default_factory=list)
+    """Commits whose decisions may be among those records."""
 
     @property
     def replaced(self) -> bool:
@@ -33,6 +39,14 @@ class Verdict:
     def wrong(self) -> bool:
         """True if table and log differ."""
         return self.replaced or bool(self.foreign) or any(self.counts.get(each) for each in WRONG)
+
+    def add_foreign(self, found: list[Foreign], unverified: tuple[Group, ...]) -> None:
+        """Add commits without a decision. If records cannot be verified, their decisions may be there."""
+        self.unverified = unverified
+        if unverified:
+            self.unjudged = found
+        else:
+            self.foreign = found
 
     def count(self, finding: Finding, *, keep: bool) -> None:
         """Add the finding of a decision."""
@@ -50,15 +64,16 @@ async def verify(
     show: Print,
     *,
     everything: bool = False,
+    forged: Collection[str] = (),
 ) -> Verdict:
     """Compare a range of the log with the table; nothing is changed.
 
-    `everything`: keep the finding of each decision. Raises ReplayRefused, KafkaError, TimeoutError.
+    `everything`: keep the finding of each decision. `forged`: ids of keys whose records count as forged where
+    they cannot be verified. Raises ReplayRefused, KafkaError, TimeoutError.
     """
     user = table.settings.commit_user
     # A decision is in the log before it is in the table: each commit of this history is before the end.
     before = Comparison(await table.history(), user)
-    end = await log.end()
     found: list[Finding] = []
     plain: dict[CommitStatus, int] = {}
 
@@ -69,17 +84,16 @@ async def verify(
         else:
             found.append(finding)
 
-    done = await read_decisions(log, stream, start, end, window, judge, show)
+    done = await read_decisions(log, stream, start, await log.end(), window, judge, show)
     verdict = Verdict(done, before, plain)
-    if window.from_start:
-        # They precede the starting point, so only their ids are known.
-        for finding in before.lost(start.resolved):
-            verdict.count(finding, keep=True)
+    # They precede the starting point, so only their ids are known.
+    for finding in before.lost(start.resolved) if window.from_start else ():
+        verdict.count(finding, keep=True)
     # An outcome is in the log after it is in the table: this history has every commit before the end.
     after = Comparison(await table.history(), user) if found else before
     for finding in found:
         verdict.count(_judge_again(finding, after), keep=everything)
-    verdict.foreign = _foreign(before, done, window)
+    verdict.add_foreign(_foreign(before, done, window), done.fold.unverified.besides(forged))
     return verdict
 
 

@@ -276,6 +276,12 @@ def test_a_signed_order_is_told_from_a_forged_one(deployment: Deployment, tmp_pa
         ("refused", "signature"),
     ]
     assert [each["signature"] for each in audited(deployment)] == ["unchecked", "unsigned"]
+    # It is checked also if it is from before the time from which on one is needed.
+    later = {**since, "SLUICEGATE_KAFKA__SIGNING__SINCE": "2100-01-01T00:00:00Z"}
+    assert [each["signature"] for each in audited(deployment, **later)] == ["valid", "unsigned"]
+    lines = deployment.run("audit", *OF_STREAM, **since).stdout
+    assert "; signed" in lines
+    assert ".;" not in lines
 
 
 @pytest.mark.kafka
@@ -303,3 +309,13 @@ def test_the_user_of_the_system_is_the_sender_by_default(monkeypatch: pytest.Mon
     monkeypatch.setenv("SUDO_USER", "bob\x1b")
     assert current_order().by.endswith("(sudo by bob)")
     assert shlex.split(current_order().order) == ["unknown"]
+
+
+@pytest.mark.kafka
+def test_a_name_that_nobody_knows_is_refused(deployment: Deployment) -> None:
+    two_regions(deployment).send()
+    refused = deployment.run("audit", "--stream", "fligths")
+    assert refused.exit_code == 2, refused.output
+    assert "no stream fligths is known" in " ".join(refused.stderr.split())
+    assert "Correct the name; the settings have: flights" in " ".join(refused.stderr.split())
+    assert deployment.run("audit", "--stream", "flights").exit_code == 0

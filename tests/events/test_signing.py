@@ -184,3 +184,19 @@ def test_only_who_has_a_key_makes_a_stream_wait_for_a_newer_release(kind: EventT
         assert reader.read(7, NOW, newer, made.value) == read
     for mode in ("off", "accepted"):
         assert signatures(mode).read(7, NOW, newer, made.value) == read
+
+
+def test_the_state_of_a_signature_is_known_also_where_none_is_needed() -> None:
+    made = message()
+    headers = signatures().sign(made.headers, made.value)
+    past = signatures(since=NOW + 1)
+    wrong = [*headers[:-1], (headers[-1][0], b"k1:" + b"0" * 64)]
+    assert past.state(NOW, headers, made.value) == "valid"
+    assert past.state(NOW, made.headers, made.value) == "unsigned"
+    assert past.state(NOW, wrong, made.value) == "invalid"
+    assert signatures(keys=NEW).state(NOW, headers, made.value) == "unchecked"
+    retired = signatures(keys={**NEW, **OLD}, retired={"k1": NOW})
+    assert retired.state(NOW, headers, made.value) == "retired"
+    # Who forges with the name of a retired key did not have it.
+    assert retired.state(NOW, wrong, made.value) == "invalid"
+    assert signatures().state(NOW + WINDOW_MS + 1, headers, made.value) == "copied"

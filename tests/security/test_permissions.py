@@ -203,6 +203,7 @@ def publish(place: Deployment) -> None:
 # --- commands -------------------------------------------------------------------------------------
 
 Words = Sequence[str]
+ADOPT: Final = ("stream", "adopt", *FLIGHTS, "--from-table")
 COMMANDS: Final[dict[tuple[Client, Operation, TopicRole | None], Words]] = {
     (Client.READER, Operation.READ, TopicRole.EVENTS): ("replay", "verify", *FLIGHTS),
     (Client.READER, Operation.READ, TopicRole.COMMITS): ("history", *FLIGHTS),
@@ -215,6 +216,8 @@ COMMANDS: Final[dict[tuple[Client, Operation, TopicRole | None], Words]] = {
     (Client.OPERATOR, Operation.READ, TopicRole.DEAD_LETTERS): ("dead-letters", "drop", "--offset", "0"),
     (Client.OPERATOR, Operation.WRITE, TopicRole.DEAD_LETTERS): ("dead-letters", "drop", "--offset", "0"),
     (Client.OPERATOR, Operation.DESCRIBE, None): ("replay", "repair", *FLIGHTS),
+    (Client.KEEPER, Operation.READ, TopicRole.EVENTS): ADOPT,
+    (Client.KEEPER, Operation.DESCRIBE, None): ADOPT,
     (Client.KEEPER, Operation.WRITE, TopicRole.EVENTS): ("stream", "recover", *FLIGHTS),
     (Client.KEEPER, Operation.READ, TopicRole.STATE): ("stream", "recover", *FLIGHTS),
     (Client.KEEPER, Operation.WRITE, TopicRole.STATE): ("stream", "recover", *FLIGHTS),
@@ -249,6 +252,30 @@ async def worked(place: Deployment) -> None:
         forget(Path(place.table), 2)
 
 
+async def lost(place: Deployment) -> None:
+    """Let a coordinator commit, in topics that are lost then."""
+    await worked(replace(place, prefix=f"{place.prefix}-lost", client=Client.READER))
+    await make_topics(place.broker.open, place.prefix)
+
+
+async def test_an_adoption_without_the_permission_to_write_records_leaves_no_note(
+    broker: Guarded, unique: str, tmp_path: Path
+) -> None:
+    place = deployment(broker, unique, tmp_path, Client.KEEPER)
+    await lost(place)
+    lacks = Permission(Client.KEEPER, Operation.WRITE, TopicRole.STATE, "")
+    await place.grant(
+        each
+        for each in of_client(place.client)
+        if (each.operation, each.topic) != (lacks.operation, lacks.topic)
+    )
+    status, output = await place.said(*ADOPT)
+    assert (status, f"Grant it {grant_of(lacks, unique)}" in output) == (2, True), output
+    assert await read_events(broker.open, place.topics.events) == []
+    await place.grant(of_client(place.client))
+    await until(lambda: place.said(*ADOPT), lambda said: said[0] == 0)
+
+
 @pytest.mark.parametrize(
     "line", lines(Client.READER, Client.OPERATOR, Client.KEEPER, Client.CREATOR), ids=named
 )
@@ -256,9 +283,11 @@ async def test_a_command_needs_each_line(
     broker: Guarded, line: Permission, unique: str, tmp_path: Path
 ) -> None:
     place = deployment(broker, unique, tmp_path, line.client)
-    if line.client is not Client.CREATOR:
-        await worked(place)
     words = COMMANDS[line.client, line.operation, line.topic]
+    if words is ADOPT:
+        await lost(place)
+    elif line.client is not Client.CREATOR:
+        await worked(place)
     await place.grant(each for each in of_client(line.client) if each is not line)
     status, output = await place.said(*words)
     assert status == 2, output
