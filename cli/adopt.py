@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from sluicegate.cli.adopt_listeners import Listeners, read_listeners
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.kafka import count_members, partition_count
+from sluicegate.cli.live import ask_coordinator
 from sluicegate.cli.noting import note_order, require_permissions
 from sluicegate.cli.options import config_option, json_option, require_stream, stream_option
 from sluicegate.cli.ordered_by import order_options
@@ -85,7 +86,8 @@ def adopt(
 
     For topics that were lost, another Kafka cluster, or another name of the stream. The next decision follows
     the newest commit in the table. Everything after that is read again: start the drivers again, and reset
-    the regions of Spark queries. Stop the coordinators and the drivers first.
+    the regions of Spark queries. Stop the coordinators and the drivers first. If others have committed since
+    an adoption, and the adopted stream has decided nothing, adopt it again.
     """
     require_stream(settings, stream)
     found = run_async(settings, _adopt(settings, stream, from_stream or stream, stated, dry=dry))
@@ -111,6 +113,8 @@ async def _adopt(
 ) -> _Found:
     """Write the records of the adopted stream, the base record first. Raises KafkaError, UserError."""
     own = settings.streams[stream]
+    if former != stream:
+        await _refuse_former(settings, former)
     async with open_log(settings, stream) as log:
         begin = await log.begin()
         place, skipped = await _unread_place(log, stream, begin)
@@ -172,7 +176,7 @@ async def _refuse_known(settings: Settings, stream: str, log: StreamLog, place: 
     if there is None and not events:
         # A coordinator that has the stream writes its record or its policy at once.
         return
-    if there is not None and there.state.decided > 0:
+    if there is not None and there.state.decided > 0 and not await _is_ahead(settings, stream, there):
         span = LogRange(await log.begin(), place.end)
         seen = await last_events(log.fetcher, log.partition, [there], span)
         if obstacle(there, Home(log.partition, settings.streams[stream].commit_user), span, seen) is None:
@@ -187,6 +191,33 @@ async def _refuse_known(settings: Settings, stream: str, log: StreamLog, place: 
             f"coordinators of the group {kafka.group_id} may serve stream {stream} ({who}), and would "
             "replace what this command writes. Stop them first (a killed one counts until its session ends)"
         )
+
+
+async def _refuse_former(settings: Settings, former: str) -> None:
+    """Refuse while the coordinator that this command sees commits by the former name. Raises UserError."""
+    if former in await ask_coordinator(settings):
+        raise UserError(
+            f"the coordinator at {settings.http.host}:{settings.http.port} has the former stream {former} in "
+            "its settings, and may commit more to the table. Remove it from the settings of all "
+            "coordinators, send them SIGHUP, and repeat"
+        )
+
+
+async def _is_ahead(settings: Settings, stream: str, there: StateRecord) -> bool:
+    """True if the table has later decisions than a record whose log has none of the stream.
+
+    Then an adoption was too early: a coordinator of the former topics or name has committed since. Raises
+    UserError.
+    """
+    with ThreadPoolExecutor(1) as threads:
+        try:
+            table = ReplayTable(settings.streams[stream], threads, stream)
+            try:
+                return ((await table.inspect()).newest_decision or 0) > there.state.decided
+            finally:
+                table.close()
+        except (ReplayRefused, TableRefused) as error:
+            raise UserError(str(error)) from error
 
 
 async def _write(settings: Settings, stream: str, values: Mapping[str, bytes]) -> None:

@@ -1,4 +1,4 @@
-"""`sluicegate stream recover`: replace a state record that cannot be read, so that the log is read again."""
+"""`sluicegate stream recover`: replace an unusable state record, so that the log is read again."""
 
 import click
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -8,6 +8,7 @@ from sluicegate.cli.kafka import StateKey, partition_count, read_state_keys
 from sluicegate.cli.noting import note_order, require_permissions
 from sluicegate.cli.options import config_option, require_stream, stream_option
 from sluicegate.cli.ordered_by import order_options
+from sluicegate.cli.recover_ahead import record_of_log
 from sluicegate.coordinator.core.log_state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.record_codec import encode_record
@@ -27,12 +28,15 @@ from sluicegate.kafka.topic_checks import TopicRole
 @stream_option
 @order_options
 def recover(settings: Settings, stream: str) -> None:
-    """Replace a malformed state record. The stream continues from its base record and the log.
+    """Replace a state record that is malformed, or that lacks decisions of its log and its table.
 
-    Without a base record, the whole log is read again, with the commit user of the settings: do not change
-    that meanwhile. If the log has lost events that are needed, the
-    command changes nothing. Restart the coordinators afterwards: a stalled stream does not read its record
-    again.
+    The stream continues from its base record and the log. Without a base record, the whole log is read
+    again, with the commit user of the settings: do not change that meanwhile. If the log has lost events that
+    are needed, the command changes nothing. Restart the coordinators afterwards: a stalled stream does not
+    read its record again.
+
+    A record lacks decisions if its coordinator had no key for them (`table-ahead`). Stop the coordinators
+    first, and give them and this command all keys. The log is compared with the table before.
     """
     require_stream(settings, stream)
     record = run_async(settings, _recover(settings, stream))
@@ -50,12 +54,15 @@ async def _recover(settings: Settings, stream: str) -> StateRecord:
     kafka = settings.kafka
     found = await read_held(topic, count, kafka.client_options(), [stream], kafka.request_timeout)
     held = found.get(stream)
-    if held is None or not _malformed(held):
+    if held is not None and isinstance(held.record, StateRecord):
+        record = await record_of_log(settings, stream, held, held.record)
+    elif held is not None and _malformed(held):
+        record = _start(settings, stream, held, await _first_offset(settings, stream))
+    else:
         raise UserError(
-            f"the state record of stream {stream} is not malformed, so it is not replaced. See: "
+            f"stream {stream} has no malformed record, so it is not replaced. See: "
             f"sluicegate status --stream {stream}"
         )
-    record = _start(settings, stream, held, await _first_offset(settings, stream))
     keys = [each for each in await read_state_keys(settings, stream) if each.name == stream]
     await require_permissions(settings, Client.KEEPER, TopicRole.STATE)
     await note_order(settings, stream)

@@ -82,12 +82,14 @@ MESSAGES: Final[Mapping[Code, Message]] = {
     Code.TABLE_AHEAD: Message(
         _STALLED,
         "the table has decision {other} of its commit user, and the log ends with {number}. Another "
-        "deployment commits as the same user, the topics were created again, or a signing key is missing",
+        "deployment commits as the same user, the topics were created again, or decisions were refused "
+        "because a signing key was missing",
         "If the stream was moved to another Kafka cluster or name, remove it from the settings of these "
-        "coordinators, and change nothing else here. If `sluicegate dead-letters list --stream {stream}` "
-        "shows the code `signature`, give all members the key that it names, and restart "
-        "them. Compare log and "
-        "table: " + VERIFY + ". Restore the topics. If they are lost, stop the coordinators, and "
+        "coordinators, and change nothing else here. If `sluicegate dead-letters list --stream {stream}` shows the code `signature`, give all members "
+        "the key that it names, and restart them. If the stall stays, stop them, read the log again with "
+        "`sluicegate stream recover --stream {stream}`, and start them. Else compare log and table: "
+        + VERIFY
+        + ". Restore the topics. If they are lost, stop the coordinators, and "
         "continue from the table: `sluicegate stream adopt --stream {stream} --from-table`. If another "
         "deployment commits as the same user, " + NEW_STREAM,
     ),

@@ -40,9 +40,9 @@ async def lose_topics(where: Deployment) -> None:
     assert made.exit_code == 0, made.output
 
 
-async def command(where: Deployment, *arguments: str) -> Spoken:
-    """Run a command on a deployment, in a process of its own."""
-    return await _run([*COMMAND, *arguments], settings_of(where))
+async def command(where: Deployment, *arguments: str, port: int | None = None) -> Spoken:
+    """Run a command on a deployment, in a process of its own; `port` is that of a coordinator to ask."""
+    return await _run([*COMMAND, *arguments], settings_of(where, port))
 
 
 async def killed_command(where: Deployment, turn: int, *arguments: str) -> Spoken:
@@ -50,9 +50,9 @@ async def killed_command(where: Deployment, turn: int, *arguments: str) -> Spoke
     return await _run([sys.executable, "-c", _KILLED.format(turn=turn), *arguments], settings_of(where))
 
 
-def settings_of(where: Deployment) -> Path:
+def settings_of(where: Deployment, port: int | None = None) -> Path:
     """Write the settings file of commands."""
-    return where.write_settings(0, free_port())
+    return where.write_settings(0, port or free_port())
 
 
 async def _run(line: list[str], config: Path) -> Spoken:

@@ -3,7 +3,6 @@
 import json
 import signal
 from collections.abc import Mapping
-from functools import partial
 
 import pytest
 from aiokafka import AIOKafkaProducer
@@ -16,7 +15,7 @@ from tests.faults.scenes import Maker
 from tests.faults.sparks import Tickets
 from tests.integration.job import PARTITIONS
 from tests.integration.waiting import until
-from tests.upgrades.moving import command
+from tests.upgrades.moving import command, stalled
 
 pytestmark = pytest.mark.kafka
 
@@ -61,8 +60,8 @@ async def test_a_stream_moves_to_another_cluster(make: Maker, own_kafka: Embedde
     job.exact()
 
 
-@pytest.mark.parametrize("stalled", [False, True], ids=["works", "stalled"])
-async def test_a_stream_gets_another_name(make: Maker, stalled: bool) -> None:
+@pytest.mark.parametrize("unreadable", [False, True], ids=["works", "stalled"])
+async def test_a_stream_gets_another_name(make: Maker, unreadable: bool) -> None:
     """Also a stream that waits for a newer release, because a program wrote what no release reads."""
     where = await make(streams=("flights", "others"))
     job, life = PlainJob(where, Tickets(where), {}), where.start()
@@ -70,14 +69,9 @@ async def test_a_stream_gets_another_name(make: Maker, stalled: bool) -> None:
     try:
         job.ask_for(2 * STEP)
         await job.await_rows(job.target, program)
-        if stalled:
+        if unreadable:
             await write_unreadable(where, "flights")
-            await until(
-                partial(conditions_of, life),
-                lambda found: "record-unreadable" in found,
-                by=life,
-                log=life.log_file,
-            )
+            await stalled(life, "record-unreadable", "flights")
         else:
             await done(where, "stream", "savepoint", "--stream", "flights")
         program.kill()
@@ -121,10 +115,44 @@ async def write_unreadable(where: Deployment, stream: str) -> None:
         )
 
 
-async def conditions_of(life: Life) -> list[str]:
-    """Return the codes of the conditions of the stream `flights`."""
-    status = await life.get("/status")
-    return [] if status is None else [each["code"] for each in status["streams"]["flights"]["conditions"]]
+async def test_an_adoption_that_was_too_early_is_repeated(make: Maker) -> None:
+    """The former name commits after the adoption. The new one stalls, and is adopted again as advised."""
+    where = await make(streams=("flights", "others"))
+    job, life = PlainJob(where, Tickets(where), {}), where.start()
+    program = Program(job)
+    try:
+        job.ask_for(2 * STEP)
+        await job.await_rows(job.target, program)
+        where.streams, where.policy = ("departures",), {"commit_user": "sluicegate-flights"}
+        where.tables["departures"] = where.tables["flights"]
+        adopt = ("stream", "adopt", "--stream", "departures", "--from-table", "--from-stream", "flights")
+        seen = await command(where, *adopt, port=life.port)
+        assert seen.exit_code == 2, seen.output
+        assert "has the former stream flights in its settings" in seen.stderr
+        assert "Remove it from the settings of all coordinators" in seen.stderr
+        # A coordinator on another host is not seen.
+        await done(where, *adopt)
+        job.ask_for(2 * STEP)
+        await job.await_rows(job.target, program)
+        program.kill()
+        life.end()
+        life = where.start()
+        told = await stalled(life, "table-ahead", "departures")
+        assert "sluicegate stream adopt --stream departures --from-table" in str(told)
+        life.end()
+        again = await done(where, *adopt)
+        assert "stream departures continues after decision" in again
+        by_itself = await command(where, *adopt)
+        assert (by_itself.exit_code, "itself. Start the coordinators" in by_itself.stderr) == (2, True)
+        changed(job, {"stream": "departures"})
+        job.ask_for(2 * STEP)
+        life, program = where.start(), Program(job)
+        await job.await_rows(job.target, program)
+        await done(where, "replay", "verify", "--stream", "departures")
+    finally:
+        program.kill()
+        life.kill()
+    job.exact()
 
 
 async def reloaded(where: Deployment, life: Life, streams: set[str]) -> None:
