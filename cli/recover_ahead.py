@@ -23,10 +23,7 @@ from sluicegate.replay.tables import ReplayTable
 from sluicegate.replay.verify import Verdict, verify
 from sluicegate.replay.window import Window, parse_mark
 
-_KEYS: Final = (
-    "Give this command all keys that the log was signed with (kafka.signing.key_files), and repeat. Compare "
-    "log and table: sluicegate replay verify --stream "
-)
+_KEYS: Final = "Give this command all keys that the log was signed with (kafka.signing.key_files), and repeat"
 
 
 async def record_of_log(settings: Settings, stream: str, held: Held, newest: StateRecord) -> StateRecord:
@@ -76,8 +73,8 @@ def _earliest(stream: str, newest: StateRecord, held: Held, begin: int) -> State
     if begin > 0:
         raise UserError(
             f"the log of stream {stream} begins at offset {begin}, and no base record has the state before "
-            "that, so it cannot be read again. Compare log and table: sluicegate replay verify --stream "
-            f"{stream}"
+            "that, so it cannot be read again. Compare log and table: "
+            f"sluicegate replay verify --stream {stream}"
         )
     return StateRecord(
         stream=stream, applied=-1, low_water=0, state=LogState(), commit_user=newest.commit_user
@@ -98,7 +95,11 @@ def _judge(stream: str, ahead: int, verdict: Verdict) -> None:
     if fold.replica.state.decided < ahead:
         raise UserError(
             f"the log of stream {stream} ends with decision {fold.replica.state.decided}, and its table has "
-            f"decision {ahead}, so the log does not have what is missing. {_KEYS}{stream}"
+            f"decision {ahead}, so the log does not have what is missing. {_KEYS}. Compare log and table: "
+            f"sluicegate replay verify --stream {stream}"
         )
     if verdict.wrong:
-        raise UserError(f"the log of stream {stream} and its table differ. {_KEYS}{stream}")
+        raise UserError(
+            f"the log of stream {stream} and its table differ. {_KEYS}. Compare log and table: "
+            f"sluicegate replay verify --stream {stream}"
+        )
