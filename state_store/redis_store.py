@@ -8,14 +8,14 @@ import asyncio
 import contextlib
 import json
 import ssl
-from collections.abc import AsyncIterator, Mapping
-from typing import Any, Final, cast
+from collections.abc import AsyncIterator, Awaitable, Mapping
+from typing import Any, Final
 
 from pydantic import ValidationError
 from redis.asyncio import Redis, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from sluicegate.state_store.port import (
     VIEW_VERSION,
@@ -32,7 +32,12 @@ _TEXTS: Final = frozenset({"stream", "commit_user", "owner", "single_region"})
 # Atomic, so that an older view never replaces a newer one. KEYS: the view, the set of streams. ARGV: the
 # revision, the stream, then fields and values.
 _WRITE: Final = """\
-local stored = tonumber(redis.call('HGET', KEYS[1], 'revision'))
+local held = redis.pcall('HGET', KEYS[1], 'revision')
+if type(held) == 'table' and not string.find(held.err, 'WRONGTYPE', 1, true) then
+  return held
+end
+-- Another kind of value is no view, and is replaced.
+local stored = type(held) == 'string' and tonumber(held)
 if stored and stored > tonumber(ARGV[1]) then
   return 0
 end
@@ -135,8 +140,7 @@ class RedisStateStore:
         """See StateStore."""
         key = self._key(stream)
         async with self._bounded():
-            fields = cast("dict[str, str]", await self._redis.hgetall(key))  # decode_responses
-        found = _read(key, fields)
+            found = _read(key, await _or_wrong_type(self._redis.hgetall(key)))
         if isinstance(found, UnreadableView):
             raise found
         return found
@@ -144,7 +148,13 @@ class RedisStateStore:
     async def streams(self) -> list[str]:
         """See StateStore."""
         async with self._bounded():
-            return sorted(cast("set[str]", await self._redis.smembers(self._streams)))
+            names = await _or_wrong_type(self._redis.smembers(self._streams))
+        if isinstance(names, ResponseError):
+            raise StateStoreUnavailable(
+                f"the key {self._streams} holds no set of streams: {names}. Delete it: the next commit of "
+                "each stream writes its name again"
+            )
+        return sorted(names)
 
     async def read_all(self) -> dict[str, StreamView | UnreadableView]:
         """See StateStore."""
@@ -155,8 +165,10 @@ class RedisStateStore:
             async with self._bounded(), self._redis.pipeline(transaction=False) as several:
                 for name in piece:
                     several.hgetall(self._key(name))
-                answers = cast("list[dict[str, str]]", await several.execute())
+                answers = await several.execute(raise_on_error=False)
             for name, fields in zip(piece, answers, strict=True):
+                if isinstance(fields, Exception) and not _is_wrong_type(fields):
+                    raise StateStoreUnavailable(f"Redis failed: {fields}") from fields
                 view = _read(self._key(name), fields)
                 if view is not None:
                     found[name] = view
@@ -218,19 +230,39 @@ def _fields(view: StreamView) -> dict[str, str]:
     }
 
 
-def _read(key: str, fields: Mapping[str, str]) -> StreamView | UnreadableView | None:
+async def _or_wrong_type(answer: Awaitable[Any]) -> Any:
+    """Return an answer, or the error of a key that holds another kind of value."""
+    try:
+        return await answer
+    except ResponseError as error:
+        if not _is_wrong_type(error):
+            raise
+        return error
+
+
+def _is_wrong_type(error: Exception) -> bool:
+    return isinstance(error, ResponseError) and str(error).startswith("WRONGTYPE")
+
+
+def _read(key: str, fields: Mapping[str, str] | ResponseError) -> StreamView | UnreadableView | None:
     """Return the view in a hash, None if there is none, or the error that `read` raises."""
+    if isinstance(fields, ResponseError):
+        return _unreadable(key, "the key holds another kind of value", fields)
     if not fields:
         return None
     try:
         return _view(fields)
     except ValueError as error:
-        unreadable = UnreadableView(
-            f"the hash {key} cannot be read as a view of a stream: {_reason(error)}. A coordinator of this "
-            "release writes it again with the next commit of the stream"
-        )
-        unreadable.__cause__ = error
-        return unreadable
+        return _unreadable(key, _reason(error), error)
+
+
+def _unreadable(key: str, reason: str, cause: Exception) -> UnreadableView:
+    found = UnreadableView(
+        f"the hash {key} cannot be read as a view of a stream: {reason}. A coordinator of this release "
+        "writes it again with the next commit of the stream"
+    )
+    found.__cause__ = cause
+    return found
 
 
 def _view(fields: Mapping[str, str]) -> StreamView:

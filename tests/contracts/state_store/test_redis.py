@@ -94,6 +94,38 @@ async def test_a_malformed_view_is_reported_and_replaced(
     await store.close()
 
 
+async def test_a_key_of_another_type_is_one_unreadable_view_and_is_replaced(
+    redis_url: str, unique: str
+) -> None:
+    store, key = RedisStateStore(redis_url, prefix=unique), f"{unique}:stream:flights"
+    for stream in ("flights", "other"):
+        await store.write(view(41, stream))
+    async with Redis.from_url(redis_url) as redis:
+        await redis.delete(key)
+        await redis.lpush(key, "no view")
+    with pytest.raises(UnreadableView, match=f"{key} cannot be read .+ holds another kind of value"):
+        await store.read("flights")
+    both = await store.read_all()
+    assert f"{key} cannot be read" in str(both["flights"])
+    assert both["other"] == view(41, "other")
+    assert await store.write(view(42))
+    assert await store.read_all() == {"flights": view(42), "other": view(41, "other")}
+    await store.close()
+
+
+async def test_the_key_of_the_streams_is_named_if_it_has_another_type(redis_url: str, unique: str) -> None:
+    store, key = RedisStateStore(redis_url, prefix=unique), f"{unique}:streams"
+    async with Redis.from_url(redis_url) as redis:
+        await redis.set(key, "no set")
+        for call in (store.streams, store.read_all):
+            with pytest.raises(StateStoreUnavailable, match=f"the key {key} holds no set .+ Delete it"):
+                await call()
+        await redis.delete(key)
+    assert await store.write(view(41))
+    assert await store.streams() == ["flights"]
+    await store.close()
+
+
 async def test_fields_of_a_newer_release_are_ignored(redis_url: str, unique: str) -> None:
     store = RedisStateStore(redis_url, prefix=unique)
     await store.write(view(41))
