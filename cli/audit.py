@@ -2,6 +2,7 @@
 
 import json
 import time
+from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -20,6 +21,24 @@ from sluicegate.events.signing import State
 from sluicegate.replay.audit import Audit, Audited, read_orders
 from sluicegate.replay.errors import ReplayRefused
 
+NOTES: Final = (
+    *("dead-letters drop", "dead-letters retry", "orphans delete", "region reset", "replay rebuild"),
+    *("replay repair", "stream adopt", "stream forget", "stream recover"),
+)
+"""Commands whose work is outside of the log: their note has no content, so their name is only a claim."""
+COMMANDS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
+    "remove": ("region remove", ("region remove",)),
+    "discard": ("region remove --discard", ("region remove",)),
+    "close": ("assignment close", ("assignment close",)),
+    "withdraw": ("assignment withdraw", ("assignment withdraw",)),
+    "revert": ("commit revert", ("commit revert",)),
+    "savepoint": ("stream savepoint", ("stream savepoint",)),
+    "drain": ("stream drain", ("stream drain",)),
+    "cancel": ("stream cancel", ("stream cancel",)),
+    "pause": ("stream pause", ("stream pause", "replay repair")),
+    "resume": ("stream resume", ("stream resume", "replay repair")),
+}
+"""Name of each order of the log, and the commands that write it."""
 _SIGNATURES: Final[dict[State, str]] = {
     "valid": "signed",
     "invalid": "THE SIGNATURE IS WRONG",
@@ -67,8 +86,9 @@ def _since(_: click.Context, __: click.Parameter, value: str | None) -> int:
 def audit(settings: Settings, stream: str, since: int, last: int, as_json: bool) -> None:
     """Show the orders of a stream, the oldest first: time, sender, order, reason and effect.
 
-    They are read from the events topic, which keeps them for `replay_window`. Without a valid signature, the
-    sender is only a claim. An order that its own command has refused is not in the log.
+    They are read from the events topic, which keeps them for `replay_window`. The order is what the record
+    does. Name, host and reason of the sender are only claims without a valid signature. An order that its own
+    command has refused is not in the log.
     """
     owner = settings.streams[stream].owner if stream in settings.streams else ""
     with progress_line(wanted=not as_json) as line:
@@ -77,11 +97,15 @@ def audit(settings: Settings, stream: str, since: int, last: int, as_json: bool)
         values = {
             "stream": stream,
             "owner": owner or None,
+            "older": found.older,
             "orders": [_values(each, stream, owner) for each in found.orders],
             "effects_unknown": found.unknown or None,
         }
         click.echo(json.dumps(values, indent=2))
         return
+    if found.older:
+        all_of_them = len(found.orders) + found.older
+        click.echo(f"{found.older} older orders are not shown. To see them: --last {all_of_them}", err=True)
     for each in found.orders:
         click.echo(_printable(_line(each, stream, owner)))
     if not found.orders:
@@ -106,20 +130,30 @@ async def _read(settings: Settings, stream: str, last: int, since: int, show: An
 
 
 def _what(audited: Audited) -> str:
-    """Format the order: its command, with its arguments."""
+    """Format the order by its body, with its arguments. A claim of another order is named as such."""
     order, command = audited.order, audited.command
+    claimed = "" if order is None else order.order
     if command is None or audited.is_note:
         arguments = [f"region {audited.region}"] if audited.region else []
-        name = order.order if order is not None else "an order"
     else:
         given = command.model_dump(mode="json", exclude_defaults=True, exclude={"command", "head"})
         arguments = [f"{key} {value}" for key, value in given.items()]
         if command.head is not None:
             arguments.append(f"head {command.head.snapshot}:{command.head.identity}")
-        name = order.order if order is not None else command.command
     if order is not None and order.about:
         arguments.append(order.about)
-    return f"{name} ({', '.join(arguments)})" if arguments else name
+    name, written_by = _written(audited, claimed)
+    shown = f"{name} ({', '.join(arguments)})" if arguments else name
+    return shown if claimed in {"", *written_by} else f'{shown}, CLAIMED AS "{claimed}",'
+
+
+def _written(audited: Audited, claimed: str) -> tuple[str, Collection[str]]:
+    """Return the name of the order, and the commands that write such a record."""
+    if audited.is_note:
+        return claimed if claimed in NOTES else "a note", NOTES
+    if audited.command is not None:
+        return COMMANDS[audited.command.command]
+    return ("region reset", ("region reset",)) if audited.registers else ("an order", ())
 
 
 def _sender(audited: Audited) -> str:

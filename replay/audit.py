@@ -9,6 +9,7 @@ from typing import Final, Literal
 from aiokafka import ConsumerRecord
 
 from sluicegate.coordinator.settings.model import Settings
+from sluicegate.events.codec import read_record
 from sluicegate.events.envelope import EventType, wire_type
 from sluicegate.events.models import CutReverted, StreamCommand
 from sluicegate.events.orders import Order, has_order, is_note, read_order
@@ -41,8 +42,11 @@ class Audited:
     """True if there is a claim that cannot be read."""
     signature: State
     command: StreamCommand | None
-    """None for the registration of a reset region, and for a body that cannot be read."""
+    """None for the registration of a reset region, and for a body that cannot be read. It is there also if
+    the signature is refused."""
     region: str = ""
+    registers: bool = False
+    """True for the registration of a reset region."""
     effect: Effect = "unknown"
     problem: Problem | None = None
     """Reason of a refusal."""
@@ -63,6 +67,8 @@ class Audit:
     """Orders of a stream, the oldest first."""
 
     orders: deque[Audited]
+    older: int = 0
+    """Number of orders before these."""
     unknown: str = ""
     """Reason why effects are not known; empty if they are."""
 
@@ -117,6 +123,7 @@ async def read_orders(
                     found = _order(log, stream, record) if record.offset >= first else None
                     _judge(fold, record, found, waiting)
                     if found is not None:
+                        audit.older += len(audit.orders) == most
                         audit.orders.append(found)
     return audit
 
@@ -142,7 +149,9 @@ def _order(log: StreamLog, stream: str, record: ConsumerRecord) -> Audited | Non
     if named != stream:
         return None
     order = read_order(headers)
-    body = read.body if read is not None else None
+    # What an unsigned order tries is its body, which has no effect.
+    tried = read if read is not None else read_record(record.offset, record.timestamp, headers, value).record
+    body = tried.body if tried is not None else None
     return Audited(
         record.offset,
         record.timestamp,
@@ -150,7 +159,8 @@ def _order(log: StreamLog, stream: str, record: ConsumerRecord) -> Audited | Non
         claims and order is None,
         log.signatures.state(record.timestamp, headers, value),
         body if isinstance(body, StreamCommand) else None,
-        read.envelope.region if read is not None else "",
+        tried.envelope.region if tried is not None else "",
+        tried is not None and tried.envelope.type is EventType.REGION_REGISTERED,
         "unknown" if flaw is None else "refused",
         None if flaw is None else flaw.problem,
     )
@@ -161,7 +171,7 @@ def _judge(fold: LogFold | None, record: ConsumerRecord, found: Audited | None, 
     step = None
     if fold is not None:
         step = fold.read(record.offset, record.timestamp, record.headers, record.value)
-    if found is not None and found.is_note:
+    if found is not None and found.is_note and found.effect != "refused":
         found.effect = "noted"
     elif found is not None and step is not None and step.fresh and found.effect != "refused":
         found.problem = step.applied.ignored

@@ -4,16 +4,18 @@ import json
 import shlex
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import click
 import pytest
 
 from sluicegate.cli import main
+from sluicegate.cli.audit import COMMANDS
+from sluicegate.cli.audit import NOTES as NOTES_SHOWN
 from sluicegate.events.encoding import Message, encode_event
 from sluicegate.events.envelope import Envelope, EventType
-from sluicegate.events.models import StreamCommand
-from sluicegate.events.orders import ORDER, Order, order_header
+from sluicegate.events.models import Command, StreamCommand
+from sluicegate.events.orders import ORDER, Order, make_note, order_header
 from sluicegate.events.partitioning import partition_of
 from tests.cli.acting import two_regions
 from tests.cli.deployment import PARTITIONS, Deployment, as_json
@@ -282,6 +284,69 @@ def test_a_signed_order_is_told_from_a_forged_one(deployment: Deployment, tmp_pa
     lines = deployment.run("audit", *OF_STREAM, **since).stdout
     assert "; signed" in lines
     assert ".;" not in lines
+
+
+@pytest.mark.kafka
+def test_the_order_is_what_its_body_does(deployment: Deployment) -> None:
+    """A forged claim hides neither a pause, nor the end of a region, nor a note."""
+
+    def claims(order: str) -> tuple[str, bytes]:
+        return order_header(Order(order=order, by="mallory", host="h", at=1, release="1"))
+
+    two_regions(deployment).send()
+    append(deployment, command(StreamCommand(command="pause"), claims("stream resume")))
+    append(deployment, command(StreamCommand(command="pause"), claims("stream adopt")))
+    discard = StreamCommand(command="discard", region="EWR", number=0)
+    append(deployment, command(discard, claims("stream resume")))
+    append(deployment, command(make_note(), claims("stream pause")))
+    shown = deployment.run("audit", *OF_STREAM).stdout.splitlines()
+    told = [line.partition("  offset ")[2].partition("  ")[2] for line in shown]
+    assert [each.partition(" by mallory")[0] for each in told] == [
+        'stream pause, CLAIMED AS "stream resume",',
+        'stream pause, CLAIMED AS "stream adopt",',
+        'region remove --discard (region EWR, number 0), CLAIMED AS "stream resume",',
+        'a note, CLAIMED AS "stream pause",',
+    ]
+    assert ["accepted" in each for each in told] == [True, True, True, False]
+
+
+def test_every_kind_of_order_has_a_name() -> None:
+    assert {*COMMANDS} == {*get_args(Command)}
+    assert {*NOTES_SHOWN} == NOTES | {"region reset"}
+    assert {each for _, written in COMMANDS.values() for each in written} | {*NOTES_SHOWN} == {*ORDERS}
+
+
+@pytest.mark.kafka
+def test_older_orders_are_counted(deployment: Deployment) -> None:
+    two_regions(deployment).send()
+    append(deployment, command(StreamCommand(command="pause")))
+    for _ in range(3):
+        append(deployment, command(make_note()))
+    shown = deployment.run("audit", *OF_STREAM, "--last", "2")
+    assert len(shown.stdout.splitlines()) == 2
+    assert "2 older orders are not shown. To see them: --last 4" in shown.stderr
+    assert as_json(deployment.run("audit", *OF_STREAM, "--last", "2", "--json"))["older"] == 2
+    every = deployment.run("audit", *OF_STREAM, "--last", "4")
+    assert (len(every.stdout.splitlines()), every.stderr) == (4, "")
+
+
+@pytest.mark.kafka
+def test_a_refused_order_shows_what_it_tried(deployment: Deployment, tmp_path: Path) -> None:
+    key = tmp_path / "k1.key"
+    key.write_text("11" * 32 + "\n")
+    two_regions(deployment).send()
+    append(deployment, command(StreamCommand(command="discard", region="EWR", number=1)))
+    append(deployment, command(make_note()))
+    signing = {
+        "SLUICEGATE_KAFKA__SIGNING__MODE": "required",
+        "SLUICEGATE_KAFKA__SIGNING__KEY_FILES": str(key),
+    }
+    first, second = deployment.run("audit", *OF_STREAM, **signing).stdout.splitlines()
+    assert "region remove --discard (region EWR, number 1) by an unnamed sender: refused: " in first
+    assert "a note by an unnamed sender: refused: " in second
+    found = audited(deployment, **signing)
+    assert [(each["effect"], each["code"]) for each in found] == [("refused", "signature")] * 2
+    assert found[0]["command"] == {"command": "discard", "region": "EWR", "number": 1}
 
 
 @pytest.mark.kafka
