@@ -5,7 +5,6 @@ their places without their effects, also after it has got the key.
 """
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final
 
 from sluicegate.cli.errors import UserError
 from sluicegate.cli.kafka import count_members
@@ -22,8 +21,6 @@ from sluicegate.replay.start import Start
 from sluicegate.replay.tables import ReplayTable
 from sluicegate.replay.verify import Verdict, verify
 from sluicegate.replay.window import Window, parse_mark
-
-_KEYS: Final = "Give this command all keys that the log was signed with (kafka.signing.key_files), and repeat"
 
 
 async def record_of_log(settings: Settings, stream: str, held: Held, newest: StateRecord) -> StateRecord:
@@ -95,11 +92,14 @@ def _judge(stream: str, ahead: int, verdict: Verdict) -> None:
     if fold.replica.state.decided < ahead:
         raise UserError(
             f"the log of stream {stream} ends with decision {fold.replica.state.decided}, and its table has "
-            f"decision {ahead}, so the log does not have what is missing. {_KEYS}. Compare log and table: "
-            f"sluicegate replay verify --stream {stream}"
+            f"decision {ahead}, so the log does not have what is missing. {_keys(stream)}"
         )
     if verdict.wrong:
-        raise UserError(
-            f"the log of stream {stream} and its table differ. {_KEYS}. Compare log and table: "
-            f"sluicegate replay verify --stream {stream}"
-        )
+        raise UserError(f"the log of stream {stream} and its table differ. {_keys(stream)}")
+
+
+def _keys(stream: str) -> str:
+    return (
+        "Give this command all keys that the log was signed with (kafka.signing.key_files), and repeat. "
+        f"Compare log and table: sluicegate replay verify --stream {stream}"
+    )

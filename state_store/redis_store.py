@@ -9,7 +9,7 @@ import contextlib
 import json
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from pydantic import ValidationError
 from redis.asyncio import Redis, SSLConnection
@@ -124,7 +124,9 @@ class RedisStateStore:
     async def stamp(self, stream: str) -> Stamp | None:
         """See StateStore."""
         async with self._bounded():
-            found = await self._redis.hmget(self._key(stream), ["revision", "updated_at"])
+            found = await _or_wrong_type(self._redis.hmget(self._key(stream), ["revision", "updated_at"]))
+        if isinstance(found, ResponseError):
+            return None
         revision, updated_at = cast("list[str | None]", found)
         if revision is None or not revision.isdecimal():
             return None

@@ -8,6 +8,7 @@ ROOT: Final = Path(__file__).parents[2]
 FOLDERS: Final = ("cli", "coordinator", "replay", "writer_hooks", "kafka", "state_store")
 ALLOWED: Final = {
     "replay/fold.py": "the default for logs without signatures, as those of the simulator",
+    "replay/audit.py": "shows what a refused order tried; effects come from the fold",
     "replay/conformance.py": "looks at the events of jobs alone",
 }
 
