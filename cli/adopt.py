@@ -16,6 +16,7 @@ from sluicegate.cli.noting import note_order, require_permissions
 from sluicegate.cli.options import config_option, json_option, require_stream, stream_option
 from sluicegate.cli.ordered_by import order_options
 from sluicegate.cli.views import remove_view
+from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.record_codec import encode_record
 from sluicegate.coordinator.records import Held, read_held
 from sluicegate.coordinator.retention import base_key
