@@ -86,7 +86,8 @@ MESSAGES: Final[Mapping[Code, Message]] = {
         "because a signing key was missing",
         "If the stream was moved to another Kafka cluster or name, remove it from the settings of these "
         "coordinators, and change nothing else here. If `sluicegate dead-letters list --stream {stream}` "
-        "shows the code `signature`, give all members the key that it names, and restart them. If the stall stays, stop them, read the log again with "
+        "shows the code `signature`, give all members the key that it names, and restart "
+        "them. If the stall stays, stop them, read the log again with "
         "`sluicegate stream recover --stream {stream}`, and start them. Else compare log and table: "
         + VERIFY
         + ". Restore the topics. If they are lost, stop the coordinators, and "
