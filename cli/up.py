@@ -21,6 +21,7 @@ from sluicegate.cli.options import TABLE_HELP, parse_tables
 from sluicegate.cli.servers import PORT, folder_option, log_fetches, require_running
 from sluicegate.coordinator.settings.model import Settings, SettingsError, load, validate
 from sluicegate.kafka.topics import ensure_topics
+from sluicegate.lakes.local_catalog import HasLocalCatalog
 from sluicegate.lakes.port import TableRefused
 from sluicegate.lakes.registry import DEFAULT_FORMAT, adapter
 
@@ -32,7 +33,6 @@ _LOOK: Final = 0.5
 _GRACE: Final = 30.0
 """Seconds in which the coordinator ends in order."""
 _HOST: Final = "127.0.0.1"
-_ICEBERG: Final = "iceberg"
 _PROGRAM: Final = "from sluicegate.cli import main; main()"
 
 
@@ -52,7 +52,7 @@ _PROGRAM: Final = "from sluicegate.cli import main; main()"
     "options",
     multiple=True,
     metavar="NAME=VALUE",
-    help="Option of the format, for each table. Default for Iceberg: a catalog in DIR/catalog.db.",
+    help="Option of the format, for each table. A format that needs a catalog has one in DIR by default.",
 )
 @click.option("--kafka-port", type=PORT, default=9092, show_default=True, help="Port of Kafka.")
 @click.option("--valkey-port", type=PORT, default=6379, show_default=True, help="Port of Valkey.")
@@ -104,8 +104,8 @@ class _Tables(NamedTuple):
     def completed(self, folder: Path) -> "_Tables":
         """Return them with a catalog in the folder if the format needs one. Raises TableRefused."""
         found, options = adapter(self.format), self.options
-        if self.format == _ICEBERG and not {"type", "uri"} & options.keys():
-            options = {"uri": f"sqlite:///{folder / 'catalog.db'}", **options}
+        if isinstance(found, HasLocalCatalog):
+            options = found.with_local_catalog(options, folder)
         for location in self.locations.values():
             found.parse_table(location, options)
         return self._replace(options=options)

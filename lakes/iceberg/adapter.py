@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from sluicegate.lakes.evolution import TableColumns
@@ -56,6 +57,12 @@ class IcebergAdapter:
         identifier_of(table)
         _kind_of_catalog(table)
         return table
+
+    def with_local_catalog(self, options: Mapping[str, str], folder: Path) -> dict[str, str]:
+        """Return the options, with a catalog of SQLite in the folder if they name none."""
+        if {"type", "uri"} & options.keys():
+            return dict(options)
+        return {"uri": f"sqlite:///{folder / 'catalog.db'}", **options}
 
     def open_committer(self, table: TableRef, commit_user: str) -> IcebergCommitter:
         """Open the committer half. Raises TableRefused or LakeUnavailable."""
