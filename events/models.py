@@ -186,7 +186,7 @@ class CheckpointCompleted(Body):
     source_digest: SourceDigest
     """Digest of the source range that was really read. A replay of the checkpoint has the same."""
     watermark: Millis | None = None
-    """Event time below which the region expects no rows; None: unknown."""
+    """Event time below which the region expects no rows, in Unix milliseconds; None: unknown."""
     listeners: Mapping[Name, ListenerState] = {}
     """State of listeners as of this checkpoint. Absent listeners keep their previous state."""
     source_offsets: SourceOffsets | None = None
