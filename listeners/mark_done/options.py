@@ -56,8 +56,11 @@ class MarkDoneOptions(ReportOptions):
     """Actions for each mark, in this order: `success-file`, `mark-event`, `http-report`, `custom`."""
     custom: Annotated[str, AfterValidator(_custom)] | None = None
     """Function of the action `custom`, as `package.module:function`."""
-    max_open_partitions: Annotated[int, Field(ge=1, le=1_000_000)] = 10_000
-    """Most partitions without a mark. With more, the listener stops, and loses nothing."""
+    max_open_partitions: Annotated[int, Field(ge=1, le=15_000)] = 10_000
+    """Most partitions without a mark. With more, the listener stops, and loses nothing.
+
+    15,000 fit into a record of the size that Kafka takes by default.
+    """
 
     @model_validator(mode="after")
     def _check(self) -> Self:

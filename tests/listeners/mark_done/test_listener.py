@@ -7,12 +7,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from sluicegate.coordinator.listeners.record import ListenerRecord, decode, encode
 from sluicegate.events.notifications import NotificationType, PartitionDone
 from sluicegate.lakes.port import LakeUnavailable
 from sluicegate.listeners.actions import Warn
 from sluicegate.listeners.mark_done import listener as module
-from sluicegate.listeners.mark_done.listener import Act, ReadLayout
+from sluicegate.listeners.mark_done.listener import Act, MarkDoneState, ReadLayout
 from sluicegate.listeners.mark_done.options import MarkDoneOptions
+from sluicegate.listeners.mark_done.policy import REMEMBERED
+from sluicegate.listeners.mark_done.progress import Marked, Open, Period, Progress
 from sluicegate.listeners.port import Failed, Outcome, Refused
 from tests.contracts.lakes.paimon_lake import PaimonLake
 from tests.listeners.mark_done.conftest import Monthly, by_month
@@ -286,3 +289,30 @@ async def test_the_columns_of_a_partition_are_in_the_order_of_the_table(tmp_path
         await host.see(committed(1, january, watermark=at("2013-02-02")))
     (body,) = [each.body for each in host.published if isinstance(each.body, PartitionDone)]
     assert (body.partition, list(body.values)) == ("year=2013/month=01", ["year", "month"])
+
+
+def test_the_largest_state_fits_into_a_record() -> None:
+    """Random digits compress badly. A message of Kafka has 1,048,576 bytes by default."""
+    chance = random.Random(1)
+    names = [f"{chance.getrandbits(140):036x}" for _ in range(15_000 + REMEMBERED)]
+    moments = [1_764_000_000_000 + chance.randrange(10**9) for _ in names]
+    opened = {
+        f'{{"day": "{name}"}}': Open(
+            values={"day": name},
+            period=Period(moment, moment + DAY),
+            decision=10**6,
+            since=moment,
+            last=moment,
+        )
+        for name, moment in zip(names[REMEMBERED:], moments, strict=False)
+    }
+    done = {
+        f'{{"day": "{name}"}}': Marked(decision=10**6, time=10**12, count=9) for name in names[:REMEMBERED]
+    }
+    state = MarkDoneState(progress=Progress(open=opened, done=done)).model_dump(mode="json")
+    record = ListenerRecord(
+        stream="s", listener="l", type="mark-done", owner="o", partition=0, offset=0, state=state
+    )
+    value = encode(record)
+    assert decode(value) == record
+    assert len(value) < 1_000_000

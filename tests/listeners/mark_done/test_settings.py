@@ -54,6 +54,7 @@ def refused(values: dict[str, Any], layout: PartitionLayout) -> str:
         ({"actions": ["http-report"], "http_url": "ftp://x"}, "begins with http:// or https://"),
         ({"actions": ["custom"]}, "needs custom"),
         ({"actions": ["custom"], "custom": "module"}, "Write package.module:function"),
+        ({"max_open_partitions": 15_001}, "less than or equal to 15000"),
         ({"unknown": 1}, "Extra inputs are not permitted"),
     ],
 )
