@@ -101,7 +101,7 @@ def test_a_signature_covers_the_claim() -> None:
     assert signatures.state(TIME, PAUSE.headers, PAUSE.value) == "unsigned"
     assert Signatures("t").state(TIME, headers, PAUSE.value) == "unchecked"
     early = Signatures("t", "required", {"k": b"1" * 32}, since=TIME + 1)
-    assert early.state(TIME, forged, PAUSE.value) == "unchecked"
+    assert early.state(TIME, forged, PAUSE.value) == "invalid"
 
 
 def test_a_note_has_no_effect() -> None:
