@@ -342,10 +342,13 @@ class Service:
         """Write the views again if the state store has lost them."""
         while True:
             await asyncio.sleep(VIEW_INTERVAL)
-            streams = [stream for each in self._runners.values() for stream in each.streams.values()]
+            streams = [(each, stream) for each in self._runners.values() for stream in each.streams.values()]
             # A generator: each record is the newest one at the time of its turn.
-            last = ((each.last_view, each.settings, each.listener_views()) for each in streams)
-            await renew_views(store, ((record, own, seen) for record, own, seen in last if record))
+            last = (
+                (stream.last_view, stream.settings, stream.listener_views(), each.end_offset)
+                for each, stream in streams
+            )
+            await renew_views(store, ((record, own, seen, end) for record, own, seen, end in last if record))
 
     def _own_streams(self) -> dict[str, StreamRunner]:
         runners = [runner for runner in self._runners.values() if runner.started]

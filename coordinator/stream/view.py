@@ -6,6 +6,7 @@ from contextlib import suppress
 from types import MappingProxyType
 
 import structlog
+from aiokafka.errors import KafkaError
 
 from sluicegate.coordinator.core.log_state import AssignmentState, RegionState
 from sluicegate.coordinator.core.state_record import Condition, StateRecord
@@ -126,24 +127,25 @@ async def write_view(store: StateStore, view: StreamView, end_of_log: Callable[[
     return replaced
 
 
-LastView = tuple[StateRecord, StreamSettings, Mapping[str, ListenerView]]
+LastView = tuple[StateRecord, StreamSettings, Mapping[str, ListenerView], Callable[[], Awaitable[int]]]
+"""A record with its settings and listeners, and the function that reads the end of its log."""
 
 
 async def renew_views(store: StateStore, last: Iterable[LastView]) -> None:
-    """Write the last view of each stream again if the store has an older one, or none.
+    """Write the last view of each stream again if the store has another one, or none.
 
-    `last` are the records of these views, with the settings and the listeners of their streams.
+    A newer one of the same log stays.
     """
-    for record, settings, listeners in last:
-        with suppress(StateStoreUnavailable):
-            if await _is_older(store, record):
-                await store.write(view_of(record, settings, listeners))
+    for record, settings, listeners, end_of_log in last:
+        with suppress(StateStoreUnavailable, KafkaError, TimeoutError):
+            if await _is_another(store, record):
+                await write_view(store, view_of(record, settings, listeners), end_of_log)
 
 
-async def _is_older(store: StateStore, record: StateRecord) -> bool:
-    """True if the store has no view of the stream, an older one, or an unreadable one."""
+async def _is_another(store: StateStore, record: StateRecord) -> bool:
+    """True if the store has no view of the stream, one of another record, or an unreadable one."""
     try:
         view = await store.read(record.stream)
     except UnreadableView:
         return True
-    return view is None or view.revision < record.applied
+    return view is None or view.revision != record.applied

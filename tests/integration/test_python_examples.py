@@ -131,7 +131,8 @@ async def test_the_programs_of_the_page_run_as_they_stand(place: Place, tmp_path
     page = (EXAMPLES.parent / "docs" / "writers" / "python.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```$", page, re.DOTALL | re.MULTILINE)
     options = blocks[0].partition("OPTIONS = {")[2].partition("\n}\n")[0]
-    job = f"import pyarrow as pa\nOPTIONS = {{{options}\n}}\n{blocks[2]}".replace('"orders,jobs"', '"jobs"')
+    backfill = next(each for each in blocks if "with Job(" in each)
+    job = f"import pyarrow as pa\nOPTIONS = {{{options}\n}}\n{backfill}".replace('"orders,jobs"', '"jobs"')
     table, backfilled = small_table(tmp_path / "a"), small_table(tmp_path / "b")
     programs = [
         blocks[0].replace("/lake/orders.db/orders", table),
