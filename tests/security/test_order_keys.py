@@ -43,7 +43,10 @@ async def refused(place: Place, variables: dict[str, str], text: str) -> None:
     for order in ORDERS:
         result = await invoke(place, *order, **variables)
         assert result.exit_code == 2, (order, result.output)
-        assert text in " ".join(result.stderr.split()), (order, result.stderr)
+        said = " ".join(result.stderr.split())
+        # A log that the command cannot verify is a reason of its own: its files are not known for sure.
+        unverified = order[0] == "orphans" and "cannot be verified" in said
+        assert unverified or text in said, (order, result.stderr)
     assert len(await log_of(place)) == before
     assert not (await replica_of(place)).state.paused
 
