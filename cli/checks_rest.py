@@ -12,7 +12,7 @@ from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
 from sluicegate.cli.checks_cleaning import check_cleaning
 from sluicegate.cli.checks_table import Comparison, compare
 from sluicegate.cli.finding import Finding, fine, problem, warning
-from sluicegate.cli.redis_failures import format_failure
+from sluicegate.cli.redis_failures import explain, format_failure
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.settings.model import RedisSettings, StreamSettings
 from sluicegate.coordinator.stream.continuity import other_user
@@ -53,7 +53,7 @@ async def check_redis(redis: RedisSettings | None) -> Finding:
             "ping, hget, hgetall, hset, sadd, srem, smembers, del, eval, evalsha, script, multi and exec",
         )
     except (RedisError, OSError) as error:
-        return problem("redis", f"{redis.shown} {format_failure(error, tls=tls)}")
+        return problem("redis", f"{redis.shown} {format_failure(await explain(error, redis), tls=tls)}")
     finally:
         await client.aclose()
     return fine("redis", f"{redis.shown} answers")

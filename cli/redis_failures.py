@@ -1,15 +1,45 @@
 """Failures of a connection to Redis, as sentences with the way out."""
 
+import asyncio
+import contextlib
 import ssl
 from typing import Final
+from urllib.parse import urlsplit
 
 from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from sluicegate.coordinator.settings.model import RedisSettings
+from sluicegate.state_store.redis_store import tls_context
 
 _OTHER_HOST: Final = (62, 64)
 """Codes of OpenSSL for a certificate of another host name, or of another address."""
 _EXPIRED: Final = 10
 _CLOSED: Final = ("CLOSED BY SERVER", "RESET BY PEER")
 _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF_WHILE_READING")
+
+
+async def explain(error: Exception, redis: RedisSettings) -> Exception:
+    """Return the error that says why the server closed an encrypted connection, `error` if none does.
+
+    With TLS 1.3, a server refuses the client's certificate after the handshake. A client that writes at
+    once sees a closed connection in place of the reason. This connects once more, and only reads.
+    """
+    tls = redis.shown.startswith("rediss:")
+    if not tls or not any(each in str(error).upper() for each in _CLOSED):
+        return error
+    address, files = urlsplit(redis.shown), redis.client_options()
+    names = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_password")
+    try:
+        context = tls_context(*(files.get(name) for name in names))
+        async with asyncio.timeout(redis.timeout):
+            reader, writer = await asyncio.open_connection(address.hostname, address.port, ssl=context)
+            with contextlib.closing(writer):
+                await reader.read(1)
+    except ssl.SSLError as reason:
+        return reason
+    except OSError:
+        return error
+    return error
 
 
 def format_failure(error: Exception, *, tls: bool) -> str:

@@ -61,6 +61,19 @@ return 1
 """
 
 
+def tls_context(
+    ca: str | None, certificate: str | None, key: str | None, password: str | None
+) -> ssl.SSLContext:
+    """Return what a client of Redis needs for TLS, read from PEM files now.
+
+    Without `ca`, it trusts the authorities of the system. Raises OSError for files that cannot be used.
+    """
+    context = ssl.create_default_context(cafile=ca)
+    if certificate is not None:
+        context.load_cert_chain(certificate, key, password)
+    return context
+
+
 class _FreshTls(SSLConnection):
     """Connection that reads its certificates again, so that renewed files count without a restart.
 
@@ -71,10 +84,7 @@ class _FreshTls(SSLConnection):
         """Connect, unless it is connected. Raises RedisError, and OSError for files that cannot be used."""
         if not self.is_connected:
             given = self.ssl_context
-            context = ssl.create_default_context(cafile=given.ca_certs)
-            if given.certfile is not None:
-                context.load_cert_chain(given.certfile, given.keyfile, given.password)
-            given.context = context
+            given.context = tls_context(given.ca_certs, given.certfile, given.keyfile, given.password)
         await super().connect()  # type: ignore[no-untyped-call]
 
 

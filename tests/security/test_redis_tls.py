@@ -129,6 +129,18 @@ async def test_settings_that_do_not_fit_are_refused_with_the_way_out(
     assert await told(given) == ""
 
 
+@pytest.mark.parametrize("mistake", ["no certificate", "a certificate of another authority"])
+async def test_the_reason_is_named_each_time(
+    mistake: str, server: TlsRedis, files: Certificates, others: Certificates, unique: str
+) -> None:
+    """The server refuses after the handshake, while the client writes: mostly, only a closed connection is seen."""
+    change, text = WAYS_OUT[mistake]
+    given = change(values(server, files, unique), others)
+    found = {await told(given) for _ in range(50)}
+    assert len(found) == 1
+    assert text in found.pop()
+
+
 async def test_the_file_replaces_the_authorities_of_the_system(
     server: TlsRedis, files: Certificates, others: Certificates, unique: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
