@@ -286,6 +286,46 @@ def mark_done(figures: Figures) -> str:
     return table(("format", "kills", "commits", "of these partial", "months marked"), rows)
 
 
+_FLOODS: Final = {
+    "events": "valid events",
+    "limited": "the same, with a limit of {limit} events a second",
+    "files": "lists of 1,000 files",
+    "garbage": "messages that are no events",
+}
+
+
+def flood(figures: Figures) -> str:
+    (found,) = figures
+    names = ("none_ms", "flood_ms", "flood_max_ms", "ratio")
+    rows = [
+        (
+            _FLOODS[each["kind"]].format(limit=found["limit"]),
+            f"{each['messages_a_second']:,}",
+            *(each[name] for name in names),
+        )
+        for each in found["phases"]
+    ]
+    head = ("flood of", "messages a second", "p50 without, ms", "p50 beside it, ms", "longest, ms", "ratio of p50")
+    return f"{table(head, rows)}\n\n{found['commits']} commits of the neighbour, without and beside each flood."
+
+
+def soak(figures: Figures) -> str:
+    (found,) = figures
+    faults = table(("fault", "times"), list(found["faults"].items()))
+    measured = [
+        (
+            name,
+            *(found[f"{key}_{when}"] for when in ("second_quarter", "last_quarter", "most")),
+            ", ".join(f"{part:g}" for part in found[f"{key}_parts"]),
+        )
+        for key, name in (("rss_mib", "memory, MiB"), ("files", "open files"), ("threads", "threads"))
+    ]
+    head = ("median of", "second quarter", "last quarter", "most", "twelfths of the time")
+    exact = "each row once" if found["exact"] else "NOT EXACT"
+    said = f"{found['minutes']:g} minutes, {found['format']}: {found['commits']:,} commits, "
+    return f"{faults}\n\n{said}{found['rows']:,} rows, {exact}.\n\n{table(head, measured)}"
+
+
 FAULT_TABLES: Final[Tables] = {
     "freeze": freeze,
     "slow_region": slow_region,
@@ -299,8 +339,10 @@ FAULT_TABLES: Final[Tables] = {
     "races": races,
     "simulator": simulator,
     "live_page": live_page,
+    "flood": flood,
     "many_streams": many_streams,
     "metrics_page": metrics_page,
+    "soak": soak,
     "takeover": takeover,
     "mark_done": mark_done,
 }

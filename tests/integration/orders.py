@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -47,16 +48,18 @@ async def invoke_here(place: Place, *arguments: str) -> Spoken:
 
 async def invoke(place: Place, *arguments: str, **settings: str) -> Spoken:
     """Run a command in a process of its own, whatever becomes of it: the service logs in this one."""
+    environment = {
+        **os.environ,
+        "SLUICEGATE_CONFIG": str(config_of(place)),
+        **{f"SLUICEGATE_{name}": value for name, value in settings.items()},
+    }
+    return await spoken((*_COMMAND, *arguments), environment)
+
+
+async def spoken(command: Sequence[str], environment: Mapping[str, str]) -> Spoken:
+    """Run a program to its end, whatever becomes of it."""
     process = await asyncio.create_subprocess_exec(
-        *_COMMAND,
-        *arguments,
-        env={
-            **os.environ,
-            "SLUICEGATE_CONFIG": str(config_of(place)),
-            **{f"SLUICEGATE_{name}": value for name, value in settings.items()},
-        },
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
+        *command, env=environment, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
     stdout, stderr = await process.communicate()
     return Spoken(process.returncode or 0, stdout.decode(), stderr.decode())

@@ -11,6 +11,7 @@ from sluicegate.coordinator.core.log_state import RegionPhase, Revert, Savepoint
 from sluicegate.coordinator.core.state_record import Condition, StateRecord, TableProgress, Waiting
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.view import view_of
+from sluicegate.coordinator.telemetry import stream_messages
 from sluicegate.coordinator.telemetry.overview import NOT_READ, overview
 from sluicegate.events.models import Head
 from sluicegate.events.problems import Code, Problem
@@ -21,6 +22,13 @@ from tests.golden.test_cases import FILES
 
 UNFIT = Condition(kind="stall", problem=Problem(code=Code.TABLE_UNFIT, detail="no disk"), retry_in=12_000)
 LOST = Problem(code=Code.FILES_LOST, region="JFK", incarnation=OTHER, checkpoint=10)
+
+READ_ON = {
+    *(Code.PAUSED, Code.SAVEPOINT_WAITS, Code.DRAIN_WAITS, Code.RETRYING, Code.RETENTION),
+    *(Code.TABLE_UNFIT, Code.TABLE_REPLACED, Code.TABLE_AHEAD, Code.TABLE_CONTRADICTS),
+    *(Code.ABSENCE_UNPROVEN, Code.COMMIT_REFUSED),
+}
+"""Conditions of a stream whose events are read meanwhile."""
 
 
 def lines(found: StateRecord, *, live: bool = True, verbose: bool = False, as_of: int = NOW) -> list[str]:
@@ -226,6 +234,12 @@ def test_nothing_is_said_of_drivers_whose_events_are_not_read(code: Code) -> Non
     found = record(conditions=[unread], heard={"EWR": NOW - 80_000}, intervals={"EWR": 5_000})
     assert overview(found, NOW)["regions"]["EWR"]["silent"] is None
     assert not any("region remove" in line for line in lines(found))
+
+
+def test_each_condition_of_a_stream_is_read_on_or_not_read() -> None:
+    """A new code must be put into one of both lists."""
+    assert sorted({*NOT_READ} & READ_ON) == []
+    assert {*NOT_READ, *READ_ON} == {*stream_messages.MESSAGES, Code.OLDER_RELEASE}
 
 
 def test_the_gravest_state_of_a_region_is_shown() -> None:

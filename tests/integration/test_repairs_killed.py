@@ -1,0 +1,104 @@
+"""`stream recover` and `stream adopt` killed at each of their writes: repeated, they repair as if nothing was.
+
+A coordinator may run between the kill and the repetition. The rows are exact either way.
+"""
+
+import os
+import sys
+from itertools import count
+from typing import Final
+
+import pytest
+
+from tests.integration.conftest import Place
+from tests.integration.coordinator import running
+from tests.integration.job import Job, read_ids
+from tests.integration.orders import Spoken, config_of, spoken
+from tests.integration.test_adopt import ADOPT, lose_topics
+from tests.integration.test_recover import RECOVER, damage
+from tests.integration.test_replay import put_base_record, three_commits, verified
+
+pytestmark = pytest.mark.kafka
+
+KILLED: Final = -9
+_MORTAL: Final = """\
+import os, signal, sys
+from sluicegate.cli import main
+from sluicegate.kafka.producer import SessionProducer
+
+left, send = int(sys.argv.pop(1)), SessionProducer.send_and_wait
+
+def live() -> None:
+    global left
+    left -= 1
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+async def mortal(*given, **named):
+    live()
+    done = await send(*given, **named)
+    live()
+    return done
+
+SessionProducer.send_and_wait = mortal
+main()
+"""
+"""The command line, which is killed before (odd numbers) or after (even numbers) one of its writes to Kafka."""
+
+
+async def killed_at(place: Place, step: int, *arguments: str) -> Spoken:
+    """Run a command that is killed at a step; a step after its end does nothing."""
+    environment = {**os.environ, "SLUICEGATE_CONFIG": str(config_of(place))}
+    return await spoken((sys.executable, "-c", _MORTAL, str(step), *arguments), environment)
+
+
+async def killed_at_each_step(place: Place, *arguments: str, done: str, meanwhile: bool) -> int:
+    """Run a command until it says that the work is done; return the number of kills.
+
+    `meanwhile`: coordinators start and stop after each kill.
+    """
+    for step in count(1):
+        result = await killed_at(place, step, *arguments)
+        if result.exit_code != KILLED:
+            assert (result.exit_code, done in result.stderr) == (2, True), result.output
+            return step - 1
+        if meanwhile:
+            async with running(place.settings()):
+                pass
+    raise AssertionError
+
+
+async def exact(place: Place, job: Job) -> None:
+    """Commit once more, and see each row once, for the log too."""
+    async with running(place.settings()):
+        assert (await job.register()).accepted
+        await job.run_batch([5])
+        await job.committed([1, 2, 3, 5])
+    assert read_ids(place.table) == [1, 2, 3, 5]
+    status, found = await verified(place)
+    assert (status, found["different"]) == (0, False)
+
+
+@pytest.mark.parametrize("meanwhile", [False, True])
+async def test_a_killed_adoption_is_repeated(place: Place, meanwhile: bool) -> None:
+    async with place.job() as job:
+        await three_commits(place, job)
+        at = job.previous
+        await lose_topics(place)
+        # The note, the base record and the record.
+        assert await killed_at_each_step(place, *ADOPT, done="continues by itself", meanwhile=meanwhile) == 6
+        job.incarnation, job.base = "q2", at
+        await exact(place, job)
+
+
+@pytest.mark.parametrize("meanwhile", [False, True])
+@pytest.mark.parametrize("base", [False, True])
+async def test_a_killed_recovery_is_repeated(place: Place, base: bool, meanwhile: bool) -> None:
+    async with place.job() as job:
+        await three_commits(place, job)
+        if base:
+            await put_base_record(place, job)
+        await damage(place, job)
+        # The note and the record.
+        assert await killed_at_each_step(place, *RECOVER, done="is not malformed", meanwhile=meanwhile) == 4
+        await exact(place, job)
