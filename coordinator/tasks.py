@@ -7,8 +7,13 @@ from typing import Any, Final, TypeVar
 
 AGAIN: Final = 2.0
 """Seconds after which a running task is cancelled again."""
-PIECE: Final = 20
+PIECE: Final = 50
 """Items between two turns of the event loop; most work on one stream takes 50 microseconds."""
+PAUSE: Final = 0.002
+"""Seconds between two pieces of work that nobody waits for.
+
+Without a pause, the event loop goes on at once, and keeps the interpreter from the threads that commit.
+"""
 
 T = TypeVar("T")
 
@@ -41,9 +46,12 @@ async def ended_with(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
         await end([task])
 
 
-async def in_pieces(items: Iterable[T], size: int = PIECE) -> AsyncIterator[T]:
-    """Yield items, and let other tasks run after each piece. The items may be stale then."""
+async def in_pieces(items: Iterable[T], size: int = PIECE, pause: float = 0.0) -> AsyncIterator[T]:
+    """Yield items, and let other tasks run after each piece, for `pause` seconds at least.
+
+    The items may be stale then.
+    """
     for number, item in enumerate(items, 1):
         yield item
         if number % size == 0:
-            await asyncio.sleep(0)
+            await asyncio.sleep(pause)

@@ -317,14 +317,17 @@ class Service:
                 await runner.refuse()
 
     async def _tick(self, links: Links) -> None:
+        took = 0.0
         for turns in count(1):
-            await asyncio.sleep(TICK)
+            await asyncio.sleep(max(TICK - took, TICK / 2))
+            begun = time.monotonic()
             for runner in list(self._runners.values()):
                 if runner.started:
                     await runner.tick(turns)
             links.threads.relieve()
             if turns % 10 == 0:
                 await measure(links, self._runners.values(), kafka_up=self._kafka.away is None)
+            took = time.monotonic() - begun
 
     async def _release(self) -> None:
         """Commit the offsets that are not needed any more, also in partitions without commits."""

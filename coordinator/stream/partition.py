@@ -34,7 +34,7 @@ from sluicegate.coordinator.stream.links import Links
 from sluicegate.coordinator.stream.runner import StreamRunner
 from sluicegate.coordinator.stream.turns import QUIET_TURNS, is_due, is_quiet
 from sluicegate.coordinator.stream.unroutable import UnroutableEvents
-from sluicegate.coordinator.tasks import end, in_pieces
+from sluicegate.coordinator.tasks import PAUSE, end, in_pieces
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.codec import Flaw
 from sluicegate.events.envelope import EventType
@@ -190,6 +190,9 @@ class PartitionRunner:
         envelope = read.envelope
         runner = self.streams.get(envelope.stream)
         if runner is not None:
+            if not runner.touched:
+                # A quiet stream had its last turn a while ago. What follows from the record counts from now.
+                runner.pump()
             runner.deliver(record, read, flaw)
             self.holding.saw(runner, record.timestamp)
         elif not self._is_home(envelope.stream) and not is_note(read.body):
@@ -240,13 +243,9 @@ class PartitionRunner:
 
     async def tick(self, turn: int) -> None:
         """Let streams start the effects that time makes due, and report their conditions."""
-        due = [
-            runner
-            for number, runner in enumerate(self.streams.values())
-            if not is_quiet(runner) or (turn + number) % QUIET_TURNS == 0
-        ]
-        async for runner in in_pieces(due):
-            if not runner.closed:
+        async for number, runner in in_pieces(list(enumerate(self.streams.values())), pause=PAUSE):
+            due = (turn + number) % QUIET_TURNS == 0 or not is_quiet(runner)
+            if due and not runner.closed:
                 runner.tick()
         for runner in self.holding.runners.values():
             runner.report()
@@ -309,7 +308,7 @@ class PartitionRunner:
             metrics.lag(self.number, max(0, highwater - self.position))
         metrics.offsets(self.number, self.position, low_water := self.low_water())
         self._times.forget_before(low_water)
-        async for runner in in_pieces(list(self.streams.values())):
+        async for runner in in_pieces(list(self.streams.values()), pause=PAUSE):
             if not runner.closed:
                 metrics.oldest_needed(runner.stream, self._times.at(runner.low_water))
                 runner.measure(now_ms)

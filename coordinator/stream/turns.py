@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from sluicegate.coordinator.stream.runner import StreamRunner
 
-QUIET_TURNS: Final = 2
-"""Timer ticks for each turn of a quiet stream: reactions to its next record count from its last turn."""
+QUIET_TURNS: Final = 4
+"""Timer ticks for each turn of a quiet stream. Its slow timers are late by that."""
 
 
 def is_due(runner: "StreamRunner") -> bool:
