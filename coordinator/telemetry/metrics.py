@@ -97,10 +97,7 @@ class Metrics:
         gauge = self._gauge
         self._pending = gauge("pending_files", "files", STREAM, "Files written that are in no decision yet")
         self._pending_bytes = gauge(
-            "pending_bytes",
-            "bytes",
-            STREAM,
-            "Bytes of these files, as far as their writers state the sizes",
+            "pending_bytes", "bytes", STREAM, "Bytes of these files, as far as their writers state the sizes"
         )
         self._needed = gauge(
             "oldest_needed_timestamp_seconds",
@@ -344,8 +341,10 @@ class Metrics:
     def forget_stream(self, stream: str) -> None:
         """Remove the gauges of a revoked stream: another member now shows them."""
         gauges = (self._pending, self._unsealed, self._uncut, self._watermark, self._last_commit)
-        more = (self._pending_bytes, self._needed, self._record_size)
-        for gauge in (*gauges, *more, self._fallbacks, self._heard, self._single, self._conditions):
+        for gauge in (*gauges, self._pending_bytes, self._needed, self._record_size, self._single):
+            gauge.remove(stream)
+        # These search all series, so hundreds of streams together take long: only what has more labels.
+        for gauge in (self._fallbacks, self._heard, self._conditions):
             gauge.remove_by_labels({"stream": stream})
         self._shown.pop(stream, None)
         self.owners.forget(stream)
