@@ -142,7 +142,6 @@ BENCHMARKS: Final = (
         _words("--streams 20 --rate 5 --minutes 0.5 --every 10 --json"),
         optional=True,
     ),
-    Benchmark("flood", "flood", _words("--json"), _words("--commits 3 --kinds events limited --json")),
     Benchmark("soak", "soak", _words("--json"), _words("--minutes 2 --every 8 --json"), optional=True),
     Benchmark(
         "mark_done",

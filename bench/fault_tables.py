@@ -286,29 +286,6 @@ def mark_done(figures: Figures) -> str:
     return table(("format", "kills", "commits", "of these partial", "months marked"), rows)
 
 
-_FLOODS: Final = {
-    "events": "valid events",
-    "limited": "the same, with a limit of {limit} events a second",
-    "files": "lists of 1,000 files",
-    "garbage": "messages that are no events",
-}
-
-
-def flood(figures: Figures) -> str:
-    (found,) = figures
-    names = ("none_ms", "flood_ms", "flood_max_ms", "ratio")
-    rows = [
-        (
-            _FLOODS[each["kind"]].format(limit=found["limit"]),
-            f"{each['messages_a_second']:,}",
-            *(each[name] for name in names),
-        )
-        for each in found["phases"]
-    ]
-    head = ("flood of", "messages a second", "p50 without, ms", "p50 beside it, ms", "longest, ms", "ratio of p50")
-    return f"{table(head, rows)}\n\n{found['commits']} commits of the neighbour, without and beside each flood."
-
-
 def soak(figures: Figures) -> str:
     (found,) = figures
     faults = table(("fault", "times"), list(found["faults"].items()))
@@ -339,7 +316,6 @@ FAULT_TABLES: Final[Tables] = {
     "races": races,
     "simulator": simulator,
     "live_page": live_page,
-    "flood": flood,
     "many_streams": many_streams,
     "metrics_page": metrics_page,
     "soak": soak,

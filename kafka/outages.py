@@ -16,6 +16,8 @@ FIRST_PAUSE: Final = 10.0
 LONGEST_PAUSE: Final = 300.0
 QUIET: Final = 8.0
 """Seconds without a sign of trouble until Kafka counts as back: one broker of several may stay away."""
+OVER: Final = 60.0
+"""Seconds without a sign of trouble after which the next one begins a new outage: clients try again sooner."""
 
 LOGGERS: Final = (
     "aiokafka",
@@ -69,7 +71,7 @@ class Outage:
     def trouble(self, detail: str, now: float | None = None) -> None:
         """Take note of a sign that Kafka does not answer."""
         now = time.monotonic() if now is None else now
-        if self._since is None or (not self._said and now - self._last > QUIET):
+        if self._since is None or now - self._last > (OVER if self._said else QUIET):
             self._since, self._said = now, False
             self._next, self._pause = now + GRACE, FIRST_PAUSE
         self._last = now

@@ -54,6 +54,15 @@ def test_what_passes_at_once_is_no_outage(caplog: pytest.LogCaptureFixture) -> N
     assert caplog.messages == []
 
 
+def test_an_outage_whose_end_nobody_saw_is_not_continued(caplog: pytest.LogCaptureFixture) -> None:
+    """A client that only reads does not tell that Kafka answers."""
+    outage = Outage()
+    for start in (0.0, 300.0):
+        outage.trouble("refused", start)
+        outage.trouble("refused", start + GRACE)
+    assert [record.args[1] for record in caplog.records if isinstance(record.args, tuple)] == [GRACE] * 2
+
+
 def test_nothing_is_told_while_kafka_answers(caplog: pytest.LogCaptureFixture) -> None:
     Outage().answered(100.0)
     assert caplog.messages == []
