@@ -107,6 +107,33 @@ def test_redis_alone_is_enough(nobody: Deployment, redis_url: str, unique: str) 
     assert (result.exit_code, "does not answer" in result.stderr) == (1, True), result.output
 
 
+@pytest.mark.kafka
+@pytest.mark.redis
+@pytest.mark.parametrize(
+    ("location", "shown"), [("/another/table", NOON + 10), (None, NOON - 10)], ids=["foreign", "old"]
+)
+def test_a_view_that_is_foreign_or_old_decides_nothing(
+    deployment: Deployment, redis_url: str, unique: str, location: str | None, shown: int
+) -> None:
+    """Another deployment uses the same Redis and names; or Redis takes no writes."""
+    deployment.create_topics()
+    _write(deployment, NOON)
+
+    async def fill() -> None:
+        async with state_store.open(redis_url, prefix=unique) as store:
+            view = StreamView(stream="flights", revision=1, updated_at=1, commit_user="u", watermark=shown)
+            assert await store.write(view.model_copy(update={"table": location}))
+
+    asyncio.run(fill())
+    redis = {"SLUICEGATE_REDIS__URL": redis_url, "SLUICEGATE_REDIS__KEY_PREFIX": unique}
+    command = ("wait", "--stream", "flights", "--timeout", "0.01", "--json", "--watermark")
+    result = deployment.run(*command, AT_NOON, **redis)
+    assert as_json(result) == {"stream": "flights", "watermark": NOON, "reached": True}
+    result = deployment.run(*command, LATER, **redis)
+    assert as_json(result)["watermark"] == NOON
+    assert result.exit_code == 1
+
+
 def test_a_wrong_time_is_refused(nobody: Deployment) -> None:
     result = nobody.run("wait", "--stream", "flights", "--watermark", "noon")
     assert (result.exit_code, "write it as 2013-02-01T00:00:00Z" in result.stderr) == (2, True), result.output
