@@ -94,6 +94,8 @@ async def test_every_outcome_is_counted_and_shown(place: Place, redis_url: str) 
         await healthy.committed([1, 2, 3, 4, 5, 6, 7])
         wanted = {"full": 1, "forced": 1, "abandoned": 1, "partial": 3}
         await until(lambda: {name: counted(service, name) for name in wanted}, lambda found: found == wanted)
+        history = await sluicegate(place, "history", "--stream", "flights")
+        assert "abandoned: all regions had to move; behind: r2" in history
     await store.close()
 
 
@@ -120,6 +122,8 @@ async def test_a_cut_that_would_leave_too_many_regions_behind_is_abandoned(place
             lambda: _abandoned(healthy), lambda bodies: any(each.kind == "ratio" for each in bodies)
         )
         assert found[0].regions == ("r2",)
+        history = await sluicegate(place, "history", "--stream", "flights")
+        assert "abandoned: too many regions would have fallen back; behind: r2" in history
         assert read_ids(place.table) == [1, 2]
         await slow.run_batch([4])
         await healthy.committed([1, 2, 3, 4])
