@@ -62,7 +62,9 @@ def _line(outcome: Outcome) -> str:
     body = outcome.body
     text = f"{iso_time(outcome.time)}  decision {body.decision}  {_kind(outcome)}"
     if isinstance(body, CutAbandoned):
-        why = "all regions had to move" if body.kind == "forced" else "too many regions would have fallen back"
+        why = (
+            "all regions had to move" if body.kind == "forced" else "too many regions would have fallen back"
+        )
         return f"{text}: {why}; behind: {listed(body.regions)}"
     if body.snapshot is not None:
         text += f", snapshot {body.snapshot.snapshot}"

@@ -10,9 +10,9 @@ AGAIN: Final = 2.0
 PIECE: Final = 50
 """Items between two turns of the event loop; most work on one stream takes 50 microseconds."""
 PAUSE: Final = 0.002
-"""Seconds between two pieces of work that nobody waits for.
+"""Seconds between two pieces of work that has no deadline.
 
-Without a pause, the event loop goes on at once, and keeps the interpreter from the threads that commit.
+Without a pause, the event loop keeps the interpreter from the threads that commit.
 """
 
 T = TypeVar("T")

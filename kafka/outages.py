@@ -17,7 +17,7 @@ LONGEST_PAUSE: Final = 300.0
 QUIET: Final = 8.0
 """Seconds without a sign of trouble until Kafka counts as back: one broker of several may stay away."""
 OVER: Final = 60.0
-"""Seconds without a sign of trouble after which the next one begins a new outage: clients try again sooner."""
+"""Seconds without a sign of trouble after which the next one begins a new outage: clients retry sooner."""
 
 LOGGERS: Final = (
     "aiokafka",

@@ -53,7 +53,7 @@ class TlsRedis(EmbeddedServer):
         return f"rediss://{LOOPBACK}:{self.port}/0"
 
     def admin(self) -> redis.Redis:
-        """Return a client that may do everything. It takes any certificate: tests give the server bad ones."""
+        """Return a client that may do everything. It takes any certificate."""
         files = self._files
         return redis.Redis(
             host=LOOPBACK,

@@ -1,4 +1,4 @@
-"""`stream recover` and `stream adopt` killed at each of their writes: repeated, they repair as if nothing was.
+"""`stream recover` and `stream adopt` killed at each of their writes, and repeated.
 
 A coordinator may run between the kill and the repetition. The rows are exact either way.
 """
@@ -43,7 +43,7 @@ async def mortal(*given, **named):
 AIOKafkaProducer.send_and_wait = mortal
 main()
 """
-"""The command line, which is killed before (odd numbers) or after (even numbers) one of its writes to Kafka."""
+"""The command line. It is killed before (odd numbers) or after (even numbers) one of its writes."""
 
 
 async def killed_at(place: Place, step: int, *arguments: str) -> Spoken:

@@ -42,7 +42,7 @@ UNVERIFIED = "cannot be verified"
 
 
 async def refused(place: Place, variables: dict[str, str], text: str, *, orphans: str | None = None) -> None:
-    """Give each order; nothing of it reaches the log. `orphans`: the reason of that order, if it is another."""
+    """Give each order; nothing of it reaches the log. `orphans`: its reason, if another."""
     before = len(await log_of(place))
     for order in ORDERS:
         result = await invoke(place, *order, **variables)

@@ -133,7 +133,7 @@ async def test_settings_that_do_not_fit_are_refused_with_the_way_out(
 async def test_the_reason_is_named_each_time(
     mistake: str, server: TlsRedis, files: Certificates, others: Certificates, unique: str
 ) -> None:
-    """The server refuses after the handshake, while the client writes: mostly, only a closed connection is seen."""
+    """The server refuses after the handshake. A client that writes mostly sees a closed connection."""
     change, text = WAYS_OUT[mistake]
     given = change(values(server, files, unique), others)
     found = {await told(given) for _ in range(50)}
