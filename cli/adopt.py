@@ -129,7 +129,8 @@ async def _adopt(
                 table.close()
         except (ReplayRefused, TableRefused) as error:
             raise UserError(str(error)) from error
-    listeners, view_stays = await read_listeners(settings, stream, former), None
+    listeners = await read_listeners(settings, stream, former, adopted.account.decision)
+    view_stays = None
     if not dry:
         record = adopted.record(own.commit_user, seen.identity, place)
         await require_permissions(settings, Client.KEEPER)
