@@ -138,7 +138,8 @@ forged_option = click.option(
     "--forged",
     multiple=True,
     metavar="KEY",
-    help="Your statement that records which name this signing key, and cannot be verified, are forged.",
+    help="Your statement that records which name this signing key, and cannot be verified, are forged. "
+    "`unsigned`: the refused records without a signature.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 

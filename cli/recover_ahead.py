@@ -19,6 +19,7 @@ from sluicegate.replay.errors import ReplayRefused
 from sluicegate.replay.log import StreamLog, open_log
 from sluicegate.replay.start import Start
 from sluicegate.replay.tables import ReplayTable
+from sluicegate.replay.unverified import Group
 from sluicegate.replay.verify import Verdict, verify
 from sluicegate.replay.window import Window, parse_mark
 
@@ -89,17 +90,26 @@ def _judge(stream: str, ahead: int, verdict: Verdict) -> None:
     fold = verdict.done.fold
     if fold.problem is not None:
         raise UserError(format_problem(fold.problem, stream))
+    way_out = _keys(stream, fold.unverified.unsigned)
     if fold.replica.state.decided < ahead:
         raise UserError(
             f"the log of stream {stream} ends with decision {fold.replica.state.decided}, and its table has "
-            f"decision {ahead}, so the log does not have what is missing. {_keys(stream)}"
+            f"decision {ahead}, so the log does not have what is missing. {way_out}"
         )
-    if verdict.wrong:
-        raise UserError(f"the log of stream {stream} and its table differ. {_keys(stream)}")
+    # A commit that is not judged may be another deployment's.
+    if verdict.wrong or verdict.unjudged:
+        raise UserError(f"the log of stream {stream} and its table differ. {way_out}")
 
 
-def _keys(stream: str) -> str:
-    return (
+def _keys(stream: str, unsigned: Group | None) -> str:
+    refused = ""
+    if unsigned is not None:
+        refused = (
+            f"{unsigned}. If your coordinators wrote them, set kafka.signing.since of all members and "
+            f"commands to a time after the last of those ({unsigned.since} is after all that are refused), "
+            "and repeat. "
+        )
+    return refused + (
         "Give this command all keys that the log was signed with (kafka.signing.key_files), and repeat. "
         f"Compare log and table: sluicegate replay verify --stream {stream}"
     )

@@ -100,7 +100,7 @@ def verify(
 
     The comparison uses the ids and digests of decisions in the table's history. It ignores file paths, which
     compaction rewrites. It may run beside a coordinator. Exit status 1 if the table differs from the log, or
-    if signed records of the log cannot be verified with the keys of this command.
+    if records of the log are refused that may be yours: their key is missing here, or they have no signature.
     """
     require_stream(settings, stream)
 

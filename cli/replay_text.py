@@ -4,6 +4,7 @@ from typing import Any, Final, NamedTuple
 
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.coordinator.telemetry.wording import iso_time
+from sluicegate.events.causes import CauseCode
 from sluicegate.events.problems import Code, Problem
 from sluicegate.lakes.port import SnapshotRef
 from sluicegate.replay.comparison import CommitStatus, Finding, Foreign
@@ -51,7 +52,13 @@ def verdict_output(stream: str, verdict: Verdict) -> Output:
         "findings": [_as_json(finding) for finding in verdict.findings],
         "foreign": [_foreign_as_json(each) for each in verdict.foreign],
         "unverified": [
-            {"key": each.key, "records": each.records, "first_offset": each.first, "cause": each.why.value}
+            {
+                "key": None if each.why is CauseCode.UNSIGNED else each.key,
+                "cause": each.why.value,
+                "records": each.records,
+                "first_offset": each.first,
+                "last_offset": each.last,
+            }
             for each in verdict.unverified
         ],
         "unjudged": [_foreign_as_json(each) for each in verdict.unjudged],

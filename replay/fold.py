@@ -33,7 +33,7 @@ class LogFold:
         self.problem: Problem | None = None
         """Reason for which later records are not applied; None if all were."""
         self.unverified = Unverified(stream)
-        """Later records whose signatures cannot be verified."""
+        """Later records that are refused for their signature, and may be true."""
         self._open: LoggedDecision | None = None
         """The decision without an outcome."""
         self._time = 0
@@ -47,7 +47,7 @@ class LogFold:
         if fresh and flaw is not None and flaw.stalls and flaw.stream == self.stream:
             self.problem = self.problem or flaw.problem
         if fresh:
-            self.unverified.note(offset, flaw)
+            self.unverified.note(offset, time, flaw)
         if record is None or record.envelope.stream != self.stream:
             return None
         return self.apply(record)

@@ -79,7 +79,7 @@ async def read_decisions(
 
 
 async def require_verified(log: Log, stream: str, start: Start, forged: Collection[str]) -> None:
-    """Refuse a log with unverified records after its start.
+    """Refuse a log with unverified or unsigned records after its start.
 
     Raises ReplayRefused, KafkaError, TimeoutError.
     """
@@ -89,7 +89,7 @@ async def require_verified(log: Log, stream: str, start: Start, forged: Collecti
             for each in batch:
                 if each.offset > start.applied:
                     _, flaw = log.decode(each.offset, each.timestamp, each.headers, each.value)
-                    found.note(each.offset, flaw)
+                    found.note(each.offset, each.timestamp, flaw)
     if groups := found.besides(forged):
         told = "; ".join(map(str, groups))
         raise ReplayRefused(f"the log of stream {stream} cannot be verified: {told}. {way_out(groups)}")
