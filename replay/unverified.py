@@ -104,6 +104,6 @@ def way_out(groups: Collection[Group]) -> str:
 def _without_signature(group: Group) -> str:
     return (
         "If your coordinators wrote records without a signature, set kafka.signing.since of this command to "
-        f"a time after the last of those ({group.since} is after all that are refused). The others are forged: "
-        f"repeat with --forged {UNSIGNED}"
+        f"a time after the last of those ({group.since} is after all that are refused). The others are "
+        f"forged: repeat with --forged {UNSIGNED}"
     )

@@ -68,9 +68,8 @@ async def verify(
 ) -> Verdict:
     """Compare a range of the log with the table; nothing is changed.
 
-    `everything`: keep the finding of each decision. `forged`: ids of keys whose records count as forged where
-    they cannot be verified; `UNSIGNED` for those without a signature.
-    Raises ReplayRefused, KafkaError, TimeoutError.
+    `everything`: keep the finding of each decision. `forged`: ids of keys, or `UNSIGNED`, whose refused
+    records count as forged. Raises ReplayRefused, KafkaError, TimeoutError.
     """
     user = table.settings.commit_user
     # A decision is in the log before it is in the table: each commit of this history is before the end.
