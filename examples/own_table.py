@@ -4,11 +4,14 @@
 
 A table that does not exist is made, with the columns of the file. A coordinator runs with the stream, such as
 that of `sluicegate up --dir try --table orders=try/lake/default.db/orders`. The source offset is a number of
-rows: a second run writes the rows that were added to the end of the file, and nothing twice. The watermark of
-a run is its time: the end of the file has no rows of an earlier one.
+rows: a second run writes the rows that were added to the end of the file, and nothing twice. A digest of
+these rows is kept with it, so another file is refused: it needs another stream and table. The watermark of a
+run is its time: the end of the file has no rows of an earlier one.
 """
 
 import argparse
+import hashlib
+import sys
 import time
 from pathlib import Path
 
@@ -20,35 +23,64 @@ from sluicegate.writer_hooks import RegionDriver
 
 
 def read(file: Path) -> pa.Table:
-    """Return all rows of a file."""
-    return pyarrow.parquet.read_table(file) if file.suffix == ".parquet" else pyarrow.csv.read_csv(file)
+    """Return all rows of a file. Its times get microseconds, which all formats of tables have."""
+    rows = pyarrow.parquet.read_table(file) if file.suffix == ".parquet" else pyarrow.csv.read_csv(file)
+    for index, each in enumerate(rows.schema):
+        if pa.types.is_timestamp(each.type):
+            times = rows.column(index).cast(pa.timestamp("us", each.type.tz))
+            rows = rows.set_column(index, each.name, times)
+    return rows
 
 
-def make_table(location: Path, columns: pa.Schema, lake: str, options: dict[str, str]) -> None:
-    """Make a table with these columns, if there is none."""
+def digest_of(rows: pa.Table) -> str:
+    """Return a digest of the names and values of these rows, the same for CSV and Parquet."""
+    digest = hashlib.sha256(repr(rows.column_names).encode())
+    for batch in rows.to_batches():
+        for row in batch.to_pylist():
+            digest.update(repr(row).encode())
+    return digest.hexdigest()
+
+
+def make_table(location: Path, columns: pa.Schema, lake: str, options: dict[str, str]) -> list[str]:
+    """Make a table with these columns, if there is none; return the columns that the table has."""
     if lake == "delta":
         from deltalake import DeltaTable
 
-        DeltaTable.create(location, columns, mode="ignore")
-        return
+        delta = DeltaTable.create(location, columns, mode="ignore")
+        return [field.name for field in delta.schema().fields]
     database, warehouse = location.parent.name.removesuffix(".db"), location.parent.parent
     if lake == "iceberg":
         from pyiceberg.catalog import load_catalog
 
         iceberg = load_catalog("default", type="sql", **options)
         iceberg.create_namespace_if_not_exists(database)
-        iceberg.create_table_if_not_exists(f"{database}.{location.name}", columns, location=location.as_uri())
-        return
+        name = f"{database}.{location.name}"
+        table = iceberg.create_table_if_not_exists(name, columns, location=location.as_uri())
+        return list(table.schema().column_names)
     from pypaimon import CatalogFactory, Schema
 
     catalog = CatalogFactory.create({"warehouse": str(warehouse)})
     catalog.create_database(database, ignore_if_exists=True)
     schema = Schema.from_pyarrow_schema(columns)
     catalog.create_table(f"{database}.{location.name}", schema, ignore_if_exists=True)
+    return list(catalog.get_table(f"{database}.{location.name}").field_names)
 
 
-def main() -> None:
-    """Write the rows of one file that are not in the table yet."""
+def refuse(given: argparse.Namespace, reason: str) -> None:
+    """End the program with the commands for another file."""
+    stream, table = f"{given.stream}2", given.table.with_name(f"{given.table.name}2")
+    lake = f"--format {given.format}"
+    more = " ".join([lake, *(f"--option {each}" for each in given.option)])
+    sys.exit(
+        f"nothing was written: {reason}. Another file needs another stream and table. End `sluicegate up`, "
+        f"start it again with the same options and\n  --table {stream}={table} {lake}\nThen run\n"
+        f"  python {sys.argv[0]} {given.bootstrap} {stream} {given.file} {table} {more} "
+        f"--topic-prefix {given.topic_prefix}"
+    )
+
+
+def arguments() -> argparse.Namespace:
+    """Return the arguments of the command line."""
     parser = argparse.ArgumentParser(description="Commit the rows of a CSV or Parquet file.")
     parser.add_argument("bootstrap", help="Kafka, host:port")
     parser.add_argument("stream", help="name of the stream in the settings of the coordinator")
@@ -59,10 +91,18 @@ def main() -> None:
     )
     parser.add_argument("--option", action="append", default=[], help="NAME=VALUE, such as Iceberg's uri=...")
     parser.add_argument("--topic-prefix", default="sluicegate", help="that of the coordinator")
-    given = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    """Write the rows of one file that are not in the table yet."""
+    given = arguments()
     rows, table = read(given.file), given.table.absolute()
     of_table = dict(each.split("=", 1) for each in given.option)
-    make_table(table, rows.schema, given.format, of_table)
+    columns = make_table(table, rows.schema, given.format, of_table)
+    if sorted(columns) != sorted(rows.column_names):
+        found = ", ".join(rows.column_names)
+        refuse(given, f"the table has the columns {', '.join(columns)}, and {given.file} has {found}")
     options = {
         "stream": given.stream,
         "region": given.stream,
@@ -75,6 +115,8 @@ def main() -> None:
     with RegionDriver(options) as driver:
         after = driver.committed
         done = after.source_offsets["rows"] if after is not None else 0
+        if after is not None and after.source_offsets["digest"] != digest_of(rows.slice(0, done)):
+            refuse(given, f"the first {done} rows of {given.file} are not those that are committed")
         new, now = rows.slice(done), int(time.time() * 1000)
         if new.num_rows == 0:
             print(f"all {rows.num_rows} rows are committed already")
@@ -82,7 +124,8 @@ def main() -> None:
         checkpoint = driver.begin()
         result = checkpoint.write("file", new)
         # In milliseconds since the Unix epoch. Rows that are added later are newer.
-        driver.complete(checkpoint, [result], source_offsets={"rows": rows.num_rows}, watermark=now)
+        offsets = {"rows": rows.num_rows, "digest": digest_of(rows)}
+        driver.complete(checkpoint, [result], source_offsets=offsets, watermark=now)
         driver.await_commit(checkpoint)
         print(f"{new.num_rows} new rows are committed")
 

@@ -18,10 +18,15 @@ pytestmark = pytest.mark.kafka
 EXAMPLES: Final = Path(__file__).parents[2] / "examples"
 
 
+async def ran(example: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run an example."""
+    command = [sys.executable, str(EXAMPLES / example), *arguments]
+    return await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True)
+
+
 async def printed(example: str, *arguments: str) -> list[str]:
     """Run an example; return the lines of its output."""
-    command = [sys.executable, str(EXAMPLES / example), *arguments]
-    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True)
+    done = await ran(example, *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 
@@ -56,3 +61,53 @@ async def test_rows_that_were_added_to_a_file_are_committed_once(
         "4  screws  500  0.05",
     ]
     assert shown[-1] == "4 rows"
+
+
+@pytest.mark.parametrize("lake", ["paimon", "delta", "iceberg"])
+async def test_times_are_committed_and_another_file_gets_its_own_table(
+    lake: str, place: Place, tmp_path: Path
+) -> None:
+    lakes, (file, other) = tmp_path / "lake" / "default.db", _visits(tmp_path)
+    uri = f"sqlite:///{tmp_path / 'catalog.db'}"
+    options, catalog = ({"uri": uri}, [uri]) if lake == "iceberg" else ({}, [])
+    more = ["--format", lake, "--topic-prefix", place.prefix]
+    more += [word for name, value in options.items() for word in ("--option", f"{name}={value}")]
+    stream = {"format": lake, "options": options}
+    streams = {name: {**stream, "table": str(lakes / name)} for name in ("visits", "visits2")}
+    async with running(settings_for(place.bootstrap, place.prefix, streams), ready=False):
+        run = [place.bootstrap, "visits", str(file), str(lakes / "visits"), *more]
+        assert await printed("own_table.py", *run) == ["1 new rows are committed"]
+        # The same rows as Parquet, which has these times in milliseconds.
+        parquet = file.with_suffix(".parquet")
+        pq.write_table(pyarrow.csv.read_csv(file), parquet)
+        run[2] = str(parquet)
+        assert await printed("own_table.py", *run) == ["all 1 rows are committed already"]
+        run[2] = str(other)
+        refused = await ran("own_table.py", *run)
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert "the first 1 rows of" in refused.stderr
+        _, up, then, command = refused.stderr.splitlines()
+        assert (up.split()[1], then) == (f"visits2={lakes / 'visits2'}", "Then run")
+        assert await printed("own_table.py", *command.split()[2:]) == ["1 new rows are committed"]
+
+        other.write_text("id,name\n2,b\n")
+        refused = await ran("own_table.py", *run)
+        assert (refused.returncode, refused.stdout) == (1, "")
+        assert "the table has the columns id, at, moment, and" in refused.stderr.splitlines()[0]
+        file.write_text(f"{file.read_text()}3,2026-07-03 13:00:00,2026-07-03 13:00:00Z\n")
+        run[2] = str(file)
+        assert await printed("own_table.py", *run) == ["1 new rows are committed"]
+    shown = await printed("read_rows.py", str(lakes / "visits"), *catalog)
+    assert [line.replace("+00:00", "") for line in sorted(shown)] == [
+        "1  2026-07-01 13:00:00  2026-07-01 13:00:00",
+        "2 rows",
+        "3  2026-07-03 13:00:00  2026-07-03 13:00:00",
+    ]
+
+
+def _visits(folder: Path) -> tuple[Path, Path]:
+    """Write two files with the same columns, of which two are times."""
+    file, other = folder / "visits.csv", folder / "other.csv"
+    file.write_text("id,at,moment\n1,2026-07-01 13:00:00,2026-07-01 13:00:00Z\n")
+    other.write_text("id,at,moment\n2,2026-07-02 13:00:00.5,2026-07-02 13:00:00Z\n")
+    return file, other
