@@ -1,16 +1,20 @@
 """`sluicegate up`: servers and a coordinator on this machine, in one command."""
 
 import asyncio
+import os
 import shlex
+import signal
 import sys
 import time
 import tomllib
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 from urllib.parse import urlsplit
 
 import click
+from click.core import ParameterSource
 
 from sluicegate.cli.completing import complete_formats
 from sluicegate.cli.errors import UserError, as_user_errors
@@ -33,6 +37,12 @@ _LOOK: Final = 0.5
 _GRACE: Final = 30.0
 """Seconds in which the coordinator ends in order."""
 _HOST: Final = "127.0.0.1"
+_PORTS: Final = (
+    ("kafka_port", "Kafka", "kafka.bootstrap_servers"),
+    ("valkey_port", "Valkey", "redis.url"),
+    ("http_port", "the coordinator", "http.port"),
+)
+"""Options of ports, with their servers and settings."""
 _PROGRAM: Final = "from sluicegate.cli import main; main()"
 
 
@@ -61,15 +71,18 @@ def up(folder: Path, tables: dict[str, str], lake: str, options: tuple[str, ...]
     """Run Kafka, Valkey and a coordinator on this machine until Ctrl-C, to try it with tables of your own.
 
     The first start writes DIR/sluicegate.toml for the tables, and creates the topics. Later starts use that
-    file, and need no option but the directory. For tests only: one broker, on the loopback interface, without
-    passwords.
+    file, and need no option but the directory; a new --table is added to it. SIGHUP reloads the settings. For
+    tests only: one broker, on the loopback interface, without passwords.
     """
     from sluicegate.embedded import EmbeddedError, EmbeddedKafka, EmbeddedValkey
 
     path = folder.absolute() / "sluicegate.toml"
     wanted = _Tables(tables, lake, parse_options(options))
-    settings = _prepare(path, wanted, (ports["kafka_port"], ports["valkey_port"], ports["http_port"]))
+    settings, text = _prepare(path, wanted, (ports["kafka_port"], ports["valkey_port"], ports["http_port"]))
     kafka_port, valkey_port = _ports(settings, path)
+    _require_ports(path, ports, (kafka_port, valkey_port, settings.http.port))
+    if text is not None:
+        _write(path, text)
     log_fetches()
     try:
         with until_interrupted(), ExitStack() as stack:
@@ -83,6 +96,7 @@ def up(folder: Path, tables: dict[str, str], lake: str, options: tuple[str, ...]
             log = folder.absolute() / "coordinator.log"
             coordinator = _start(path, log)
             stack.callback(coordinator.end, _GRACE)
+            stack.enter_context(_reloading(coordinator))
             told = False
             while True:
                 require_running(*servers)
@@ -110,41 +124,52 @@ class _Tables(NamedTuple):
             found.parse_table(location, options)
         return self._replace(options=options)
 
-
-def _prepare(path: Path, tables: _Tables, ports: tuple[int, int, int]) -> Settings:
-    """Return the settings, written if the file does not exist. Raises UserError."""
-    try:
-        if not path.exists():
-            if not tables.locations:
+    def without(self, settings: Settings | None, path: Path) -> "_Tables":
+        """Return those whose streams the settings lack. Raises UserError if one has another table there."""
+        streams = settings.streams if settings is not None else {}
+        for name, table in self.locations.items():
+            if name in streams and streams[name].table != table:
                 raise UserError(
-                    f"{path} does not exist yet: name a stream and its table, such as "
-                    "--table flights=/lake/flights.db/flights"
+                    f"{path} exists, and its stream {name} has the table {streams[name].table}. Name another "
+                    f"stream for the table {table}, or leave out --table"
                 )
-            text = _file(tables.completed(path.parent), ports)
-            settings = validate(tomllib.loads(text), {})
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
-            return settings
-        settings = load(path, {})
+        return self._replace(locations={k: v for k, v in self.locations.items() if k not in streams})
+
+
+def _prepare(path: Path, tables: _Tables, ports: tuple[int, int, int]) -> tuple[Settings, str | None]:
+    """Return the settings, and the text of their file if that has to be written. Raises UserError."""
+    try:
+        settings, text = None, _file(ports)
+        if path.exists():
+            settings, text = load(path, {}), path.read_text(encoding="utf-8")
+        elif not tables.locations:
+            raise UserError(
+                f"{path} does not exist yet: name a stream and its table, such as "
+                "--table flights=/lake/flights.db/flights"
+            )
+        new = tables.without(settings, path)
+        if not new.locations and settings is not None:
+            return settings, None
+        text += _sections(new.completed(path.parent))
+        return validate(tomllib.loads(text), {}), text
     except SettingsError as error:
         lines = "".join(f"\n  {problem}" for problem in error.problems)
         raise UserError(f"the settings in {path} cannot be used:{lines}") from error
     except TableRefused as error:
         raise UserError(str(error)) from error
+
+
+def _write(path: Path, text: str) -> None:
+    """Write the file of settings. Raises UserError."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror or error}. Name another --dir") from error
-    for name, table in tables.locations.items():
-        if name not in settings.streams or settings.streams[name].table != table:
-            verb = "Change" if name in settings.streams else "Add"
-            raise UserError(
-                f"{path} exists, and does not have the stream {name} with the table {table}. {verb} the "
-                f"section [streams.{key(name)}] there, with the key table, and leave out --table"
-            )
-    return settings
 
 
-def _file(tables: _Tables, ports: tuple[int, int, int]) -> str:
-    """Return the text of a settings file."""
+def _file(ports: tuple[int, int, int]) -> str:
+    """Return the text of a settings file, without streams."""
     kafka, valkey, http = ports
     lines = [
         "# For a try on one machine; docs/service.md has the keys.",
@@ -152,10 +177,16 @@ def _file(tables: _Tables, ports: tuple[int, int, int]) -> str:
         f'[redis]\nurl = "redis://{_HOST}:{valkey}/0"\n',
         f"[http]\nport = {http}\n",
     ]
-    for name, table in tables.locations.items():
-        lines.append(f"[streams.{key(name)}]\ntable = {quoted(table)}\nformat = {quoted(tables.format)}")
-        lines.append(section(name, tables.options))
     return "\n".join(lines)
+
+
+def _sections(tables: _Tables) -> str:
+    """Return the sections of the streams of these tables."""
+    return "".join(
+        f"\n[streams.{key(name)}]\ntable = {quoted(table)}\nformat = {quoted(tables.format)}\n"
+        + section(name, tables.options)
+        for name, table in tables.locations.items()
+    )
 
 
 def _ports(settings: Settings, path: Path) -> tuple[int, int]:
@@ -168,6 +199,40 @@ def _ports(settings: Settings, path: Path) -> tuple[int, int]:
             "with `sluicegate run` and that file"
         )
     return int(kafka[2]), redis.port
+
+
+def _require_ports(path: Path, given: dict[str, int], used: tuple[int, int, int]) -> None:
+    """Raise UserError if an option contradicts the file, or if a port is taken."""
+    from sluicegate.embedded.ports import port_is_free
+
+    context = click.get_current_context()
+    for (name, server, setting), port in zip(_PORTS, used, strict=True):
+        wanted, option = given[name], f"--{name.replace('_', '-')}"
+        if wanted != port and context.get_parameter_source(name) is not ParameterSource.DEFAULT:
+            raise UserError(
+                f"{path} exists, and has port {port} for {server}. Change {setting} there to use "
+                f"port {wanted}, or leave out {option}"
+            )
+        if not port_is_free(port):
+            way_out = f"change {setting} in {path}" if path.exists() else f"choose another port with {option}"
+            raise UserError(f"port {port} for {server} is already in use. End its program, or {way_out}")
+
+
+@contextmanager
+def _reloading(coordinator: "ChildProcess") -> Iterator[None]:
+    """Pass SIGHUP on to the coordinator. The SIGHUP of a terminal that was closed ends all in order."""
+    terminal = os.isatty(0)
+
+    def take(*_: object) -> None:
+        if terminal and not os.isatty(0):
+            raise KeyboardInterrupt
+        coordinator.send(signal.SIGHUP)
+
+    before = signal.signal(signal.SIGHUP, take)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def _start(path: Path, log: Path) -> "ChildProcess":

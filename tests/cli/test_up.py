@@ -1,6 +1,8 @@
 """`sluicegate up`: one command, and a first committed row of a table of one's own."""
 
+import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,13 +19,15 @@ from sluicegate.writer_hooks import Job
 from tests.cli.deployment import make_table
 from tests.cli.test_servers import PROGRAM
 from tests.integration.job import read_ids
-from tests.integration.waiting import BACKSTOP
+from tests.integration.waiting import BACKSTOP, wait_until
 
 
 @contextmanager
-def _up(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+def _up(folder: Path, *arguments: str, stdin: int | None = None) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-c", PROGRAM, "up", "--dir", str(folder), *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as process:
         try:
             yield process
         finally:
@@ -91,27 +95,121 @@ def test_what_cannot_be_started_is_refused_before_a_server_is(tmp_path: Path) ->
         '[kafka]\nbootstrap_servers = "127.0.0.1:1"\n[redis]\nurl = "redis://127.0.0.1:2/0"\n'
         '[streams.a]\ntable = "/lake/a"\n'
     )
-    assert "Add the section [streams.b] there, with the key table" in refused("--table", "b=/lake/b")
-    assert "Change the section [streams.a] there" in refused("--table", "a=/lake/b")
+    assert "Name another stream for the table /lake/b" in refused("--table", "a=/lake/b")
     config.write_text('[kafka]\nbootstrap_servers = "kafka:9092"\n[streams.a]\ntable = "/lake/a"\n')
     assert "Use other servers with `sluicegate run` and that file" in refused()
     config.unlink()
     folder.rmdir()
     folder.touch()
-    result = CliRunner().invoke(main, ["up", "--dir", str(folder / "below"), "--table", "a=/lake/a"])
+    arguments = ["up", "--dir", str(folder / "below"), "--table", "a=/lake/a", *_ports()]
+    result = CliRunner().invoke(main, arguments)
     assert (result.exit_code, "Name another --dir" in result.stderr) == (2, True), result.output
 
 
 @pytest.mark.kafka
 def test_a_coordinator_that_ends_by_itself_ends_all(tmp_path: Path) -> None:
-    taken, config = free_port(), tmp_path / "up" / "sluicegate.toml"
-    ports = ["--kafka-port", str(free_port()), "--valkey-port", str(free_port()), "--http-port", str(taken)]
-    with _occupied(taken), _up(tmp_path / "up", "--table", "flights=/lake/flights", *ports) as process:
+    config, kafka, valkey, http = tmp_path / "up" / "sluicegate.toml", free_port(), free_port(), free_port()
+    config.parent.mkdir()
+    config.write_text(
+        f'[kafka]\nbootstrap_servers = "127.0.0.1:{kafka}"\n[redis]\nurl = "redis://127.0.0.1:{valkey}/0"\n'
+        f'[http]\nhost = "192.0.2.1"\nport = {http}\n[streams.flights]\ntable = "/lake/flights"\n'
+    )
+    with _up(tmp_path / "up") as process:
         _, said = process.communicate(timeout=BACKSTOP)
     assert process.returncode == 2
     assert "the coordinator has ended by itself; see" in said
     assert "change http.host or http.port" in said
-    assert config.exists()
+
+
+@pytest.mark.kafka
+@pytest.mark.redis
+def test_a_taken_port_names_its_option_and_another_port_starts(tmp_path: Path) -> None:
+    folder = tmp_path / "up"
+    config = folder / "sluicegate.toml"
+    table, ports = f"flights={make_table(tmp_path, 'flights')}", _ports()
+    names, settings = ports[::2], ("kafka.bootstrap_servers", "redis.url", "http.port")
+
+    def refused(*arguments: str) -> str:
+        result = CliRunner().invoke(main, ["up", "--dir", str(folder), *arguments])
+        assert result.exit_code == 2, result.output
+        return result.stderr
+
+    for name, port in zip(names, ports[1::2], strict=True):
+        with _occupied(int(port)):
+            assert f"already in use. End its program, or choose another port with {name}" in refused(
+                "--table", table, *ports
+            )
+        assert not folder.exists()
+    with _occupied(int(ports[1])):
+        chosen = [names[0], str(free_port()), *ports[2:]]
+        with _up(folder, "--table", table, *chosen) as process:
+            _await_ready(process, config)
+            _end(process)
+    before = config.read_text()
+    for name, setting in zip(names, settings, strict=True):
+        message = refused(name, "1")
+        assert f"Change {setting} there to use port 1, or leave out {name}" in message
+    with _occupied(int(chosen[1])):
+        assert f"change kafka.bootstrap_servers in {config}" in refused()
+        assert config.read_text() == before
+        config.write_text(before.replace(chosen[1], ports[1]))
+        with _up(folder) as process:
+            _await_ready(process, config)
+            _end(process)
+
+
+def _ports() -> list[str]:
+    """Return options with free ports."""
+    names = ("--kafka-port", "--valkey-port", "--http-port")
+    return [word for name in names for word in (name, str(free_port()))]
+
+
+@pytest.mark.kafka
+@pytest.mark.redis
+def test_a_hangup_reloads_and_a_new_table_is_added_at_a_later_start(tmp_path: Path) -> None:
+    folder, ports = tmp_path / "up", _ports()
+    config = folder / "sluicegate.toml"
+    tables = [f"{name}={make_table(tmp_path, name)}" for name in ("flights", "trains", "ships")]
+    with _up(folder, "--table", tables[0], *ports) as process:
+        _await_ready(process, config)
+        trains = tables[1].partition("=")[2]
+        config.write_text(f'{config.read_text()}\n[streams.trains]\ntable = "{trains}"\n')
+        process.send_signal(signal.SIGHUP)
+        wait_until(lambda: _served(config) == {"flights", "trains"})
+        _end(process)
+    with _up(folder, "--table", tables[2]) as process:
+        _await_ready(process, config)
+        wait_until(lambda: _served(config) == {"flights", "trains", "ships"})
+        _end(process)
+    # Without the coordinator, for commands that need it stopped.
+    command = [sys.executable, "-c", PROGRAM, "servers", "--dir", str(folder), *ports[:4]]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as servers:
+        assert servers.stdout is not None
+        assert servers.stdout.readline() == "[kafka]\n"
+        repaired = _run("replay", "repair", "--stream", "flights", config=config)
+        servers.terminate()
+        servers.communicate(timeout=BACKSTOP)
+        assert repaired.exit_code == 0, repaired.output
+
+
+def _served(config: Path) -> set[str]:
+    """Return the streams that the coordinator shows live."""
+    shown = json.loads(_run("status", "--json", config=config).stdout)
+    return {each["stream"] for each in shown["streams"] if each["live"]}
+
+
+@pytest.mark.kafka
+@pytest.mark.redis
+def test_the_hangup_of_a_closed_terminal_ends_all(tmp_path: Path) -> None:
+    table, (ours, its) = make_table(tmp_path, "flights"), os.openpty()
+    arguments = ["--table", f"flights={table}", *_ports()]
+    with _up(tmp_path / "up", *arguments, stdin=its) as process:
+        os.close(its)
+        _await_ready(process, tmp_path / "up" / "sluicegate.toml")
+        os.close(ours)
+        process.send_signal(signal.SIGHUP)
+        _, said = process.communicate(timeout=BACKSTOP)
+    assert (process.returncode, said.splitlines()[-1]) == (0, "all have ended")
 
 
 @contextmanager
