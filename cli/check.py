@@ -14,14 +14,17 @@ from sluicegate.cli.checks_members import check_keys
 from sluicegate.cli.checks_rest import check_redis, check_stream
 from sluicegate.cli.checks_table import PATIENCE, newer_log
 from sluicegate.cli.errors import UserError, run_async
-from sluicegate.cli.finding import Finding
+from sluicegate.cli.finding import Finding, fine, problem
 from sluicegate.cli.kafka import read_records
 from sluicegate.cli.options import config_option, json_option
 from sluicegate.cli.serving import check_served
 from sluicegate.cli.stream_log import known_record, open_log
 from sluicegate.coordinator.core.state_record import StateRecord, TableProgress
 from sluicegate.coordinator.listeners.facts import refusals
+from sluicegate.coordinator.settings.http import HttpSettings
 from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.telemetry.access import read_tokens
+from sluicegate.kafka.settings import UnusableFile
 
 AGAIN: Final = 0.3
 """Seconds between two reads of the state records."""
@@ -56,7 +59,27 @@ async def _check(settings: Settings, *, create: bool) -> list[Finding]:
     )
     redis = await check_redis(settings.redis)
     listeners = await asyncio.to_thread(_check_listeners, settings)
-    return [*kafka, *keys, *served, redis, *(each for found in streams for each in found), *listeners]
+    tokens = await asyncio.to_thread(_check_tokens, settings.http)
+    return [
+        *kafka,
+        *keys,
+        *served,
+        *tokens,
+        redis,
+        *(each for found in streams for each in found),
+        *listeners,
+    ]
+
+
+def _check_tokens(http: HttpSettings) -> list[Finding]:
+    """Check that each file of a token can be used; no finding if there is none."""
+    if not http.token_files:
+        return []
+    try:
+        read_tokens(http)
+    except UnusableFile as error:
+        return [problem("tokens", str(error))]
+    return [fine("tokens", "each file of http.token_files has one token")]
 
 
 def _check_listeners(settings: Settings) -> list[Finding]:

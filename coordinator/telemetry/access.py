@@ -88,6 +88,13 @@ def _read_token(file: Path) -> bytes:
         raise UnusableFile(
             "http.token_files", f"{file} has less than {_SHORTEST} characters; make one: openssl rand -hex 32"
         )
+    # A header has one line, and clients end a token at a blank: no request could send such a token.
+    if any(each.isspace() or not each.isprintable() for each in text):
+        raise UnusableFile(
+            "http.token_files",
+            f"{file} has a line break, a blank or an invisible character inside its token; "
+            "write one token per file; list several files",
+        )
     return text.encode()
 
 

@@ -136,6 +136,22 @@ def test_redis_that_is_away_is_named_without_its_password(deployment: Deployment
     assert "hunter2" not in result.output
 
 
+def test_a_file_of_two_tokens_is_a_problem(deployment: Deployment, tmp_path: Path) -> None:
+    deployment.create_topics()
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.write_text("first-token-0123456789\nsecond-token-0123456789\n")
+    second.write_text("second-token-0123456789\n")
+    deployment.env |= {"SLUICEGATE_HTTP__PORT": "0", "SLUICEGATE_HTTP__TOKEN_FILES": str(first)}
+    result = deployment.run("check")
+    verdict, detail = findings(result)["tokens"]
+    assert (result.exit_code, verdict) == (1, "PROBLEM")
+    assert f"{first} has a line break" in detail
+    assert "write one token per file; list several files" in detail
+    first.write_text("first-token-0123456789\n")
+    deployment.env["SLUICEGATE_HTTP__TOKEN_FILES"] = f"{first},{second}"
+    assert findings(deployment.run("check"))["tokens"][0] == "OK"
+
+
 @pytest.mark.redis
 def test_redis_that_refuses_is_told_apart(deployment: Deployment, redis_url: str) -> None:
     deployment.env["SLUICEGATE_REDIS__URL"] = redis_url.replace("redis://", "redis://me:hunter2@")

@@ -75,4 +75,11 @@ async def test_a_token_is_changed_as_advised_without_a_restart(place: Place) -> 
         told = await service.told("tokens and certificate not reloaded, those before stay in force")
         assert "missing" in told["problem"]
         assert await taken() == [False, True]
+        # Two tokens in one file are none: with both refused, nobody could ask any more.
+        new.write_text(f"{SECOND}\n{FIRST}\n")
+        service.write({"flights": ""}, http=http(new))
+        service.hup()
+        told = await service.told("tokens and certificate not reloaded, those before stay in force", 2)
+        assert "write one token per file; list several files" in told["problem"]
+        assert await taken() == [False, True]
         assert service.events("settings that only a restart takes over") == []

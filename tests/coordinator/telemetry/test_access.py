@@ -127,6 +127,35 @@ async def test_a_token_is_changed_while_the_server_runs(tmp_path: Path) -> None:
         assert "make one: openssl rand -hex 32" in logged[0]["problem"]
 
 
+NO_TOKENS: Final = {
+    "two lines": f"{FIRST}\n{SECOND}\n",
+    "blank": "second token 0123456789",
+    "tab": "second\ttoken-0123456789",
+    "null": "second\x00token-0123456789",
+    "byte order mark": f"\ufeff{SECOND}\n",
+}
+ADVISED: Final = "write one token per file; list several files"
+
+
+@pytest.mark.parametrize("content", NO_TOKENS.values(), ids=NO_TOKENS)
+async def test_a_file_that_is_not_one_token_is_refused(tmp_path: Path, content: str) -> None:
+    """At the start with an error; at SIGHUP the token before stays in force. The advice is taken then."""
+    (file,) = token_files(tmp_path, FIRST)
+    async with serving(token_files=[file]) as (server, url):
+        file.write_text(content)
+        with capture_logs() as logged:
+            await server.access.renew()
+        assert "those before stay in force" in logged[0]["event"]
+        assert f"{file} has a line break, a blank or an invisible" in logged[0]["problem"]
+        assert ADVISED in logged[0]["problem"]
+        assert (await get(f"{url}/status", bearer(FIRST)))[0] == 200
+        with pytest.raises(CannotServe, match=ADVISED):
+            HealthServer(Service(), Metrics(), HttpSettings.model_validate({"token_files": [file]}))
+        await server.access.renew(token_files(tmp_path, FIRST, SECOND))
+        for token in (FIRST, SECOND):
+            assert (await get(f"{url}/status", bearer(token)))[0] == 200
+
+
 async def test_a_certificate_is_changed_while_the_server_runs(tmp_path: Path) -> None:
     files = make_certificates(tmp_path)
     expired = sign_again(files, days=0)
