@@ -134,12 +134,12 @@ NO_TOKENS: Final = {
     "null": "second\x00token-0123456789",
     "byte order mark": f"\ufeff{SECOND}\n",
 }
-ADVISED: Final = "write one token per file; list several files"
 
 
 @pytest.mark.parametrize("content", NO_TOKENS.values(), ids=NO_TOKENS)
 async def test_a_file_that_is_not_one_token_is_refused(tmp_path: Path, content: str) -> None:
     """At the start with an error; at SIGHUP the token before stays in force. The advice is taken then."""
+    advised = "write one token per file; list several files"
     (file,) = token_files(tmp_path, FIRST)
     async with serving(token_files=[file]) as (server, url):
         file.write_text(content)
@@ -147,9 +147,9 @@ async def test_a_file_that_is_not_one_token_is_refused(tmp_path: Path, content: 
             await server.access.renew()
         assert "those before stay in force" in logged[0]["event"]
         assert f"{file} has a line break, a blank or an invisible" in logged[0]["problem"]
-        assert ADVISED in logged[0]["problem"]
+        assert advised in logged[0]["problem"]
         assert (await get(f"{url}/status", bearer(FIRST)))[0] == 200
-        with pytest.raises(CannotServe, match=ADVISED):
+        with pytest.raises(CannotServe, match=advised):
             HealthServer(Service(), Metrics(), HttpSettings.model_validate({"token_files": [file]}))
         await server.access.renew(token_files(tmp_path, FIRST, SECOND))
         for token in (FIRST, SECOND):
