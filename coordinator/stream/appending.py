@@ -44,9 +44,9 @@ class StreamLog:
         self._stream = stream
         self._partition = partition
         self._links = links
-        self._signatures = links.settings.kafka.signatures()
+        self.signatures = links.settings.kafka.signatures()
         self._group = (GROUP_HEADER, links.settings.kafka.group_id.encode())
-        mode = self._signatures.mode
+        mode = self.signatures.mode
         keys = own_keys(links.settings.kafka).model_dump_json().encode()
         signing = [(SIGNING_HEADER, mode.encode()), (SIGNING_KEYS_HEADER, keys)] if mode != "off" else []
         self._release = (RELEASE_HEADER, __version__.encode())
@@ -60,7 +60,7 @@ class StreamLog:
         message = encode_event(envelope, effect.body, now)
         headers = [*message.headers, *traced, self._group, self._release]
         if effect.type in SIGNED:
-            headers = self._signatures.sign(headers, message.value)
+            headers = self.signatures.sign(headers, message.value)
         sent = await self._links.producer.send_and_wait(
             self._links.topics.events,
             message.value,
@@ -68,7 +68,7 @@ class StreamLog:
             partition=self._partition,
             headers=headers,
         )
-        if effect.type in SIGNED and self._signatures.late(now, sent.timestamp):
+        if effect.type in SIGNED and self.signatures.late(now, sent.timestamp):
             raise ClocksDiffer(now, sent.timestamp)
         return Appended(sent.offset)
 

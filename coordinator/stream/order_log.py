@@ -1,17 +1,17 @@
 """A line of the log for each order of an operator that a coordinator reads."""
 
-from collections.abc import Sequence
 from typing import Final
 
 import structlog
+from aiokafka import ConsumerRecord
 
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.coordinator.telemetry.wording import iso_time
-from sluicegate.events.attributes import RawHeader
 from sluicegate.events.envelope import EventType, LogRecord
 from sluicegate.events.models import StreamCommand
 from sluicegate.events.orders import has_order, is_note, read_order
 from sluicegate.events.problems import Problem
+from sluicegate.events.signing import Signatures
 
 log = structlog.get_logger(__name__)
 
@@ -19,16 +19,22 @@ _ORDERED: Final = frozenset({EventType.STREAM_COMMAND, EventType.REGION_REGISTER
 """Types of the records that a command of an operator writes."""
 
 
-def log_order(record: LogRecord, headers: Sequence[RawHeader], ignored: Problem | None) -> None:
+def log_order(
+    record: LogRecord, raw: ConsumerRecord, signatures: Signatures, ignored: Problem | None
+) -> None:
     """Log an order with its sender, as the sender claims, and its effect; other records are skipped.
 
-    A line can repeat when another member gets the partition.
+    `raw` is the record as it was read. The field `signature` is a `State`: an event of a writer, such as a
+    reset, is accepted without a signature in each mode, and its sender is only a claim then. A line can
+    repeat when another member gets the partition.
     """
     kind, body, stream = record.envelope.type, record.body, record.envelope.stream
+    headers = raw.headers
     if kind not in _ORDERED or (kind is EventType.REGION_REGISTERED and not has_order(headers)):
         return
     order, command = read_order(headers), body if isinstance(body, StreamCommand) else None
     fields: dict[str, object] = {"stream": stream, "offset": record.offset}
+    fields["signature"] = signatures.state(raw.timestamp, headers, raw.value)
     if order is not None:
         sender = {"order": order.order, "by": order.by, "host": order.host, "at": iso_time(order.at)}
         fields |= {**sender, "release": order.release, "reason": order.reason, "about": order.about}

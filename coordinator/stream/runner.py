@@ -170,7 +170,7 @@ class StreamRunner:
                 letters.put(record, ignored.model_copy(update=place), self.stream)
         if fresh:
             self.telemetry.applied(read, effect, inherited=record.offset < self.since)
-            log_order(read, record.headers, effect)
+            log_order(read, record, self._kafka.signatures, effect)
 
     # --- effects ----------------------------------------------------------------------------------
 
