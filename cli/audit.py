@@ -197,9 +197,14 @@ def _line(audited: Audited, stream: str, owner: str) -> str:
     other = f" (the owner is {owner})" if _by_owner(audited, owner) is False else ""
     reason = f' "{order.reason}"' if order is not None and order.reason else ""
     sender = f"{_sender(audited)}{other}"
+    signed = _SIGNATURES[audited.signature]
+    if audited.copy_of is not None:
+        signed += (
+            f"; A COPY of the order at offset {audited.copy_of}, with the same id: anybody can append one"
+        )
     return (
         f"{iso_time(audited.time)}  offset {audited.offset}  {_what(audited)} {sender}{reason}: "
-        f"{_effect(audited, stream).rstrip('.')}; {_SIGNATURES[audited.signature]}"
+        f"{_effect(audited, stream).rstrip('.')}; {signed}"
     )
 
 
@@ -220,6 +225,7 @@ def _values(audited: Audited, stream: str, owner: str) -> dict[str, Any]:
         "claim_malformed": audited.malformed,
         "by_owner": _by_owner(audited, owner),
         "signature": audited.signature,
+        "copy_of": audited.copy_of,
         "command": None
         if command is None or audited.is_note
         else command.model_dump(mode="json", exclude_defaults=True),

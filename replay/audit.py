@@ -14,7 +14,7 @@ from sluicegate.events.envelope import EventType, wire_type
 from sluicegate.events.models import CutReverted, StreamCommand
 from sluicegate.events.orders import Order, has_order, is_note, read_order
 from sluicegate.events.problems import Problem
-from sluicegate.events.signing import State
+from sluicegate.events.signing import WINDOW_MS, State
 from sluicegate.replay.decisions import Step
 from sluicegate.replay.errors import ReplayRefused
 from sluicegate.replay.fold import LogFold
@@ -27,6 +27,10 @@ Outcome = Literal["reached", "cancelled", "reverted", "committed"]
 """Later outcome of a savepoint, a drain or a revert; `committed`: the revert came too late."""
 
 _COMMAND: Final = wire_type(EventType.STREAM_COMMAND)
+_FAMILIES: Final = frozenset(
+    wire_type(each).rpartition(b".v")[0] for each in (EventType.STREAM_COMMAND, EventType.REGION_REGISTERED)
+)
+"""Types of the records that a command of an operator writes, without their version."""
 
 
 @dataclass
@@ -52,6 +56,8 @@ class Audited:
     """Reason of a refusal."""
     decision: int | None = None
     """The newest decision when the order took effect; 0: there was none."""
+    copy_of: int | None = None
+    """Offset of an earlier record with the same id, content and signature. Anybody can append such a copy."""
     outcome: Outcome | None = None
     outcome_decision: int | None = None
     """The newest decision at the outcome."""
@@ -71,6 +77,23 @@ class Audit:
     """Number of orders before these."""
     unknown: str = ""
     """Reason why effects are not known; empty if they are."""
+
+
+@dataclass
+class _Copies:
+    """Orders that were read, by their content, to find those that were appended again."""
+
+    seen: dict[tuple[object, ...], int] = field(default_factory=dict)
+
+    def marked(self, audited: Audited | None, record: ConsumerRecord) -> Audited | None:
+        """Return the order of a record, with the offset of the earlier one if it is a copy."""
+        if audited is not None:
+            # A signature covers these. Brokers and mirrors add headers of their own.
+            attributes = dict(record.headers).items()
+            key = (*sorted(each for each in attributes if each[0].startswith("ce_")), record.value)
+            first = self.seen.setdefault(key, record.offset)
+            audited.copy_of = first if first != record.offset else None
+        return audited
 
 
 @dataclass
@@ -109,18 +132,22 @@ async def read_orders(
     Orders that the log does not have any more are lost. An order whose log cannot be folded has an unknown
     effect. Raises ReplayRefused if there is no such topic, KafkaError, TimeoutError.
     """
-    audit, waiting = Audit(deque(maxlen=most)), _Waiting()
+    audit, waiting, copies = Audit(deque(maxlen=most)), _Waiting(), _Copies()
     async with open_log(settings, stream) as log:
         end = await log.end()
         first = max(await log.begin(), await log.first_since(since) if since else 0)
         start, audit.unknown = await _start(settings, stream, log, first)
         fold = None if start is None else LogFold(stream, log.partition, start, log.decode)
-        position = first if start is None else min(first, start.begin)
+        # A copy can be in the log that much later than its original, and still count.
+        seen_from = await log.first_since(max(0, since - 2 * WINDOW_MS)) if since else first
+        position = min(first, seen_from) if start is None else min(first, seen_from, start.begin)
         show(f"reading {end - position:,} records of the log")
         async with aclosing(log.read(position, end)) as batches:
             async for batch in batches:
                 for record in batch:
-                    found = _order(log, stream, record) if record.offset >= first else None
+                    found = copies.marked(_order(log, stream, record), record)
+                    if record.offset < first:
+                        found = None
                     _judge(fold, record, found, waiting)
                     if found is not None:
                         audit.older += len(audit.orders) == most
@@ -142,7 +169,9 @@ def _order(log: StreamLog, stream: str, record: ConsumerRecord) -> Audited | Non
     """Return the order in a record; None if it is no order of the stream."""
     headers, value = record.headers, record.value
     claims = has_order(headers)
-    if not claims and dict(headers).get("ce_type") != _COMMAND:
+    kind = dict(headers).get("ce_type") or b""
+    # Any client can put a claim beside any event, which is no order for that.
+    if kind != _COMMAND and not (claims and kind.rpartition(b".v")[0] in _FAMILIES):
         return None
     read, flaw = log.decode(record.offset, record.timestamp, headers, value)
     named = read.envelope.stream if read is not None else flaw.stream if flaw is not None else None

@@ -34,6 +34,8 @@ def log_order(
         return
     order, command = read_order(headers), body if isinstance(body, StreamCommand) else None
     fields: dict[str, object] = {"stream": stream, "offset": record.offset}
+    # A copy of a signed order has the same id at another offset.
+    fields["id"] = record.envelope.id
     fields["signature"] = signatures.state(raw.timestamp, headers, raw.value)
     if order is not None:
         sender = {"order": order.order, "by": order.by, "host": order.host, "at": iso_time(order.at)}

@@ -49,6 +49,7 @@ def test_an_accepted_order_is_logged_with_its_sender() -> None:
             "event": "order",
             "stream": "flights",
             "offset": 7,
+            "id": "e1",
             "signature": "unsigned",
             "order": "region remove",
             "by": "alice",
