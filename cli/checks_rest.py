@@ -3,11 +3,13 @@
 import contextlib
 import os
 import uuid
+from collections.abc import Awaitable
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, cast
 from urllib.parse import unquote, urlsplit
 
-from redis.exceptions import AuthenticationError, NoPermissionError, RedisError
+from redis.asyncio import Redis
+from redis.exceptions import AuthenticationError, NoPermissionError, RedisError, ResponseError
 
 from sluicegate.cli.checks_cleaning import check_cleaning
 from sluicegate.cli.checks_table import Comparison, compare
@@ -41,6 +43,7 @@ async def check_redis(redis: RedisSettings | None) -> Finding:
         await client.ping()
         # The keys have the coordinator's prefix: an ACL may allow the user only those.
         await client.eval(_REDIS_PROBE, 2, *(f"{redis.key_prefix}:check-{uuid.uuid4().hex}" for _ in "ab"))
+        wrong = await _check_names_of_views(client, f"{redis.key_prefix}:streams")
     except AuthenticationError:
         return problem(
             "redis",
@@ -56,7 +59,24 @@ async def check_redis(redis: RedisSettings | None) -> Finding:
         return problem("redis", f"{redis.shown} {format_failure(await explain(error, redis), tls=tls)}")
     finally:
         await client.aclose()
+    if wrong is not None:
+        return problem("redis", f"{redis.shown} {wrong}")
     return fine("redis", f"{redis.shown} answers")
+
+
+async def _check_names_of_views(client: Redis, key: str) -> str | None:
+    """Return why the set of the names of streams cannot be used, None if it can. Raises RedisError."""
+    try:
+        # Not TYPE: an ACL that is enough for the service does not allow it.
+        await cast("Awaitable[Any]", client.smembers(key))
+    except ResponseError as error:
+        if not str(error).startswith("WRONGTYPE"):
+            raise
+        return (
+            f"has a value of another type at the key {key}, so no view can be written. Delete it: "
+            f"redis-cli DEL {key}. The next commit of each stream writes its name again"
+        )
+    return None
 
 
 def check_stream(

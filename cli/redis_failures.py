@@ -6,6 +6,7 @@ import ssl
 from typing import Final
 from urllib.parse import urlsplit
 
+from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from sluicegate.coordinator.settings.model import RedisSettings
@@ -16,6 +17,16 @@ _OTHER_HOST: Final = (62, 64)
 _EXPIRED: Final = 10
 _CLOSED: Final = ("CLOSED BY SERVER", "RESET BY PEER")
 _NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF_WHILE_READING")
+
+
+_REFUSALS: Final = {
+    "read only replica": "is a replica, which takes no writes ({}). Set redis.url to its primary",
+    "maxmemory": "is full ({}). Raise its maxmemory, or delete keys of others from it",
+    "MISCONF": (
+        "takes no writes, as it cannot save to its disk ({}). Correct what its log names, such as a full disk"
+    ),
+}
+"""Answers to a write by a part of their text. Older servers give another prefix to errors in a script."""
 
 
 async def explain(error: Exception, redis: RedisSettings) -> Exception:
@@ -47,6 +58,8 @@ def format_failure(error: Exception, *, tls: bool) -> str:
 
     `tls`: the connection is to be encrypted.
     """
+    if isinstance(error, ResponseError):
+        return _format_answer(error)
     found = next((each for each in _chain(error) if isinstance(each, ssl.SSLError)), None)
     if isinstance(found, ssl.SSLCertVerificationError):
         return _format_distrust(found)
@@ -66,6 +79,12 @@ def format_failure(error: Exception, *, tls: bool) -> str:
     if not tls and any(each in text for each in _CLOSED):
         return f"closes the connection ({error}). If it has TLS at this port, begin redis.url with rediss://"
     return f"does not answer ({error}); check redis.url, redis.ca_file and that it runs"
+
+
+def _format_answer(error: ResponseError) -> str:
+    """Format an error that a server has answered with."""
+    text = next((text for part, text in _REFUSALS.items() if part in str(error)), None)
+    return text.format(error) if text else f"answers with an error ({error}). Correct that at the server"
 
 
 def _format_distrust(error: ssl.SSLCertVerificationError) -> str:
