@@ -84,7 +84,11 @@ def format_failure(error: Exception, *, tls: bool) -> str:
 def _format_answer(error: ResponseError) -> str:
     """Format an error that a server has answered with."""
     text = next((text for part, text in _REFUSALS.items() if part in str(error)), None)
-    return text.format(error) if text else f"answers with an error ({error}). Correct that at the server"
+    return (
+        text.format(error)
+        if text
+        else f"answers with an error ({error}). Check redis.url and the settings of the server"
+    )
 
 
 def _format_distrust(error: ssl.SSLCertVerificationError) -> str:

@@ -67,7 +67,7 @@ async def test_a_server_that_takes_no_writes_is_told_apart(
 
 async def test_a_server_that_cannot_save_is_told_apart(valkey: EmbeddedValkey, admin: redis.Redis) -> None:
     where = Path(admin.config_get("dir")["dir"]) / admin.config_get("dbfilename")["dbfilename"]
-    kept = admin.config_get("save")["save"]
+    kept = str(admin.config_get("save")["save"])
     admin.config_set("save", "3600 1")
     where.mkdir()
     admin.bgsave()
@@ -89,5 +89,15 @@ async def test_another_value_in_place_of_the_names_is_a_problem(
     found = await told(valkey, unique)
     assert f"has a value of another type at the key {unique}:streams" in found
     (_, _, advice) = found.partition("Delete it: redis-cli ")
-    admin.execute_command(*advice.split(". ")[0].split())
+    assert advice.startswith(f"DEL {unique}:streams. ")
+    admin.delete(f"{unique}:streams")
     assert await told(valkey, unique) == ""
+
+
+async def test_another_error_is_no_silence(valkey: EmbeddedValkey) -> None:
+    settings = RedisSettings.model_validate({"url": f"{valkey.url.rpartition('/')[0]}/4096"})
+    found = await check_redis(settings)
+    assert not found.ok
+    assert "answers with an error (" in found.detail
+    assert "Check redis.url and the settings of the server" in found.detail
+    assert await told(valkey) == ""
