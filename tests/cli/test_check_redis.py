@@ -66,7 +66,7 @@ async def test_a_server_that_takes_no_writes_is_told_apart(
 
 
 async def test_a_server_that_cannot_save_is_told_apart(valkey: EmbeddedValkey, admin: redis.Redis) -> None:
-    where = Path(admin.config_get("dir")["dir"]) / admin.config_get("dbfilename")["dbfilename"]
+    where = Path(str(admin.config_get("dir")["dir"]), str(admin.config_get("dbfilename")["dbfilename"]))
     kept = str(admin.config_get("save")["save"])
     admin.config_set("save", "3600 1")
     where.mkdir()
