@@ -82,13 +82,13 @@ MESSAGES: Final[Mapping[Code, Message]] = {
     Code.TABLE_AHEAD: Message(
         _STALLED,
         "the table has decision {other} of its commit user, and the log ends with {number}. Another "
-        "deployment commits as the same user, the topics were created again, or decisions were refused: "
-        "their signing key was missing, or a member with another kafka.signing.mode did not sign them",
+        "deployment commits as the same user, the topics were created again, or decisions were refused. "
+        "Their signing key was missing, or a member with another kafka.signing.mode did not sign them",
         "If the stream was moved to another Kafka cluster or name, remove it from the settings of these "
         "coordinators, and change nothing else here. If `sluicegate dead-letters list --stream {stream}` "
-        "shows the code `signature`, give all members the key that it names. If it names none, and a member "
-        "of yours wrote them unsigned, set kafka.signing.since of all members and commands to a time after "
-        "the last of them. Restart the members. If the stall stays, stop them, read the log again with "
+        "shows the code `signature`, give all members the key that it names. If it names none, a member of "
+        "yours may have written them unsigned. Then set kafka.signing.since everywhere to a time after the "
+        "last of them. Restart the members. If the stall stays, stop them, read the log again with "
         "`sluicegate stream recover --stream {stream}`, and start them. Else compare log and table: "
         + VERIFY
         + ". Restore the topics. If they are lost, stop the coordinators, and "

@@ -69,13 +69,13 @@ async def test_a_server_that_cannot_save_is_told_apart(valkey: EmbeddedValkey, a
     where = Path(str(admin.config_get("dir")["dir"]), str(admin.config_get("dbfilename")["dbfilename"]))
     kept = str(admin.config_get("save")["save"])
     admin.config_set("save", "3600 1")
-    where.mkdir()
+    where.mkdir()  # noqa: ASYNC240
     admin.bgsave()
     await until(lambda: admin.info("persistence")["rdb_last_bgsave_status"], "err".__eq__)
     found = await told(valkey)
     assert "takes no writes, as it cannot save to its disk" in found
     assert "Correct what its log names, such as a full disk" in found
-    where.rmdir()
+    where.rmdir()  # noqa: ASYNC240
     admin.bgsave()
     await until(lambda: admin.info("persistence")["rdb_last_bgsave_status"], "ok".__eq__)
     assert await told(valkey) == ""

@@ -117,7 +117,7 @@ async def test_members_with_off_and_required(place: Place) -> None:
         async with running(signing(place, "required"), ready=False) as service:
             assert await until(lambda: stalled(service)) == Code.TABLE_AHEAD
             told = await until(lambda: [each for each in conditions(service) if each["kind"] == "stall"])
-            assert "set kafka.signing.since of all members and commands" in str(told)
+            assert "set kafka.signing.since everywhere to a time after" in str(told)
             await until(lambda: applied(place), lambda found: found > end)
         lacking = await invoke(place, *RECOVER, **variables)
         assert lacking.exit_code == 2, lacking.output
