@@ -20,6 +20,7 @@ from sluicegate.replay.log import StreamLog, open_log
 from sluicegate.replay.start import Start
 from sluicegate.replay.tables import ReplayTable
 from sluicegate.replay.unverified import Group
+from sluicegate.replay.unverified_advice import since
 from sluicegate.replay.verify import Verdict, verify
 from sluicegate.replay.window import Window, parse_mark
 
@@ -106,7 +107,7 @@ def _keys(stream: str, unsigned: Group | None) -> str:
     if unsigned is not None:
         refused = (
             f"{unsigned}. If your coordinators wrote them, set kafka.signing.since of all members and "
-            f"commands to a time after the last of those ({unsigned.since} is after all that are refused), "
+            f"commands to a time after the last of those ({since(unsigned)} is after all that are refused), "
             "and repeat. "
         )
     return refused + (

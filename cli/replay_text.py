@@ -12,7 +12,7 @@ from sluicegate.replay.decisions import LoggedDecision
 from sluicegate.replay.reading import Reading
 from sluicegate.replay.rebuild import Rebuilt
 from sluicegate.replay.repair import Repaired
-from sluicegate.replay.unverified import way_out
+from sluicegate.replay.unverified_advice import way_out
 from sluicegate.replay.verify import Verdict
 
 MOST_LINES: Final = 50

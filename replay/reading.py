@@ -11,7 +11,8 @@ from sluicegate.replay.errors import ReplayRefused
 from sluicegate.replay.fold import LogFold
 from sluicegate.replay.log import Log, Print, Progress
 from sluicegate.replay.start import Start
-from sluicegate.replay.unverified import Unverified, way_out
+from sluicegate.replay.unverified import Unverified
+from sluicegate.replay.unverified_advice import way_out
 from sluicegate.replay.window import Window
 
 Sink = Callable[[LoggedDecision], Awaitable[None]]

@@ -8,7 +8,6 @@ import re
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
-from sluicegate.coordinator.telemetry.wording import iso_time
 from sluicegate.events.causes import CauseCode
 from sluicegate.events.codec import Flaw
 from sluicegate.events.problems import Code
@@ -35,11 +34,6 @@ class Group(NamedTuple):
     time: int
     """Newest append time, in milliseconds since the Unix epoch."""
     why: CauseCode
-
-    @property
-    def since(self) -> str:
-        """Return the earliest time for `kafka.signing.since` with which all of them count unsigned."""
-        return iso_time(self.time + 1) or "no such time"
 
     def __str__(self) -> str:
         if self.why is CauseCode.UNSIGNED:
@@ -86,24 +80,3 @@ class Unverified:
     def unsigned(self) -> Group | None:
         """The records without a signature; None if no such record is refused."""
         return self._found.get((UNSIGNED, CauseCode.UNSIGNED))
-
-
-def way_out(groups: Collection[Group]) -> str:
-    """Return the advice about unverified records."""
-    ways = [_without_signature(each) for each in groups if each.why is CauseCode.UNSIGNED]
-    names = list(dict.fromkeys(each.key for each in groups if each.why is not CauseCode.UNSIGNED))
-    if names:
-        options = " ".join(f"--forged {name}" for name in names)
-        ways.append(
-            f"Give this command the right file of {', '.join(names)}, in kafka.signing.key_files. If no "
-            f"coordinator or command of yours has signed them, they are forged: repeat with {options}"
-        )
-    return ". ".join(ways)
-
-
-def _without_signature(group: Group) -> str:
-    return (
-        "If your coordinators wrote records without a signature, set kafka.signing.since of this command to "
-        f"a time after the last of those ({group.since} is after all that are refused). The others are "
-        f"forged: repeat with --forged {UNSIGNED}"
-    )
