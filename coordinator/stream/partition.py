@@ -204,8 +204,10 @@ class PartitionRunner:
         runner = self.streams.get(flaw.stream or "")
         if flaw.stalls and runner is not None:
             runner.machine.block(_by_release(flaw.problem, record), record.offset)
-        elif not flaw.stalls or not self._is_home(flaw.stream or ""):
+        elif not flaw.stalls:
             self.letters.put(record, flaw.problem, flaw.stream)
+        elif not self._is_home(flaw.stream or ""):
+            self.letters.put(record, Problem(code=Code.UNKNOWN_STREAM), flaw.stream)
 
     def feed(self, runner: StreamRunner, record: ConsumerRecord) -> bool:
         """Pass a record to a joining stream. Return False for one of another stream, which is ignored."""

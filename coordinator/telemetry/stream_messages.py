@@ -45,7 +45,9 @@ MESSAGES: Final[Mapping[Code, Message]] = {
         _STALLED,
         "this release cannot read the record[ at offset {number}] of the events topic[ ({detail})][, which "
         "release {first} wrote]",
-        UPGRADE + "; the stream then continues by itself",
+        UPGRADE + "; the stream then continues by itself. If a program wrote it by mistake, take the stream "
+        "out of the settings, and continue under another name with the same commit_user: `sluicegate stream "
+        "adopt --stream NAME --from-table --from-stream {stream}`",
     ),
     Code.LOG_DISCONTINUOUS: Message(
         _STALLED,

@@ -72,6 +72,8 @@ async def test_a_stream_gets_another_name(make: Maker, unreadable: bool) -> None
         if unreadable:
             await write_unreadable(where, "flights")
             await stalled(life, "record-unreadable", "flights")
+            told = (await done(where, "status", "--stream", "flights")).replace("\n", " ")
+            assert "continue under another name with the same commit_user" in " ".join(told.split())
         else:
             await done(where, "stream", "savepoint", "--stream", "flights")
         program.kill()
