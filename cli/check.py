@@ -14,7 +14,7 @@ from sluicegate.cli.checks_members import check_keys
 from sluicegate.cli.checks_rest import check_redis, check_stream
 from sluicegate.cli.checks_table import PATIENCE, newer_log
 from sluicegate.cli.errors import UserError, run_async
-from sluicegate.cli.finding import Finding, fine, problem
+from sluicegate.cli.finding import Finding, fine, problem, warning
 from sluicegate.cli.kafka import read_records
 from sluicegate.cli.options import config_option, json_option
 from sluicegate.cli.serving import check_served
@@ -24,6 +24,7 @@ from sluicegate.coordinator.listeners.facts import refusals
 from sluicegate.coordinator.settings.http import HttpSettings
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.telemetry.access import read_tokens
+from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.kafka.settings import UnusableFile
 
 AGAIN: Final = 0.3
@@ -39,6 +40,7 @@ def check(context: click.Context, settings: Settings, create: bool, as_json: boo
     """Check brokers, topics, group, Redis and tables; one line each. Exit status 1 if there is a problem.
 
     A table is also compared with the state record of its stream, to find a replaced or rolled back table.
+    Warnings name what stalls or delays a stream, as its coordinator last recorded it.
     """
     findings = run_async(settings, _check(settings, create=create))
     if as_json:
@@ -67,6 +69,7 @@ async def _check(settings: Settings, *, create: bool) -> list[Finding]:
         *tokens,
         redis,
         *(each for found in streams for each in found),
+        *(each for name in settings.streams for each in _check_progress(name, records.get(name))),
         *listeners,
     ]
 
@@ -91,6 +94,16 @@ def _check_listeners(settings: Settings) -> list[Finding]:
         )
         for stream, each in settings.streams.items()
         for name, own in each.listeners.items()
+    ]
+
+
+def _check_progress(name: str, record: StateRecord | None) -> list[Finding]:
+    """Name what stalls or delays a stream, as its coordinator last recorded it."""
+    conditions = record.conditions if record is not None else ()
+    return [
+        warning(f"state of {name}", format_problem(each.problem, name))
+        for each in conditions
+        if each.kind in ("stall", "retry")
     ]
 
 

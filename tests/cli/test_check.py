@@ -9,11 +9,12 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from sluicegate.coordinator.core.log_state import Before, Decision, LogState, Proof
-from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.core.state_record import Condition, StateRecord
 from sluicegate.coordinator.record_codec import encode_record
 from sluicegate.coordinator.settings.kafka import KafkaSettings
 from sluicegate.embedded.ports import free_port
 from sluicegate.events.models import Head
+from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.topics import verify_topics
 from sluicegate.lakes.port import CommitRequest, Committer, Published
@@ -200,6 +201,20 @@ def test_names_that_are_not_compared_are_a_warning(deployment: Deployment) -> No
     assert verdict == "WARNING"
     assert 'set streams.flights.file_names = "checked"' in detail
     assert result.exit_code == 0
+
+
+@pytest.mark.parametrize("kind", ["stall", "retry", "wait"])
+def test_what_its_coordinator_recorded_of_a_stream_is_a_warning(deployment: Deployment, kind: Any) -> None:
+    """The other lines test settings and servers: a disk can be full, and a record unreadable."""
+    deployment.create_topics()
+    full = Condition(kind=kind, problem=Problem(code=Code.RETRYING, names=("publish",), detail="ENOSPC"))
+    write_record(deployment, LogState(), conditions=(full,))
+    result = deployment.run("check")
+    assert result.exit_code == 0, result.output
+    told = [line for line in result.output.splitlines() if "state of flights: " in line]
+    assert [(line.startswith("WARNING"), "ENOSPC" in line) for line in told] == [(True, True)] * (
+        kind != "wait"
+    )
 
 
 def test_check_leaves_no_file_behind(deployment: Deployment, table: Path) -> None:
