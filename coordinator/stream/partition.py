@@ -32,7 +32,7 @@ from sluicegate.coordinator.stream.holding import Holding
 from sluicegate.coordinator.stream.joining import Changes
 from sluicegate.coordinator.stream.links import Links
 from sluicegate.coordinator.stream.runner import StreamRunner
-from sluicegate.coordinator.stream.turns import QUIET_TURNS, is_due, is_quiet
+from sluicegate.coordinator.stream.turns import is_due, is_quiet, quiet_turns
 from sluicegate.coordinator.stream.unroutable import UnroutableEvents
 from sluicegate.coordinator.tasks import PAUSE, end, in_pieces
 from sluicegate.events.causes import Cause, CauseCode
@@ -190,9 +190,6 @@ class PartitionRunner:
         envelope = read.envelope
         runner = self.streams.get(envelope.stream)
         if runner is not None:
-            if not runner.touched:
-                # A quiet stream had its last turn a while ago. What follows from the record counts from now.
-                runner.pump()
             runner.deliver(record, read, flaw)
             self.holding.saw(runner, record.timestamp)
         elif not self._is_home(envelope.stream) and not is_note(read.body):
@@ -245,8 +242,9 @@ class PartitionRunner:
 
     async def tick(self, turn: int) -> None:
         """Let streams start the effects that time makes due, and report their conditions."""
+        turns = quiet_turns(len(self.streams))
         async for number, runner in in_pieces(list(enumerate(self.streams.values())), pause=PAUSE):
-            due = (turn + number) % QUIET_TURNS == 0 or not is_quiet(runner)
+            due = (turn + number) % turns == 0 or not is_quiet(runner)
             if due and not runner.closed:
                 runner.tick()
         for runner in self.holding.runners.values():

@@ -5,8 +5,16 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from sluicegate.coordinator.stream.runner import StreamRunner
 
-QUIET_TURNS: Final = 4
-"""Timer ticks for each turn of a quiet stream. Its slow timers are late by that."""
+MANY: Final = 50
+"""Streams of a partition above which quiet ones have fewer turns."""
+
+
+def quiet_turns(streams: int) -> int:
+    """Return the timer ticks for each turn of a quiet stream, of so many in its partition.
+
+    Reactions to its next record count from its last turn.
+    """
+    return 2 if streams <= MANY else 4
 
 
 def is_due(runner: "StreamRunner") -> bool:
