@@ -10,10 +10,7 @@ _IGNORED: Final = "The event has no effect"
 _VOID: Final = "The decision[ {number}] has no effect"
 _UNUSABLE: Final = "The message is not used"
 _NOTHING: Final = "Nothing is to be done"
-_SENDER: Final = (
-    "Correct the program that sends it. The message is kept: `sluicegate dead-letters list[ --stream "
-    "{stream}]`"
-)
+_SENDER: Final = "Correct the program that sends it. The message is kept: `sluicegate dead-letters list`"
 _DEFECT: Final = "Nothing is lost. If it repeats, report a defect of sluicegate"
 
 _WITHOUT_EFFECT: Final[Mapping[Code, Message]] = {
