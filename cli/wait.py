@@ -93,7 +93,8 @@ async def _wait(settings: Settings, stream: str, wanted: int, patience: float) -
         if newest is None or newest < wanted:
             # A view in Redis stays old while Redis takes no writes.
             with suppress(*_AWAY):
-                newest = await _recorded(settings, stream)
+                recorded = await _recorded(settings, stream)
+                newest = max((each for each in (newest, recorded) if each is not None), default=None)
     finally:
         if store is not None:
             await store.close()

@@ -132,6 +132,11 @@ def test_a_view_that_is_foreign_or_old_decides_nothing(
     result = deployment.run(*command, LATER, **redis)
     assert as_json(result)["watermark"] == NOON
     assert result.exit_code == 1
+    # A record that is behind takes nothing back.
+    if location is None:
+        _write(deployment, None)
+        result = deployment.run(*command, LATER, **redis)
+        assert as_json(result)["watermark"] == shown
 
 
 def test_a_wrong_time_is_refused(nobody: Deployment) -> None:
