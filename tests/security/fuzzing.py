@@ -331,7 +331,7 @@ def classify(record: ConsumerRecord, replicas: dict[str, Replica]) -> list[str]:
     if read is None:
         if flaw is None:
             raise Broken(f"offset {record.offset} is neither a record nor a flaw")
-        return [f"letter {flaw.problem.code}"]
+        return [f"letter {_code_of_unread(flaw, replicas)}"]
     replica = replicas.get(read.envelope.stream)
     if replica is None:
         return [f"letter {Code.UNKNOWN_STREAM}"]
@@ -341,6 +341,15 @@ def classify(record: ConsumerRecord, replicas: dict[str, Replica]) -> list[str]:
     if completes and ignored is not None and ignored.code is Code.NOT_LIVE:
         found.append(f"letter {Code.NOT_LIVE}")
     return found or [_without_letter(record, read, ignored)]
+
+
+def _code_of_unread(flaw: Flaw, replicas: dict[str, Replica]) -> Code:
+    """A record of a newer version stalls its stream; without a stream of this member it is a letter."""
+    if flaw.stream in replicas and flaw.stalls:
+        raise Broken(f"a message stalls {flaw.stream}: {flaw.problem}")
+    if flaw.stalls:
+        return Code.UNKNOWN_STREAM
+    return Code.UNKNOWN_TYPE if flaw.problem.code is Code.RECORD_UNREADABLE else flaw.problem.code
 
 
 def _without_letter(record: ConsumerRecord, read: LogRecord, ignored: Problem | None) -> str:

@@ -29,11 +29,7 @@ from tests.integration.test_replay import forget
 from tests.integration.waiting import BACKSTOP, finished, until
 from tests.security.guarded import Deployment, Guarded, deployment, guarded_kafka
 
-pytestmark = [
-    pytest.mark.kafka,
-    # aiokafka leaves a connection to the collector when its start is refused.
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = pytest.mark.kafka
 
 Log = list[Any]
 FLIGHTS: Final = ("--stream", "flights")

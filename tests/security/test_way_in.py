@@ -25,13 +25,7 @@ from tests.security.conftest import (
 from tests.security.deployment import secure_settings
 from tests.tls import KEY_WORD
 
-pytestmark = [
-    pytest.mark.kafka,
-    pytest.mark.redis,
-    # aiokafka leaves its first connection unclosed when it is cancelled, or its time is up, between the login
-    # and the first metadata; nothing else holds it, so it is closed, and told of, when it is collected.
-    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
-]
+pytestmark = [pytest.mark.kafka, pytest.mark.redis]
 
 CLIENT = ("kafka.ssl.certificate.", "kafka.ssl.key.")
 SASL_WAYS = {
