@@ -20,6 +20,7 @@ from sluicegate.coordinator.runtime.connections import FORBIDDEN, Rebalances, op
 from sluicegate.coordinator.runtime.janitor import Janitor
 from sluicegate.coordinator.runtime.kafka_watch import KafkaWatch
 from sluicegate.coordinator.runtime.measuring import loop_lag, measure
+from sluicegate.coordinator.runtime.memory import collect_if_calm
 from sluicegate.coordinator.runtime.startup import load_adapters, make_store, wait_for_topics
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.settings.reloading import plan_reload, read_settings
@@ -299,6 +300,7 @@ class Service:
                 runner = self._runners.get(source.partition)
                 if runner is not None and records:
                     runner.take(records)
+            collect_if_calm(sum(map(len, reading.batches.values())))
             await self._pass_gaps(consumer)
 
     async def _pass_gaps(self, consumer: AIOKafkaConsumer) -> None:

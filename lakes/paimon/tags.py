@@ -9,6 +9,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from pydantic_core import to_json
+
 from sluicegate.lakes.paimon.snapshots import DECISION
 from sluicegate.lakes.port import LakeUnavailable
 from sluicegate.lakes.storage import CannotPut, Storage, Uncertain
@@ -43,7 +45,7 @@ def _content(snapshot: bytes, retained: int | None) -> bytes:
     now = datetime.now()
     created = [now.year, now.month, now.day, now.hour, now.minute, now.second, now.microsecond * 1000]
     fields = {**json.loads(snapshot), "tagCreateTime": created, "tagTimeRetained": retained / 1000}
-    return json.dumps(fields, indent=2).encode()
+    return to_json(fields, indent=2)
 
 
 def _compared(storage: Storage, tag: Tag, found: bytes, snapshot: bytes | None) -> TagAnswer:

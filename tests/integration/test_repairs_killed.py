@@ -1,6 +1,6 @@
 """`stream recover` and `stream adopt` killed at each of their writes, and repeated.
 
-A coordinator may run between the kill and the repetition. The rows are exact either way.
+A coordinator may run between the kill and the repetition. Rows and a listener's events are exact either way.
 """
 
 import os
@@ -10,13 +10,18 @@ from typing import Final
 
 import pytest
 
+from sluicegate.coordinator.settings.model import Settings
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import Job, read_ids
 from tests.integration.orders import Spoken, config_of, spoken
 from tests.integration.test_adopt import ADOPT, lose_topics
+from tests.integration.test_adopt_listeners import ADOPT as RENAME
+from tests.integration.test_adopt_listeners import USER, adopting, four_events
 from tests.integration.test_recover import RECOVER, damage
 from tests.integration.test_replay import put_base_record, three_commits, verified
+from tests.integration.waiting import until
+from tests.integration.webhooks import hook, receiving, with_hook
 
 pytestmark = pytest.mark.kafka
 
@@ -52,18 +57,20 @@ async def killed_at(place: Place, step: int, *arguments: str) -> Spoken:
     return await spoken((sys.executable, "-c", _MORTAL, str(step), *arguments), environment)
 
 
-async def killed_at_each_step(place: Place, *arguments: str, done: str, meanwhile: bool) -> int:
+async def killed_at_each_step(
+    place: Place, *arguments: str, done: str, meanwhile: Settings | None = None
+) -> int:
     """Run a command until it lives to its end, or says that the work is done; return the number of kills.
 
-    `meanwhile`: coordinators start and stop after each kill.
+    `meanwhile`: a coordinator with these settings starts and stops after each kill.
     """
     for step in count(1):
         result = await killed_at(place, step, *arguments)
         if result.exit_code != KILLED:
             assert result.exit_code == 0 or (result.exit_code == 2 and done in result.stderr), result.output
             return step - 1
-        if meanwhile:
-            async with running(place.settings()):
+        if meanwhile is not None:
+            async with running(meanwhile):
                 pass
     raise AssertionError
 
@@ -86,7 +93,8 @@ async def test_a_killed_adoption_is_repeated(place: Place, meanwhile: bool) -> N
         at = job.previous
         await lose_topics(place)
         # The note, the base record and the record.
-        assert await killed_at_each_step(place, *ADOPT, done="continues by itself", meanwhile=meanwhile) >= 6
+        between = place.settings() if meanwhile else None
+        assert await killed_at_each_step(place, *ADOPT, done="continues by itself", meanwhile=between) >= 6
         job.incarnation, job.base = "q2", at
         await exact(place, job)
 
@@ -100,5 +108,28 @@ async def test_a_killed_recovery_is_repeated(place: Place, base: bool, meanwhile
             await put_base_record(place, job)
         await damage(place, job)
         # The note and the record.
-        assert await killed_at_each_step(place, *RECOVER, done="is not malformed", meanwhile=meanwhile) >= 4
+        between = place.settings() if meanwhile else None
+        assert await killed_at_each_step(place, *RECOVER, done="is not malformed", meanwhile=between) >= 4
         await exact(place, job)
+
+
+@pytest.mark.parametrize("meanwhile", [False, True])
+async def test_a_killed_rename_takes_the_listener_along(place: Place, meanwhile: bool) -> None:
+    async with receiving(place.table) as receiver, place.job() as job:
+        async with running(with_hook(place, receiver)):
+            await job.register()
+            for number in (1, 2, 3):
+                await job.run_batch([number])
+                await job.committed(range(1, number + 1))
+            await until(receiver.decisions, lambda found: found == [1, 2, 3])
+        own = hook(place, receiver)
+        new = place.settings("departures", options={"listeners": {"hook": own}, **USER})
+        command, between = (
+            (*RENAME, "--config", str(adopting(place, {"hook": own}))),
+            new if meanwhile else None,
+        )
+        # The note, the record of the stream and the one of its listener.
+        assert await killed_at_each_step(place, *command, done="continues by itself", meanwhile=between) >= 6
+        await four_events(place, job, receiver, own)
+    assert receiver.decisions() == [1, 2, 3, 4]
+    assert read_ids(place.table) == [1, 2, 3, 4]
