@@ -26,7 +26,7 @@ MESSAGES: Final[Mapping[Code, Message]] = {
     Code.PAUSED: Message(
         "Stream {stream} commits nothing",
         "an operator paused it",
-        "Continue with " + RESUME,
+        f"Continue with {RESUME}. `sluicegate audit --stream {{stream}}` tells who paused it, when and why",
     ),
     Code.SAVEPOINT_WAITS: Message(
         "Savepoint {first} of stream {stream} waits",

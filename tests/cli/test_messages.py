@@ -57,7 +57,8 @@ def test_the_commands_of_a_sentence_are_accepted(code: Code, monkeypatch: pytest
 
 
 def test_commands_are_found_in_sentences() -> None:
-    assert commands(Code.PAUSED) == [["stream", "resume", "--stream", "flights"]]
+    of = ["--stream", "flights"]
+    assert commands(Code.PAUSED) == [["stream", "resume", *of], ["audit", *of]]
     assert commands(Code.BASE_DIFFERS)[-1][:4] == ["region", "reset", "--stream", "flights"]
 
 

@@ -131,7 +131,8 @@ def test_a_paused_stream(deployment: Deployment) -> None:
     lines = deployment.run("status").stdout.splitlines()[1:]
     assert lines[2] == (
         "  PAUSE paused: Stream flights commits nothing: an operator paused it. Continue with `sluicegate "
-        "stream resume --stream flights`."
+        "stream resume --stream flights`. `sluicegate audit --stream flights` tells who paused it, when and "
+        "why."
     )
     assert "STALL " not in "".join(lines)
 

@@ -37,7 +37,7 @@ WAIT: Final = (
 )
 PAUSE: Final = (
     "Stream baggage commits nothing: an operator paused it. Continue with `sluicegate stream resume "
-    "--stream baggage`."
+    "--stream baggage`. `sluicegate audit --stream baggage` tells who paused it, when and why."
 )
 RETRY: Final = (
     "Step publish of stream tickets fails: the store of the table does not answer. It is tried again by "

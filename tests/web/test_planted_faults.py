@@ -169,11 +169,12 @@ def fill(path: Path) -> None:
 
 async def test_a_paused_stream(page: Page, place: Planted) -> None:
     async with shown(page, place, "paused") as card:
-        await place.run_command("sluicegate stream pause --stream paused")
+        await place.run_command("sluicegate stream pause --stream paused --reason 'a new schema'")
         await expect(badge(card)).to_have_text("‖ paused")
         await expect(card.locator(".reason")).to_contain_text(
             "Stream paused commits nothing: an operator paused it."
         )
+        assert "a new schema" in await place.run_command(await command_in(card, "sluicegate audit"))
         await place.run_command(await command_in(card, "sluicegate stream resume"))
 
 

@@ -97,7 +97,8 @@ def test_a_pause_is_told_apart_from_a_stall() -> None:
     assert overview(found, NOW)["paused"] is True
     assert lines(found)[2] == (
         "  PAUSE paused: Stream flights commits nothing: an operator paused it. Continue with `sluicegate "
-        "stream resume --stream flights`."
+        "stream resume --stream flights`. `sluicegate audit --stream flights` tells who paused it, when and "
+        "why."
     )
 
 
