@@ -21,9 +21,8 @@ from sluicegate.cli.serving import check_served
 from sluicegate.cli.stream_log import known_record, open_log
 from sluicegate.coordinator.core.state_record import StateRecord, TableProgress
 from sluicegate.coordinator.listeners.facts import refusals
-from sluicegate.coordinator.settings.http import HttpSettings
+from sluicegate.coordinator.settings.http import HttpSettings, read_tokens
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.telemetry.access import read_tokens
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.kafka.settings import UnusableFile
 

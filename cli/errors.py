@@ -17,8 +17,8 @@ from aiokafka.errors import (
     TopicAuthorizationFailedError,
 )
 
+from sluicegate.coordinator.settings.http import CannotServe
 from sluicegate.coordinator.settings.model import Settings, SettingsError
-from sluicegate.coordinator.telemetry.http import CannotServe
 from sluicegate.kafka.grants import lacking
 from sluicegate.kafka.permissions import Client, Permission, format_grants
 from sluicegate.kafka.topics import BrokersUnavailable, TopicError

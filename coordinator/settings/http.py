@@ -1,11 +1,21 @@
 """Settings of the HTTP endpoints: address, TLS and tokens."""
 
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Final, Self
 
 from pydantic import Field, FilePath, model_validator
 
 from sluicegate.coordinator.settings.sources import Section, Text
+from sluicegate.kafka.settings import UnusableFile, read_secret
+
+REALM: Final = "sluicegate"
+"""Name of what the tokens protect, in the challenge of HTTP."""
+_SHORTEST: Final = 16
+"""Characters of a token."""
+
+
+class CannotServe(OSError):
+    """The server cannot listen on the address, or use its files; the text has the key to change."""
 
 
 class HttpSettings(Section):
@@ -35,3 +45,24 @@ class HttpSettings(Section):
         if self.key_file is not None and self.certificate_file is None:
             raise ValueError("`key_file` is set, but `certificate_file` is not; set both or none")
         return self
+
+
+def read_tokens(http: HttpSettings) -> tuple[bytes, ...]:
+    """Read the tokens. Raises UnusableFile."""
+    return tuple(_read_token(file) for file in http.token_files)
+
+
+def _read_token(file: Path) -> bytes:
+    text = read_secret("http.token_files", file).strip()
+    if len(text) < _SHORTEST:
+        raise UnusableFile(
+            "http.token_files", f"{file} has less than {_SHORTEST} characters; make one: openssl rand -hex 32"
+        )
+    # A header has one line, and clients end a token at a blank: no request could send such a token.
+    if any(each.isspace() or not each.isprintable() for each in text):
+        raise UnusableFile(
+            "http.token_files",
+            f"{file} has a line break, a blank or an invisible character inside its token; "
+            "write one token per file; list several files",
+        )
+    return text.encode()

@@ -5,8 +5,8 @@ from typing import Protocol
 
 from sluicegate.coordinator.dead_letters.letterbox import Letterbox
 from sluicegate.coordinator.dead_letters.sending import DeadLetters
-from sluicegate.coordinator.ownership import Rivals
 from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.stream.rivals import Rivals
 from sluicegate.coordinator.telemetry.metrics import Metrics
 from sluicegate.coordinator.telemetry.tracing import Spans
 from sluicegate.kafka.bodies import BodyFetcher, Budget

@@ -14,7 +14,7 @@ from sluicegate.coordinator.core.log_state import LogState
 from sluicegate.coordinator.core.machine import StreamMachine
 from sluicegate.coordinator.core.settings import MachineSettings
 from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.coordinator.ownership import Rivals, refuse_other_groups
+from sluicegate.coordinator.ownership import refuse_other_groups
 from sluicegate.coordinator.records import Held, read_held
 from sluicegate.coordinator.release import release_named
 from sluicegate.coordinator.settings.model import StreamSettings
@@ -31,6 +31,7 @@ from sluicegate.coordinator.stream.continuity import (
 from sluicegate.coordinator.stream.holding import Holding
 from sluicegate.coordinator.stream.joining import Changes
 from sluicegate.coordinator.stream.links import Links
+from sluicegate.coordinator.stream.rivals import Rivals
 from sluicegate.coordinator.stream.runner import StreamRunner
 from sluicegate.coordinator.stream.turns import is_due, is_quiet, quiet_turns
 from sluicegate.coordinator.stream.unroutable import UnroutableEvents

@@ -14,14 +14,12 @@ import structlog
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
-from sluicegate.coordinator.settings.http import HttpSettings
-from sluicegate.kafka.settings import UnusableFile, read_secret
+from sluicegate.coordinator.settings.http import REALM, HttpSettings, read_tokens
+from sluicegate.kafka.settings import UnusableFile
 
 log = structlog.get_logger(__name__)
 
 PROBES: Final = frozenset({"/livez", "/readyz"})
-REALM: Final = "sluicegate"
-_SHORTEST: Final = 16
 _CHALLENGE: Final = f'Basic realm="{REALM}", charset="UTF-8"'
 """Browsers ask for a password then, which is the token. Every user name is taken."""
 _REFUSED: Final = (
@@ -75,27 +73,6 @@ class Access:
             _context(http)
             _load(self.context, http)
         self._http, self._tokens = http, tokens
-
-
-def read_tokens(http: HttpSettings) -> tuple[bytes, ...]:
-    """Read the tokens. Raises UnusableFile."""
-    return tuple(_read_token(file) for file in http.token_files)
-
-
-def _read_token(file: Path) -> bytes:
-    text = read_secret("http.token_files", file).strip()
-    if len(text) < _SHORTEST:
-        raise UnusableFile(
-            "http.token_files", f"{file} has less than {_SHORTEST} characters; make one: openssl rand -hex 32"
-        )
-    # A header has one line, and clients end a token at a blank: no request could send such a token.
-    if any(each.isspace() or not each.isprintable() for each in text):
-        raise UnusableFile(
-            "http.token_files",
-            f"{file} has a line break, a blank or an invisible character inside its token; "
-            "write one token per file; list several files",
-        )
-    return text.encode()
 
 
 def _given(header: str) -> bytes:

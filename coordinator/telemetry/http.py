@@ -6,16 +6,12 @@ from typing import Any, Final, Protocol, Self
 
 from aiohttp import web
 
-from sluicegate.coordinator.settings.http import HttpSettings
+from sluicegate.coordinator.settings.http import CannotServe, HttpSettings
 from sluicegate.coordinator.telemetry.access import Access
 from sluicegate.coordinator.telemetry.metrics import CONTENT_TYPE, Metrics
 from sluicegate.kafka.settings import UnusableFile
 
 _CLOSING_SECONDS: Final = 2.0
-
-
-class CannotServe(OSError):
-    """The server cannot listen on the address; the text has the key to change."""
 
 
 class Health(Protocol):

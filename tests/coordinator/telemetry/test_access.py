@@ -12,8 +12,8 @@ import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
-from sluicegate.coordinator.settings.http import HttpSettings
-from sluicegate.coordinator.telemetry.http import CannotServe, HealthServer
+from sluicegate.coordinator.settings.http import CannotServe, HttpSettings
+from sluicegate.coordinator.telemetry.http import HealthServer
 from sluicegate.coordinator.telemetry.metrics import Metrics
 from tests.coordinator.telemetry.test_http import Service
 from tests.tls import Certificates, make_certificates, sign_again

@@ -7,8 +7,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from sluicegate.coordinator.settings.http import HttpSettings
-from sluicegate.coordinator.telemetry.http import CannotServe, HealthServer
+from sluicegate.coordinator.settings.http import CannotServe, HttpSettings
+from sluicegate.coordinator.telemetry.http import HealthServer
 from sluicegate.coordinator.telemetry.metrics import Metrics
 
 
