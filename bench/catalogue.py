@@ -134,6 +134,7 @@ BENCHMARKS: Final = (
         _words("--many 40 --rate 5 --seconds 5 --rounds 1 --json"),
         optional=True,
     ),
+    Benchmark("flood", "flood", _words("--json"), _words("--commits 5 --kinds garbage --json")),
     Benchmark("restart", "restart", _words("--json"), _words("--events 500 --rounds 1 --json")),
     Benchmark(
         "takeover",

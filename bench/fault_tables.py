@@ -263,6 +263,26 @@ def many_streams(figures: Figures) -> str:
     return f"{table((*head, 'ratio of p99'), rows)}\n\n{said}"
 
 
+_FLOODS: Final = {
+    "events": "valid events",
+    "limited": "the same, with `max_events_per_second`",
+    "files": "lists of 1,000 files that no completion names",
+    "garbage": "no events",
+}
+
+
+def flood(figures: Figures) -> str:
+    (found,) = figures
+    keys = ("none_ms", "flood_ms", "flood_max_ms", "ratio")
+    rows = [
+        (_FLOODS[each["kind"]], f"{each['messages_a_second']:,}", *(each[key] for key in keys))
+        for each in found["phases"]
+    ]
+    head = ("flood of", "messages a second", "alone, p50", "beside, p50", "beside, longest", "ratio of p50")
+    said = f"{found['commits']} commits each. Limit: {found['limit']} events a second."
+    return f"{table(head, rows)}\n\n{said}"
+
+
 def metrics_page(figures: Figures) -> str:
     (found,) = figures
     rows = [
@@ -313,6 +333,7 @@ FAULT_TABLES: Final[Tables] = {
     "restart": restart,
     "demo": demo,
     "kills": kills,
+    "flood": flood,
     "races": races,
     "simulator": simulator,
     "live_page": live_page,
