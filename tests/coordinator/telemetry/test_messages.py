@@ -25,7 +25,10 @@ _NOUNS: Final = {
     "replay": {"verify", "repair", "rebuild"},
     "orphans": {"list", "delete"},
     "dead-letters": {"list", "retry", "drop"},
-    **{name: set[str]() for name in ("status", "check", "run", "topics", "servers", "simulate", "demo")},
+    **{
+        name: set[str]()
+        for name in ("status", "audit", "check", "run", "topics", "servers", "simulate", "demo")
+    },
 }
 
 WHOLE: Final = {
