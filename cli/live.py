@@ -44,7 +44,7 @@ async def ask_member(settings: Settings) -> dict[str, Any] | None:
 
 async def _ask(http: HttpSettings) -> Any:
     """Return the answer of the coordinator; None if it gives none. Raises UserError for an unusable file."""
-    # Most commands ask no coordinator, and the client takes a fifth of the time of their imports.
+    # Most commands ask no coordinator, and the client takes a good part of the time of a short command.
     import aiohttp
 
     host = _EVERYWHERE.get(http.host, http.host)

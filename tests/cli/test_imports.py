@@ -36,6 +36,6 @@ def test_the_service_imports_nothing_that_other_commands_need(tmp_path: Path) ->
 def test_a_command_imports_nothing_that_the_service_alone_needs(
     tmp_path: Path, modules: tuple[str, ...]
 ) -> None:
-    """The HTTP server and the log take half a second, a third of the time of a short command."""
+    """The HTTP server and the log take a third of the processor time of a short command."""
     heavy = HEAVY | {"aiohttp", "structlog", "prometheus_client", "sluicegate.coordinator.runtime.service"}
     assert heavy.isdisjoint(imported(tmp_path, *(f"cli.{each}" for each in modules)))
