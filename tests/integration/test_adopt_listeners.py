@@ -94,6 +94,16 @@ async def test_a_listener_that_is_behind_catches_up_before_the_stream_gets_anoth
     assert receiver.decisions() == [1, 2, 3, 4]
 
 
+async def three_events(place: Place, job: Job, receiver: Receiver) -> None:
+    """Commit three decisions under the former name; the listener handles all of them."""
+    async with running(with_hook(place, receiver)):
+        await job.register()
+        for number in (1, 2, 3):
+            await job.run_batch([number])
+            await job.committed(range(1, number + 1))
+        await until(receiver.decisions, lambda found: found == [1, 2, 3])
+
+
 async def four_events(place: Place, job: Job, receiver: Receiver, own: dict[str, Any]) -> None:
     """Commit decision 4 under the new name, and wait for its event."""
     settings = place.settings("departures", options={"listeners": {"hook": own}, **USER})
@@ -119,12 +129,7 @@ async def test_a_listener_that_cannot_catch_up_skips_what_is_done_by_hand(place:
 
 async def test_reverted_decisions_that_a_listener_has_handled_get_their_numbers_again(place: Place) -> None:
     async with receiving(place.table) as receiver, place.job() as job:
-        async with running(with_hook(place, receiver)):
-            await job.register()
-            for number in (1, 2, 3):
-                await job.run_batch([number])
-                await job.committed(range(1, number + 1))
-            await until(receiver.decisions, lambda found: found == [1, 2, 3])
+        await three_events(place, job, receiver)
         home = partition_of("flights", PARTITIONS)
         # As after the outcomes `cut.reverted` of 4 and 5.
         record = ListenerRecord(

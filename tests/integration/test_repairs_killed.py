@@ -17,11 +17,10 @@ from tests.integration.job import Job, read_ids
 from tests.integration.orders import Spoken, config_of, spoken
 from tests.integration.test_adopt import ADOPT, lose_topics
 from tests.integration.test_adopt_listeners import ADOPT as RENAME
-from tests.integration.test_adopt_listeners import USER, adopting, four_events
+from tests.integration.test_adopt_listeners import USER, adopting, four_events, three_events
 from tests.integration.test_recover import RECOVER, damage
 from tests.integration.test_replay import put_base_record, three_commits, verified
-from tests.integration.waiting import until
-from tests.integration.webhooks import hook, receiving, with_hook
+from tests.integration.webhooks import hook, receiving
 
 pytestmark = pytest.mark.kafka
 
@@ -116,12 +115,7 @@ async def test_a_killed_recovery_is_repeated(place: Place, base: bool, meanwhile
 @pytest.mark.parametrize("meanwhile", [False, True])
 async def test_a_killed_rename_takes_the_listener_along(place: Place, meanwhile: bool) -> None:
     async with receiving(place.table) as receiver, place.job() as job:
-        async with running(with_hook(place, receiver)):
-            await job.register()
-            for number in (1, 2, 3):
-                await job.run_batch([number])
-                await job.committed(range(1, number + 1))
-            await until(receiver.decisions, lambda found: found == [1, 2, 3])
+        await three_events(place, job, receiver)
         own = hook(place, receiver)
         new = place.settings("departures", options={"listeners": {"hook": own}, **USER})
         command, between = (
