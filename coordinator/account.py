@@ -11,7 +11,15 @@ from typing import Final
 import cramjam
 from pydantic import TypeAdapter, ValidationError
 
-from sluicegate.coordinator.core.log_state import AssignmentState, Light, LogState, RegionPhase, RegionState
+from sluicegate.coordinator.core import decisions
+from sluicegate.coordinator.core.log_state import (
+    AssignmentState,
+    Former,
+    Light,
+    LogState,
+    RegionPhase,
+    RegionState,
+)
 from sluicegate.events.models import Position
 
 ACCOUNT_VERSION: Final = 1
@@ -32,6 +40,18 @@ class RegionAccount(Light):
     listeners: Mapping[str, str] = {}
     ended: RegionPhase | None = None
     """Its phase, if the commit has reached the region's end; None: it has more work, or may have."""
+    fallbacks: int = 0
+    """Number of cuts in a row with which the region fell back."""
+    single_region: str | None = None
+    """Reason for which all writers of the stream are one failure domain."""
+
+
+class FormerAccount(Light):
+    """An assignment that has ended, while its successor may still be withdrawn."""
+
+    assignment: AssignmentState | None = None
+    """None: the stream was adopted with positions that an operator stated."""
+    regions: Mapping[str, RegionAccount] = {}
 
 
 class Account(Light):
@@ -43,6 +63,8 @@ class Account(Light):
     digest: str
     """Digest of the commit. It binds the account to its commit."""
     assignment: AssignmentState | None = None
+    former: FormerAccount | None = None
+    """The assignment before. Without it, a withdrawal would lose the positions of its regions."""
     withdrawn: int = -1
     watermark: int | None = None
     regions: Mapping[str, RegionAccount] = {}
@@ -65,44 +87,55 @@ def account_of(stream: str, state: LogState, digest: str) -> Account | None:
     made = state.pending
     if made is None:
         return None
-    settled = state.regions if digest == made.digest else made.before.regions
-    lives = [each.incarnation.id for each in state.regions.values() if each.incarnation is not None]
+    # Only the rules of a revert know what it undoes: phases of removed regions, the assignment before.
+    after = state if digest == made.digest else decisions.undone(stream, state, made)
+    regions, former = after.regions, after.former
+    everyone = [*regions.values(), *(former.regions.values() if former is not None else ())]
+    lives = [each.incarnation.id for each in everyone if each.incarnation is not None]
     return Account(
         version=ACCOUNT_VERSION,
         stream=stream,
         decision=made.id,
         digest=digest,
-        assignment=state.assignment.model_copy() if state.assignment is not None else None,
-        withdrawn=state.withdrawn,
-        watermark=made.watermark if digest == made.digest else made.before.watermark,
-        regions={
-            name: _region(region, settled.get(name, RegionState())) for name, region in state.regions.items()
-        },
-        ended=list(dict.fromkeys([*state.ended[-_KEPT:], *lives])),
+        assignment=after.assignment.model_copy() if after.assignment is not None else None,
+        former=_former(former) if former is not None else None,
+        withdrawn=after.withdrawn,
+        watermark=after.watermark,
+        regions={name: _region(each) for name, each in regions.items()},
+        ended=list(dict.fromkeys([*after.ended[-_KEPT:], *lives])),
     )
 
 
-def _region(now: RegionState, settled: RegionState) -> RegionAccount:
-    """Return the account of a region with its phase of now, at the position that the commit gives it."""
-    there = now.model_copy(update={"position": settled.position})
+def _region(region: RegionState) -> RegionAccount:
     return RegionAccount(
-        position=settled.position,
-        source_offsets=settled.source_offsets,
-        watermark=settled.watermark,
-        listeners=settled.listeners,
-        ended=now.phase if there.gone else None,
+        position=region.position,
+        source_offsets=region.source_offsets,
+        watermark=region.watermark,
+        listeners=dict(region.listeners),
+        ended=region.phase if region.gone else None,
+        fallbacks=region.fallbacks,
+        single_region=region.single_region,
     )
+
+
+def _former(former: Former) -> FormerAccount:
+    regions = {name: _region(each) for name, each in former.regions.items()}
+    return FormerAccount(assignment=former.assignment, regions=regions)
 
 
 def encode_account(account: Account) -> str:
     """Return the text for the table; empty if it would be too large even without the source offsets."""
     text = _packed(account)
     if len(text) > _MOST:
-        bare = {
-            name: each.model_copy(update={"source_offsets": None}) for name, each in account.regions.items()
-        }
-        text = _packed(account.model_copy(update={"regions": bare}))
+        former = account.former
+        if former is not None:
+            former = former.model_copy(update={"regions": _bare(former.regions)})
+        text = _packed(account.model_copy(update={"regions": _bare(account.regions), "former": former}))
     return text if len(text) <= _MOST else ""
+
+
+def _bare(regions: Mapping[str, RegionAccount]) -> dict[str, RegionAccount]:
+    return {name: each.model_copy(update={"source_offsets": None}) for name, each in regions.items()}
 
 
 def _packed(account: Account) -> str:

@@ -10,7 +10,13 @@ from typing import NamedTuple
 
 from sluicegate.coordinator.account import Account, RegionAccount, UnreadableAccount, decode_account
 from sluicegate.coordinator.core.heads import head_of
-from sluicegate.coordinator.core.log_state import LogState, RegionPhase, RegionState
+from sluicegate.coordinator.core.log_state import (
+    AssignmentState,
+    Former,
+    LogState,
+    RegionPhase,
+    RegionState,
+)
 from sluicegate.coordinator.core.state_record import StateRecord, TableProgress
 from sluicegate.events.models import Position
 from sluicegate.lakes.accounts import KeepsAccounts
@@ -58,16 +64,26 @@ class Adopted(NamedTuple):
 
 def state_of(account: Account) -> LogState:
     """Return the state of a log that ends with the commit of this account."""
-    current = account.assignment
-    assigned = {*current.regions} if current is not None else {*account.regions}
+    current, former = account.assignment, account.former
+    regions = _regions(account.regions, current)
     return LogState(
         assignment=current,
+        former=Former(assignment=former.assignment, regions=_regions(former.regions, former.assignment))
+        if former is not None
+        else None,
         withdrawn=account.withdrawn,
-        regions={name: _region(each, name in assigned) for name, each in account.regions.items()},
+        regions=regions,
         ended=list(account.ended),
         decided=account.decision,
         watermark=account.watermark,
     )
+
+
+def _regions(
+    accounts: Mapping[str, RegionAccount], assignment: AssignmentState | None
+) -> dict[str, RegionState]:
+    assigned = {*assignment.regions} if assignment is not None else {*accounts}
+    return {name: _region(each, name in assigned) for name, each in accounts.items()}
 
 
 def _region(each: RegionAccount, assigned: bool) -> RegionState:
@@ -78,6 +94,8 @@ def _region(each: RegionAccount, assigned: bool) -> RegionState:
         source_offsets=each.source_offsets,
         watermark=each.watermark,
         listeners=dict(each.listeners),
+        fallbacks=each.fallbacks,
+        single_region=each.single_region,
     )
 
 

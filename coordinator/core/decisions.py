@@ -4,7 +4,7 @@ import hashlib
 
 from sluicegate.coordinator.core import cuts
 from sluicegate.coordinator.core.log import Log
-from sluicegate.coordinator.core.log_state import Before, Decision, RegionPhase, RegionState
+from sluicegate.coordinator.core.log_state import Before, Decision, LogState, RegionPhase, RegionState
 from sluicegate.coordinator.core.pending import Sealed
 from sluicegate.events.models import CutAbandoned, CutCommitted, CutDecided, CutReverted
 from sluicegate.events.problems import Code, Problem
@@ -154,6 +154,14 @@ def revert_digest(made: Decision) -> str | None:
         return None
     text = f"revert/{made.id}/{made.digest}/{made.revert.offset}/{made.revert.region}"
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def undone(stream: str, state: LogState, made: Decision) -> LogState:
+    """Return the state after a revert of the unresolved decision; `state` stays as it is."""
+    log = Log(stream, state.model_copy(deep=True))
+    log.state.pending = None
+    _revert(log, made)
+    return log.state
 
 
 def _revert(log: Log, made: Decision) -> None:

@@ -130,7 +130,8 @@ class AssignmentState(Light):
 class Former(Light):
     """An assignment that has ended, and its regions, while its successor may still be withdrawn."""
 
-    assignment: AssignmentState
+    assignment: AssignmentState | None
+    """None: the stream was adopted with positions that an operator stated."""
     regions: dict[str, RegionState]
 
     @property

@@ -68,7 +68,19 @@ def _assignment_problem(log: Log, name: str, body: RegionRegistered) -> Problem 
         return _follows_other_cut(body, current.after)
     if wanted.number <= log.state.withdrawn:
         return Problem(code=Code.ASSIGNMENT_WITHDRAWN, number=wanted.number, other=log.state.withdrawn)
-    return _succession_problem(log, body) if current is not None else None
+    return _succession_problem(log, body) if current is not None else _adopted_problem(log, body)
+
+
+def _adopted_problem(log: Log, body: RegionRegistered) -> Problem | None:
+    """Return the reason if the first assignment after an adoption does not continue its positions.
+
+    Positions that an operator stated have no assignment. The same regions continue from their own positions.
+    Others begin where the job says, so it must have read the offsets of this very cut.
+    """
+    state = log.state
+    if {*state.regions} == {*body.assignment.regions}:
+        return None
+    return _follows_other_cut(body, state.decided) if state.cut else None
 
 
 def _succession_problem(log: Log, body: RegionRegistered) -> Problem | None:
@@ -91,7 +103,8 @@ def _follows_other_cut(body: RegionRegistered, decision: int) -> Problem | None:
 def _begin_assignment(log: Log, body: RegionRegistered) -> None:
     """Put an assignment in force. The one before can be brought back until the first cut of this one."""
     state, wanted = log.state, body.assignment
-    if state.assignment is not None and not state.assignment.provisional:
+    adopted = state.assignment is None and bool(state.regions)
+    if adopted or (state.assignment is not None and not state.assignment.provisional):
         regions = {name: each.model_copy(deep=True) for name, each in state.regions.items()}
         state.former = Former(assignment=state.assignment, regions=regions)
     else:

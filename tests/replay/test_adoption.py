@@ -1,0 +1,295 @@
+"""Adoption: each field of the state is carried, made again or dropped for a reason, and none is forgotten."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import pytest
+from pydantic import BaseModel
+
+from sluicegate.coordinator.account import Account, RegionAccount, account_of, decode_account, encode_account
+from sluicegate.coordinator.core import cuts, decisions
+from sluicegate.coordinator.core.log_state import (
+    AssignmentState,
+    Former,
+    LogState,
+    RegionPhase,
+    RegionState,
+)
+from sluicegate.coordinator.core.replica import Replica
+from sluicegate.events.envelope import Envelope, EventType, LogRecord
+from sluicegate.events.models import (
+    Assignment,
+    CheckpointCompleted,
+    CutCommitted,
+    CutDecided,
+    CutReverted,
+    Head,
+    Position,
+    RegionClosed,
+    RegionRegistered,
+    StreamCommand,
+    StreamPolicy,
+)
+from sluicegate.events.problems import Code
+from sluicegate.replay.adoption import state_of
+
+HEAD: Final = Head(snapshot=1, identity="1")
+
+
+class Stream:
+    """A stream's log, folded record by record."""
+
+    def __init__(self, state: LogState | None = None) -> None:
+        self.replica = Replica("s", 0, state, -1 if state is None else 0)
+        self._offset = 1
+
+    @property
+    def state(self) -> LogState:
+        return self.replica.state
+
+    def put(self, kind: EventType, body: Any, region: str = "", life: str = "", number: int = -1) -> Any:
+        self._offset += 1
+        writer = (f"w{region}", "a", 1, 1) if kind is EventType.FILES_WRITTEN else ()
+        envelope = Envelope(f"e{self._offset}", kind, "s", region, life, number, *writer)
+        return self.replica.step(LogRecord(self._offset, 0, envelope, body, ""))
+
+    def order(self, command: str, **more: Any) -> Any:
+        return self.put(EventType.STREAM_COMMAND, StreamCommand.model_validate({"command": command, **more}))
+
+    def register(self, region: str, life: str, assignment: Assignment, **more: Any) -> Any:
+        body = RegionRegistered(assignment=assignment, **more)
+        return self.put(EventType.REGION_REGISTERED, body, region, life).answer
+
+    def close(self, region: str, life: str, final: int) -> None:
+        body = RegionClosed(final=final, run=self.state.regions[region].run or "")
+        assert self.put(EventType.REGION_CLOSED, body, region, life).ignored is None
+
+    def batch(self, region: str, life: str, number: int, after: Position | None) -> None:
+        self.put(EventType.FILES_WRITTEN, None, region, life, number)
+        body = CheckpointCompleted(
+            events=(f"e{self._offset}",),
+            predecessor=after,
+            source_digest=f"d{number}",
+            source_offsets=f"{region} at {number}",
+            watermark=1_000 + number,
+            listeners={"mark": f"{region}:{number}"},
+        )
+        self.put(EventType.CHECKPOINT_COMPLETED, body, region, life, number)
+
+    def decide(self, *, expired: bool = False) -> str:
+        """Decide a cut, and return its digest."""
+        body = cuts.choose(self.replica.log, expired=expired)
+        assert isinstance(body, CutDecided)
+        assert self.put(EventType.CUT_DECIDED, body).ignored is None
+        return body.digest
+
+    def commit(self, digest: str) -> None:
+        outcome = CutCommitted(decision=self.state.decided, digest=digest, table="t", snapshot=HEAD)
+        assert self.put(EventType.CUT_COMMITTED, outcome).ignored is None
+
+    def revert(self, region: str) -> str:
+        """Order a revert, and return the digest of its commit."""
+        self.order("revert", decision=self.state.decided, region=region)
+        assert self.state.pending is not None
+        digest = decisions.revert_digest(self.state.pending)
+        assert digest is not None
+        return digest
+
+    def reverted(self, digest: str) -> None:
+        outcome = CutReverted(decision=self.state.decided, digest=digest, table="t", snapshot=HEAD)
+        assert self.put(EventType.CUT_REVERTED, outcome).ignored is None
+
+    def adopted(self, digest: str) -> LogState:
+        """Return the state that continues from the table's commit with this digest."""
+        account = account_of("s", self.state, digest)
+        assert account is not None
+        return state_of(decode_account(encode_account(account)))
+
+
+TWO: Final = Assignment(number=0, regions=("r1", "r2"))
+
+
+def begun(**first: Any) -> Stream:
+    """Two regions with a completed checkpoint each; `first` is part of the registration of r1."""
+    found = Stream()
+    found.put(EventType.STREAM_POLICY, StreamPolicy(number=1, partial="allow"))
+    assert found.register("r1", "q", TWO, **first).accepted
+    assert found.register("r2", "p", TWO).accepted
+    found.batch("r1", "q", 0, None)
+    found.batch("r2", "p", 0, None)
+    return found
+
+
+# --- no field is forgotten ------------------------------------------------------------------------
+
+CARRIED: Final = "carried by the account"
+MADE: Final = "made again of the table or of the place in the log"
+FIELDS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
+    LogState: {
+        "partition": MADE,
+        "table": MADE,
+        "policy": "a coordinator logs its settings at its start",
+        "assignment": CARRIED,
+        "former": CARRIED,
+        "withdrawn": CARRIED,
+        "regions": CARRIED,
+        "ended": CARRIED,
+        "savepoints": "orders were in the log, and are given again",
+        "paused": "orders were in the log, and are given again",
+        "decided": CARRIED,
+        "pending": "the table has it, or nobody publishes it any more",
+        "proof": "the newest commit itself is the proof",
+        "snapshot": MADE,
+        "watermark": CARRIED,
+        "attempt": "no attempt was abandoned since the newest decision",
+    },
+    RegionState: {
+        "phase": CARRIED,
+        "incarnation": "all incarnations end",
+        "run": "all incarnations end",
+        "idle": "the region may have work that the table does not show",
+        "final": "carried by the phase, if it is reached; else the region has more work",
+        "single_region": CARRIED,
+        "fault": "all incarnations end, and a fault ends with its incarnation",
+        "position": CARRIED,
+        "source_offsets": CARRIED,
+        "watermark": CARRIED,
+        "listeners": CARRIED,
+        "fallbacks": CARRIED,
+    },
+    AssignmentState: {"number": CARRIED, "regions": CARRIED, "after": CARRIED, "provisional": CARRIED},
+    Former: {"assignment": CARRIED, "regions": CARRIED},
+}
+
+
+@pytest.mark.parametrize("model", FIELDS)
+def test_each_field_of_the_state_is_accounted_for(model: type[BaseModel]) -> None:
+    """A new field is carried by `coordinator.account`, or it has a reason here for which it is not."""
+    assert {*model.model_fields} == {*FIELDS[model]}
+
+
+def _carried(model: type[BaseModel], found: BaseModel) -> dict[str, Any]:
+    names = [name for name, why in FIELDS[model].items() if why == CARRIED]
+    return {name: getattr(found, name) for name in names}
+
+
+def test_carried_fields_of_a_commit_are_those_of_the_log() -> None:
+    stream = begun(single_region="all-to-all")
+    stream.commit(stream.decide())
+    stream.batch("r1", "q", 1, stream.state.regions["r1"].position)
+    stream.batch("r2", "p", 1, stream.state.regions["r2"].position)
+    stream.state.regions["r2"].fallbacks = 2
+    stream.close("r2", "p", 1)
+    digest = stream.decide()
+    kept, was = stream.adopted(digest), stream.state
+    wanted = _carried(LogState, was) | {"ended": ["q", "p"], "regions": {*was.regions}}
+    assert _carried(LogState, kept) | {"regions": {*kept.regions}} == wanted
+    for name, each in was.regions.items():
+        phase = RegionPhase.CLOSED if name == "r2" else RegionPhase.WAITING
+        assert _carried(RegionState, kept.regions[name]) == _carried(RegionState, each) | {"phase": phase}
+    assert not cuts.may_be_partial(Stream(kept).replica.log)
+
+
+def test_a_region_that_makes_the_stream_one_failure_domain_still_does() -> None:
+    stream = begun(single_region="all-to-all")
+    again = Stream(stream.adopted(stream.decide()))
+    again.put(EventType.STREAM_POLICY, StreamPolicy(number=1, partial="allow"))
+    at = again.state.regions["r2"].position
+    assert again.register("r2", "p2", TWO, base=at).accepted
+    again.batch("r2", "p2", 1, at)
+    assert cuts.choose(again.replica.log, expired=True) is None
+
+
+# --- reverts --------------------------------------------------------------------------------------
+
+
+def test_the_revert_of_a_first_cut_leaves_the_assignment_provisional() -> None:
+    stream = begun()
+    stream.decide()
+    digest = stream.revert("r2")
+    kept = stream.adopted(digest)
+    stream.reverted(digest)
+    assert kept.assignment == stream.state.assignment
+    assert kept.assignment is not None
+    assert kept.assignment.provisional
+
+
+def test_a_withdrawal_after_the_adoption_brings_the_former_assignment_back_with_its_positions() -> None:
+    stream = begun()
+    stream.commit(stream.decide())
+    for name, life in (("r1", "q"), ("r2", "p")):
+        stream.close(name, life, 0)
+    place = stream.state.cut
+    after = Assignment(number=1, regions=("r1", "r3"), after=1)
+    assert stream.register("r1", "n", after, base=place["r1"]).accepted
+    assert stream.register("r3", "m", after).accepted
+    stream.batch("r1", "n", 1, place["r1"])
+    stream.batch("r3", "m", 0, None)
+    stream.decide()
+    digest = stream.revert("r3")
+    again = Stream(stream.adopted(digest))
+    again.put(EventType.STREAM_POLICY, StreamPolicy(number=1, partial="allow"))
+    assert again.order("withdraw", number=1).ignored is None
+    assert again.state.assignment == AssignmentState(number=0, regions=["r1", "r2"], provisional=False)
+    assert again.state.cut == place
+    # A job that begins from nothing would write every row of its region again.
+    refused = again.register("r2", "fresh", TWO)
+    assert refused.problem.code is Code.BASE_DIFFERS
+    assert again.register("r2", "p", TWO, base=place["r2"]).problem.code is Code.INCARNATION_ENDED
+    assert again.register("r2", "p2", TWO, base=place["r2"]).accepted
+
+
+def test_a_removed_region_reads_again_what_a_revert_took_out_of_the_table() -> None:
+    stream = begun()
+    stream.commit(stream.decide())
+    at = stream.state.cut
+    stream.batch("r1", "q", 1, at["r1"])
+    stream.batch("r2", "p", 1, at["r2"])
+    stream.decide()
+    stream.order("remove", region="r1", number=0)
+    digest = stream.revert("r2")
+    kept = stream.adopted(digest)
+    assert (kept.regions["r1"].phase, kept.regions["r1"].position) == (RegionPhase.WAITING, at["r1"])
+    assert "r1" in {*kept.active()}
+
+
+# --- positions that an operator stated ------------------------------------------------------------
+
+
+def stated(*names: str) -> Stream:
+    """A stream after decision 9, as `Account` without an assignment has it."""
+    regions = {
+        name: RegionAccount(position=Position(incarnation="q", checkpoint=90, digest="d")) for name in names
+    }
+    account = Account(version=1, stream="s", decision=9, digest="x", regions=regions, ended=["q"])
+    found = Stream(state_of(account))
+    found.put(EventType.STREAM_POLICY, StreamPolicy(number=1, partial="allow"))
+    return found
+
+
+def test_other_regions_than_the_stated_ones_follow_the_cut_of_the_adoption() -> None:
+    stream = stated("r1")
+    split = Assignment(number=1, regions=("a", "b"), after=5)
+    refused = stream.register("a", "n", split).problem
+    assert (refused.code, refused.other) == (Code.ASSIGNMENT_AFTER_OTHER_CUT, 9)
+    assert stream.register("a", "n", split.model_copy(update={"after": 9})).accepted
+
+
+def test_the_stated_regions_continue_under_the_assignment_of_their_jobs() -> None:
+    stream = stated("r1", "r2")
+    at = stream.state.regions["r1"].position
+    mine = Assignment(number=3, regions=("r1", "r2"), after=7)
+    assert stream.register("r1", "n", mine).problem.code is Code.BASE_DIFFERS
+    assert stream.register("r1", "n", mine, base=at).accepted
+
+
+def test_a_withdrawn_first_assignment_leaves_the_stated_positions() -> None:
+    stream = stated("r1")
+    split = Assignment(number=1, regions=("a", "b"), after=9)
+    assert stream.register("a", "n", split).accepted
+    assert stream.order("withdraw", number=1).ignored is None
+    at = Position(incarnation="q", checkpoint=90, digest="d")
+    assert (stream.state.assignment, stream.state.cut) == (None, {"r1": at})
+    whole = Assignment(number=2, regions=("r1",))
+    assert stream.register("r1", "m", whole).problem.code is Code.BASE_DIFFERS
+    assert stream.register("r1", "m", whole, base=at).accepted
