@@ -38,12 +38,14 @@ def decide(log: Log, offset: int, body: CutDecided) -> Problem | None:
         fallbacks={name: log.position(name) for name in fallbacks},
         parts=[part.offset for part in parts],
         files=sum(part.files for part in parts),
-        first_offset=min((entry.first_offset for entry in flat), default=offset),
+        first_offset=offset,
         head=body.head,
         before=before,
     )
     _count(log, fallbacks, moves)
     _advance(log, content)
+    first = [each.first_offset() for each in log.decided.values()]
+    made.first_offset = min(each for each in (offset, *first) if each is not None)
     _keep_assignment(log)
     state.watermark = made.watermark = _watermark(log, counted)
     state.decided, state.attempt, state.pending = made.id, 0, made
@@ -68,10 +70,10 @@ def _count(log: Log, fallbacks: list[str], moves: cuts.Moves) -> None:
 
 def _advance(log: Log, content: dict[str, list[Sealed]]) -> None:
     """Move the positions, with everything that the included completions state."""
-    log.included = {}
+    log.decided = {}
     for name, checkpoints in content.items():
         region = log.state.regions[name]
-        log.included[name] = log.pending[name].split(checkpoints[-1].position)
+        log.decided[name] = log.pending[name].split(checkpoints[-1].position)
         for each in checkpoints:
             _advance_to(region, each)
 
@@ -144,7 +146,7 @@ def resolve(log: Log, body: CutCommitted | CutReverted) -> Problem | None:
     state.snapshot, state.table = body.snapshot, state.table or body.table
     if isinstance(body, CutReverted):
         _revert(log, made)
-    log.included = {}
+    log.decided = {}
     return None
 
 
@@ -204,7 +206,9 @@ def _restore(log: Log, name: str, region: RegionState, made: Decision) -> None:
         log.begin_pending(name, region)
     # Savepoints that await the region were ordered after the decision, when all of this was sealed.
     log.retarget(name, to, awaited_only=not replaced)
-    log.pending[name].restore(log.included.get(name, []), was.position)
+    log.pending[name].restore(log.decided[name])
+    if region.removed:
+        log.pending[name].keep_sealed()
 
 
 def _end_reverted(log: Log, name: str, region: RegionState, number: int) -> None:

@@ -47,8 +47,8 @@ class Log:
         self.state = state
         self.pending: dict[str, PendingCheckpoints] = {}
         """By region, for its newest incarnation."""
-        self.included: dict[str, list[Sealed]] = {}
-        """By region, the checkpoints that the unresolved decision includes."""
+        self.decided: dict[str, PendingCheckpoints] = {}
+        """By region, everything up to the position of the unresolved decision: a revert puts it back."""
         for name, region in state.regions.items():
             self.begin_pending(name, region)
 
@@ -56,6 +56,11 @@ class Log:
         """Begin an empty set of pending checkpoints after the region's position."""
         if region.incarnation is not None:
             self.pending[name] = PendingCheckpoints(name, region.incarnation.id, region.position)
+
+    @property
+    def included(self) -> dict[str, list[Sealed]]:
+        """Return, by region, the checkpoints that the unresolved decision includes."""
+        return {name: each.sealed for name, each in self.decided.items()}
 
     # --- one region -------------------------------------------------------------------------------
 

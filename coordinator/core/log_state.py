@@ -185,7 +185,7 @@ class Decision(Light):
     """Offsets of the `files.written` events that it includes, in commit order."""
     files: int
     first_offset: int
-    """Offset of the first event that is needed to commit it."""
+    """Offset of the first event of a checkpoint up to its positions: a recovery reads them again."""
     head: Head | None = None
     """The table's head before the decision was appended."""
     revert: Revert | None = None

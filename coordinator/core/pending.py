@@ -3,6 +3,10 @@
 Events, completions and predecessors may arrive in any order. A checkpoint is sealed once it is completed and
 all events that it names have arrived. No two of them may be attempts of one writer, and its predecessor is
 sealed or is the decided position.
+
+The content depends on the position of now alone: a recovery reads the events after the position of a state
+record again, and must find the same. So an event has the same effect here whether an earlier checkpoint was
+pending at its arrival, was decided, or is pending again after a revert.
 """
 
 from typing import NamedTuple
@@ -123,8 +127,8 @@ class PendingCheckpoints:
         entry.body = body
         entry.missing = set(body.events).difference(entry.parts)
         self.unreadable.discard(number)
-        if problem is None:
-            self._followers[self._key(body.predecessor)] = number
+        if problem is None or self._contradicts_tail(number, body.predecessor):
+            self._followers.setdefault(self._key(body.predecessor), number)
         return problem
 
     def add_unreadable(self, number: int, offset: int, time: int) -> None:
@@ -161,6 +165,14 @@ class PendingCheckpoints:
         tail_key = self._key(tail)
         ahead = key is not None and key < number and (tail_key is None or key > tail_key)
         return None if ahead else self.problem(Code.PREDECESSOR_IMPOSSIBLE, number, other=key)
+
+    def _contradicts_tail(self, number: int, predecessor: Position | None) -> bool:
+        """True if a completion follows the newest sealed checkpoint's number, and another source range.
+
+        It is kept as the one that follows, as if it had arrived before its predecessor.
+        """
+        key = self._key(predecessor)
+        return key is not None and key < number and key == self._key(self.tail)
 
     def seal(self, time: int) -> Problem | None:
         """Seal all checkpoints that have become contiguous; return the first one that never can be.
@@ -211,26 +223,30 @@ class PendingCheckpoints:
         counts = (count for count, each in enumerate(self.sealed, 1) if each.position == at)
         return self.sealed[: next(counts, None)]
 
-    def split(self, upto: Position) -> list[Sealed]:
-        """Remove and return the sealed checkpoints up to a sealed position, which is the new start."""
-        taken = self.upto(upto)
-        self.sealed = self.sealed[len(taken) :]
+    def split(self, upto: Position) -> "PendingCheckpoints":
+        """Remove and return everything up to a sealed position, which is the new start.
+
+        That includes checkpoints that are not sealed: a revert makes them pending again.
+        """
+        taken, last = PendingCheckpoints(self.region, self.incarnation, self._position), upto.checkpoint
+        taken.sealed = self.upto(upto)
+        self.sealed = self.sealed[len(taken.sealed) :]
         self._position = upto
-        for number in [each for each in self.checkpoints if each <= upto.checkpoint]:
-            del self.checkpoints[number]
-        self.unreadable = {each for each in self.unreadable if each > upto.checkpoint}
-        self._followers = {key: number for key, number in self._followers.items() if number > upto.checkpoint}
+        for number in [each for each in self.checkpoints if each <= last]:
+            taken.checkpoints[number] = self.checkpoints.pop(number)
+        taken.unreadable = {each for each in self.unreadable if each <= last}
+        self.unreadable -= taken.unreadable
+        taken._followers = {key: number for key, number in self._followers.items() if number <= last}
+        self._followers = {key: number for key, number in self._followers.items() if number > last}
         return taken
 
-    def restore(self, taken: list[Sealed], position: Position | None) -> None:
+    def restore(self, taken: "PendingCheckpoints") -> None:
         """Undo a `split`: put the checkpoints back after the position before it."""
-        self._position = position
-        for each in taken:
-            number, body = each.position.checkpoint, each.checkpoint.body
-            self.checkpoints[number] = each.checkpoint
-            if body is not None:
-                self._followers[self._key(body.predecessor)] = number
-        self.sealed = [*taken, *self.sealed]
+        self._position = taken._position
+        self.checkpoints |= taken.checkpoints
+        self.unreadable |= taken.unreadable
+        self._followers |= taken._followers
+        self.sealed = [*taken.sealed, *self.sealed]
 
     def keep_sealed(self) -> None:
         """Drop everything that is not sealed."""

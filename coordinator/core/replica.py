@@ -36,12 +36,11 @@ class Replica:
         self.lost_content = False
         """True if records are gone that the unresolved decision of the state record needs."""
         self._recorded = applied
-        self._included: dict[str, PendingCheckpoints] = {}
-        """By region, a collection of the checkpoints that the recorded unresolved decision includes."""
+        self._refilling = applied >= 0
         if (made := self.log.state.pending) is not None:
             for name, to in made.moves.items():
                 before = made.before.regions[name].position
-                self._included[name] = PendingCheckpoints(name, to.incarnation, before)
+                self.log.decided[name] = PendingCheckpoints(name, to.incarnation, before)
 
     @property
     def state(self) -> LogState:
@@ -61,8 +60,7 @@ class Replica:
             # The state has the effect of this record; only the pending checkpoints are not part of it.
             self.refill(record)
             return _APPLIED
-        if self._included:
-            self.finish_refill()
+        self.finish_refill()
         return self.apply(record)
 
     # --- the fold of the log ----------------------------------------------------------------------
@@ -82,6 +80,8 @@ class Replica:
             ignored, answer = self._register(record)
         else:
             ignored = self._apply(record)
+            if self.log.decided and record.envelope.type is EventType.CHECKPOINT_COMPLETED:
+                self._keep_for_revert(record)
         # Nothing but a valid outcome ends an unresolved decision.
         resolved = made if self.state.pending is None else None
         ended = dict(lived.items() - self._live().items()) if ordered else {}
@@ -96,6 +96,8 @@ class Replica:
             return progress.NOT_LIVE
         pending = log.pending[name]
         if (problem := pending.add_part(record)) is not None:
+            if log.decided:
+                self._keep_for_revert(record)
             return problem
         if region.idle:
             region.idle = False
@@ -170,18 +172,10 @@ class Replica:
 
     def refill(self, record: LogRecord) -> None:
         """Collect a pending checkpoint's event from a record that the state includes."""
-        envelope, body = record.envelope, record.body
         found = self._place_of(record)
-        if found is None:
-            return
-        if envelope.type is FILES_WRITTEN:
-            found.add_part(record)
-        elif isinstance(body, CheckpointCompleted):
-            if found.digest_of(envelope.checkpoint) is None:
-                found.complete(envelope.checkpoint, body, record.offset, record.time)
-        elif body is None and envelope.type is EventType.CHECKPOINT_COMPLETED:
-            found.add_unreadable(envelope.checkpoint, record.offset, record.time)
-        found.seal(record.time)
+        if found is not None:
+            _collect(found, record)
+            found.seal(record.time)
 
     def _place_of(self, record: LogRecord) -> PendingCheckpoints | None:
         """Return the pending checkpoints of an event; None if the state does not need it any more."""
@@ -189,9 +183,8 @@ class Replica:
         if envelope.type is not FILES_WRITTEN and envelope.type is not EventType.CHECKPOINT_COMPLETED:
             return None
         name, number = envelope.region, envelope.checkpoint
-        to = made.moves.get(name) if made is not None and record.offset <= made.offset else None
-        if made is not None and reaches(to, envelope.incarnation, number):
-            return self._included.get(name) if _is_after(made.before.regions[name], record) else None
+        if made is not None and reaches(made.moves.get(name), envelope.incarnation, number):
+            return self.log.decided[name] if _is_after(made.before.regions[name], record) else None
         region = self.state.regions.get(name)
         if region is None or not _is_after(region, record):
             return None
@@ -200,14 +193,45 @@ class Replica:
         return self.log.pending[name]
 
     def finish_refill(self) -> None:
-        """Close the collection of the unresolved decision's content: everything recorded was read."""
-        made, collected = self.state.pending, self._included
-        self._included = {}
-        for name, found in collected.items():
-            if made is not None and found.tail == made.moves[name]:
-                self.log.included[name] = found.sealed
-            else:
-                self.lost_content = True
+        """End the collection of what the state record leaves out: everything recorded was read."""
+        if not self._refilling:
+            return
+        self._refilling = False
+        log, made, regions = self.log, self.state.pending, self.state.regions
+        self.lost_content = made is not None and any(
+            found.tail != made.moves[name] for name, found in log.decided.items()
+        )
+        # The end of a region discards what is not sealed. Checkpoint numbers may be left out, so some of that
+        # is before the final checkpoint.
+        ended = [pending for name, pending in log.pending.items() if not regions[name].live]
+        if made is not None:
+            ended += [each for name, each in log.decided.items() if not made.before.regions[name].live]
+        for pending in ended:
+            pending.keep_sealed()
+
+    def _keep_for_revert(self, record: LogRecord) -> None:
+        """Collect an event that only the unresolved decision settles: after a revert, it counts.
+
+        A reader that starts after the revert collects it, too.
+        """
+        envelope, made = record.envelope, self.state.pending
+        name, place = envelope.region, (envelope.incarnation, envelope.checkpoint)
+        region, found = self.state.regions.get(name), self.log.decided.get(name)
+        if made is None or found is None or region is None or region.live_incarnation != envelope.incarnation:
+            return
+        if reaches(made.moves[name], *place) and not made.before.regions[name].covers(*place):
+            _collect(found, record)
+
+
+def _collect(found: PendingCheckpoints, record: LogRecord) -> None:
+    """Add an event of a writer, or a completion, without its effect on the state."""
+    envelope, body = record.envelope, record.body
+    if envelope.type is FILES_WRITTEN:
+        found.add_part(record)
+    elif body is None:
+        found.add_unreadable(envelope.checkpoint, record.offset, record.time)
+    elif isinstance(body, CheckpointCompleted) and found.digest_of(envelope.checkpoint) is None:
+        found.complete(envelope.checkpoint, body, record.offset, record.time)
 
 
 def _is_after(region: RegionState, record: LogRecord) -> bool:

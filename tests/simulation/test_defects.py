@@ -10,6 +10,7 @@ import pytest
 from tests.simulation.defects import DEFECTS
 from tests.simulation.hunting import SEEDS, SEEN_WITHIN, hunt
 from tests.simulation.seams import SEAMS, Defect, planted
+from tests.simulation.test_replicas import IN_RECOVERIES
 
 PROCESSES: Final = 2
 pytestmark = pytest.mark.slow
@@ -49,8 +50,8 @@ def test_every_defect_can_be_planted_and_taken_back() -> None:
 
 def test_names_are_distinct() -> None:
     assert len({defect.name for defect in DEFECTS}) == len(DEFECTS) >= 90
-    assert {defect.seam for defect in DEFECTS} <= SEAMS.keys()
+    assert {defect.seam for defect in (*DEFECTS, *IN_RECOVERIES)} <= SEAMS.keys()
 
 
 def test_every_seam_has_a_defect() -> None:
-    assert SEAMS.keys() - {defect.seam for defect in DEFECTS} == set()
+    assert SEAMS.keys() - {defect.seam for defect in (*DEFECTS, *IN_RECOVERIES)} == set()

@@ -1,0 +1,45 @@
+"""Readers of one log agree about every record, whatever state record each of them started from."""
+
+from typing import Any, Final
+
+import pytest
+
+from sluicegate.coordinator.core.pending import PendingCheckpoints
+from sluicegate.events.models import Position
+from tests.simulation.random_logs import differences
+from tests.simulation.seams import Defect, Function, planted, skip
+
+SEEDS: Final = range(40)
+"""`python -m tests.simulation.random_logs` compares as many as one wants."""
+SEEN_WITHIN: Final = 500
+"""Logs. The rarest defect needs some dozens, and each is 40 milliseconds."""
+
+
+def _forgets_the_rest(right: Function) -> Function:
+    def wrong(pending: PendingCheckpoints, upto: Position) -> Any:
+        taken = right(pending, upto)
+        taken.keep_sealed()
+        return taken
+
+    return wrong
+
+
+IN_RECOVERIES: Final = (
+    Defect("a loser is forgotten", "events that an unresolved decision settles", skip, ("I15",)),
+    Defect(
+        "a revert restores sealed checkpoints only", "the decided checkpoints", _forgets_the_rest, ("I15",)
+    ),
+    Defect("the end of a region discards nothing", "discarding", skip, ("I15",)),
+)
+"""The simulator sees these too rarely: they need a restart between two events of one checkpoint."""
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_replica_of_a_record_equals_one_of_the_whole_log(seed: int) -> None:
+    assert list(differences(seed)) == []
+
+
+@pytest.mark.parametrize("defect", IN_RECOVERIES, ids=lambda defect: defect.name)
+def test_a_planted_defect_is_seen(defect: Defect) -> None:
+    with planted(defect):
+        assert any(list(differences(seed)) for seed in range(SEEN_WITHIN))
