@@ -2,12 +2,12 @@
 
 from sluicegate.coordinator.core.decisions import revert_digest
 from sluicegate.coordinator.core.effects import Append, Ask, Publish, Result
-from sluicegate.coordinator.core.heads import head_of, known_head, ref_of
+from sluicegate.coordinator.core.heads import head_of, known_head, recorded_head, ref_of
 from sluicegate.coordinator.core.log import Applied
 from sluicegate.coordinator.core.log_state import Decision, LogState
 from sluicegate.coordinator.core.state_record import TableProgress
 from sluicegate.events.envelope import EventType, LogRecord
-from sluicegate.events.models import CutCommitted, CutReverted, StreamCommand
+from sluicegate.events.models import CutCommitted, CutReverted, Head, StreamCommand
 from sluicegate.events.problems import Code, Problem
 from sluicegate.lakes.port import (
     Absent,
@@ -39,6 +39,10 @@ class Committing:
         self._decision: Decision | None = None
         """The decision under way. A stall ends that, and the next question begins it again."""
         self._absent: Absent | None = None
+        self._recorded: Head | None = None
+        """The head that the decision names, while it may take the place of a known one that expires."""
+        self._expired = False
+        """True if the known head has expired: the one that the decision names takes its place."""
         self._reverted = False
         """True if the empty commit of the revert was seen in the table."""
 
@@ -67,13 +71,17 @@ class Committing:
         """Return the next step: ask first, every time; publish only on a head without the decision."""
         if self._decision is not state.pending:
             self._decision, self._absent, self._reverted, self.retries = state.pending, None, False, 0
+            self._expired = False
         if (made := self._decision) is None:
             return None
         revert = revert_digest(made)
         if self._absent is None:
             digest = revert if self._reverted and revert is not None else made.digest
             table = state.table or self._table.identity or ""
-            return Ask(made.id, digest, table, known_head(self._table, state))
+            known, self._recorded = known_head(self._table, state), recorded_head(self._table, state)
+            if self._recorded is not None and self._expired:
+                known = self._recorded
+            return Ask(made.id, digest, table, known)
         policy = state.policy
         return Publish(
             decision=made.id,
@@ -126,6 +134,9 @@ class Committing:
                 return Problem(code=Code.TABLE_CONTRADICTS, number=number, names=(digest,))
             case Ahead(newest):
                 return Problem(code=Code.TABLE_AHEAD, number=number, other=newest)
+            case Unproven(_, True) if self._recorded not in (None, effect.known):
+                self._expired = True
+                return None
             case Unproven(reason, True, cause) if self._table.contradicted is None:
                 return Problem(code=Code.ABSENCE_UNPROVEN, number=number, cause=cause, detail=reason)
             case Unproven(reason, expired, cause):

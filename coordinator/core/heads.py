@@ -26,19 +26,31 @@ def asked_decision(state: LogState) -> int:
 
 
 def known_head(table: TableProgress, state: LogState) -> Head | None:
-    """Return the newest head that no commit of the asked decision precedes.
+    """Return a head that no commit of the asked decision precedes, and that follows the newest outcome.
 
-    That commit follows the snapshot of the newest outcome. A decision also names a head that was read before
-    its append, and nobody publishes a decision that is not in the log. None: read the whole history.
+    The own answers of the table come first: they have proven both. Without them, an operator's statement or
+    the snapshot of the newest outcome does. None: read the whole history.
     """
-    made, asked = state.pending, asked_decision(state)
-    known = [state.snapshot, made.head if made is not None else None]
+    asked = asked_decision(state)
+    if table.upto == asked - 1:
+        return table.head
     if state.proof is not None and state.proof.decision == asked:
         # The operator looked at the table as it is: the log may name snapshots that were rolled back.
-        known = [state.proof.head]
-    if table.upto == asked - 1:
-        known.append(table.head)
-    return max((each for each in known if each is not None), key=lambda each: each.snapshot, default=None)
+        return state.proof.head
+    return state.snapshot
+
+
+def recorded_head(table: TableProgress, state: LogState) -> Head | None:
+    """Return the head that the unresolved decision names, if it may serve where the known head has expired.
+
+    Its writer has proven it, for the table of that time. A table that lacks the decision before does not have
+    it, unless the record is wrong. So it serves only those who have seen nothing of the table themselves.
+    """
+    made = state.pending
+    stated = state.proof is not None and state.proof.decision == asked_decision(state)
+    if made is None or stated or table.upto == made.id - 1 or table.contradicted is not None:
+        return None
+    return made.head
 
 
 def mismatch(state: LogState, found: TableState, table: TableProgress) -> Problem | None:
