@@ -4,6 +4,7 @@ PYTHON ?= $(shell for each in python3.12 python3.11 python3.13 python3; do \
 	&& { echo $$each; break; }; done)
 VENV := .venv
 BIN := $(VENV)/bin
+PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 PACKAGES := about cli coordinator demo embedded events failpoints kafka lakes listeners replay simulator state_store writer_hooks
 SOURCES := $(shell find $(PACKAGES) -name '*.py' -not -path '*/__pycache__/*')
 CHECKED := $(PACKAGES) tests bench examples docs_site
@@ -11,7 +12,7 @@ LOCKED := delta demo glue iceberg object-stores openlineage otel
 UV := $(or $(shell command -v uv 2>/dev/null),$(BIN)/uv)
 FLIGHTS ?= 6000
 SPARKS ?= 3.5.9 4.0.5 4.1.4 4.2.1
-# The oldest release, which `make test` runs a sample of tests on.
+# The oldest release, on which `make test-all` runs a sample of tests.
 OLD_SPARK ?= $(firstword $(SPARKS))
 PYTHONS ?= 3.11 3.12 3.13
 # Tests of what every release of Spark can do. The code of old releases warns.
@@ -21,18 +22,37 @@ CLUSTERS := ray==2.60.0 dask==2026.8.0 distributed==2026.8.0 cloudpickle==3.1.3 
 	importlib_metadata==10.2.0 jsonschema==4.26.0 jsonschema-specifications==2025.9.1 lazy-importer==0.1.0 \
 	locket==1.0.0 msgpack==1.2.4 partd==1.4.2 protobuf==7.36.2 referencing==0.37.0 rpds-py==2026.9.1 \
 	tblib==3.2.2 toolz==1.2.0 tornado==6.6.1 zict==3.0.0 zipp==4.1.2
-# The Pythons that `make test` does not use.
+# The Pythons beside the one of .venv.
 OTHERS := $(filter-out $(shell $(or $(wildcard $(BIN)/python),$(PYTHON)) \
 	-c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null),$(PYTHONS))
 
-.PHONY: dist release-check demo test test-matrix test-sparks test-old-spark test-clusters test-long test-pythons fast check format types imports unit short-demo sync lock bench docs clean
+# The part of all tests that `make test-all` runs, such as 2/5; by default each of them in turn.
+PART ?=
+PARTS ?= 5
+
+.PHONY: dist release-check demo test test-all test-sparks test-old-spark test-clusters test-pythons fast check format unit short-demo sync lock bench docs clean
 
 ## The whole demo: 336,776 flights, three regions, one table.
 demo: sync
 	$(BIN)/sluicegate demo $(ARGS)
 
-## Everything that must hold before a change lands.
-test: check unit test-old-spark short-demo
+## What must hold before a change lands. On two cores at most 18 minutes, the installation aside.
+test: check
+	$(PYTEST) -m "seam or not (servers or slow or long or matrix)" $(ARGS)
+	$(MAKE) --no-print-directory short-demo
+
+## The tests that need no server, in two processes: before each commit.
+fast: sync
+	$(PYTEST) -m "not (servers or slow or long or matrix)" -q $(ARGS)
+
+## All tests, or one part of them: make test-all PART=2/5. Each part leaves its result in .test-results/.
+test-all: sync
+ifeq ($(PART),)
+	set -e; for part in $$(seq $(PARTS)); do $(MAKE) --no-print-directory test-all PART=$$part/$(PARTS); done
+	$(MAKE) --no-print-directory test-clusters test-old-spark
+else
+	$(PYTEST) --part $(PART) -q $(ARGS)
+endif
 
 check: sync
 	$(BIN)/ruff format --check $(CHECKED)
@@ -43,18 +63,7 @@ check: sync
 
 # Files of one folder with a Spark session stay in one process (tests/conftest.py).
 unit: sync
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup -m "not long" $(ARGS)
-
-## The tests that take minutes each.
-test-long: sync
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup -m long -q $(ARGS)
-
-## The tests that need no server, in two processes.
-fast: sync
-	$(BIN)/python -m pytest --numprocesses 2 --dist loadgroup -m "not servers and not slow" -q $(ARGS)
-
-## What the README supports beside `make test`: other releases of Spark, other Pythons, Ray and Dask.
-test-matrix: test-pythons test-sparks test-clusters test-long
+	$(PYTEST) $(ARGS)
 
 ## The tests with Spark, on other releases. Before 4.1, Spark has no data source for streams.
 # Some of these releases leave sockets open, of which Python warns.
@@ -85,7 +94,8 @@ $(VENV)/spark-%/.installed: | $(VENV)/.installed
 ## All tests on other Pythons, each with an environment in .venv: about 1.3 GB for each, made once.
 test-pythons: sync $(OTHERS:%=$(VENV)/python-%/.installed)
 	set -e; for each in $(OTHERS); do \
-	$(VENV)/python-$$each/bin/python -m pytest --numprocesses 2 --dist loadgroup -q $(ARGS); done
+	$(VENV)/python-$$each/bin/python -m pytest --numprocesses 2 --dist loadgroup -q $(if $(PART),--part $(PART)) $(ARGS); \
+	done
 
 # The interpreter is the one on the PATH; else uv finds or downloads one.
 $(VENV)/python-%/.installed: requirements.lock pyproject.toml | $(VENV)/.synced

@@ -1,6 +1,10 @@
 """Fixtures for every test: real servers, names that no other test uses, and the flag of the golden cases."""
 
+import json
 import os
+import platform
+import subprocess
+import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -47,29 +51,93 @@ WITH_SERVERS: Final = frozenset(
 TESTS: Final = Path(__file__).parent
 TOGETHER: Final = frozenset({"hooks", "integration"})
 """Folders with a Spark session of their own. Their files must not alternate in one process."""
+STARTED: Final = pytest.StashKey[float]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Register `--rewrite-golden` and `--costs`.
+    """Register the options of this repository.
 
-    With the first, the reactions of the core become the expected lines. Review the diff.
+    With `--rewrite-golden`, the reactions of the core become the expected lines. Review the diff.
     """
     parser.addoption(
         "--rewrite-golden", action="store_true", help="write what the core does into the golden cases"
     )
     parser.addoption("--costs", action="store_true", help="print the seconds and the tests of each folder")
+    parser.addoption("--part", metavar="K/N", help="run the K-th of N parts, and record its result")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test that needs a server, and the tests that must run in one process.
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Mark the tests that need a server, and those that must run in one process; select a part.
 
-    `make fast` leaves out the tests with servers.
+    `make fast` leaves out the tests with servers, and `make test` those of them without the mark `seam`.
     """
     for item in items:
         item.add_marker(pytest.mark.xdist_group(_group_of(item.path)))
         names = {*getattr(item, "fixturenames", ()), *(mark.name for mark in item.iter_markers())}
         if not WITH_SERVERS.isdisjoint(names):
             item.add_marker(pytest.mark.servers)
+    if config.getoption("--part"):
+        _select_part(config, items)
+
+
+def _select_part(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Keep the files of one part. The parts have about the same weight, and each file is in one of them."""
+    part, parts = _part_of(config)
+    weights: Counter[Path] = Counter()
+    for item in items:
+        marks = {mark.name for mark in item.iter_markers()}
+        weights[item.path] += 2000 if "long" in marks else 100 if marks & {"servers", "slow"} else 1
+    loads = [0] * parts
+    kept: set[Path] = set()
+    # The heaviest first, each to the lightest part. Paths decide ties, so that every process gets the same.
+    for path, weight in sorted(weights.items(), key=lambda each: (-each[1], each[0])):
+        lightest = loads.index(min(loads))
+        loads[lightest] += weight
+        if lightest == part - 1:
+            kept.add(path)
+    config.hook.pytest_deselected(items=[item for item in items if item.path not in kept])
+    items[:] = [item for item in items if item.path in kept]
+
+
+def _part_of(config: pytest.Config) -> tuple[int, int]:
+    """Return the number of the part, and the number of all parts."""
+    given = str(config.getoption("--part"))
+    part, _, parts = given.partition("/")
+    if not (part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)):
+        raise pytest.UsageError(f"--part is {given!r}; it needs two numbers, such as 2/5")
+    return int(part), int(parts)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Note the time for the record of a part."""
+    session.config.stash[STARTED] = time.monotonic()  # time: the length of the run is recorded
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Record commit and result of a part in `.test-results/`."""
+    config = session.config
+    reporter = config.pluginmanager.get_plugin("terminalreporter")
+    if not config.getoption("--part") or hasattr(config, "workerinput") or reporter is None:
+        return
+    part, parts = _part_of(config)
+    folder = TESTS.parent / ".test-results"
+    folder.mkdir(exist_ok=True)
+    record = {
+        "part": f"{part}/{parts}",
+        "commit": _git("rev-parse", "HEAD"),
+        "changed": bool(_git("status", "--porcelain")),
+        "python": platform.python_version(),
+        "exit": int(exitstatus),
+        "seconds": round(time.monotonic() - config.stash[STARTED]),  # time: see above
+        **{word: len(reporter.stats.get(word, ())) for word in ("passed", "failed", "error", "skipped")},
+    }
+    (folder / f"{part}-of-{parts}.json").write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
+
+
+def _git(*words: str) -> str:
+    """Return the answer of git, or nothing outside of a clone."""
+    done = subprocess.run(["git", *words], cwd=TESTS, capture_output=True, text=True)
+    return done.stdout.strip()
 
 
 def _group_of(path: Path) -> str:

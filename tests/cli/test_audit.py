@@ -37,6 +37,8 @@ from tests.cli.preparing import (
 )
 from tests.cli.test_command_tree import tree
 
+pytestmark = pytest.mark.seam
+
 SENDER: Final = ("--by", "alice", "--reason", "a test, café")
 
 ORDERS: Final[dict[str, tuple[Prepare, int]]] = {

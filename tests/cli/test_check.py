@@ -22,7 +22,7 @@ from sluicegate.lakes.registry import adapter
 from tests.cli.deployment import Deployment, as_json, findings, make_table
 from tests.integration.waiting import until
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.seam]
 TOPICS = ("events", "commits", "state", "dead-letters")
 
 

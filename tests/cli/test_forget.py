@@ -21,7 +21,7 @@ from sluicegate.state_store import StreamView
 from sluicegate.state_store.redis_store import RedisStateStore
 from tests.cli.deployment import PARTITIONS, Deployment
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.seam]
 
 FORGET = ("stream", "forget", "--stream", "trains")
 HOME = partition_of("trains", PARTITIONS)

@@ -21,7 +21,7 @@ from tests.cli.acting import after_the_order, commands, two_regions
 from tests.cli.deployment import PARTITIONS, Deployment, as_json
 from tests.cli.history import History
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.seam]
 
 STREAM = ("--stream", "flights")
 

@@ -6,7 +6,7 @@ import pytest
 
 from tests.cli.deployment import Deployment, as_json
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.seam]
 
 STREAM = ("--stream", "flights")
 VERIFY = ("replay", "verify", *STREAM)

@@ -15,7 +15,7 @@ from tests.cli.deployment import Deployment
 from tests.cli.history import STREAM, History
 from tests.hooks.locations import completion, files, finish, plan, position
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.seam]
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ import pytest
 from tests.cli.deployment import Deployment
 from tests.integration.waiting import BACKSTOP, exit_status, wait_until
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.seam]
 PROGRAM = "from sluicegate.cli import main; main()"
 
 

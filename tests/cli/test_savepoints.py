@@ -13,7 +13,7 @@ from tests.cli.deployment import Deployment, as_json
 from tests.cli.history import History
 from tests.integration.waiting import wait_until
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.seam]
 
 STREAM = ("--stream", "flights")
 

@@ -9,7 +9,7 @@ from sluicegate.coordinator.record_codec import encode_record
 from tests.cli.acting import coordinator_in_the_group
 from tests.cli.deployment import Deployment, as_json, findings
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.seam]
 
 
 def test_coordinators_that_never_served_the_stream(

@@ -25,7 +25,7 @@ from tests.cli.deployment import PARTITIONS, Deployment, as_json
 from tests.cli.test_servers import PROGRAM
 from tests.integration.waiting import BACKSTOP
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.seam]
 AT_NOON = 1_356_998_400_000
 LOST = Problem(code=Code.FILES_LOST, region="LGA", incarnation="i3", checkpoint=4)
 

@@ -17,6 +17,8 @@ from tests.cli.deployment import PARTITIONS, Deployment, as_json
 from tests.cli.test_servers import PROGRAM
 from tests.integration.waiting import BACKSTOP
 
+pytestmark = pytest.mark.seam
+
 NOON = 1_356_998_400_000
 AT_NOON = "2013-01-01T00:00:00Z"
 LATER = "2013-01-01T00:00:00.001Z"

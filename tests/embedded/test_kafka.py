@@ -40,6 +40,7 @@ async def test_a_record_goes_through_the_shared_kafka(kafka_bootstrap: str, uniq
     assert await first_values(kafka_bootstrap, unique, 1) == [b"one"]
 
 
+@pytest.mark.seam
 async def test_a_restart_and_a_kill_keep_address_and_records(own_kafka: EmbeddedKafka, unique: str) -> None:
     bootstrap, before = own_kafka.bootstrap, own_kafka.pid
     await create_topic(bootstrap, unique)

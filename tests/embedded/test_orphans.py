@@ -12,7 +12,7 @@ import pytest
 
 from tests.integration.waiting import wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.redis]
+pytestmark = [pytest.mark.kafka, pytest.mark.redis, pytest.mark.seam]
 
 _PARENT = """
 import json, os, sys

@@ -14,6 +14,7 @@ from tests.integration.waiting import wait_until
 pytestmark = pytest.mark.redis
 
 
+@pytest.mark.seam
 def test_the_shared_server_keeps_values(redis_url: str, unique: str) -> None:
     with redis.Redis.from_url(redis_url) as client:
         client.set(unique, "one")

@@ -15,7 +15,7 @@ from sluicegate.events.problems import Code
 from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs
 from tests.events.examples import BODIES, FILES, TIME, envelope_of, notification_of
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.seam]
 
 PARTITIONS = 3
 PARTITION = partition_of("flights", PARTITIONS)

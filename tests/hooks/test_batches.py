@@ -13,6 +13,7 @@ from tests.hooks.log import PARTITIONS
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 
+@pytest.mark.seam
 def test_events_match_the_files_on_disk(job: Job) -> None:
     job.feed("a", 10)
     job.feed("b", 5, start=100)

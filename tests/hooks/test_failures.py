@@ -64,6 +64,7 @@ def register(job: Job, kind: str, marker: Path) -> str:
     return FailingSource.name()
 
 
+@pytest.mark.seam
 def test_only_the_winning_attempt_is_named(job: Job, tmp_path: Path) -> None:
     name = register(job, "first-attempt", tmp_path / "flag")
     job.feed("a", 4)

@@ -39,6 +39,7 @@ def idle_streams(job: Job) -> set[str]:
     return {envelope.stream for envelope, body in job.log.of(RegionHeartbeat) if body.idle}
 
 
+@pytest.mark.seam
 @pytest.mark.old_spark
 def test_events_match_the_files_on_disk(job: Job) -> None:
     job.options |= {"cluster.by": "airport,id"}
@@ -136,6 +137,7 @@ def test_only_the_winning_attempt_is_named(job: Job, files: int, losers: int) ->
     assert len(written) == 2 * files, "what may have been published is never deleted"
 
 
+@pytest.mark.seam
 @pytest.mark.old_spark
 def test_a_query_stopped_in_a_batch_continues_with_it(job: Job) -> None:
     """The registration of a batch waits for the coordinator, and the batch for its tasks."""

@@ -17,6 +17,7 @@ from tests.hooks.log import refuse
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 
+@pytest.mark.seam
 def test_idle_when_the_source_has_nothing_new(job: Job) -> None:
     job.feed("a", 1)
     query = job.write(processingTime="100 milliseconds")

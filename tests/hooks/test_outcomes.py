@@ -168,6 +168,7 @@ def test_outcomes_are_read_from_now_on_and_a_callback_that_fails_ends_nothing(jo
         follower.stop()
 
 
+@pytest.mark.seam
 @pytest.mark.kafka
 def test_followers_end_with_the_last_region(job: Job) -> None:
     outcomes = Outcomes()

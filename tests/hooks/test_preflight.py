@@ -107,6 +107,7 @@ def test_a_location_of_another_region_is_told(options: dict[str, str]) -> None:
     assert "wrote the region EWR of the stream flights so far, not JFK" in "\n".join(failure(options, 0.5))
 
 
+@pytest.mark.seam
 @pytest.mark.kafka
 def test_a_start_that_would_be_refused_is_told_without_effect(
     options: dict[str, str], log: Log, unique: str

@@ -46,6 +46,7 @@ def ids(log: Log) -> list[str]:
     return [event.envelope.id for event in list(log.events)]
 
 
+@pytest.mark.seam
 def test_large_completion_fits_when_compressed(log: Log) -> None:
     publisher = shared_publisher(KafkaSettings(bootstrap_servers=log.bootstrap))
     large = completion(log, 40_000)
@@ -73,6 +74,7 @@ def test_a_completion_follows_its_events_whatever_fits_into_a_batch(
     assert ids(log) == [event.envelope.id for event in [*files, last]]
 
 
+@pytest.mark.seam
 def test_a_completion_without_its_events_is_never_published(log: Log) -> None:
     """The first completion counts, and a later one that names other events would be a replay."""
     settings = KafkaSettings(bootstrap_servers=log.bootstrap)

@@ -27,6 +27,7 @@ from tests.integration.waiting import wait_until
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
 
+@pytest.mark.seam
 def test_refusal_fails_the_query_with_the_reason(job: Job) -> None:
     job.log.answer = refuse("the table has a primary key")
     job.feed("a", 1)

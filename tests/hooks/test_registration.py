@@ -26,7 +26,7 @@ from sluicegate.writer_hooks.spark.incarnation import check_live, register_query
 from tests.hooks.locations import complete, files, finish, plan, position
 from tests.hooks.log import Log
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.seam]
 
 STEPS = [
     Failpoint.HOOK_PROBE_BEFORE,

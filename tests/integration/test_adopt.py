@@ -30,6 +30,7 @@ async def lose_topics(place: Place, *some: str) -> None:
     await make_topics(place.bootstrap, place.prefix)
 
 
+@pytest.mark.seam
 async def test_an_adopted_stream_is_read_from_its_base_record_by_replay_and_recovery(place: Place) -> None:
     async with place.job() as job:
         await three_commits(place, job)

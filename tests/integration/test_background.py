@@ -43,6 +43,7 @@ async def test_a_partition_that_cannot_start_says_why_and_is_tried_again(
     assert all(line["exc_info"] for line in found)
 
 
+@pytest.mark.seam
 async def test_an_outcome_that_cannot_be_handled_ends_the_process(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

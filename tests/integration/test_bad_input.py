@@ -133,6 +133,7 @@ async def test_a_registration_without_json_is_refused(place: Place) -> None:
         assert (await job.register()).accepted
 
 
+@pytest.mark.seam
 async def test_files_without_json_exclude_their_region(place: Place, impatient: None) -> None:
     async with running(place.settings()), place.job() as job:
         await job.register()
@@ -151,6 +152,7 @@ async def test_files_without_json_exclude_their_region(place: Place, impatient: 
         assert len(await letters(job)) == 1
 
 
+@pytest.mark.seam
 async def test_broken_headers_are_put_aside_and_the_stream_goes_on(place: Place) -> None:
     async with running(place.settings()), place.job() as job:
         await job.register()
@@ -175,6 +177,7 @@ async def test_a_dead_letter_as_large_as_a_message_may_be_is_delivered(place: Pl
         assert len(await until(lambda: letters(job), lambda found: len(found) == 2)) == 2
 
 
+@pytest.mark.seam
 async def test_exactly_the_undecodable_records_are_skipped(place: Place) -> None:
     """Also those in one batch with good ones, in the events and among the state records."""
     async with place.job() as job:
@@ -351,6 +354,7 @@ async def test_an_event_of_an_older_release_is_put_aside(place: Place) -> None:
         await job.committed([1])
 
 
+@pytest.mark.seam
 async def test_a_newer_version_stalls_its_stream_alone_until_a_newer_release_runs(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,7 +10,7 @@ from tests.integration.coordinator import running
 from tests.integration.job import PARTITIONS, read_ids
 from tests.integration.waiting import until
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.seam]
 
 
 async def test_batches_of_one_region_become_snapshots(place: Place) -> None:

@@ -16,7 +16,7 @@ from tests.integration.orders import invoke_here
 from tests.integration.plain_writer import Manners, PlainWriter
 from tests.integration.waiting import until
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.seam]
 REGION = "EU"
 WRONG: dict[str, tuple[Manners, set[str]]] = {
     "partition": (Manners(partition=1), {"partition", "dead-letter", "no-commit"}),

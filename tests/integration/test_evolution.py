@@ -85,6 +85,7 @@ def data_files(place: Place) -> int:
     return sum("_delta_log" not in path.parts for path in found)
 
 
+@pytest.mark.seam
 @pytest.mark.spark
 async def test_rows_with_a_new_column_change_the_table_once_and_only_with_leave(
     place: Place, spark: SparkThread

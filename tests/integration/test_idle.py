@@ -44,6 +44,7 @@ async def check(place: Place) -> Spoken:
     return await invoke(place, "check")
 
 
+@pytest.mark.seam
 async def test_a_rollback_is_noticed_without_work_and_its_end_is_shown(place: Place, impatient: None) -> None:
     snapshots, kept = Path(place.table) / "snapshot", place.root / "snapshot-2"
     async with idle(place) as (service, job):

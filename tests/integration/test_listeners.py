@@ -36,6 +36,7 @@ async def announced(job: Job) -> dict[str, int]:
     return {each.id: each.body.decision for each in await job.notifications() if each.type in kinds}  # type: ignore[attr-defined]
 
 
+@pytest.mark.seam
 async def test_each_commit_is_sent_after_it_is_visible_with_its_partitions(place: Place) -> None:
     async with (
         receiving(place.table) as receiver,
@@ -107,6 +108,7 @@ async def test_a_receiver_that_is_gone_stops_its_listener_until_the_revision_is_
             await until(receiver.decisions, lambda found: found == [1])
 
 
+@pytest.mark.seam
 async def test_lost_outcomes_stop_the_listener_until_they_are_skipped(place: Place) -> None:
     async with receiving(place.table) as receiver, place.job() as job:
         async with running(with_hook(place, receiver)):
@@ -227,6 +229,7 @@ async def reached(place: Place, rows: int, process: subprocess.Popen[bytes], log
     await until(lambda: read_ids(place.table), enough, by=process, log=log)
 
 
+@pytest.mark.seam
 async def test_every_outcome_is_covered_through_kills(place: Place) -> None:
     async with receiving(place.table) as receiver, place.job() as job:
         config, log = config_with(place, hook(place, receiver, start="earliest")), place.root / "log"

@@ -37,6 +37,7 @@ async def commit(job: Job, number: int) -> tuple[float, int]:
     return took, sum(each.size for each in files.files)
 
 
+@pytest.mark.seam
 async def test_a_commit_is_measured_without_the_idle_time_before_it(place: Place) -> None:
     with capture_logs() as told:
         async with running(place.settings(table_check_interval="300ms")) as service, place.job() as job:

@@ -66,6 +66,7 @@ async def test_commits_do_not_wait_for_a_removed_region(place: Place) -> None:
         await first.committed([1, 2, 3])
 
 
+@pytest.mark.seam
 async def test_a_savepoint_is_one_full_commit_of_all_that_is_completed(place: Place) -> None:
     async with two_regions(place) as (first, second):
         await first.run_batch([3])
@@ -107,6 +108,7 @@ async def test_a_drain_ends_when_the_last_region_has_ended(place: Place) -> None
         assert read_ids(place.table) == [1, 2, 3, 4]
 
 
+@pytest.mark.seam
 async def test_the_next_assignment_begins_after_the_final_cut_of_a_closed_one(place: Place) -> None:
     async with two_regions(place) as (first, _):
         await first.run_batch([3])
@@ -126,6 +128,7 @@ async def test_the_next_assignment_begins_after_the_final_cut_of_a_closed_one(pl
             await third.committed([1, 2, 3, 4])
 
 
+@pytest.mark.seam
 async def test_a_decision_that_the_table_never_takes_is_reverted(
     place: Place, impatient: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

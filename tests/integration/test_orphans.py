@@ -72,6 +72,7 @@ async def searching(place: Place) -> AsyncIterator[Search]:
         yield Search("flights", log, start, table, 1, print)
 
 
+@pytest.mark.seam
 async def test_losers_and_discarded_work_are_listed_and_deleted(place: Place) -> None:
     table = Path(place.table)
     async with place.job() as job:
@@ -107,6 +108,7 @@ async def test_losers_and_discarded_work_are_listed_and_deleted(place: Place) ->
         assert (found["files"], found["gone"]) == ([], 2)
 
 
+@pytest.mark.seam
 async def test_what_happens_between_the_look_and_the_deletion_counts(place: Place) -> None:
     """Named again, cleaned away by somebody, committed by somebody; only the last one is deleted here."""
     table = Path(place.table)

@@ -59,6 +59,7 @@ async def get(service: Service, path: str) -> tuple[int, str]:
         return response.status, await response.text()
 
 
+@pytest.mark.seam
 async def test_commits_go_on_without_redis_and_the_view_comes_back(
     place: Place, own_valkey: EmbeddedValkey, impatient: None
 ) -> None:
@@ -169,6 +170,7 @@ async def test_the_service_waits_for_kafka_and_says_so(
         await until(lambda: [text for text in caplog.messages if text.startswith("Kafka answers again")])
 
 
+@pytest.mark.seam
 async def test_a_broker_that_is_killed_and_comes_back_loses_and_doubles_nothing(
     own_place: Place, own_kafka: EmbeddedKafka
 ) -> None:

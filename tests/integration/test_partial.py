@@ -17,7 +17,7 @@ from tests.integration.job import Job, read_ids
 from tests.integration.orders import sluicegate
 from tests.integration.waiting import until
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.seam]
 
 
 async def test_healthy_regions_go_on_without_a_silent_one(place: Place) -> None:

@@ -56,6 +56,7 @@ async def put(driver: AsyncRegionDriver, *ids: int, offsets: Any = None) -> Open
     return checkpoint
 
 
+@pytest.mark.seam
 async def test_a_driver_continues_at_the_source_offsets_of_the_committed_checkpoint(place: Place) -> None:
     seen: list[CommittedCheckpoint] = []
     async with running(place.settings()):
@@ -82,6 +83,7 @@ async def test_a_driver_continues_at_the_source_offsets_of_the_committed_checkpo
     assert read_ids(place.table) == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.seam
 async def test_what_a_dead_driver_completed_is_committed_or_read_again_never_both(place: Place) -> None:
     async with running(place.settings()):
         dead = AsyncRegionDriver(options_of(place))
@@ -176,6 +178,7 @@ async def test_a_completion_without_an_acknowledgement_is_repeated_unchanged(pla
     assert read_ids(place.table) == [1]
 
 
+@pytest.mark.seam
 async def test_bad_input_is_refused_with_the_way_out(place: Place) -> None:
     async with running(place.settings()), AsyncRegionDriver(options_of(place)) as driver:
         checkpoint = await driver.begin()

@@ -40,6 +40,7 @@ def run(options: dict[str, str], job_id: str, *ids: int) -> bool:
         return True
 
 
+@pytest.mark.seam
 async def test_an_id_is_one_commit_and_a_job_that_died_leaves_nothing(place: Place) -> None:
     options = options_of(place, region="jobs", **REGIONS)
     async with running(place.settings()):
@@ -88,6 +89,7 @@ async def test_a_job_that_counts_does_not_disturb_another_one(place: Place) -> N
     assert read_ids(place.table) == [1, 2, 3]
 
 
+@pytest.mark.seam
 @pytest.mark.spark
 async def test_a_batch_write_of_spark_is_a_job(place: Place, spark: SparkThread) -> None:
     options = options_of(place, region="jobs", **REGIONS)

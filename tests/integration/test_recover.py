@@ -63,6 +63,7 @@ async def test_a_stream_with_a_damaged_record_reads_its_whole_log_again(place: P
     assert read_ids(place.table) == [1, 2, 3, 4, 5]
 
 
+@pytest.mark.seam
 async def test_a_stream_with_a_damaged_record_continues_from_its_base_record(place: Place) -> None:
     async with place.job() as job:
         await three_commits(place, job)

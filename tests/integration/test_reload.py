@@ -144,6 +144,7 @@ async def policies(job: Job) -> list[StreamPolicy]:
     ]
 
 
+@pytest.mark.seam
 @pytest.mark.parametrize("same", [True, False], ids=["one partition", "two partitions"])
 async def test_a_stream_is_added_committed_and_removed_while_another_goes_on(
     place: Place, same: bool
@@ -209,6 +210,7 @@ async def test_a_changed_policy_goes_through_the_log_and_holds(place: Place) -> 
         assert (await service.status())["epoch"] == 1
 
 
+@pytest.mark.seam
 async def test_an_invalid_file_changes_nothing_and_says_what_to_do(place: Place) -> None:
     async with coordinator(place, {"flights": ""}) as service, job_of(place, "flights") as job:
         await job.register()

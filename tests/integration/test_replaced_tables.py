@@ -37,6 +37,7 @@ async def decisions(place: Place) -> int:
     return sum(event.envelope.type is EventType.CUT_DECIDED for event in log)
 
 
+@pytest.mark.seam
 async def test_nothing_is_decided_for_a_replaced_table_until_the_former_one_is_back(
     place: Place, impatient: None
 ) -> None:

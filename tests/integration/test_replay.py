@@ -122,6 +122,7 @@ async def test_a_rolled_back_table_whose_beginning_has_expired_is_repaired(place
     assert read_ids(place.table) == [1, 2, 3]
 
 
+@pytest.mark.seam
 async def test_what_a_rolled_back_table_lacks_is_committed_again_and_the_stream_continues(
     place: Place,
 ) -> None:
@@ -180,6 +181,7 @@ def shown(foreign: list[dict[str, object]]) -> list[tuple[object, object, object
     return [(each["decision"], each["snapshot"], each["digest"]) for each in foreign]
 
 
+@pytest.mark.seam
 async def test_doubled_and_foreign_commits_and_other_content_are_differences(place: Place) -> None:
     async with place.job() as job:
         await three_commits(place, job)
@@ -220,6 +222,7 @@ def relative(path: Path) -> str:
     return os.path.relpath(path)
 
 
+@pytest.mark.seam
 async def test_a_fresh_table_has_the_same_commits(place: Place) -> None:
     target = place.root / "db.db" / "again"
     async with place.job() as job:

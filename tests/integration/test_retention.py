@@ -109,6 +109,7 @@ async def test_a_new_stream_starts_on_a_log_that_was_deleted_for_others_and_one_
         assert read_ids(place.table) == [1, 10, 11]
 
 
+@pytest.mark.seam
 async def test_nothing_is_deleted_while_a_stream_has_no_state_record(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -157,6 +158,7 @@ async def test_former_base_records_are_deleted(place: Place) -> None:
         assert found == [max(latest)]
 
 
+@pytest.mark.seam
 async def test_what_a_stream_needs_stays_in_the_log(place: Place) -> None:
     """Files without a completion, of a stream that the coordinator does not have any more."""
     other = neighbour("flights", same=True)

@@ -25,7 +25,7 @@ from tests.integration.coordinator import running, settings_for
 from tests.integration.job import PARTITIONS, Job, create_table, read_ids
 from tests.integration.waiting import BACKSTOP, exit_status, finished, until
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.seam]
 
 
 class Gate:

@@ -60,6 +60,7 @@ async def decide(place: Place, job: Job) -> None:
     await job.send(EventType.CUT_DECIDED, chosen.model_copy(update={"head": head}))
 
 
+@pytest.mark.seam
 async def test_a_decided_file_that_is_gone_stalls_until_it_is_back(place: Place, impatient: None) -> None:
     async with place.job() as job:
         await one_commit(place, job)
@@ -114,6 +115,7 @@ async def test_a_decision_that_is_there_with_other_content_stalls_until_that_is_
         await job.committed([1, 2])
 
 
+@pytest.mark.seam
 async def test_a_table_that_is_ahead_of_the_log_is_not_written_to(place: Place, impatient: None) -> None:
     snapshots = Path(place.table) / "snapshot"
     async with place.job() as job:
@@ -151,6 +153,7 @@ async def test_what_an_expired_history_does_not_prove_is_not_committed(place: Pl
             await job.committed([1, 2])
 
 
+@pytest.mark.seam
 async def test_events_that_are_deleted_before_a_running_service_reads_them_are_told(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:

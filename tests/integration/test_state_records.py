@@ -97,6 +97,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.seam
 @pytest.mark.parametrize(("value", "code"), OTHERS.values(), ids=OTHERS.keys())
 async def test_a_record_that_this_release_does_not_read_is_a_problem(
     topic: StateTopic, value: bytes, code: Code

@@ -36,6 +36,7 @@ def ordered(summary: CommitSummary) -> bool:
     return first <= sealed <= decided <= summary.visible
 
 
+@pytest.mark.seam
 @pytest.mark.parametrize("lake", ["paimon", "iceberg", "delta"])
 async def test_a_commit_is_announced_with_what_it_added(
     lake: str, kafka_bootstrap: str, unique: str, tmp_path: Path

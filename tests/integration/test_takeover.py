@@ -15,7 +15,7 @@ from tests.integration.coordinator import running
 from tests.integration.job import PARTITIONS
 from tests.integration.waiting import BACKSTOP, until, wait_until, watched
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.seam]
 
 SESSION = 2 * BACKSTOP
 """Seconds: nobody waits for the session of the killed one."""

@@ -95,6 +95,7 @@ async def losses(place: Place) -> list[str]:
     return [str(body.problem.detail) for body in bodies if body.problem.code is Code.FILES_LOST]
 
 
+@pytest.mark.seam
 @pytest.mark.parametrize("lake", ["paimon", "iceberg", "delta"])
 async def test_an_uploader_of_its_own_process_brings_files_and_events(
     lake: str, kafka_bootstrap: str, unique: str, tmp_path: Path, spool: Spool
@@ -144,6 +145,7 @@ async def test_an_uploader_that_is_killed_anywhere_is_continued_by_the_next(
     assert not left(spool)
 
 
+@pytest.mark.seam
 async def test_a_lost_spool_stalls_the_region_and_a_new_driver_reads_its_rows_again(
     place: Place, spool: Spool
 ) -> None:

@@ -98,6 +98,7 @@ async def test_no_connection_is_left_wherever_a_start_is_cancelled(
     assert step > 10, "a start takes some steps"
 
 
+@pytest.mark.seam
 @pytest.mark.kafka
 @pytest.mark.parametrize(("make", "use"), USES)
 async def test_no_connection_is_left_wherever_a_stop_is_cancelled(
@@ -115,6 +116,7 @@ async def test_no_connection_is_left_wherever_a_stop_is_cancelled(
     assert step > 2, "a stop takes some steps"
 
 
+@pytest.mark.seam
 @pytest.mark.kafka
 async def test_a_member_of_a_group_leaves_it_although_its_stop_is_cancelled(
     kafka_bootstrap: str, topic: str

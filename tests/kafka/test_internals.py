@@ -36,6 +36,8 @@ from sluicegate.kafka.patience import patiently
 from sluicegate.kafka.producer import SessionProducer
 from tests.integration.waiting import until
 
+pytestmark = pytest.mark.seam
+
 SOURCE = Path(aiokafka.__file__).parent
 
 

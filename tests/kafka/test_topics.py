@@ -20,7 +20,7 @@ from sluicegate.kafka.topics import (
     verify_topics,
 )
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.seam]
 
 
 @pytest.fixture

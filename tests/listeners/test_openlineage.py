@@ -30,6 +30,8 @@ from sluicegate.listeners.port import (
 )
 from tests.events.examples import notification_of
 
+pytestmark = pytest.mark.seam
+
 TIME = 1_234_567_890_042
 
 

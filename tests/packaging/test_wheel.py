@@ -33,6 +33,7 @@ def sources() -> dict[str, Path]:
     return found
 
 
+@pytest.mark.seam
 def test_the_wheel_has_each_file_of_the_packages_and_no_other(distributions: Distributions) -> None:
     expected = sources()
     assert {"sluicegate/py.typed", "sluicegate/coordinator/web/static/index.html"} <= expected.keys()
@@ -42,6 +43,7 @@ def test_the_wheel_has_each_file_of_the_packages_and_no_other(distributions: Dis
         assert [name for name in names if wheel.read(name) != expected[name].read_bytes()] == []
 
 
+@pytest.mark.seam
 def test_the_wheel_describes_itself(distributions: Distributions) -> None:
     assert distributions.wheel.name == f"sluicegate-{VERSION}-py3-none-any.whl"
     with zipfile.ZipFile(distributions.wheel) as wheel:

@@ -95,10 +95,12 @@ def test_the_job_with_an_engine_fails_without_one() -> None:
 def test_a_release_waits_for_all_checks() -> None:
     jobs = workflow("release.yml")["jobs"]
     assert jobs["checks"]["uses"] == "./.github/workflows/ci.yml"
+    assert jobs["everything"]["uses"] == "./.github/workflows/nightly.yml"
     needs = {name: job.get("needs") for name, job in jobs.items()}
     assert needs == {
         "checks": None,
-        "build": "checks",
+        "everything": None,
+        "build": ["checks", "everything"],
         "attest": "build",
         "publish": "attest",
         "image": "attest",

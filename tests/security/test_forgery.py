@@ -154,6 +154,7 @@ def orders(replica: Replica) -> list[tuple[EventType, Body]]:
     ]
 
 
+@pytest.mark.seam
 async def test_no_forged_order_has_an_effect(place: Place) -> None:
     async with running(signing(place, "required")) as service, place.job() as job:
         await job.register()

@@ -16,6 +16,7 @@ from tests.tls import Certificates
 pytestmark = pytest.mark.kafka
 
 
+@pytest.mark.seam
 async def test_commands_ask_a_coordinator_with_their_token(place: Place, certificates: Certificates) -> None:
     (file,) = token_files(place.root, FIRST)
     http = {

@@ -245,6 +245,7 @@ async def test_a_renewed_server_certificate_of_another_authority_needs_it_in_the
         await store.close()
 
 
+@pytest.mark.seam
 @pytest.mark.kafka
 async def test_views_of_commits_are_written_over_tls(
     server: TlsRedis, files: Certificates, unique: str, place: Place

@@ -119,6 +119,7 @@ async def test_no_secret_is_seen_where_all_is_well(
     assert leaks(said) == []
 
 
+@pytest.mark.seam
 async def test_no_secret_is_seen_where_it_is_wrong(
     secure_kafka: SecureKafka, secure_redis: SecureRedis, tmp_path: Path
 ) -> None:

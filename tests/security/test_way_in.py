@@ -125,6 +125,7 @@ async def test_tls_that_does_not_hold_is_refused(secure_kafka: SecureKafka, lack
         )  # time: as above
 
 
+@pytest.mark.seam
 async def test_a_commit_behind_closed_doors(
     secure_kafka: SecureKafka, secure_redis: SecureRedis, tmp_path: Path
 ) -> None:

@@ -13,7 +13,7 @@ from tests.simulation.seams import SEAMS, Defect, planted
 from tests.simulation.test_replicas import IN_RECOVERIES
 
 PROCESSES: Final = 2
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.seam]
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,7 @@ from sluicegate.simulator.plan import LENGTH, draw_plan
 from sluicegate.simulator.schedule import Schedule, attempt
 from sluicegate.simulator.shrink import shrink
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.seam]
 SEEDS: Final = 300
 """Fresh ones for every state of the code, and the same for the same, so that a failure comes again."""
 PIECE: Final = 25

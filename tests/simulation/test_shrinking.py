@@ -14,7 +14,7 @@ from tests.simulation.defects import DEFECTS
 from tests.simulation.hunting import SEEDS, SEEN_WITHIN
 from tests.simulation.seams import planted
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.seam]
 DEFECT = next(each for each in DEFECTS if each.name == "two attempts of one writer count")
 
 

@@ -18,7 +18,7 @@ from tests.integration.job import Job, create_table, make_topics
 from tests.integration.letters import home_of, put_raw
 from tests.integration.waiting import until
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.seam]
 
 
 @pytest.fixture

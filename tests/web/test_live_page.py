@@ -12,7 +12,7 @@ from tests.integration.job import create_table, make_topics
 from tests.integration.waiting import until
 from tests.web.test_api import commit
 
-pytestmark = [pytest.mark.kafka, pytest.mark.browser]
+pytestmark = [pytest.mark.kafka, pytest.mark.browser, pytest.mark.seam]
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from tests.web.example_server import (
 )
 from tests.web.measuring import updates_of
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.seam]
 
 IMAGES: Final = Path(__file__).parents[2] / "docs" / "images"
 MOST_BYTES: Final = 150_000

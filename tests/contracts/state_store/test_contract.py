@@ -20,6 +20,8 @@ from sluicegate.state_store import (
 )
 from sluicegate.state_store.redis_store import RedisStateStore
 
+pytestmark = pytest.mark.seam
+
 
 @pytest.fixture(params=["memory", pytest.param("redis", marks=pytest.mark.redis)])
 async def store(request: pytest.FixtureRequest, unique: str) -> AsyncIterator[StateStore]:

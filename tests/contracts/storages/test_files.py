@@ -10,6 +10,8 @@ from sluicegate.lakes.storage import Range, Storage
 from sluicegate.lakes.storages import open_storage
 from tests.contracts.storages.conftest import Place
 
+pytestmark = pytest.mark.seam
+
 NAMES = ["plain.parquet", "dt=10%3A30", "a b", "café", "a+b&c=d,e;f@g~h", "x" * 200]
 
 

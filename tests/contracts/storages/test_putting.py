@@ -14,6 +14,8 @@ from sluicegate.lakes.storage import Stamped, Storage
 from sluicegate.lakes.storage_local import LocalStorage
 from tests.contracts.storages.conftest import Place
 
+pytestmark = pytest.mark.seam
+
 WRITERS = 8
 TICK = 50_000_000
 """Nanoseconds in which the clock of a file system moves on."""

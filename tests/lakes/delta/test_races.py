@@ -50,6 +50,7 @@ def test_two_streams_and_the_library_lose_nothing(lake: DeltaLake, tmp_path: Pat
     assert conflicts > 0, "they never met, so nothing was tested"
 
 
+@pytest.mark.seam
 @pytest.mark.parametrize("racers", [2, 3])
 def test_coordinators_of_one_stream_double_nothing(lake: DeltaLake, tmp_path: Path, racers: int) -> None:
     events = [lake.event([number]) for number in range(COMMITS)]

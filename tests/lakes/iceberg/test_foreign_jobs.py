@@ -46,6 +46,7 @@ def ids(lake: IcebergLake, java: IcebergJava) -> list[int]:
     return found
 
 
+@pytest.mark.seam
 def test_commits_go_on_whatever_others_do(lake: IcebergLake, job: Job, iceberg_java: IcebergJava) -> None:
     stream = Stream(lake)
     stream.commit(1, [1, 2, 3])

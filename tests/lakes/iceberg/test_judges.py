@@ -92,6 +92,7 @@ def test_a_filter_of_any_column_finds_its_rows(
     ]
 
 
+@pytest.mark.seam
 @pytest.mark.parametrize("name", rich.PARTITIONS)
 def test_partitions_and_bounds_are_those_of_the_rows(
     tmp_path: Path, iceberg_java: IcebergJava, name: str, version: int

@@ -32,6 +32,8 @@ from tests.doubles.s3 import BUCKET, Effect, S3Double
 from tests.lakes.iceberg import rich
 from tests.lakes.iceberg.objects import FOLDER, URI, ObjectTable
 
+pytestmark = pytest.mark.seam
+
 ALWAYS = 1_000
 SUFFIXES = (".avro", ".metadata.json")
 """Ends of the keys of a commit's files: manifests and lists, and the metadata."""

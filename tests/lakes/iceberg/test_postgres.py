@@ -74,6 +74,7 @@ def test_a_session_that_ends_at_the_commit_leaves_the_outcome_unknown(
     assert lake.ids() == [1, 2]
 
 
+@pytest.mark.seam
 def test_a_commit_is_found_though_its_answer_is_lost(
     lake: PostgresLake, stream: Stream, catalog: CutCatalog
 ) -> None:

@@ -33,6 +33,7 @@ def test_two_streams_on_one_table_lose_nothing(lake: IcebergLake, tmp_path: Path
     assert conflicts > 0, "the two never met, so nothing was tested"
 
 
+@pytest.mark.seam
 @pytest.mark.parametrize("racers", [2, 3])
 def test_coordinators_of_one_stream_double_nothing(lake: IcebergLake, tmp_path: Path, racers: int) -> None:
     events = [lake.event([number]) for number in range(COMMITS)]

@@ -49,6 +49,7 @@ def metadata_files(lake: RestLake) -> set[str]:
     return {path.name for path in (lake.root / "metadata").glob("*.avro")}
 
 
+@pytest.mark.seam
 @pytest.mark.parametrize(
     ("effect", "status"),
     [
@@ -193,6 +194,7 @@ def test_a_gate_before_the_catalog_confirms_nothing(proxy: Proxy, lake: RestLake
     assert lake.ids() == [1]
 
 
+@pytest.mark.seam
 def test_a_commit_is_one_request_with_its_conditions(proxy: Proxy, lake: RestLake) -> None:
     stream = stream_through(proxy, lake)
     for decision in (1, 2, 3):

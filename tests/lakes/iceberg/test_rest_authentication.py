@@ -89,6 +89,7 @@ def test_a_token_is_given_for_the_credentials(gate: Gate, lake: RestLake, kind: 
     assert set(gate.scopes) == {"lake" if kind == "oauth2" else "catalog"}
 
 
+@pytest.mark.seam
 @pytest.mark.parametrize("kind", GIVEN)
 def test_a_token_that_expires_is_renewed(gate: Gate, lake: RestLake, kind: str) -> None:
     stream = stream_of(gate, lake, GIVEN[kind])

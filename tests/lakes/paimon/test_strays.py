@@ -9,6 +9,8 @@ from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.paimon_lake import PaimonLake
 from tests.contracts.lakes.paimon_objects import PAIMON, paimon_of
 
+pytestmark = pytest.mark.seam
+
 
 @pytest.fixture(params=PAIMON)
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> PaimonLake:
