@@ -1,23 +1,9 @@
 """Event times in milliseconds since the Unix epoch. Times without a zone count as UTC."""
 
-import datetime
-from typing import Final
-
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sluicegate.lakes.port import SchemaMismatch
-
-_EPOCH: Final = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
-
-
-def in_milliseconds(value: datetime.date) -> int:
-    """Return a time in milliseconds; for a date, its first moment."""
-    if not isinstance(value, datetime.datetime):
-        value = datetime.datetime(value.year, value.month, value.day, tzinfo=datetime.UTC)
-    elif value.tzinfo is None:
-        value = value.replace(tzinfo=datetime.UTC)
-    return (value - _EPOCH) // datetime.timedelta(milliseconds=1)
 
 
 def event_time_range(column: pa.Array | pa.ChunkedArray) -> tuple[int | None, int | None]:

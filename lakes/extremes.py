@@ -1,8 +1,9 @@
-"""Lowest and highest values of the columns of Parquet files that other programs wrote, from their footers.
+"""Lowest and highest values of the columns of Parquet files, from their footers, as the files store them.
 
 A bound that a footer has may be wider than the values. Where it could be narrower, there is none:
 
-- Columns of floats have none. Writers leave NaN out of bounds, and readers take NaN for the highest number.
+- Columns of floats have none, unless the caller knows that they have no NaN. Writers leave NaN out of bounds,
+  and readers take NaN for the highest number.
 - A column has none if a row group with values has none.
 - An empty text is no upper bound: the library gives one where a footer has only a lower bound.
 """
@@ -15,7 +16,8 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-_FLOATS: Final = ("FLOAT", "DOUBLE", "INT96")
+_FLOATS: Final = ("FLOAT", "DOUBLE")
+_UNORDERED: Final = "INT96"
 _VIEWED: Final = (pa.types.is_timestamp, pa.types.is_date32, pa.types.is_time)
 
 
@@ -33,8 +35,11 @@ class Extremes(NamedTuple):
         return self.lowest is not None
 
 
-def extremes_of(footer: pq.FileMetaData, number: int) -> Extremes:
-    """Return the extremes of a column, by its number in the file. Raises any error for malformed bytes."""
+def extremes_of(footer: pq.FileMetaData, number: int, *, without_nan: bool = False) -> Extremes:
+    """Return the extremes of a column, by its number in the file. Raises any error for malformed bytes.
+
+    `without_nan`: statistics of floats are those of columns without NaN.
+    """
     leaf = footer.schema.column(number)
     chunks = [footer.row_group(group).column(number) for group in range(footer.num_row_groups)]
     parts = [chunk.statistics if chunk.is_stats_set else None for chunk in chunks]
@@ -44,7 +49,7 @@ def extremes_of(footer: pq.FileMetaData, number: int) -> Extremes:
         if found is not None and not 0 <= found <= chunk.num_values:
             raise ValueError(f"{found} of {chunk.num_values} values of {leaf.path} are null")
         nulls = nulls + found if nulls is not None and found is not None else None
-    if leaf.physical_type in _FLOATS:
+    if leaf.physical_type == _UNORDERED or (leaf.physical_type in _FLOATS and not without_nan):
         return Extremes(None, None, nulls)
     bounds = []
     for chunk, part in zip(chunks, parts, strict=True):

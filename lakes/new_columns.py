@@ -10,7 +10,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from sluicegate.lakes.arrow import fits
+from sluicegate.lakes.arrow import differing_in_case, fits, never_added
 from sluicegate.lakes.evolution import evolving
 from sluicegate.lakes.port import Adapter, SchemaMismatch, TableRef
 
@@ -51,7 +51,7 @@ def gained(rows: pa.Schema, table: pa.Schema) -> list[pa.Field]:
         *_twice(rows),
         *_changed(rows, table),
         *_missing(rows, table, added),
-        *(text for field in added for text in _unfit(field, [*table.names, *rows.names])),
+        *(text for field in added for text in never_added(field, [*table.names, *rows.names])),
     ]
     if problems:
         raise SchemaMismatch(f"no column is added to the table ({_listed(added)}): " + "; ".join(problems))
@@ -64,7 +64,10 @@ def still_missing(added: Sequence[pa.Field], table: pa.Schema) -> list[pa.Field]
     Raises SchemaMismatch if that writer has added a column of the same name and another type.
     """
     found = pa.schema(added)
-    problems = [*_changed(found, table), *(text for field in added for text in _alike(field, table.names))]
+    problems = [
+        *_changed(found, table),
+        *(text for field in added for text in differing_in_case(field, table.names)),
+    ]
     if problems:
         raise SchemaMismatch("another writer has changed the table at the same time: " + "; ".join(problems))
     return [field for field in added if field.name not in table.names]
@@ -130,34 +133,6 @@ def _missing(rows: pa.Schema, table: pa.Schema, added: Sequence[pa.Field]) -> li
         "rows these columns too, null where there is no value, or rename them with the table's own tools"
     )
     return [text]
-
-
-def _unfit(field: pa.Field, names: Sequence[str]) -> list[str]:
-    """Return the reasons why a column can be added to no table."""
-    found = _alike(field, names)
-    if not field.nullable:
-        found.append(
-            f"the new column {field.name} is not nullable, but older rows have no value; make it nullable in "
-            "the rows, or add it to the table with the table's own tools"
-        )
-    if _untyped(field.type):
-        found.append(f"the new column {field.name} has no type ({field.type}); convert it to one")
-    return found
-
-
-def _alike(field: pa.Field, names: Sequence[str]) -> list[str]:
-    """Compare names without their case, as most engines do."""
-    return [
-        f"the new column {field.name} differs from the column {name} only in its case; give it another name, "
-        f"or the name {name}"
-        for name in names
-        if name != field.name and name.casefold() == field.name.casefold()
-    ]
-
-
-def _untyped(kind: pa.DataType) -> bool:
-    parts = [kind.field(at).type for at in range(kind.num_fields)]
-    return bool(pa.types.is_null(kind)) or any(_untyped(part) for part in parts)
 
 
 def _listed(fields: Sequence[pa.Field]) -> str:

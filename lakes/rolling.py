@@ -1,8 +1,10 @@
-"""Division of rows among files of a target size."""
+"""Parquet files of one writer: rows are divided among files of a target size, and a broken one is closed."""
 
-from typing import Final
+import contextlib
+from typing import Any, Final
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 _SLACK: Final = 0.1
 """Share of the target that a file may be above it, or below it, without a further row group."""
@@ -38,3 +40,12 @@ class Rolling:
         """Take the size of a row group into account: in memory, and in the file."""
         self._rows += rows
         self._encoded += encoded
+
+
+def close_broken(writer: pq.ParquetWriter, sink: Any) -> None:
+    """Close a file that nobody will read. No error of it hides the one for which its attempt was given up."""
+    # The end of the file is not needed, but a writer that is left open would write it later.
+    with contextlib.suppress(Exception):
+        writer.close()
+    with contextlib.suppress(Exception):
+        sink.close()

@@ -7,6 +7,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from sluicegate.lakes.arrow import out_of_range
 from sluicegate.lakes.delta.schema import Array, Column, Kind, Struct
 
 _FIELD_ID: Final = "PARQUET:field_id"
@@ -74,7 +75,10 @@ def _type(kind: Kind, *, physical: bool = False) -> pa.DataType:
 
 
 def by_partition(rows: pa.Table, names: Sequence[str]) -> Iterator[tuple[tuple[Any, ...], pa.Table]]:
-    """Yield the rows of each partition with its values, in the order of the rows within."""
+    """Yield the rows of each partition with its values, in the order of the rows within.
+
+    Raises SchemaMismatch.
+    """
     if not names:
         yield (), rows
         return
@@ -88,5 +92,13 @@ def by_partition(rows: pa.Table, names: Sequence[str]) -> Iterator[tuple[tuple[A
     ordered, start = rows.take(order), 0
     for end in pc.run_end_encode(codes.take(order)).run_ends.to_pylist():
         part = ordered.slice(start, end - start)
-        yield tuple(part.column(name)[0].as_py() for name in names), part
+        yield tuple([_value(part, name) for name in names]), part
         start = end
+
+
+def _value(rows: pa.Table, name: str) -> Any:
+    """Return the value of a partition column, the same in all rows. Raises SchemaMismatch."""
+    try:
+        return rows.column(name)[0].as_py()
+    except (OverflowError, ValueError) as error:
+        raise out_of_range(name, error) from error

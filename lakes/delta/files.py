@@ -1,6 +1,5 @@
 """Data files that are being written: Parquet, with the statistics of the log."""
 
-import contextlib
 import os
 import re
 import time
@@ -24,6 +23,7 @@ from sluicegate.lakes.event_time import event_time_range
 from sluicegate.lakes.file_options import Compression, FileOptions, FileSettings
 from sluicegate.lakes.floats import Counts, Floats
 from sluicegate.lakes.port import LakeUnavailable
+from sluicegate.lakes.rolling import close_broken
 from sluicegate.lakes.storage import Storage
 
 _CODECS: Final = {"none": "uncompressed", "lz4_raw": "lz4"}
@@ -178,9 +178,7 @@ class DataFile:
 
     def abort(self) -> None:
         """Close the file and delete it."""
-        with contextlib.suppress(OSError):
-            self._writer.close()
-            self._sink.close()
+        close_broken(self._writer, self._sink)
         self._storage.discard(self._folder or ".", [self._name])
 
     def _open(self) -> pa.NativeFile:

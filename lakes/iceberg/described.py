@@ -11,7 +11,6 @@ from pyiceberg.transforms import BucketTransform, VoidTransform
 
 from sluicegate.events.models import FileInfo
 from sluicegate.lakes.extremes import extreme_values
-from sluicegate.lakes.floats import Floats
 from sluicegate.lakes.footer_columns import FileColumns
 from sluicegate.lakes.iceberg.canonical import FILE_FORMAT
 from sluicegate.lakes.iceberg.layout import Layout, Partition
@@ -58,7 +57,7 @@ class Describer:
         self._layout = Layout(schema, spec, table.version)
         columns = file_schema(view)
         self._columns = FileColumns(columns, schema.schema_id)
-        self._metrics = Metrics(view, Floats(columns))
+        self._metrics = Metrics(view)
         self._splitter = Splitter(schema, self._layout)
         ids = parquet_path_to_id_mapping(sanitize_column_names(schema))
         self._numbers = {ids[path]: number for number, path in enumerate(self._columns.paths)}

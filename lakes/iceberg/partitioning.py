@@ -3,7 +3,8 @@
 import datetime
 import decimal
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ from pyiceberg.types import BinaryType, DecimalType, IcebergType, IntegerType, L
 from pyiceberg.utils.datetime import date_to_days, datetime_to_micros, time_to_micros
 from pyiceberg.utils.decimal import decimal_required_bytes, decimal_to_bytes
 
+from sluicegate.lakes.arrow import out_of_range
 from sluicegate.lakes.iceberg.folders import folder_name
 from sluicegate.lakes.iceberg.layout import Layout, Partition
 from sluicegate.lakes.iceberg.values import partition_key, partition_problem, partition_text
@@ -33,7 +35,8 @@ class Splitter:
         self._layout = layout
         fields = zip(layout.spec.fields, layout.partition_type.fields, strict=True)
         self._parts = [
-            (
+            _Part(
+                field.name,
                 path_of(schema, field.source_id),
                 _transform(field, schema.find_type(field.source_id)),
                 typed.field_type,
@@ -49,9 +52,8 @@ class Splitter:
             return
         columns = []
         codes = np.zeros(rows.num_rows, np.int64)
-        for path, transform, _ in self._parts:
-            source = _column(rows, path)
-            column = pa.nulls(rows.num_rows) if transform is None else transform(source)
+        for part in self._parts:
+            column = part.of(rows)
             if isinstance(column, pa.ChunkedArray):
                 column = column.combine_chunks()
             columns.append(column)
@@ -64,8 +66,7 @@ class Splitter:
         borders = np.searchsorted(codes[order], np.arange(len(first) + 1))
         for number, at in enumerate(first):
             values = tuple(
-                _stored(kind, column[int(at)].as_py())
-                for (_, _, kind), column in zip(self._parts, columns, strict=True)
+                [part.stored(column[int(at)]) for part, column in zip(self._parts, columns, strict=True)]
             )
             chosen = order[borders[number] : borders[number + 1]]
             yield values, rows.take(pa.array(chosen)).combine_chunks()
@@ -86,6 +87,37 @@ class Splitter:
         return known
 
 
+@dataclass(frozen=True)
+class _Part:
+    """A field of the partitions."""
+
+    name: str
+    path: Sequence[str]
+    """Names that lead to its source, from the top."""
+    transform: Callable[[pa.Array], pa.Array] | None
+    """None: all its values are null."""
+    kind: IcebergType
+
+    def of(self, rows: pa.Table) -> pa.Array:
+        """Return the values of the field. Raises SchemaMismatch."""
+        if self.transform is None:
+            return pa.nulls(rows.num_rows)
+        try:
+            return self.transform(_column(rows, self.path))
+        except OverflowError as error:
+            raise self._out_of_range(error) from error
+
+    def stored(self, value: pa.Scalar) -> Any:
+        """Return a value of the field as Avro stores it. Raises SchemaMismatch."""
+        try:
+            return _stored(self.kind, value.as_py())
+        except (OverflowError, ValueError) as error:
+            raise self._out_of_range(error) from error
+
+    def _out_of_range(self, error: Exception) -> SchemaMismatch:
+        return out_of_range(f"{self.name} (column {'.'.join(self.path)})", error)
+
+
 def _pair(field: PartitionField, kind: IcebergType, value: Any) -> str:
     """Return the name of the folder of a partition value. Readers do not parse it.
 
@@ -97,7 +129,10 @@ def _pair(field: PartitionField, kind: IcebergType, value: Any) -> str:
             f"the partition value {field.name} of the rows {problem}. Correct the rows, or partition the "
             "table by another field"
         )
-    return folder_name(field.name, partition_text(field, kind, value))
+    try:
+        return folder_name(field.name, partition_text(field, kind, value))
+    except (OverflowError, ValueError) as error:
+        raise out_of_range(field.name, error) from error
 
 
 def _comparable(column: pa.Array) -> pa.Array:
@@ -141,11 +176,11 @@ def path_of(schema: Schema, source: int) -> list[str]:
     return names
 
 
-def _column(rows: pa.Table, path: list[str]) -> pa.Array:
+def _column(rows: pa.Table, path: Sequence[str]) -> pa.Array:
     column = rows.column(path[0]).combine_chunks()
     if isinstance(column, pa.ChunkedArray):
         column = pa.concat_arrays(column.chunks)
-    return pc.struct_field(column, path[1:]) if len(path) > 1 else column
+    return pc.struct_field(column, list(path[1:])) if len(path) > 1 else column
 
 
 def _stored(kind: IcebergType, value: Any) -> Any:

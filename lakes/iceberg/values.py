@@ -134,6 +134,28 @@ def bound_reader(kind: IcebergType) -> ReadBound | None:
     return _READERS.get(type(kind)) if isinstance(kind, PrimitiveType) else None
 
 
+_WRITERS: Final[dict[type[PrimitiveType], Callable[[Any], bytes]]] = {
+    BooleanType: lambda raw: b"\x01" if raw else b"\x00",
+    IntegerType: _INT.pack,
+    LongType: _LONG.pack,
+    FloatType: _FLOAT.pack,
+    DoubleType: _DOUBLE.pack,
+    DateType: _INT.pack,
+    TimeType: _LONG.pack,
+    TimestampType: _LONG.pack,
+    TimestamptzType: _LONG.pack,
+}
+
+
+def stored_bound(kind: PrimitiveType, raw: Any) -> bytes:
+    """Return a lower or upper bound from a value as Parquet files store it."""
+    if isinstance(kind, DecimalType):
+        number = int(raw)
+        return number.to_bytes((number if number >= 0 else ~number).bit_length() // 8 + 1, "big", signed=True)
+    write = _WRITERS.get(type(kind))
+    return bytes(raw) if write is None else write(raw)
+
+
 def partition_problem(field: PartitionField, kind: IcebergType, value: Any) -> str | None:
     """Return what is wrong with a partition value, as Avro stores it; None if nothing is."""
     if value is None:

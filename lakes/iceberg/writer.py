@@ -1,6 +1,5 @@
 """Writer half of the adapter: Parquet files, and the records that describe them."""
 
-import contextlib
 import errno
 import os
 import posixpath
@@ -34,7 +33,7 @@ from sluicegate.lakes.iceberg.properties import file_options, page_options
 from sluicegate.lakes.iceberg.table import TableView, schema_digest
 from sluicegate.lakes.iceberg.values import partition_key, partition_text
 from sluicegate.lakes.port import LakeUnavailable, SchemaMismatch, TableRefused
-from sluicegate.lakes.rolling import Rolling
+from sluicegate.lakes.rolling import Rolling, close_broken
 from sluicegate.lakes.row_buffer import RowBuffer
 from sluicegate.lakes.storage import Storage
 
@@ -110,7 +109,7 @@ class IcebergWriter:
         self._rolling = Rolling(settings.target_size)
         self._most_open = settings.open_partitions
         bounded = files.bounded(columns.names, event_time_column)
-        self._metrics = Metrics(table, self._floats, bounded)
+        self._metrics = Metrics(table, bounded)
         self._open: dict[Partition, _OpenFile] = {}
         """By the key of the partition; the one that was written to last is the last."""
         self._closed: list[_Closed] = []
@@ -139,10 +138,7 @@ class IcebergWriter:
         if self._described:
             return
         for opened in self._open.values():
-            # The end of the file is not needed, but a writer that is left open would write it later.
-            with contextlib.suppress(OSError, ValueError):
-                opened.parquet.close()
-            opened.sink.close()
+            close_broken(opened.parquet, opened.sink)
         self._open.clear()
         # No event describes these files, so nothing can refer to them.
         self._storage.discard(".", self._paths)
@@ -162,8 +158,6 @@ class IcebergWriter:
                     f"{error}. Partition the table by fewer fields, or move it to a shorter path"
                 ) from error
             raise LakeUnavailable(f"cannot write data files to {self.location}: {error}") from error
-        except OverflowError as error:
-            raise SchemaMismatch(f"a partition value of the rows is out of range: {error}") from error
 
     def _write_part(self, partition: Partition, rows: pa.Table) -> None:
         # Only the names may differ, since Parquet files have the names that Avro allows.

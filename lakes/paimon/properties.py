@@ -1,5 +1,6 @@
 """Options of a table that the files of a writer depend on, and those that the library gets in their place."""
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Final
 
@@ -17,6 +18,9 @@ _CODEC: Final = "file.compression"
 _LEVEL: Final = "file.compression.zstd-level"
 _STATS: Final = "metadata.stats-mode"
 _UNBOUNDED: Final = ("none", "counts")
+_MODE: Final = re.compile(r"none|counts|full|truncate\(([1-9][0-9]{0,8})\)")
+_LONGEST: Final = 128
+"""Characters of a bound. Bounds travel in events, and in the manifests that every reader loads."""
 
 
 def file_options(options: Mapping[str, str]) -> FileOptions:
@@ -59,9 +63,28 @@ def unbounded(
     bounded = files.bounded(columns, event_time)
     if bounded is not None:
         return frozenset(columns) - bounded
-    usual = options.get(_STATS, "full")
-    modes = {name: options.get(f"fields.{name}.stats-mode", usual) for name in columns}
+    modes = {name: _mode(options, name)[0] for name in columns}
     return frozenset(name for name, mode in modes.items() if mode in _UNBOUNDED and name != event_time)
+
+
+def bound_lengths(options: Mapping[str, str], columns: Collection[str]) -> dict[str, int]:
+    """Return how many characters or bytes a bound of each column has, at most. Raises TableRefused."""
+    modes = {name: _mode(options, name) for name in columns}
+    return {name: min(int(mode[1] or _LONGEST), _LONGEST) for name, mode in modes.items()}
+
+
+def _mode(options: Mapping[str, str], column: str) -> re.Match[str]:
+    """Return the mode of the statistics of a column. Raises TableRefused for one that Paimon lacks."""
+    own = f"fields.{column}.stats-mode"
+    name = own if own in options else _STATS
+    text = options.get(name, "full")
+    found = _MODE.fullmatch(text.strip().lower())
+    if found is None:
+        raise TableRefused(
+            f"the option {name} = {text} of the table is no mode of statistics. Set it to none, counts, full "
+            "or truncate(16)"
+        )
+    return found
 
 
 def _require_parquet(files: FileOptions, options: Mapping[str, str]) -> None:

@@ -1,9 +1,8 @@
 """Writer half of the adapter: pypaimon's writer makes data files, which become manifest entries."""
 
-import datetime
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -18,14 +17,20 @@ from pypaimon.table.row.generic_row import GenericRow
 from pypaimon.write.commit_message import CommitMessage
 
 from sluicegate.events.models import FileInfo
-from sluicegate.lakes.event_time import event_time_range, in_milliseconds
+from sluicegate.lakes.arrow import out_of_range
 from sluicegate.lakes.file_options import NO_OPTIONS, FileOptions
 from sluicegate.lakes.paimon.buckets import Layout, hash_once, layout, one_group
-from sluicegate.lakes.paimon.data_files import DataFiles, bounds_in_one_pass
+from sluicegate.lakes.paimon.data_files import DataFiles, take_bounds
 from sluicegate.lakes.paimon.encoding import encode_entry
 from sluicegate.lakes.paimon.entries import partition_folder
 from sluicegate.lakes.paimon.open_partitions import OpenPartitions
-from sluicegate.lakes.paimon.properties import file_options, held_bytes, library_options, unbounded
+from sluicegate.lakes.paimon.properties import (
+    bound_lengths,
+    file_options,
+    held_bytes,
+    library_options,
+    unbounded,
+)
 from sluicegate.lakes.paimon.schema_table import SchemaTable
 from sluicegate.lakes.paimon.table import Table
 from sluicegate.lakes.port import LakeUnavailable, SchemaMismatch, TableRefused
@@ -63,6 +68,7 @@ class PaimonWriter:
         columns: pa.Schema = PyarrowFieldParser.from_paimon_schema(table.fields).remove_metadata()
         files.check_columns(storage.uri, columns)
         of_table = {key: str(value) for key, value in table.table_schema.options.items()}
+        _refuse_avro(storage.uri, columns, of_table)
         settings = files.settings(file_options(of_table))
         options = {"write.native.enabled": "false", "commit.native.enabled": "false"}
         options |= library_options(files, of_table)
@@ -71,21 +77,20 @@ class PaimonWriter:
             options[_PREFIX] = f"data-{digest}-"
         access = _library_files(table, storage)
         bare = unbounded(files, of_table, columns.names, event_time_column)
-        self._files = DataFiles(access, settings, files.compression, bare)
+        self._files = DataFiles(access, settings, files.compression, bare, event_time_column)
         self._table = _library_table(table, access).copy(options)
         self.location = storage.uri
         self.schema_id = int(table.table_schema.id)
         self.schema_digest = opened.schema_digest(self.schema_id)
         self.spec_id = 0
         self._storage = storage
-        self._event_time = event_time_column
         self._buffer = RowBuffer(storage.uri, columns, event_time_column)
         self._write = self._table.new_stream_write_builder().new_write()
         self._layout = layout(table.table_schema)
-        _adapt(self._write, self._layout, is_partitioned=bool(table.table_schema.partition_keys))
+        lengths = bound_lengths(of_table, columns.names)
+        _adapt(self._write, self._layout, lengths, is_partitioned=bool(table.table_schema.partition_keys))
         held = held_bytes(of_table, settings.target_size)
         OpenPartitions(self._write.file_store_write, settings.open_partitions, held)
-        self._range: tuple[int | None, int | None] = (None, None)
         self._written: list[str] = []
         self._described = False
 
@@ -122,13 +127,13 @@ class PaimonWriter:
         rows = self._buffer.take()
         if rows is None:
             return
-        if self._event_time is not None:
-            self._range = _joined(self._range, event_time_range(rows.column(self._event_time)))
         try:
             self._write.write_arrow(rows)
         except RuntimeError as error:
             self._raise_known(error)
             raise
+        except OverflowError as error:
+            raise out_of_range(", ".join(self._table.partition_keys), error) from error
 
     def _raise_known(self, error: Exception) -> None:
         """Raise what a known error of the library is: LakeUnavailable, or SchemaMismatch for a long value."""
@@ -150,7 +155,7 @@ class PaimonWriter:
         if self._name(str(file.file_path)) != path:
             raise TableRefused(f"{file.file_path} is not at {path} of {self.location}, where readers look")
         entry = ManifestEntry(0, partition, message.bucket, self._layout.total, file)
-        lowest, highest = self._event_times(file)
+        lowest, highest = self._files.event_times(file)
         return FileInfo(
             path=path,
             size=file.file_size,
@@ -170,24 +175,14 @@ class PaimonWriter:
             self._files.correct(file)
         return files
 
-    def _event_times(self, file: DataFileMeta) -> tuple[int | None, int | None]:
-        """Return the file's range of event times from its statistics, else the range of the whole attempt."""
-        if self._event_time is None:
-            return None, None
-        for at, field in enumerate(file.value_stats.min_values.fields):
-            if field.name == self._event_time:
-                lowest = _millis(file.value_stats.min_values.values[at])
-                return lowest, _millis(file.value_stats.max_values.values[at])
-        return self._range
-
     def _name(self, path: str) -> str:
         """Return the name in the table of a file that the library has written."""
         root = self._storage.root
         return os.path.relpath(path, root) if os.path.isabs(root) else path.removeprefix(f"{root}/")
 
 
-def _adapt(write: Any, layout: Layout, *, is_partitioned: bool) -> None:
-    """Replace parts of the library's writer, for speed. What it writes stays the same."""
+def _adapt(write: Any, layout: Layout, lengths: Mapping[str, int], *, is_partitioned: bool) -> None:
+    """Replace parts of the library's writer, for speed and for its bounds. The files stay the same."""
     if layout.fixed:
         # Without this, the library would scan the table for the last sequence numbers, which `_number` sets
         # instead.
@@ -195,7 +190,22 @@ def _adapt(write: Any, layout: Layout, *, is_partitioned: bool) -> None:
         write.row_key_extractor = hash_once(write.row_key_extractor)
     elif not is_partitioned:
         write.row_key_extractor = one_group(write.row_key_extractor)
-    bounds_in_one_pass(write.file_store_write)
+    take_bounds(write.file_store_write, lengths)
+
+
+def _refuse_avro(location: str, columns: pa.Schema, options: Mapping[str, str]) -> None:
+    """Raise TableRefused for columns whose type the library cannot write to Avro files."""
+    if options.get("file.format", "parquet").lower() != "avro":
+        return
+    for column in columns:
+        try:
+            PyarrowFieldParser.to_avro_schema(pa.schema([column]))
+        except ValueError as error:
+            raise TableRefused(
+                f"the column {column.name} of {location} has the type {column.type}, which this release "
+                f"cannot write to Avro files: {error}. Give the stream a table with the option file.format = "
+                "parquet"
+            ) from error
 
 
 def _only_new_files(message: CommitMessage) -> bool:
@@ -224,20 +234,6 @@ def _number(messages: Sequence[CommitMessage]) -> None:
             file.min_sequence_number = following
             following += file.row_count
             file.max_sequence_number = following - 1
-
-
-def _millis(value: Any) -> int | None:
-    if isinstance(value, datetime.datetime | datetime.date):
-        return in_milliseconds(value)
-    return None if value is None else int(value)
-
-
-def _joined(
-    one: tuple[int | None, int | None], other: tuple[int | None, int | None]
-) -> tuple[int | None, int | None]:
-    lowest = [value for value in (one[0], other[0]) if value is not None]
-    highest = [value for value in (one[1], other[1]) if value is not None]
-    return min(lowest, default=None), max(highest, default=None)
 
 
 def _library_files(table: SchemaTable, storage: Storage) -> FileIO:

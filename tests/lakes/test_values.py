@@ -1,0 +1,200 @@
+"""What goes in comes out, and is found by a filter: types by formats by readers, at the edges of values."""
+
+import datetime
+import itertools
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyarrow import orc
+
+from sluicegate.lakes.port import SchemaMismatch, TableRefused
+from tests.lakes.values import KINDS, LAKES, READERS, Kind, Lake, is_refused, questions, table, write
+
+CELLS = [
+    pytest.param(lake, kind, id=f"{lake}-{kind.name}")
+    for lake, kind in itertools.product(LAKES, KINDS)
+    if lake.partition("-")[0] in kind.formats
+]
+
+
+def rows_of(kind: Kind, numbers: list[int | None]) -> pa.RecordBatch:
+    values = [None if number is None else kind.values[number] for number in numbers]
+    return pa.record_batch({"row": pa.array(numbers, pa.int32()), "v": kind.array(values)})
+
+
+@pytest.mark.parametrize(("lake", "kind"), CELLS)
+def test_each_value_is_found_or_refused_by_the_name_of_its_column(
+    lake: str, kind: Kind, tmp_path: Path
+) -> None:
+    made = table(lake, tmp_path, pa.schema([("row", pa.int32()), ("v", kind.arrow)]))
+    taken = [value for value in kind.values if not is_refused(lake, kind, value)]
+    for value in kind.values:
+        if value not in taken:
+            with pytest.raises((SchemaMismatch, TableRefused), match="column v"):
+                write(made, [pa.record_batch({"v": kind.array([value])})])
+    assert not any(made.root.rglob("data-*"))
+    if not taken:
+        return
+    kind = replace(kind, values=taken)
+    # Each value is the lowest one of a file, and the highest one of another.
+    pairs = list(itertools.pairwise(range(len(taken))))
+    write(made, [rows_of(kind, [low, high, None]) for low, high in pairs] + [rows_of(kind, [None, None])])
+    times = {number: sum(number in pair for pair in pairs) for number in range(len(taken))}
+    wrong = []
+    for name, reader in READERS[lake].items():
+        for sign, value, numbers in questions(kind):
+            expected = sorted(number for number in numbers for _ in range(times[number]))
+            try:
+                found: object = reader(made, kind, sign, value)
+            except Exception as error:
+                found = error
+            if found is not None and found != expected:
+                wrong.append(f"{name}: v {sign} {value!r:.60}: {found!r:.200}, not {expected}")
+    assert not wrong, "\n".join(wrong[:5])
+
+
+def not_utf8() -> pa.Array:
+    """Return three texts. The one that is not UTF-8 is neither the lowest nor the highest one."""
+    offsets = pa.array([0, 1, 3, 6], pa.int32()).buffers()[1]
+    return pa.StringArray.from_buffers(3, offsets, pa.py_buffer(b"ab\xff\xe2\x82\xac"))
+
+
+TEXTS: dict[str, tuple[pa.DataType, pa.Array]] = {
+    "plain": (pa.string(), not_utf8()),
+    "in a list": (pa.list_(pa.string()), pa.ListArray.from_arrays([0, 1, 2, 3], not_utf8())),
+    "in a struct": (pa.struct([("x", pa.string())]), pa.StructArray.from_arrays([not_utf8()], ["x"])),
+    "in a dictionary": (pa.string(), pa.DictionaryArray.from_arrays([0, 1, 2], not_utf8())),
+    "in a view": (pa.string(), not_utf8().view(pa.binary()).cast(pa.binary_view()).view(pa.string_view())),
+    "in a large text": (pa.string(), not_utf8().cast(pa.large_string())),
+}
+
+
+@pytest.mark.parametrize("lake", LAKES)
+@pytest.mark.parametrize("place", TEXTS)
+def test_text_that_is_not_utf8_is_refused_wherever_it_is(lake: str, place: str, tmp_path: Path) -> None:
+    kind, texts = TEXTS[place]
+    made = table(lake, tmp_path, pa.schema([("row", pa.int32()), ("v", kind)]))
+    with pytest.raises(SchemaMismatch, match=r"the column v has values .* Invalid UTF8 sequence"):
+        made.write(pa.record_batch({"row": pa.array([1, 2, 3], pa.int32()), "v": texts}))
+    assert data_files(made) == []
+
+
+def data_files(made: Lake) -> list[Path]:
+    """Return the files of rows that are there, committed or not."""
+    inside = [path for path in made.root.rglob("*") if path.is_file()]
+    return [path for path in inside if path.name.startswith("data-") or "bucket-0" in path.parts]
+
+
+REQUIRED = pa.schema(
+    [
+        ("row", pa.int32()),
+        (
+            "s",
+            pa.struct(
+                [
+                    pa.field("x", pa.int32(), nullable=False),
+                    pa.field("day", pa.date32(), nullable=False),
+                    pa.field("t", pa.struct([pa.field("y", pa.string(), nullable=False)]), nullable=False),
+                ]
+            ),
+        ),
+        ("l", pa.list_(pa.field("element", pa.int32(), nullable=False))),
+    ]
+)
+"""Fields inside of others that must not be null; the columns themselves may be."""
+
+
+def loose(kind: pa.DataType) -> pa.DataType:
+    """Return a type as rows bring it: all fields may be null by their type."""
+    if pa.types.is_struct(kind):
+        return pa.struct([pa.field(field.name, loose(field.type)) for field in kind])
+    return pa.list_(loose(kind.value_type)) if pa.types.is_list(kind) else kind
+
+
+def batch(**columns: list[Any]) -> pa.RecordBatch:
+    arrays = {name: pa.array(values, loose(REQUIRED.field(name).type)) for name, values in columns.items()}
+    return pa.record_batch(arrays)
+
+
+DAY_1 = datetime.date(2026, 8, 1)
+WHOLE = {"x": 1, "day": DAY_1, "t": {"y": "a"}}
+
+
+@pytest.mark.parametrize("lake", LAKES)
+def test_required_fields_inside_of_others_take_values_whatever_the_type_of_the_rows(
+    lake: str, tmp_path: Path
+) -> None:
+    made = table(lake, tmp_path, REQUIRED)
+    rows = batch(row=[1, 2, 3, 4], s=[WHOLE, None, WHOLE, None], l=[[1, 2], None, [], [3]])
+    lacking = batch(row=[5])
+    write(made, [rows, rows.slice(1, 2), lacking])
+    assert read(made) == [
+        *({"row": 1, "s": WHOLE, "l": [1, 2]},),
+        *({"row": 2, "s": None, "l": None} for _ in range(2)),
+        *({"row": 3, "s": WHOLE, "l": []} for _ in range(2)),
+        *({"row": 4, "s": None, "l": [3]}, {"row": 5, "s": None, "l": None}),
+    ]
+
+
+def read(made: Lake) -> list[dict[str, Any]]:
+    """Return all rows, as the files have them: pypaimon reads no required fields inside of ORC files."""
+    found: list[dict[str, Any]] = []
+    for path in data_files(made):
+        if path.suffix == ".avro":
+            with path.open("rb") as file:
+                found += [dict(row) for row in fastavro.reader(file) if isinstance(row, dict)]
+        else:
+            content = orc.read_table(path) if path.suffix == ".orc" else pq.ParquetFile(path).read()
+            found += content.to_pylist()
+    return sorted(found, key=lambda row: row["row"])
+
+
+@pytest.mark.parametrize("lake", LAKES)
+@pytest.mark.parametrize(
+    ("column", "value", "path"),
+    [
+        ("s", {**WHOLE, "x": None}, "s.x"),
+        ("s", {**WHOLE, "t": None}, "s.t"),
+        ("s", {**WHOLE, "t": {"y": None}}, "s.t.y"),
+        ("l", [1, None], "l.(element|item)"),
+    ],
+    ids=["field", "struct", "field of a struct", "element"],
+)
+def test_null_in_a_required_field_is_refused_by_its_path(
+    lake: str, column: str, value: Any, path: str, tmp_path: Path
+) -> None:
+    made = table(lake, tmp_path, REQUIRED)
+    with pytest.raises(SchemaMismatch, match=f"the column {path} must not be null, but 1 values are"):
+        made.write(batch(row=[1, 2], **{column: [value, None]}))
+    assert data_files(made) == []
+
+
+@pytest.mark.parametrize("lake", LAKES)
+def test_long_values_do_not_make_long_events(lake: str, tmp_path: Path) -> None:
+    columns = {"text": pa.array(["x" * 400_000 + "y"]), "bytes": pa.array([b"\xff" * 400_000])}
+    made = table(lake, tmp_path, pa.schema([("text", pa.string()), ("bytes", pa.binary())]))
+    (event,) = write(made, [pa.record_batch(columns)])
+    assert len(event.model_dump_json()) < 4_096
+
+
+@pytest.mark.parametrize("lake", ["iceberg", "delta"])
+def test_an_attempt_that_is_given_up_in_the_middle_of_a_file_leaves_none(
+    lake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise RuntimeError("the true error")
+
+    made = table(lake, tmp_path, pa.schema([("row", pa.int32())]))
+    writer = made.adapter.open_writer(made.adapter.parse_table(made.location), None)
+    writer.write(pa.record_batch({"row": pa.array([1], pa.int32())}))
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", fail)
+    with pytest.raises(RuntimeError, match="the true error"):
+        writer.finish()
+    assert data_files(made)
+    writer.abort()
+    assert data_files(made) == []
