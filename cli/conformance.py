@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator
+from itertools import chain
 
 import click
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
@@ -12,6 +13,7 @@ from sluicegate.cli.options import config_option, json_option, region_option, st
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.events.dead_letters import Letter, read_letter
 from sluicegate.kafka.clients import started
+from sluicegate.kafka.fetching import read_batches
 from sluicegate.replay.conformance import Raw, Trial, Violation, counts
 
 _POLL_MS = 500
@@ -53,14 +55,14 @@ async def read_trial(settings: Settings, stream: str, region: str) -> Trial:
     """Read all topics to their ends. Raises KafkaError, UserError."""
     names = settings.kafka.topic_names()
     trial = Trial(stream, region, await partition_count(settings, names.events))
-    async for record in _records(settings, names.events):
-        trial.read(_raw(record))
-    async for record in _records(settings, names.commits):
+    async for record, readable in _records(settings, names.events):
+        trial.read(_raw(record), readable=readable)
+    async for record, _ in _records(settings, names.commits):
         trial.read_feed(_raw(record))
-    async for record in _records(settings, names.dead_letters):
+    async for record, _ in _records(settings, names.dead_letters):
         found = read_letter(record)
         if isinstance(found, tuple) and isinstance(found[1], Letter):
-            _take_letter(trial, found[1])
+            trial.read_letter(found[1])
     if not trial.events and not trial.violations:
         raise UserError(
             f"{names.events} has no event of the region {region} of the stream {stream}. Let the writer "
@@ -69,19 +71,13 @@ async def read_trial(settings: Settings, stream: str, region: str) -> Trial:
     return trial
 
 
-def _take_letter(trial: Trial, letter: Letter) -> None:
-    named = {name: (value or b"").decode(errors="replace") for name, value in letter.headers}
-    place = f"partition {letter.place.partition}, offset {letter.place.offset}"
-    trial.read_letter(named.get("ce_stream"), named.get("ce_region"), letter.code, place)
-
-
 def _raw(record: ConsumerRecord) -> Raw:
     place = (record.partition, record.offset, record.timestamp)
     return Raw(*place, record.key, record.headers, record.value)
 
 
-async def _records(settings: Settings, topic: str) -> AsyncIterator[ConsumerRecord]:
-    """Yield all records of a topic that it has now. Raises KafkaError."""
+async def _records(settings: Settings, topic: str) -> AsyncIterator[tuple[ConsumerRecord, bool]]:
+    """Yield each record of a topic, and whether clients can decode it. Raises KafkaError."""
     options = settings.kafka.client_options()
     consumer = AIOKafkaConsumer(**options, enable_auto_commit=False, isolation_level="read_committed")
     async with started(consumer):
@@ -93,6 +89,8 @@ async def _records(settings: Settings, topic: str) -> AsyncIterator[ConsumerReco
         for place in places:
             consumer.seek(place, begins[place])
         while any([await consumer.position(place) < ends[place] for place in places]):
-            for records in (await consumer.getmany(timeout_ms=_POLL_MS)).values():
-                for record in records:
-                    yield record
+            reading = await read_batches(consumer, timeout_ms=_POLL_MS)
+            for record in chain.from_iterable(reading.batches.values()):
+                yield record, True
+            for record in reading.unreadable:
+                yield record, False

@@ -55,6 +55,7 @@ class CauseCode(StrEnum):
     EVENT_DELETED = "event-deleted"
     NOT_AN_EVENT = "not-an-event"
     MESSAGE_TOO_LARGE = "message-too-large"
+    EVENT_OVER_LIMIT = "event-over-limit"
     RECORD_TOO_LARGE = "record-too-large"
 
     # The body of an event contradicts itself, or its location can be read in two ways.

@@ -5,7 +5,7 @@ for people who look at events: no reader decides anything by it.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from pydantic import ValidationError
@@ -32,7 +32,7 @@ from sluicegate.events.envelope import (
     LogRecord,
     wire_type,
 )
-from sluicegate.events.models import NAME_PATTERN, Body, FilesWritten
+from sluicegate.events.models import MOST_FILES, NAME_PATTERN, Body, FilesWritten
 from sluicegate.events.problems import Code, Problem, malformed
 
 _Attributes = Mapping[str, bytes | None]
@@ -52,7 +52,7 @@ class Flaw(NamedTuple):
     @property
     def stalls(self) -> bool:
         """True if only a newer release can read it, and its stream waits; else it is a dead letter."""
-        return self.problem.code is Code.RECORD_UNREADABLE and self.stream is not None
+        return self.problem.code is Code.RECORD_UNREADABLE
 
 
 class Addressed(NamedTuple, Generic[_Kind]):
@@ -79,7 +79,9 @@ _SHOWN: Final = 100
 """Bytes of a value, or characters of a path, that a flaw shows; a dead letter has a limit."""
 _LISTED: Final = 5
 """Attributes that a flaw names at most."""
-_VERSIONED: Final = re.compile(rb"sluicegate\.[a-z_.]+\.v([1-9][0-9]{0,8})")
+_VERSIONED: Final = re.compile(rb"(sluicegate\.[a-z_.]+)\.v([1-9][0-9]{0,8})")
+_PROBE: Final = re.compile(rb"sluicegate\.probe(\.v[1-9][0-9]{0,8})?")
+"""Type of a message that proves the right to write, and that every reader reads over."""
 _NAME: Final = re.compile(NAME_PATTERN.strip("^$"))
 _NUMBER: Final = re.compile(NUMBER_PATTERN.strip("^$").encode())
 _SOURCE: Final = re.compile(SOURCE_PATTERN.strip("^$").encode())
@@ -87,9 +89,15 @@ _CACHED: Final = 16_384
 _new: Final = tuple.__new__  # makes a named tuple of all its values, in half the time of `_make`
 
 
+def _is_known(raw: bytes, kinds: Collection[bytes]) -> bool:
+    """True if a `ce_type` is one of these types, in whatever major version."""
+    match = _VERSIONED.fullmatch(raw)
+    return match is not None and b"%b.v%d" % (match[1], MAJOR_VERSION) in kinds
+
+
 def _major_version(raw: bytes) -> int | None:
     """Return the major version that a `ce_type` of this project names; None if it is none."""
-    return int(match[1]) if (match := _VERSIONED.fullmatch(raw)) else None
+    return int(match[2]) if (match := _VERSIONED.fullmatch(raw)) else None
 
 
 class _Known(dict[bytes | None, _Value]):
@@ -129,6 +137,13 @@ def _parse_number(raw: bytes) -> int:
     return int(raw)
 
 
+def _parse_files(raw: bytes) -> int:
+    """Return a number of files. Raises ValueError."""
+    if (number := _parse_number(raw)) > MOST_FILES:
+        raise ValueError(f"{number} files, and an event has at most {MOST_FILES}")
+    return number
+
+
 def _read_id(raw: bytes | None) -> str:
     """Return the id of an event or an attempt. Raises ValueError."""
     text = raw.decode() if raw is not None else ""
@@ -139,6 +154,7 @@ def _read_id(raw: bytes | None) -> str:
 
 _read_name: Final = _Known(_parse_name).__getitem__
 _read_number: Final = _Known(_parse_number).__getitem__
+_read_file_count: Final = _Known(_parse_files).__getitem__
 _read_count: Final = _Known(_parse_number, absent=0).__getitem__
 _read_name_if_any: Final = _Known(_parse_name, absent="").__getitem__
 
@@ -148,7 +164,7 @@ _OF_CHECKPOINT: Final[tuple[_Reader, ...]] = (("ce_checkpoint", _read_number),)
 _OF_WRITER: Final[tuple[_Reader, ...]] = (
     ("ce_writer", _read_name),
     ("ce_attempt", _read_id),
-    ("ce_files", _read_number),
+    ("ce_files", _read_file_count),
     ("ce_rows", _read_count),
     ("ce_bytes", _read_count),
 )
@@ -193,10 +209,12 @@ def _is_source(raw: bytes | None) -> bool:
 def read_record(offset: int, time: int, headers: Sequence[RawHeader], value: bytes | None) -> Reading:
     """Read a record of the log as the core takes it. The body of a `files.written` is not looked at.
 
-    `time` is its append time in milliseconds since the Unix epoch.
+    `time` is its append time in milliseconds since the Unix epoch. A probe has neither a record nor a flaw.
     """
     envelope = read_attributes(headers)
     if isinstance(envelope, Flaw):
+        if _is_probe(headers):
+            return Reading(None, None)
         if envelope.problem.code is Code.RECORD_UNREADABLE:
             located = envelope.problem.model_copy(update={"number": offset})
             return Reading(None, envelope._replace(problem=located))
@@ -208,6 +226,11 @@ def read_record(offset: int, time: int, headers: Sequence[RawHeader], value: byt
         record = LogRecord(offset, time, envelope, None, body.detail or str(body.code))
         return Reading(record, Flaw(body, envelope.stream))
     return Reading(LogRecord(offset, time, envelope, body), None)
+
+
+def _is_probe(headers: Sequence[RawHeader]) -> bool:
+    """True if a message only proves the right to write."""
+    return _PROBE.fullmatch(dict(headers).get("ce_type") or b"") is not None
 
 
 # --- bodies ---------------------------------------------------------------------------------------
@@ -278,7 +301,7 @@ def read_attributes(headers: Sequence[RawHeader]) -> Envelope | Flaw:
             return written
         event, *place = _read(attributes, shape.readers)
     except _Unusable as found:
-        return Flaw(found.problem, _stream(headers))
+        return _flaw(found.problem, headers)
     return Envelope._make((event, shape.type, *place, *shape.absent))
 
 
@@ -292,7 +315,7 @@ def _read_written(attributes: _Attributes) -> Envelope | None:
         event, attempt = _read_id(get("ce_id")), _read_id(get("ce_attempt"))
         stream, region = _read_name(get("ce_stream")), _read_name(get("ce_region"))
         life, writer = _read_name(get("ce_incarnation")), _read_name(get("ce_writer"))
-        number, files = _read_number(get("ce_checkpoint")), _read_number(get("ce_files"))
+        number, files = _read_number(get("ce_checkpoint")), _read_file_count(get("ce_files"))
         rows, size = _read_count(get("ce_rows")), _read_count(get("ce_bytes"))
     except ValueError:
         return None
@@ -307,7 +330,15 @@ def read_addressed(headers: Sequence[RawHeader], kinds: Mapping[bytes, _Kind]) -
         kind = _kind(headers, attributes, kinds)
         return Addressed(kind, *_read(attributes, _ADDRESSED))
     except _Unusable as found:
-        return Flaw(found.problem, _stream(headers))
+        return _flaw(found.problem, headers)
+
+
+def _flaw(problem: Problem, headers: Sequence[RawHeader]) -> Flaw:
+    """Return the flaw of a message. One that names no stream can stall none: its type is unknown."""
+    stream = _stream(headers)
+    if stream is None and problem.code is Code.RECORD_UNREADABLE:
+        problem = Problem(code=Code.UNKNOWN_TYPE, names=("ce_type",), detail=problem.detail)
+    return Flaw(problem, stream)
 
 
 def _read(attributes: _Attributes, readers: tuple[_Reader, ...]) -> list[Any]:
@@ -355,7 +386,7 @@ def _kind_checked(
         raise _Unusable(Code.NO_EVENT, "ce_type")
     kind = kinds.get(raw)
     major = MAJOR_VERSION if kind is not None else _major_version(raw)
-    if major is not None and major > MAJOR_VERSION:
+    if major is not None and major > MAJOR_VERSION and _is_known(raw, kinds):
         raise _Unusable(Code.RECORD_UNREADABLE, shown=raw)
     if major is not None and (major < MAJOR_VERSION or not _OLDER.isdisjoint(attributes)):
         raise _Unusable(Code.OLDER_RELEASE, shown=raw, number=major)

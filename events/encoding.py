@@ -10,8 +10,9 @@ from typing import Final, NamedTuple
 from pydantic import TypeAdapter
 
 from sluicegate.events.attributes import CONTENT_TYPE, SOURCE, SPEC_VERSION, Header
-from sluicegate.events.codec import EVENT_SHAPES, Flaw, read_addressed, read_attributes
-from sluicegate.events.envelope import BODIES, Envelope, EventType, wire_type
+from sluicegate.events.causes import Cause, CauseCode
+from sluicegate.events.codec import EVENT_SHAPES, Flaw, read_addressed, read_attributes, read_body
+from sluicegate.events.envelope import BODIES, FILES_WRITTEN, Envelope, EventType, wire_type
 from sluicegate.events.models import Body, FilesWritten
 from sluicegate.events.notifications import (
     NOTIFICATION_BODIES,
@@ -20,6 +21,7 @@ from sluicegate.events.notifications import (
     NotificationType,
 )
 from sluicegate.events.partitioning import key_of
+from sluicegate.events.problems import Problem
 
 _WRITERS: Final[Mapping[type[Body], TypeAdapter[Body]]] = {
     model: TypeAdapter(model) for model in {*BODIES.values(), *NOTIFICATION_BODIES.values()}
@@ -40,6 +42,15 @@ class Message(NamedTuple):
         return next(value for name, value in self.headers if name == "ce_stream").decode()
 
 
+class Unencodable(ValueError):
+    """The body of an event breaks a limit of its type, so no reader would take the event."""
+
+    def __init__(self, kind: EventType, problem: Problem) -> None:
+        names = (f"sluicegate.{kind}", *problem.names)
+        self.cause = Cause(code=CauseCode.EVENT_OVER_LIMIT, names=names)
+        super().__init__(f"this {kind} is outside of its limits: {' '.join(problem.names)} {problem.detail}")
+
+
 def encode_event(envelope: Envelope, body: Body, time_ms: int) -> Message:
     """Encode an event of the log; `time_ms` is for `ce_time`, in milliseconds since the Unix epoch.
 
@@ -57,6 +68,11 @@ def encode_event(envelope: Envelope, body: Body, time_ms: int) -> Message:
     if isinstance(body, FilesWritten) and len(body.files) != envelope.files:
         raise ValueError(f"the envelope has {envelope.files} files, and the body {len(body.files)}")
     value = _json(body, envelope.type, BODIES[envelope.type])
+    if envelope.type is not FILES_WRITTEN:
+        # A copy of a body is not validated. Its readers would refuse the event, and its sender repeat it.
+        found = read_body(envelope.type, value)
+        if isinstance(found, Problem):
+            raise Unencodable(envelope.type, found)
     return Message(key_of(envelope.stream, envelope.region, envelope.checkpoint), value, headers)
 
 

@@ -3,6 +3,10 @@
 A body repeats nothing that the attributes of the message contain (stream, region, incarnation, checkpoint,
 writer, attempt). Times are milliseconds since the Unix epoch, sizes are bytes. Unknown fields are ignored, so
 that a newer minor version can add some; a breaking change is a new major version in the event's type.
+
+Each list, text and number has a limit, which is part of the major version. The state of a stream contains
+what events state, and has to fit into one message of Kafka. A number that something counts on has a range
+that leaves room for its successors.
 """
 
 import re
@@ -19,11 +23,37 @@ Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 Letters, digits, `_`, `.` and `-`, no `/`, at most 200 characters.
 """
 
+MOST_REGIONS: Final = 1_000
+"""Regions that one event names."""
+MOST_FILES: Final = 100_000
+"""Files of one event, and events of one checkpoint."""
+MOST_TEXT: Final = 65_536
+"""Bytes of everything that one completion has for later readers: source offsets, and state of listeners."""
+
 Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
+CheckpointNumber = Annotated[int, Field(ge=0, le=10**18 - 1)]
+"""As many digits as the attribute `checkpoint` may have."""
+AssignmentNumber = Annotated[int, Field(ge=0, le=2**62)]
+FileSize = Annotated[int, Field(ge=0, le=2**50)]
+"""Tables add sizes up in 64 bits, as they do with rows."""
+Interval = Annotated[int, Field(ge=0, le=86_400_000)]
+"""Milliseconds between two heartbeats, at most a day: a silent driver is noticed after three of them."""
 Rows = Annotated[int, Field(ge=0, le=2**40)]
 """More rows than a file can have. Tables add them up in 64 bits, so one wrong count must not end that."""
 Millis = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 EventId = Annotated[str, StringConstraints(min_length=1, max_length=64)]
+MOST_LOCATIONS: Final = 64
+"""Locations of one policy."""
+Location = Annotated[str, StringConstraints(max_length=1024)]
+Uri = Annotated[str, StringConstraints(max_length=2048)]
+Identity = Annotated[str, StringConstraints(max_length=256)]
+PartitionValues = Annotated[
+    dict[
+        Annotated[str, StringConstraints(max_length=256)],
+        Annotated[str, StringConstraints(max_length=4096)] | None,
+    ],
+    Field(max_length=100),
+]
 ListenerState = Annotated[str, StringConstraints(max_length=4096)]
 SourceDigest = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 Digest = Annotated[str, StringConstraints(min_length=1, max_length=128)]
@@ -42,7 +72,7 @@ def _stays_inside(path: str) -> str:
     return path
 
 
-RelativePath = Annotated[str, StringConstraints(min_length=1), AfterValidator(_stays_inside)]
+RelativePath = Annotated[str, StringConstraints(min_length=1, max_length=2048), AfterValidator(_stays_inside)]
 
 
 class Body(BaseModel):
@@ -63,17 +93,17 @@ class FileInfo(Body):
 
     path: RelativePath
     """Relative to the event's `location`: no scheme, no `..`, not absolute."""
-    size: Count
+    size: FileSize
     """In bytes, as the storage has it."""
     rows: Rows
     """Number of rows in the file."""
-    partition: dict[str, str | None] = {}
+    partition: PartitionValues = {}
     """Partition values as text, as the table's partition spec makes them; null: the value is null."""
     min_event_time: Millis | None = None
     """Lowest event time of the rows; None: unknown."""
     max_event_time: Millis | None = None
     """Highest event time of the rows; None: unknown."""
-    metadata: bytes = b""
+    metadata: Annotated[bytes, Field(max_length=262_144)] = b""
     """Blob of the lake adapter. Its writer half writes it, and only its committer half reads it.
 
     Empty: the committer reads the file's Parquet footer, and makes the table's entry from that.
@@ -87,13 +117,13 @@ class FilesWritten(Body):
     """Name of the lake adapter: `paimon`, `iceberg` or `delta`."""
     format_version: Count = 0
     """Version of the adapter's metadata blobs; 0 if no file has one."""
-    location: Annotated[str, StringConstraints(min_length=1)]
+    location: Annotated[str, StringConstraints(min_length=1, max_length=2048)]
     """URI of the folder that the paths are relative to."""
     schema_id: Count
     """Id of the table's schema that the files were written with. Delta has none: see the page of files."""
     spec_id: Count = 0
     """Id of the table's partition spec that the files were written with; 0 where the format has none."""
-    table_identity: Annotated[str, StringConstraints(max_length=256)] = ""
+    table_identity: Identity = ""
     """Identity of the table that the files were written for: one that was made again has another. It is the
     table's uuid in Iceberg, the id of its metadata in Delta, and a digest of its first schema in Paimon. The
     coordinator refuses the files of another table; without an identity, nothing is compared."""
@@ -101,7 +131,7 @@ class FilesWritten(Body):
     """Digest of the content of that schema, made by the lake adapter. A table that was restored from a copy
     and then altered can have another schema of the same id: the coordinator refuses the files of the former
     one. Without a digest, nothing is compared. Delta needs none: there the id is one."""
-    files: tuple[FileInfo, ...]
+    files: Annotated[tuple[FileInfo, ...], Field(max_length=MOST_FILES)]
     """As many as the attribute `files` states, with no path twice."""
 
 
@@ -110,7 +140,7 @@ class Position(Body):
 
     incarnation: Name
     """Incarnation that has completed it."""
-    checkpoint: Count
+    checkpoint: CheckpointNumber
     """Its number."""
     digest: SourceDigest
     """Digest of the source range of this checkpoint. Replays have the same digest."""
@@ -126,7 +156,7 @@ class Head(Body):
 class Planned(Body):
     """A checkpoint that the driver's checkpoint location contains."""
 
-    checkpoint: Count
+    checkpoint: CheckpointNumber
     """Its number."""
     digest: SourceDigest
     """Digest of its source range."""
@@ -141,11 +171,13 @@ def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
 class Assignment(Body):
     """The numbered set of a stream's regions."""
 
-    number: Count
-    """Higher than that of the assignment before; 0 is a usual first one."""
-    regions: Annotated[tuple[Name, ...], Field(min_length=1), AfterValidator(_distinct)]
+    number: AssignmentNumber
+    """Higher than that of the assignment before, by at most 2^52; 0 is a usual first one."""
+    regions: Annotated[
+        tuple[Name, ...], Field(min_length=1, max_length=MOST_REGIONS), AfterValidator(_distinct)
+    ]
     """All regions. Each registration of the assignment names the same ones."""
-    after: Count = 0
+    after: Annotated[int, Field(ge=0, le=2**62)] = 0
     """Id of the decision with the final cut of the previous assignment; 0: there is none."""
 
 
@@ -160,13 +192,13 @@ class RegionRegistered(Body):
     """Decided position that the incarnation starts from; None: the region has none yet."""
     replaces: Name | None = None
     """Live incarnation that this one replaces; None: the region has none, or it is this one."""
-    planned: tuple[Planned, ...] = ()
+    planned: Annotated[tuple[Planned, ...], Field(max_length=2)] = ()
     """Newest checkpoints of the location, at most two, newest first. Only plain restarts have any."""
     assignment: Assignment
     """Assignment that the region belongs to."""
     single_region: SingleRegionReason | None = None
     """Reason why all writers of the stream are one failure domain; None: regions are independent."""
-    table: str | None = None
+    table: Uri | None = None
     """Table that the writers write to; None: unknown."""
     bounded: bool = False
     """True: the source ends, and the region closes then."""
@@ -179,7 +211,7 @@ class RegionRegistered(Body):
 class CheckpointCompleted(Body):
     """A driver names the events that make up a checkpoint; only these count."""
 
-    events: tuple[EventId, ...]
+    events: Annotated[tuple[EventId, ...], Field(max_length=MOST_FILES)]
     """Ids of the `files.written` of the winning attempts; empty for a checkpoint without rows."""
     predecessor: Position | None
     """Checkpoint before this one, possibly of an earlier incarnation; None for a region's first."""
@@ -187,10 +219,27 @@ class CheckpointCompleted(Body):
     """Digest of the source range that was really read. A replay of the checkpoint has the same."""
     watermark: Millis | None = None
     """Event time below which the region expects no rows, in Unix milliseconds; None: unknown."""
-    listeners: Mapping[Name, ListenerState] = {}
+    listeners: Annotated[Mapping[Name, ListenerState], Field(max_length=64)] = {}
     """State of listeners as of this checkpoint. Absent listeners keep their previous state."""
     source_offsets: SourceOffsets | None = None
-    """Place in the source after this checkpoint, as text of the writer; answers give it back."""
+    """Place in the source after this checkpoint, as text of the writer; answers give it back.
+
+    With the state of listeners at most 65,536 bytes in UTF-8."""
+
+    @model_validator(mode="after")
+    def _check_size(self) -> Self:
+        size = size_of_texts(self.source_offsets, self.listeners)
+        if size > MOST_TEXT:
+            raise ValueError(
+                f"source offsets and the state of listeners have {size} bytes, and at most {MOST_TEXT} count"
+            )
+        return self
+
+
+def size_of_texts(source_offsets: str | None, listeners: Mapping[str, str]) -> int:
+    """Return the bytes of source offsets, and of the state of listeners."""
+    texts = [source_offsets or "", *listeners.keys(), *listeners.values()]
+    return sum(len(text.encode()) for text in texts)
 
 
 class CheckpointFailed(Body):
@@ -201,7 +250,7 @@ class CheckpointFailed(Body):
 
     A coordinator sends `lost` for events that the log has lost; an uploader, or the driver, for files that
     can never be uploaded."""
-    reason: str = ""
+    reason: Annotated[str, StringConstraints(max_length=1000)] = ""
     """For people."""
 
 
@@ -210,7 +259,7 @@ class RegionHeartbeat(Body):
 
     idle: bool = False
     """True: the source has no new rows, and no checkpoint is under way."""
-    interval: Count | None = None
+    interval: Interval | None = None
     """Milliseconds until the next heartbeat; None: unknown, or no further heartbeat follows."""
     silent: bool = False
     """True only in a coordinator's heartbeat: the driver was silent for too long to count as idle."""
@@ -222,23 +271,24 @@ class RegionHeartbeat(Body):
 class RegionClosed(Body):
     """A region ends after its final checkpoint."""
 
-    final: Count | None
+    final: CheckpointNumber | None
     """None: this incarnation has completed no checkpoint, so the region ends at its base."""
     run: EventId
     """Id of the registration with which the driver's process began."""
 
 
 class StreamPolicy(Body):
-    """Settings that decide which decisions are valid; the highest number wins."""
+    """Settings that decide which decisions are valid."""
 
     number: Count
+    """That of the policy before plus 1; the first policy has 1. Of two with one number, the first wins."""
     partial: Literal["allow", "never"] = "never"
     max_consecutive_fallbacks: Number = 3
     max_failure_ratio: Annotated[float, Field(ge=0, le=1)] = 1.0
     """Largest share of active, non-idle regions that may fall back in one cut."""
-    regions: tuple[Name, ...] = ()
+    regions: Annotated[tuple[Name, ...], Field(max_length=MOST_REGIONS)] = ()
     """Regions that may register; empty: any region may."""
-    allowed_locations: tuple[str, ...] = ()
+    allowed_locations: Annotated[tuple[Location, ...], Field(max_length=MOST_LOCATIONS)] = ()
     """URI prefixes; data files outside all of them are refused."""
     file_names: Literal["checked", "unchecked"] = "checked"
     """Checked: the name of a data file must contain the digest of its attempt."""
@@ -269,7 +319,7 @@ class StreamCommand(Body):
 
     command: Command
     region: Name | None = None
-    number: Count | None = None
+    number: AssignmentNumber | None = None
     """Number of the assignment. An order that arrives late has no effect on a later one."""
     decision: DecisionId | None = None
     name: Name | None = None
@@ -302,7 +352,7 @@ class CutDecided(Body):
     """A decision: commit everything between the previous cut and this one, under this id."""
 
     decision: DecisionId
-    cut: dict[Name, Position]
+    cut: Annotated[dict[Name, Position], Field(max_length=MOST_REGIONS)]
     """Positions of all regions that have one."""
     final: bool = False
     """True if the cut reaches a barrier. Only full cuts may reach one."""
@@ -329,20 +379,20 @@ class CommitSummary(Body):
     A coordinator that took the stream over in mid-commit knows less: what it has not seen is null.
     """
 
-    table: str
+    table: Uri
     """URI of the table."""
     rows: Count | None = None
     bytes: Count | None = None
     """Sum of the sizes of the files."""
     partitions: Count | None = None
     """Number of partitions that got files; 1 if the table has none."""
-    touched: tuple[dict[str, str | None], ...] | None = None
+    touched: Annotated[tuple[PartitionValues, ...], Field(max_length=MOST_TEXT)] | None = None
     """Those partitions, each as the files have it (`FileInfo.partition`), in a fixed order.
 
     Null: unknown, since an older release or a repair wrote the outcome, or their texts are too long."""
     sizes: tuple[tuple[FilesOfSize, ...], ...] | None = None
     """In the order of `touched`, the files of each partition by size. Null: unknown, for the same reasons."""
-    moved: tuple[Name, ...] = ()
+    moved: Annotated[tuple[Name, ...], Field(max_length=MOST_REGIONS)] = ()
     """Regions whose position the decision changed."""
     forced: bool = False
     """True for a full cut that had to be full: a region had fallen back as often as the policy allows."""
@@ -363,7 +413,7 @@ class CutCommitted(Body):
 
     decision: DecisionId
     digest: Digest
-    table: str
+    table: Identity
     """Identity of the table."""
     snapshot: Head | None = None
     """None: the table's history contains only later snapshots."""
@@ -376,7 +426,7 @@ class CutReverted(Body):
     decision: DecisionId
     digest: Digest
     """Digest of the revert."""
-    table: str
+    table: Identity
     snapshot: Head | None = None
 
 
@@ -389,5 +439,5 @@ class CutAbandoned(Body):
     """Number of attempts abandoned since the last decision, this one included."""
     kind: Literal["forced", "ratio"]
     """Forced: a full cut was needed; counters start again at 0. Ratio: too many regions; counters rise."""
-    regions: tuple[Name, ...]
+    regions: Annotated[tuple[Name, ...], Field(max_length=MOST_REGIONS)]
     """Regions that would have fallen back in the attempt."""

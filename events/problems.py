@@ -5,13 +5,18 @@ Ids and comparisons use the code and its arguments, never a sentence.
 
 import hashlib
 from enum import StrEnum
-from typing import Any, Final
+from itertools import islice
+from typing import Annotated, Any, Final
 
-from pydantic import ValidationError
+from pydantic import BeforeValidator, ValidationError
 
 from sluicegate.events.causes import Cause
 from sluicegate.events.models import Body, Count, EventId, Name
 
+_MOST_NAMES: Final = 100
+_LONGEST_NAME: Final = 1_000
+_LONGEST_DETAIL: Final = 2_000
+_LARGEST: Final = 2**63 - 1
 _MAX_PLACE: Final = 100
 _MAX_DETAIL: Final = 300
 """Characters; a problem may be part of a dead letter, which has a limit."""
@@ -26,6 +31,7 @@ class Code(StrEnum):
     OTHER_TABLE = "other-table"
     REGION_NOT_ASSIGNED = "region-not-assigned"
     ASSIGNMENT_OLDER = "assignment-older"
+    ASSIGNMENT_TOO_HIGH = "assignment-too-high"
     ASSIGNMENT_WITHDRAWN = "assignment-withdrawn"
     ASSIGNMENT_DIFFERS = "assignment-differs"
     ASSIGNMENT_OPEN = "assignment-open"
@@ -42,6 +48,7 @@ class Code(StrEnum):
     # Regions that are stalled until they are reset.
     COMPLETED_DIFFERENTLY = "completed-differently"
     PREDECESSOR_IMPOSSIBLE = "predecessor-impossible"
+    CHECKPOINT_TOO_HIGH = "checkpoint-too-high"
     TWO_ATTEMPTS = "two-attempts"
     FILES_LOST = "files-lost"
     FINAL_TOO_OLD = "final-too-old"
@@ -127,23 +134,40 @@ class Code(StrEnum):
     STATE_RECORD_MALFORMED = "state-record-malformed"
 
 
+def _shortened(names: object) -> object:
+    """Return the first names. A problem is part of the state record, which has a limit."""
+    return (
+        tuple(str(name)[:_LONGEST_NAME] for name in islice(names, _MOST_NAMES))
+        if isinstance(names, list | tuple)
+        else names
+    )
+
+
+def _at_most(number: object) -> object:
+    """Return a number that is shown. Sums of what events state may be larger than the range."""
+    return min(number, _LARGEST) if isinstance(number, int) else number
+
+
+_Shown = Annotated[Count, BeforeValidator(_at_most)]
+
+
 class Problem(Body):
     """A code with its arguments; the meaning of each argument depends on the code alone."""
 
     code: Code
     region: Name | None = None
     incarnation: Name | None = None
-    checkpoint: Count | None = None
-    other: Count | None = None
+    checkpoint: _Shown | None = None
+    other: _Shown | None = None
     """The other checkpoint, decision or assignment in a comparison."""
-    number: Count | None = None
+    number: _Shown | None = None
     """A decision, an assignment or an offset."""
     event: EventId | None = None
-    names: tuple[str, ...] = ()
-    """Regions, writers or reasons that the code lists; for savepoints and drains, their name comes first."""
+    names: Annotated[tuple[str, ...], BeforeValidator(_shortened)] = ()
+    """Regions, writers or reasons that the code lists, at most 100; a savepoint's own name comes first."""
     cause: Cause | None = None
     """Reason that the product itself has found. It is displayed but is not part of the identity."""
-    detail: str = ""
+    detail: Annotated[str, BeforeValidator(lambda text: text[:_LONGEST_DETAIL])] = ""
     """Text from outside, such as an error of the storage. It is displayed but is not part of the identity."""
 
     @property

@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from sluicegate.events.attributes import RawHeader
 from sluicegate.events.codec import read_files, read_record
+from sluicegate.events.dead_letters import Letter
 from sluicegate.events.envelope import EventType, LogRecord
 from sluicegate.events.feed import read_notification
 from sluicegate.events.locations import location_problem
@@ -26,12 +27,14 @@ from sluicegate.events.models import (
 from sluicegate.events.naming import attempt_of, names_problem
 from sluicegate.events.notifications import Committed, Notification, RegistrationAnswered
 from sluicegate.events.partitioning import key_of, partition_of
-from sluicegate.events.problems import Problem
+from sluicegate.events.problems import Code, Problem
 
 _MISSED: Final = 3
 """Heartbeats in a row that a driver may miss."""
 _GRACE: Final = 1_000
 """Milliseconds of a heartbeat's delay that count for nothing."""
+_INTERVAL: Final = 5_000
+"""Milliseconds between the heartbeats of a run that has not sent any yet, as the contract has it."""
 _OF_COORDINATORS: Final = frozenset(
     {
         *(EventType.STREAM_POLICY, EventType.STREAM_COMMAND, EventType.CUT_DECIDED),
@@ -59,6 +62,14 @@ class Violation(NamedTuple):
     detail: str
 
 
+class _Late(NamedTuple):
+    """The letter of an event whose incarnation was not the live one."""
+
+    violation: Violation
+    offset: int
+    incarnation: str
+
+
 @dataclass
 class _Event:
     """A readable event of the region."""
@@ -81,15 +92,23 @@ class Trial:
     """By registration: the time of the answer, and the answer."""
     commits: list[Committed] = field(default_factory=list)
     violations: list[Violation] = field(default_factory=list)
+    letters: list["_Late"] = field(default_factory=list)
+    """Letters of events whose incarnation was not the live one."""
 
-    def read(self, raw: Raw) -> None:
-        """Take a message of the events topic; those of other streams and regions are left out."""
+    def read(self, raw: Raw, *, readable: bool = True) -> None:
+        """Take a message of the events topic; those of other streams and regions are left out.
+
+        `readable`: False if the name of a header is not UTF-8, so that no reader takes the message.
+        """
         named = {name: value for name, value in raw.headers if name in ("ce_stream", "ce_region")}
         ours = f"{self.stream}/{self.region}"
         keyed = raw.key is not None and f"{raw.key.decode(errors='replace')}/".startswith(f"{ours}/")
         if (named.get("ce_stream"), named.get("ce_region")) != (self.stream.encode(), self.region.encode()):
             if keyed:
                 self._add("envelope", raw, f"its key is of {ours}, and its headers are not")
+            return
+        if not readable:
+            self._add("envelope", raw, "the name of a header is not UTF-8, so no reader takes the event")
             return
         reading = read_record(raw.offset, raw.time, raw.headers, raw.value)
         if reading.flaw is not None:
@@ -133,10 +152,30 @@ class Trial:
         elif isinstance(found.body, Committed):
             self.commits.append(found.body)
 
-    def read_letter(self, stream: str | None, region: str | None, code: str, place: str) -> None:
+    def read_letter(self, letter: Letter) -> None:
         """Take a dead letter."""
-        if (stream, region) == (self.stream, self.region):
-            self.violations.append(Violation("dead-letter", f"{place}: {code}"))
+        named = {name: (value or b"").decode(errors="replace") for name, value in letter.headers}
+        if (named.get("ce_stream"), named.get("ce_region")) != (self.stream, self.region):
+            return
+        where = f"partition {letter.place.partition}, offset {letter.place.offset}"
+        found = Violation("dead-letter", f"{where}: {letter.code}. {letter.reason}")
+        if letter.code == Code.NOT_LIVE:
+            self.letters.append(_Late(found, letter.place.offset, named.get("ce_incarnation", "")))
+        else:
+            self.violations.append(found)
+
+    def _of_letters(self) -> Iterator[Violation]:
+        """Yield the letters of events that no replacement of their driver explains."""
+        registered = {
+            event.record.envelope.id: event.raw.offset for event in self._all(EventType.REGION_REGISTERED)
+        }
+        begun = [(registered[run], life) for run, (_, life) in self._accepted().items()]
+        for letter in self.letters:
+            # A driver that was replaced may still complete, until it finds out.
+            lived = any(at < letter.offset for at, life in begun if life == letter.incarnation)
+            replaced = any(at < letter.offset for at, life in begun if life != letter.incarnation)
+            if not (lived and replaced):
+                yield letter.violation
 
     def _add(self, rule: str, raw: Raw, detail: str) -> None:
         self.violations.append(Violation(rule, f"partition {raw.partition}, offset {raw.offset}: {detail}"))
@@ -147,6 +186,7 @@ class Trial:
         """Return all violations, in the order of the contract."""
         return [
             *self.violations,
+            *self._of_letters(),
             *self._of_registrations(),
             *self._of_completions(),
             *self._of_heartbeats(),
@@ -226,8 +266,20 @@ class Trial:
                     )
                 elif isinstance(body, RegionHeartbeat):
                     beats[body.run].append(event)
+        usual = (
+            max(
+                (
+                    each.body.interval or 0
+                    for run in beats.values()
+                    for each in run
+                    if isinstance(each.body, RegionHeartbeat)
+                ),
+                default=0,
+            )
+            or _INTERVAL
+        )
         for run, (begin, incarnation) in accepted.items():
-            yield from _gaps(run, begin, beats[run], self._end_of(begin, incarnation))
+            yield from _gaps(run, begin, beats[run], self._end_of(begin, incarnation), usual)
 
     def _end_of(self, begin: int, incarnation: str) -> int:
         """Return the time until which a run had to send heartbeats: its last event, or its successor."""
@@ -257,23 +309,21 @@ class Trial:
             yield Violation("no-commit", f"no commit has the checkpoints {[number for _, number in late]}")
 
 
-def _gaps(run: str, begin: int, events: Sequence[_Event], end: int) -> Iterator[Violation]:
-    """Yield the first time in which a driver should have sent more heartbeats."""
+def _gaps(run: str, begin: int, events: Sequence[_Event], end: int, usual: int) -> Iterator[Violation]:
+    """Yield the first time in which a driver should have sent more heartbeats.
+
+    `usual` is the interval of a run that states none: a short one may end before its first heartbeat is due.
+    """
     bodies = [(event.record.time, event.body) for event in events]
     intervals = [body.interval for _, body in bodies if isinstance(body, RegionHeartbeat) and body.interval]
-    if not intervals:
-        yield Violation("heartbeats", f"the run {run} never states the interval of its heartbeats")
-        return
-    last = bodies[-1][1]
+    last = bodies[-1][1] if bodies else None
     ended = isinstance(last, RegionHeartbeat) and last.interval is None
     times = [begin, *(time for time, _ in bodies), *([] if ended else [end])]
-    allowed = _MISSED * max(intervals) + _GRACE
+    interval = max(intervals, default=usual)
     for before, after in pairwise(times):
-        if after - before > allowed:
-            yield Violation(
-                "heartbeats",
-                f"the run {run} sent none for {after - before} ms; its interval is {max(intervals)} ms",
-            )
+        if after - before > _MISSED * interval + _GRACE:
+            stated = f"its interval is {interval} ms" if intervals else "it never states their interval"
+            yield Violation("heartbeats", f"the run {run} sent none for {after - before} ms; {stated}")
             return
 
 

@@ -40,7 +40,7 @@ class Truth(Account):
             case CheckpointCompleted() | CheckpointFailed() | RegionHeartbeat() | RegionClosed():
                 self._read_driver(envelope, body)
             case StreamPolicy():
-                if self.policy is None or body.number > self.policy.number:
+                if body.number == (self.policy.number if self.policy is not None else 0) + 1:
                     self.policy = body
             case StreamCommand():
                 self._command(offset, body)

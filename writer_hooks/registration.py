@@ -48,6 +48,7 @@ _ENDED: Final = frozenset(
     {
         Code.ASSIGNMENT_DIFFERS,
         Code.ASSIGNMENT_OLDER,
+        Code.ASSIGNMENT_TOO_HIGH,
         Code.ASSIGNMENT_WITHDRAWN,
         Code.INCARNATION_ENDED,
         Code.REGION_REMOVED,

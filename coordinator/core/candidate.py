@@ -43,8 +43,11 @@ class Candidate:
         self._full_at: int | None = None
         """Time at which the sealed files reached one of the maxima."""
         self._voids = 0
-        """Number of decisions of this coordinator, in a row, that were void."""
-        self._resume_at = 0
+        """Number of events of this coordinator, in a row, that were without effect."""
+        self._void_at = -1
+        """Offset of the newest event without effect: it may be read before its append is acknowledged."""
+        self.resume_at = 0
+        """Time before which this coordinator appends no event of its own."""
 
     def arrived(self, time: int) -> None:
         """Note a record that was read; `time` is its append time."""
@@ -58,9 +61,13 @@ class Candidate:
             self.excluded.pop(record.envelope.region, None)
         if applied.resolved is not None:
             self._checked.difference_update(applied.resolved.parts)
+        if applied.ignored is not None:
+            self._void_at = record.offset
+        if record.offset == self.appended_at:
+            self._judged(now, void=applied.ignored is not None)
         match record.body:
-            case CutDecided():
-                self._judged(record.offset, now, void=applied.ignored is not None)
+            case CutDecided() if applied.ignored is None:
+                self._decided_at = now
             case CutAbandoned() if applied.ignored is None:
                 self._abandoned_at = now
             case StreamPolicy():
@@ -70,15 +77,18 @@ class Candidate:
                 # The order may be about files that were refused: check them again at once.
                 self._recheck_at = 0
 
-    def _judged(self, offset: int, now: int, *, void: bool) -> None:
-        """Note that a decision was read. A coordinator repeats void ones ever more slowly."""
-        if not void:
-            self._decided_at = now
-        if offset == self.appended_at:
-            # Another coordinator was faster: that happens once. Two void ones in a row point to an error.
-            self._voids = self._voids + 1 if void else 0
-            pause = _FIRST_PAUSE * 2 ** min(self._voids, 16) if self._voids > 1 else 0
-            self._resume_at = now + min(pause, _LONGEST_PAUSE)
+    def appended(self, offset: int, now: int) -> None:
+        """Note that an event of this coordinator is in the log, at this offset."""
+        self.appended_at = offset
+        if offset == self._void_at:
+            self._judged(now, void=True)
+
+    def _judged(self, now: int, *, void: bool) -> None:
+        """Note that an own event was read. A coordinator repeats those without effect ever more slowly."""
+        # Another coordinator was faster: that happens once. Two void ones in a row point to an error.
+        self._voids = self._voids + 1 if void else 0
+        pause = _FIRST_PAUSE * 2 ** min(self._voids, 16) if self._voids > 1 else 0
+        self.resume_at = now + min(pause, _LONGEST_PAUSE)
 
     def read_upto(self, position: int) -> None:
         """Note that everything before `position` was read."""
@@ -151,7 +161,7 @@ class Candidate:
 
     def entry(self, now: int, head: Head | None) -> Append | None:
         """Return the event of the cut, once all of its files are checked; `head` is that of the table."""
-        chosen = self._find(now, self.excluded) if now >= self._resume_at else None
+        chosen = self._find(now, self.excluded)
         if isinstance(chosen, CutAbandoned):
             return Append(EventType.CUT_ABANDONED, chosen)
         if chosen is None or self._unchecked(chosen.cut):

@@ -15,6 +15,13 @@ from pydantic import BaseModel, ConfigDict
 from sluicegate.events.models import Head, Position, StreamPolicy
 from sluicegate.events.problems import Problem
 
+MOST_STEP: Final = 2**52
+"""Most by which the number of a checkpoint or an assignment exceeds the one before.
+
+Numbers have a limit on the wire. One mistaken number must not be so high that no later one is possible. The
+step leaves room for numbers that are a time in microseconds.
+"""
+
 
 class Light(BaseModel):
     """Base of everything in a state record; fields of newer minor versions are ignored."""

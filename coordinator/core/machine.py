@@ -257,6 +257,8 @@ class StreamMachine:
     def _next_entry(self) -> effects.Append | None:
         """Return the next event of this coordinator: an outcome, the policy, a silent region, a decision."""
         state = self.replica.state
+        if self._now < self._candidate.resume_at:
+            return None
         if (entry := self._committing.entry()) is not None:
             return entry
         if (policy := self.settings.policy_to_log(state.policy, self.table.single_region)) is not None:
@@ -292,7 +294,7 @@ class StreamMachine:
             case effects.CheckFiles(), TableReplaced(identity):
                 self._halt(Problem(code=Code.TABLE_REPLACED, detail=identity))
             case effects.Append(), effects.Appended(offset):
-                self._candidate.appended_at = offset
+                self._candidate.appended(offset, self._now)
             case effects.Ask(digest=digest), _ if digest == effects.NO_DIGEST:
                 self._head_asked(self._committing.believed(result))
             case ((effects.Ask() | effects.Publish()), _):

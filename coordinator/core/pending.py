@@ -11,6 +11,7 @@ pending at its arrival, was decided, or is pending again after a revert.
 
 from typing import NamedTuple
 
+from sluicegate.coordinator.core.log_state import MOST_STEP
 from sluicegate.events.envelope import LogRecord
 from sluicegate.events.models import CheckpointCompleted, Position
 from sluicegate.events.problems import Code, Problem
@@ -156,6 +157,8 @@ class PendingCheckpoints:
     def _impossible(self, number: int, predecessor: Position | None) -> Problem | None:
         """Return the reason if a predecessor can never be the newest sealed checkpoint before this one."""
         key, tail = self._key(predecessor), self.tail
+        if number > (0 if key is None else key) + MOST_STEP:
+            return self.problem(Code.CHECKPOINT_TOO_HIGH, number, other=MOST_STEP)
         # Two checkpoints with one predecessor are two courses of events: only a reset can choose.
         follower = self._followers.get(key)
         if follower is not None:

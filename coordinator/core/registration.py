@@ -6,6 +6,7 @@ the log alone, so every reader judges alike.
 
 from sluicegate.coordinator.core.log import Log
 from sluicegate.coordinator.core.log_state import (
+    MOST_STEP,
     AssignmentState,
     Former,
     Incarnation,
@@ -66,6 +67,9 @@ def _assignment_problem(log: Log, name: str, body: RegionRegistered) -> Problem 
             return Problem(code=Code.ASSIGNMENT_DIFFERS, number=current.number, names=tuple(current.regions))
         # A driver reads the source offsets of the cut that it names: another cut doubles or skips rows.
         return _follows_other_cut(body, current.after)
+    if wanted.number > max(current.number if current is not None else 0, log.state.withdrawn) + MOST_STEP:
+        # The next assignment needs a higher number, and numbers have a limit.
+        return Problem(code=Code.ASSIGNMENT_TOO_HIGH, number=wanted.number, other=MOST_STEP)
     if wanted.number <= log.state.withdrawn:
         return Problem(code=Code.ASSIGNMENT_WITHDRAWN, number=wanted.number, other=log.state.withdrawn)
     return _succession_problem(log, body) if current is not None else _adopted_problem(log, body)

@@ -162,9 +162,10 @@ class Replica:
         )
 
     def _set_policy(self, body: StreamPolicy) -> Problem | None:
-        held = self.state.policy
-        if held is not None and body.number <= held.number:
-            return Problem(code=Code.STALE_POLICY, number=body.number, other=held.number)
+        held = self.state.policy.number if self.state.policy is not None else 0
+        if body.number != held + 1:
+            # Whoever sends the next one counts on this number, so it cannot be any higher one.
+            return Problem(code=Code.STALE_POLICY, number=body.number, other=held)
         self.state.policy = body
         return None
 

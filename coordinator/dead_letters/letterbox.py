@@ -7,7 +7,7 @@ from aiokafka import ConsumerRecord
 
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.events.dead_letters import Letter, Place
-from sluicegate.events.problems import Code, Problem
+from sluicegate.events.problems import Problem
 
 _MARK: Final = "letters="
 
@@ -59,9 +59,6 @@ class Letterbox:
 
     def put(self, record: ConsumerRecord, problem: Problem, stream: str | None) -> None:
         """Add a letter for a message, unless it precedes the group's offset or its letter is sent."""
-        if stream is None and problem.code is Code.RECORD_UNREADABLE:
-            # It stalls no stream, so its letter speaks of none.
-            problem = problem.model_copy(update={"code": Code.UNKNOWN_TYPE})
         place = Place(record.topic, record.partition, record.offset, record.timestamp)
         reason, headers = format_problem(problem, stream or ""), tuple(record.headers)
         letter = Letter(place, str(problem.code), reason, record.key, record.value, headers)

@@ -16,7 +16,6 @@ from sluicegate.coordinator.core.settings import MachineSettings
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.ownership import refuse_other_groups
 from sluicegate.coordinator.records import Held, read_held
-from sluicegate.coordinator.release import release_named
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.append_times import AppendTimes
 from sluicegate.coordinator.stream.continuity import (
@@ -199,13 +198,14 @@ class PartitionRunner:
         return envelope.type
 
     def _flawed(self, record: ConsumerRecord, flaw: Flaw) -> None:
-        runner = self.streams.get(flaw.stream or "")
-        if flaw.stalls and runner is not None:
-            runner.machine.block(_by_release(flaw.problem, record), record.offset)
-        elif not flaw.stalls:
+        stream = flaw.stream or ""
+        runner = self.streams.get(stream)
+        if not flaw.stalls:
             self.letters.put(record, flaw.problem, flaw.stream)
-        elif not self._is_home(flaw.stream or ""):
-            self.letters.put(record, Problem(code=Code.UNKNOWN_STREAM), flaw.stream)
+        elif runner is not None:
+            runner.unreadable(record, flaw.problem)
+        elif not self._is_home(stream):
+            self._unroutable.put(record, stream)
 
     def feed(self, runner: StreamRunner, record: ConsumerRecord) -> bool:
         """Pass a record to a joining stream. Return False for one of another stream, which is ignored."""
@@ -215,7 +215,7 @@ class PartitionRunner:
                 runner.deliver(record, read, flaw)
             return read.envelope.stream == runner.stream
         if flaw is not None and flaw.stalls and flaw.stream == runner.stream:
-            runner.machine.block(_by_release(flaw.problem, record), record.offset)
+            runner.unreadable(record, flaw.problem)
         return flaw is not None and flaw.stream == runner.stream
 
     def put_aside(self, record: ConsumerRecord) -> None:
@@ -388,8 +388,3 @@ class PartitionRunner:
     def shown(self) -> dict[str, StreamRunner]:
         """Return the streams, and those that are read at their limit."""
         return {**self.holding.runners, **self.streams}
-
-
-def _by_release(problem: Problem, record: ConsumerRecord) -> Problem:
-    """Return the problem of an unreadable record, with the release that wrote it."""
-    return problem.model_copy(update={"names": release_named(record.headers)})

@@ -34,6 +34,7 @@ from sluicegate.coordinator.core.effects import (
 from sluicegate.coordinator.core.machine import StreamMachine
 from sluicegate.coordinator.core.state_record import Condition, StateRecord
 from sluicegate.coordinator.record_codec import RecordTooLarge
+from sluicegate.coordinator.release import release_named
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.appending import StreamLog
 from sluicegate.coordinator.stream.checkpoints import CheckpointHistory
@@ -55,6 +56,7 @@ from sluicegate.coordinator.tasks import end
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.coordinator.telemetry.overview import committed_decision, overview
 from sluicegate.events.codec import Flaw
+from sluicegate.events.encoding import Unencodable
 from sluicegate.events.envelope import FILES_WRITTEN, EventType, LogRecord
 from sluicegate.events.problems import Code, Problem
 from sluicegate.failpoints.names import Failpoint
@@ -143,6 +145,13 @@ class StreamRunner:
             self._log.exception("record not applied", offset=record.offset)
             # The state may be half changed, so it is never recorded, and nothing is decided from it.
             self.machine.block(failed_at(record.offset, error), record.offset, keep_record=True)
+
+    def unreadable(self, record: ConsumerRecord, problem: Problem) -> None:
+        """Stall at a record that only a newer release can read, unless the state has its effect already."""
+        if record.offset > self.machine.replica.applied:
+            self.touched = True
+            by_release = problem.model_copy(update={"names": release_named(record.headers)})
+            self.machine.block(by_release, record.offset)
 
     def _deliver_control(self, record: ConsumerRecord, read: LogRecord, malformed: Problem | None) -> None:
         """Pass an event other than `files.written` to the core, with its dead letters, logs and counts."""
@@ -259,7 +268,7 @@ class StreamRunner:
     async def _attempt(self, effect: Effect) -> Result:
         try:
             return await self._perform(effect)
-        except (BodyUnavailable, MessageTooLarge, RecordTooLarge) as error:
+        except (BodyUnavailable, MessageTooLarge, RecordTooLarge, Unencodable) as error:
             return Failed(cause=error.cause)
         except (KafkaError, TimeoutError, StateStoreUnavailable, OSError) as error:
             return Failed(f"{type(error).__name__}: {error}")

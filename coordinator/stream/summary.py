@@ -73,8 +73,8 @@ class Summaries:
         parts = touched(sizes) if sizes is not None else None
         summary = CommitSummary(
             table=self._table,
-            rows=tally.rows if tally else _rows(included),
-            bytes=tally.size if tally else None,
+            rows=_countable(tally.rows if tally else _rows(included)),
+            bytes=_countable(tally.size if tally else None),
             partitions=parts.partitions if parts is not None else None,
             touched=parts.values if parts is not None else None,
             sizes=parts.sizes if parts is not None else None,
@@ -94,6 +94,11 @@ def is_forced(log: Log, made: Decision) -> bool:
     policy, before = log.state.policy, made.before.regions
     most = policy.max_consecutive_fallbacks if policy is not None else 1
     return not made.fallbacks and any(before[name].fallbacks >= most for name in made.moves)
+
+
+def _countable(number: int | None) -> int | None:
+    """Return a sum of what events state; None if it is larger than an outcome may have."""
+    return number if number is not None and number < 2**63 else None
 
 
 def _rows(included: list[Sealed]) -> int | None:

@@ -49,18 +49,21 @@ class UnroutableEvents:
 
     def apply(self, record: ConsumerRecord, envelope: Envelope) -> None:
         """Send an event to the dead letters, and refuse a registration."""
-        problem = self._problem(envelope)
+        problem = self._problem(envelope.stream, envelope.id)
         self._letters.put(record, problem, envelope.stream)
         fresh = time.time() - record.timestamp / 1000 < FRESH
         if envelope.type is EventType.REGION_REGISTERED and record.offset >= self._first and fresh:
             self._refuse(record, envelope, problem)
 
+    def put(self, record: ConsumerRecord, stream: str) -> None:
+        """Send a record to the dead letters that only a newer release can read; nobody here waits for it."""
+        self._letters.put(record, self._problem(stream), stream)
+
     async def stop(self) -> None:
         """Stop sending; the next owner reads the events again."""
         await end(self._tasks)
 
-    def _problem(self, envelope: Envelope) -> Problem:
-        stream, event = envelope.stream, envelope.id
+    def _problem(self, stream: str, event: str | None = None) -> Problem:
         if stream not in self._links.settings.streams:
             return Problem(code=Code.UNKNOWN_STREAM, event=event)
         home = partition_of(stream, self._links.partitions.events)

@@ -93,6 +93,10 @@ _OF_THE_LOG: Final[Mapping[CauseCode, str]] = {
         "a message for the topic {first} has {number} bytes, and kafka.max_message_bytes is "
         "{other}. Set max.message.bytes of the topics, and then kafka.max_message_bytes, to more than that"
     ),
+    CauseCode.EVENT_OVER_LIMIT: (
+        "an event of the type {first} is outside of its limits[: {second}]. No reader takes it, so it is "
+        "not sent. That is a defect of this release: report it"
+    ),
     CauseCode.RECORD_TOO_LARGE: (
         "the state record has {number} bytes, and at most {other} are read again. Most of it is source "
         "offsets of the regions: let the drivers publish shorter ones"

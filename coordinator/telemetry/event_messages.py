@@ -35,7 +35,7 @@ _WITHOUT_EFFECT: Final[Mapping[Code, Message]] = {
     ),
     Code.STALE_POLICY: Message(
         "The settings of one coordinator are not used",
-        "the settings number {other} are in force, and it sent number {number}",
+        "number {other} is in force, and it sent number {number} instead of the next one",
         "Give all coordinators of the stream the same settings",
     ),
 }

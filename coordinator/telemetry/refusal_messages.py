@@ -46,6 +46,12 @@ MESSAGES: Final[Mapping[Code, Message]] = {
         "committed nothing yet, undo it and start this query again: "
         "`sluicegate assignment withdraw --stream {stream}`",
     ),
+    Code.ASSIGNMENT_TOO_HIGH: Message(
+        _ASSIGNMENT,
+        "its number {number} is more than {other} above the newest one, and numbers have a limit",
+        "Set the option `assignment` of all queries of the new job to a lower number, such as the newest one "
+        "plus 1",
+    ),
     Code.ASSIGNMENT_WITHDRAWN: Message(
         _ASSIGNMENT,
         "an operator withdrew assignment {other}, and no number up to that one can be used again",

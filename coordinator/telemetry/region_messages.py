@@ -24,6 +24,12 @@ _UNTIL_RESET: Final[Mapping[Code, Message]] = {
         "checkpoint {checkpoint} cannot follow the checkpoint that it names as its predecessor[ ({other})]",
         "Make sure that one query alone uses the checkpoint location. " + _RESET,
     ),
+    Code.CHECKPOINT_TOO_HIGH: Message(
+        _STALLED,
+        "checkpoint {checkpoint} is more than {other} after the checkpoint that it names as its predecessor, "
+        "and numbers have a limit",
+        "Correct the driver, whose next number may be any higher one within that distance. " + _RESET,
+    ),
     Code.TWO_ATTEMPTS: Message(
         _STALLED,
         "checkpoint {checkpoint} includes two attempts of one writer[ ({first})], so rows would be doubled",

@@ -41,7 +41,7 @@ from sluicegate.events.problems import Code, Problem
 
 TIME: Final = 1_234_567_890_042
 POSITION: Final = Position(incarnation="q1.0", checkpoint=6, digest="range-6")
-OTHER: Final = Position(incarnation="q2.0", checkpoint=2**63 - 1, digest="range-x")
+OTHER: Final = Position(incarnation="q2.0", checkpoint=10**18 - 1, digest="range-x")
 HEAD: Final = Head(snapshot=2**63 - 1, identity="snap-7")
 SUMMARY: Final = CommitSummary(
     table="file:/t",

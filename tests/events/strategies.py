@@ -61,14 +61,15 @@ def constrained(hint: Any, constraints: tuple[Any, ...]) -> st.SearchStrategy[An
     if hint is float:
         return st.floats(low, high)
     if hint is str:
-        wanted = next(each for each in constraints if isinstance(each, StringConstraints))
+        given = (each for each in constraints if isinstance(each, StringConstraints))
+        wanted = next(given, StringConstraints())
         if wanted.pattern:
             return NAMES
         if any(isinstance(each, AfterValidator) for each in constraints):
             return PATHS
         least, most = wanted.min_length or 0, min(wanted.max_length or 30, 30)
         return st.text(st.characters(codec="utf-8"), min_size=least, max_size=most)
-    if get_origin(hint) is tuple:
+    if get_origin(hint) is tuple and any(isinstance(each, AfterValidator) for each in constraints):
         # Regions of an assignment, each named once.
         return st.lists(values_of(get_args(hint)[0]), min_size=1, max_size=4, unique=True).map(tuple)
     return values_of(hint)

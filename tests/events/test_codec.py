@@ -159,7 +159,7 @@ def test_numbers_survive_as_they_are() -> None:
     """Values that a double cannot hold, such as Iceberg's snapshot ids, are no doubles on the way."""
     body = CheckpointCompleted(
         events=("a",),
-        predecessor=Position(incarnation="q", checkpoint=2**63 - 1, digest="d"),
+        predecessor=Position(incarnation="q", checkpoint=10**18 - 1, digest="d"),
         source_digest="d",
         watermark=-(2**63),
     )

@@ -13,6 +13,7 @@ from sluicegate.events.envelope import EventType
 from sluicegate.events.feed import read_notification
 from sluicegate.events.notifications import NotificationType
 from sluicegate.events.problems import Code, Problem
+from sluicegate.events.signing import Signatures
 from tests.events.examples import BODIES, TIME, envelope_of, notification_of
 
 RawHeaders = tuple[RawHeader, ...]
@@ -59,7 +60,7 @@ def code(headers: RawHeaders) -> Code:
 
 
 @pytest.mark.parametrize("version", [b"3", b"10", b"999999999"])
-@pytest.mark.parametrize("name", [b"files.written", b"region.not_invented_yet"])
+@pytest.mark.parametrize("name", [b"files.written", b"region.registered"])
 def test_a_newer_major_version_stalls_its_stream(name: bytes, version: bytes) -> None:
     headers = changed(type=b"sluicegate." + name + b".v" + version)
     reading = read_record(17, 0, headers, b"anything")
@@ -83,7 +84,15 @@ def test_a_newer_major_version_may_have_other_attributes(others: RawHeaders) -> 
 @pytest.mark.parametrize("stream", [None, b"a b", b"\xff"])
 def test_a_newer_version_without_a_stream_can_stall_none(stream: bytes | None) -> None:
     found = flaw(changed(type=b"sluicegate.files.written.v3", stream=stream))
-    assert (found.problem.code, found.stream, found.stalls) == (Code.RECORD_UNREADABLE, None, False)
+    assert (found.problem.code, found.stream, found.stalls) == (Code.UNKNOWN_TYPE, None, False)
+    assert (found.problem.names, found.problem.detail) == (("ce_type",), "sluicegate.files.written.v3")
+
+
+@pytest.mark.parametrize("version", [b"", b".v2", b".v3"])
+def test_a_probe_is_read_over(version: bytes) -> None:
+    headers = (("ce_type", b"sluicegate.probe" + version), ("ce_stream", b"flights"))
+    assert read_record(17, 0, headers, b"") == (None, None)
+    assert Signatures("t", "required", {"k": b"k" * 32}).read(17, 0, headers, None) == (None, None)
 
 
 OF_VERSION_3 = [
@@ -146,6 +155,11 @@ def test_attributes_of_version_3_are_refused(name: str) -> None:
         b"sluicegate.files.written.v\xd9\xa2",
         b"sluicegate.files.unwritten.v2",
         b"sluicegate.commit.visible.v2",
+        b"sluicegate.commit.visible.v3",
+        b"sluicegate.region.not_invented_yet.v3",
+        b"sluicegate.nonsense.v3",
+        b"nonsense.v3",
+        b"sluicegate.nonsense.v999999999",
         b"com.example.v3",
         b"\xff\xfe",
         b"x" * 100_000,

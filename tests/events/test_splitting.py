@@ -16,7 +16,7 @@ MILLIS = st.none() | st.integers(-(2**63), 2**63 - 1)
 FILES = st.builds(
     FileInfo,
     path=st.from_regex(r"[a-zäß€𝄞\"\\]{1,20}", fullmatch=True),
-    size=st.integers(0, 2**63 - 1),
+    size=st.integers(0, 2**50),
     rows=st.integers(0, 2**40),
     partition=st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=2),
     min_event_time=MILLIS,

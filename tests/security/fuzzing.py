@@ -349,7 +349,7 @@ def _code_of_unread(flaw: Flaw, replicas: dict[str, Replica]) -> Code:
         raise Broken(f"a message stalls {flaw.stream}: {flaw.problem}")
     if flaw.stalls:
         return Code.UNKNOWN_STREAM
-    return Code.UNKNOWN_TYPE if flaw.problem.code is Code.RECORD_UNREADABLE else flaw.problem.code
+    return flaw.problem.code
 
 
 def _without_letter(record: ConsumerRecord, read: LogRecord, ignored: Problem | None) -> str:

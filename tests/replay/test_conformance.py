@@ -1,0 +1,129 @@
+"""Findings of `sluicegate conformance`, by messages of topics: no writer that keeps the contract has one."""
+
+import uuid
+from typing import Final
+
+import pytest
+
+from sluicegate.events.dead_letters import Letter, Place
+from sluicegate.events.encoding import Message, encode_event, encode_notification
+from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.models import (
+    Assignment,
+    Body,
+    CheckpointCompleted,
+    RegionHeartbeat,
+    RegionRegistered,
+)
+from sluicegate.events.notifications import Notification, NotificationType, RegistrationAnswered
+from sluicegate.events.partitioning import partition_of
+from sluicegate.replay.conformance import Raw, Trial
+
+STREAM: Final = "flights"
+REGION: Final = "EU"
+ASSIGNMENT: Final = Assignment(number=0, regions=(REGION,))
+
+
+class Topics:
+    """Messages of one region, in the order in which they are appended."""
+
+    def __init__(self) -> None:
+        self.trial = Trial(STREAM, REGION, 4)
+        self.time = 1_000_000
+        self._offset = -1
+
+    def event(self, kind: EventType, body: Body, life: str, number: int = -1, *, after: int = 0) -> Raw:
+        self.time += after
+        self._offset += 1
+        envelope = Envelope(uuid.uuid4().hex, kind, STREAM, REGION, life, number)
+        message: Message = encode_event(envelope, body, self.time)
+        place = (partition_of(STREAM, 4), self._offset, self.time)
+        return Raw(*place, message.key, message.headers, message.value)
+
+    def register(self, life: str, replaces: str | None = None, *, after: int = 0) -> str:
+        body = RegionRegistered(assignment=ASSIGNMENT, replaces=replaces)
+        raw = self.event(EventType.REGION_REGISTERED, body, life, after=after)
+        self.trial.read(raw)
+        run = dict(raw.headers)["ce_id"]
+        assert run is not None
+        answer = RegistrationAnswered(registration=run.decode(), accepted=True)
+        kind = NotificationType.REGISTRATION_ANSWERED
+        found = Notification(uuid.uuid4().hex, kind, STREAM, REGION, life, answer)
+        message = encode_notification(found, self.time)
+        self.trial.read_feed(Raw(0, self._offset, self.time, message.key, message.headers, message.value))
+        return run.decode()
+
+    def beat(self, life: str, run: str, *, after: int, last: bool = False) -> None:
+        body = RegionHeartbeat(idle=last, interval=None if last else 5_000, run=run)
+        self.trial.read(self.event(EventType.REGION_HEARTBEAT, body, life, after=after))
+
+    def completion(self, life: str, number: int) -> Raw:
+        body = CheckpointCompleted(events=(), predecessor=None, source_digest="x")
+        return self.event(EventType.CHECKPOINT_COMPLETED, body, life, number)
+
+    def letter(self, raw: Raw, code: str, reason: str) -> None:
+        place = Place("events", raw.partition, raw.offset, raw.time)
+        self.trial.read_letter(Letter(place, code, reason, raw.key, raw.value, tuple(raw.headers)))
+
+    def rules(self) -> list[str]:
+        """Return the violations, without those of a trial that is not whole."""
+        return [each.rule for each in self.trial.finish() if each.rule not in ("missing", "no-commit")]
+
+
+@pytest.fixture
+def topics() -> Topics:
+    return Topics()
+
+
+def test_a_run_may_end_before_its_first_heartbeat(topics: Topics) -> None:
+    topics.register("q1")
+    run = topics.register("q2", "q1", after=14_000)
+    topics.beat("q2", run, after=5_000)
+    assert topics.rules() == []
+
+
+def test_a_run_that_ends_in_order_before_its_first_regular_heartbeat(topics: Topics) -> None:
+    topics.beat("q1", topics.register("q1"), after=2_000, last=True)
+    assert topics.rules() == []
+
+
+@pytest.mark.parametrize("beats", [0, 1])
+def test_a_long_run_needs_heartbeats(topics: Topics, beats: int) -> None:
+    run = topics.register("q1")
+    for _ in range(beats):
+        topics.beat("q1", run, after=5_000)
+    topics.time += 17_000
+    topics.trial.read(topics.completion("q1", 0))
+    assert topics.rules() == ["heartbeats"]
+
+
+def test_a_completion_in_flight_of_a_driver_that_was_replaced(topics: Topics) -> None:
+    topics.register("q1")
+    topics.register("q2", "q1")
+    late = topics.completion("q1", 0)
+    topics.trial.read(late)
+    topics.letter(late, "not-live", "its incarnation is not the live one")
+    assert topics.rules() == []
+
+
+def test_a_completion_of_an_incarnation_that_never_lived(topics: Topics) -> None:
+    topics.register("q1")
+    late = topics.completion("q0", 0)
+    topics.trial.read(late)
+    topics.letter(late, "not-live", "its incarnation is not the live one")
+    assert topics.rules() == ["dead-letter", "answer"]
+
+
+def test_a_letter_is_shown_with_its_reason(topics: Topics) -> None:
+    topics.register("q1")
+    topics.letter(topics.completion("q1", 0), "malformed-body", "The message is not used: why. Do this.")
+    (found,) = [each for each in topics.trial.finish() if each.rule == "dead-letter"]
+    assert found.detail.endswith("malformed-body. The message is not used: why. Do this.")
+
+
+def test_an_event_that_no_client_can_decode(topics: Topics) -> None:
+    topics.register("q1")
+    raw = topics.completion("q1", 0)
+    topics.trial.read(raw._replace(headers=[*raw.headers, ("\\xff", b"1")]), readable=False)
+    assert topics.rules() == ["envelope"]
+    assert len(topics.trial.events) == 1
