@@ -27,6 +27,7 @@ _OF_STORES: Final = (
     "an operator names the head with the commit",
     "an operator names the head without the commit",
     "a commit without outcome is rolled back",
+    "a named head lacks the newest outcome",
     "an answer by the marker alone",
     "table put back",
     "table in scope again",

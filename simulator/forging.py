@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from sluicegate.coordinator.core import cuts
-from sluicegate.coordinator.core.heads import head_of
+from sluicegate.coordinator.core.heads import head_of, ref_of
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import (
     Assignment,
@@ -11,6 +11,7 @@ from sluicegate.events.models import (
     CutCommitted,
     CutDecided,
     CutReverted,
+    Head,
     Position,
     StreamPolicy,
 )
@@ -98,8 +99,25 @@ class Forger:
             cut=cuts.whole_cut(log, moves),
             final=any(truth.at_barrier(name, at) for name, at in moves.items()),
             digest=cuts.digest_of(log, moves),
-            head=head_of(self.world.table.head.ref if self.world.table.head else None),
+            head=self._any_head(truth.decided + 1),
         )
+
+    def _any_head(self, decision: int) -> Head | None:
+        """The table's head, also one that was rolled back below the newest outcome.
+
+        A coordinator names a head only after the table has proven it, so none would name that one. The others
+        must see by their own answers that it does not count. Where those have expired, nobody can.
+        """
+        world, newest = self.world, self.checks.reference.state.snapshot
+        table = world.table
+        head = table.head.ref if table.head else None
+        if newest is None or ref_of(newest) in [each.ref for each in table.snapshots]:
+            return head_of(head)
+        if all(each.id > newest.snapshot for each in table.snapshots):
+            return newest
+        world.unproven.add(decision)
+        world.saw("a named head lacks the newest outcome")
+        return head_of(head)
 
     def policy(self, dice: Dice) -> bool:
         """An older policy arrives once more."""

@@ -29,6 +29,8 @@ class Retention:
 
     world: World
     passes: list[Pass] = field(default_factory=list)
+    _overwritten: dict[int, str] = field(default_factory=dict)
+    """Base records that somebody has overwritten, by key."""
 
     def delete(self, acknowledged: int, dice: Dice) -> bool:
         """Take a step of a pass, or begin one; return True if records were deleted.
@@ -86,23 +88,27 @@ class Retention:
     def overwrite(self, older: str) -> bool:
         """Have an older record in the place of the newest base record; there is a backup of the topic.
 
-        No coordinator does that: the record that it copies needs nothing before the key.
+        No coordinator does that: the record that it copies needs nothing before the key. The backup has the
+        base record, too: a coordinator that stood still after it had read its own back deletes records then.
         """
         world, start = self.world, max(self.world.bases, default=None)
         if start is None or world.kept is not None:
             return False
         if StateRecord.model_validate_json(older).low_water >= start:
             return False
+        self._overwritten[start] = world.bases[start]
         world.bases[start], world.kept = older, 0
         world.tell("the base record for {} is an older record", start)
         return True
 
     def restore(self) -> bool:
-        """Restore the topic from the backup."""
+        """Restore the topics from the backup."""
         world = self.world
         if world.kept is None:
             return False
         world.begin, world.kept = world.kept, None
+        world.bases |= self._overwritten
+        self._overwritten.clear()
         world.tell("topic restored from {}", world.begin)
         world.saw("topic restored")
         return True

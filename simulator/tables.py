@@ -36,6 +36,8 @@ class Tables:
     def expire(self, dice: Dice) -> bool:
         """Expire snapshots: those before the newest of ours, or all but the head."""
         table, made = self.world.table, self.truth.open
+        if made is not None and made.body.decision in self.world.unproven:
+            return False
         if made is not None and table.head is not None and is_ours(table.head, made.body.decision):
             # Another writer is fast, and so is the expiry: the commit that has no outcome yet expires, too.
             table.foreign_commit()

@@ -53,6 +53,8 @@ class World:
     """The first offset that was not deleted."""
     kept: int | None = None
     """The first offset of a backup of the topic, after somebody else than a coordinator deleted records."""
+    unproven: set[int] = field(default_factory=set)
+    """Decisions that name a head which their writer has not proven."""
     removed: set[str] = field(default_factory=set)
     """Paths of the files that the janitor has deleted."""
     released: int = 0

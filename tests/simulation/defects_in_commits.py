@@ -50,6 +50,15 @@ def _at_position(right: Function) -> Function:
     return lambda self, position: position
 
 
+def _named_first(right: Function) -> Function:
+    def wrong(table: Any, state: Any) -> Any:
+        known, made = right(table, state), state.pending
+        named = made.head if made is not None else None
+        return max((each for each in (known, named) if each), key=lambda each: each.snapshot, default=None)
+
+    return wrong
+
+
 def _last_order(log: Log, offset: int, body: Any) -> None:
     made = log.state.pending
     if made is not None and made.id == body.decision and body.region in made.moves:
@@ -140,6 +149,13 @@ IN_COMMITS: Final = (
         _believes_at_once,
         ("I1",),
         ("roll back",),
+    ),
+    Defect(
+        "the head that a decision names counts before the own answers",
+        "the known head of a commit",
+        _named_first,
+        ("I1", "I3"),
+        ("roll back", "foreign", "forged decision"),
     ),
     Defect(
         "an unknown publication is done",

@@ -84,6 +84,7 @@ SEAMS: Final[dict[str, tuple[Any, str]]] = {
     "targets of a region that ends": (Log, "_cap_targets"),
     "the next sealed checkpoint as a target": (Log, "retarget"),
     "a decision that the table lacks": (heads, "lost_decision"),
+    "the known head of a commit": (committing, "known_head"),
     "a named head that is older than the newest commit": (heads, "_names_older"),
     "inspecting again": (machine.StreamMachine, "_inspect_again"),
     "the proof of absence": (memory, "look_for"),
