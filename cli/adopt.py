@@ -1,4 +1,4 @@
-"""`sluicegate stream adopt`: continue a stream from its table, in topics that know nothing of it."""
+"""`sluicegate stream adopt`: continue a stream from its table, where its log does not lead to it."""
 
 import json
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.kafka import count_members, partition_count
 from sluicegate.cli.live import ask_coordinator
 from sluicegate.cli.noting import note_order, require_permissions
-from sluicegate.cli.options import config_option, json_option, require_stream, stream_option
+from sluicegate.cli.options import config_option, forged_option, json_option, require_stream, stream_option
 from sluicegate.cli.ordered_by import order_options
 from sluicegate.cli.views import remove_view
 from sluicegate.coordinator.core.state_record import StateRecord
@@ -21,40 +21,58 @@ from sluicegate.coordinator.record_codec import encode_record
 from sluicegate.coordinator.records import Held, read_held
 from sluicegate.coordinator.retention import base_key
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.stream.continuity import Home, LogRange, last_events, obstacle
 from sluicegate.coordinator.telemetry.messages import format_problem
-from sluicegate.events.codec import read_attributes
-from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import Position
 from sluicegate.events.partitioning import partition_of
-from sluicegate.events.problems import Problem
+from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.permissions import Client
 from sluicegate.kafka.producer import SessionProducer
 from sluicegate.lakes.port import TableRefused
-from sluicegate.replay.adoption import Adopted, Place, read_adopted
+from sluicegate.replay.adoption import (
+    Adopted,
+    Commits,
+    Stated,
+    choose,
+    read_commits,
+    read_logged,
+    refuse_needless,
+)
 from sluicegate.replay.errors import ReplayRefused
-from sluicegate.replay.log import StreamLog, open_log
+from sluicegate.replay.log import open_log
 from sluicegate.replay.tables import ReplayTable
 
 _FORM: Final = "REGION=INCARNATION:CHECKPOINT:DIGEST"
+_NOTHING: Final = "none"
 
 
-def _positions(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, Position]:
+def _positions(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, Position | None]:
     """Parse positions; return them by region. Raises BadParameter."""
-    found: dict[str, Position] = {}
+    found: dict[str, Position | None] = {}
     for text in given:
         region, _equals, place = text.partition("=")
         parts = place.split(":", 2)
+        at = None
         try:
-            incarnation, checkpoint, digest = parts
-            at = Position(incarnation=incarnation, checkpoint=int(checkpoint), digest=digest)
+            if place != _NOTHING:
+                incarnation, checkpoint, digest = parts
+                at = Position(incarnation=incarnation, checkpoint=int(checkpoint), digest=digest)
         except (ValueError, ValidationError) as error:
             raise click.BadParameter(f"{text!r} does not have the form {_FORM}") from error
         if not region or region in found:
             raise click.BadParameter(f"{text!r}: name each region once")
         found[region] = at
     return found
+
+
+def _assignment(_: click.Context, __: click.Parameter, text: str | None) -> tuple[int, int] | None:
+    """Parse the number of an assignment and the decision that it follows. Raises BadParameter."""
+    if text is None:
+        return None
+    number, _colon, after = text.partition(":")
+    if not number.isdecimal() or not (after or "0").isdecimal():
+        raise click.BadParameter(f"{text!r} does not have the form NUMBER or NUMBER:AFTER")
+    return int(number), int(after or 0)
 
 
 @click.command("adopt")
@@ -69,9 +87,24 @@ def _positions(_: click.Context, __: click.Parameter, given: tuple[str, ...]) ->
     multiple=True,
     metavar=_FORM,
     callback=_positions,
-    help="Your statement: the table has the region up to this checkpoint, and nothing after it. For a table "
-    "whose newest commit does not state its positions; once for each region.",
+    help="Your statement: the table has the region up to this checkpoint, and nothing after it; "
+    "REGION=none: nothing of it. For a table whose newest commit does not state its positions; once for each "
+    "region of the assignment.",
 )
+@click.option(
+    "--assignment",
+    metavar="NUMBER[:AFTER]",
+    callback=_assignment,
+    help="With --position: the options `assignment` and `assignment.after` of the jobs.  [default: 0:0]",
+)
+@click.option(
+    "--give-up",
+    type=click.IntRange(min=1),
+    metavar="DECISION",
+    help="Your statement: the log's commits up to this one, which the table lacks, cannot be made again. "
+    "The sources are read again for their rows.",
+)
+@forged_option
 @click.option("--dry-run", "dry", is_flag=True, help="Only print the positions.")
 @json_option
 def adopt(
@@ -79,29 +112,46 @@ def adopt(
     stream: str,
     from_table: bool,
     from_stream: str | None,
-    stated: dict[str, Position],
+    stated: dict[str, Position | None],
+    assignment: tuple[int, int] | None,
+    give_up: int | None,
+    forged: tuple[str, ...],
     dry: bool,
     as_json: bool,
 ) -> None:
-    """Continue a stream from its table, in topics that have nothing of it.
+    """Continue a stream from its table, where the log does not lead to it.
 
-    For topics that were lost, another Kafka cluster, or another name of the stream. The next decision follows
-    the newest commit in the table. Everything after that is read again: start the drivers again, and reset
-    the regions of Spark queries. Stop the coordinators and the drivers first. If others have committed since
-    an adoption, and the adopted stream has decided nothing, adopt it again.
+    For topics that were lost, or that are older than the table; another Kafka cluster; another name of the
+    stream; a table that was built again. The next decision follows the newest commit in the table. Everything
+    after that is read again: start the drivers again, and reset the regions of Spark queries. Stop the
+    coordinators and the drivers first. A stream that continues by itself is refused.
     """
     require_stream(settings, stream)
-    found = run_async(settings, _adopt(settings, stream, from_stream or stream, stated, dry=dry))
+    if assignment is not None and not stated:
+        raise click.UsageError("--assignment belongs to --position")
+    number, after = assignment or (0, 0)
+    statement = Stated(stated, number, after) if stated else None
+    order = _Order(stream, from_stream or stream, statement, give_up, forged, dry)
+    found = run_async(settings, _adopt(settings, order))
     if as_json:
         click.echo(json.dumps(_values(stream, found), indent=2))
         return
-    for line in _lines(stream, found, dry=dry):
+    for line in _lines(order, found):
         click.echo(line)
+
+
+class _Order(NamedTuple):
+    stream: str
+    former: str
+    """Name under which the table's commits were made."""
+    stated: Stated | None
+    give_up: int | None
+    forged: tuple[str, ...]
+    dry: bool
 
 
 class _Found(NamedTuple):
     adopted: Adopted
-    place: Place
     skipped: int
     """Events of the stream that the topics have already, and that have no effect."""
     listeners: Listeners
@@ -109,89 +159,71 @@ class _Found(NamedTuple):
     """Reason for which the former view is still in Redis; None: it is not."""
 
 
-async def _adopt(
-    settings: Settings, stream: str, former: str, stated: Mapping[str, Position], *, dry: bool
-) -> _Found:
+async def _adopt(settings: Settings, order: _Order) -> _Found:
     """Write the records of the adopted stream, the base record first. Raises KafkaError, UserError."""
+    stream, former = order.stream, order.former
     own = settings.streams[stream]
     if former != stream:
         await _refuse_former(settings, former)
-    async with open_log(settings, stream) as log:
-        begin = await log.begin()
-        place, skipped = await _unread_place(log, stream, begin)
-        await _refuse_known(settings, stream, log, place, skipped)
-    with ThreadPoolExecutor(1) as threads:
-        try:
-            table = ReplayTable(own, threads, stream)
-            try:
-                adopted, seen = await read_adopted(former, table, stated)
-            finally:
-                table.close()
-        except (ReplayRefused, TableRefused) as error:
-            raise UserError(str(error)) from error
+    held = await _held(settings, stream)
+    if isinstance(held.record, Problem) and held.record.code is not Code.STATE_RECORD_MALFORMED:
+        raise UserError(format_problem(held.record, stream))
+    try:
+        commits = await _commits(settings, order)
+        async with open_log(settings, stream) as log:
+            begin = await log.begin()
+            logged = await read_logged(log, stream, held, own.commit_user, commits, order.forged)
+        refuse_needless(stream, commits, logged, order.give_up)
+        adopted = choose(former, commits, logged, order.stated)
+    except (ReplayRefused, TableRefused) as error:
+        raise UserError(str(error)) from error
+    if held.record is not None or logged.events:
+        # Else no coordinator has the stream: it would have written its record or its policy at once.
+        await _refuse_members(settings, stream)
     listeners = await read_listeners(settings, stream, former, adopted.account.decision)
     view_stays = None
-    if not dry:
-        record = adopted.record(own.commit_user, seen.identity, place)
+    if not order.dry:
+        former_record = held.record if isinstance(held.record, StateRecord) else None
+        record = adopted.record(stream, own.commit_user, commits.seen.identity, logged, former_record)
         await require_permissions(settings, Client.KEEPER)
         await note_order(settings, stream, f"after decision {adopted.account.decision}")
-        value = encode_record(record.model_copy(update={"stream": stream}))
+        value, base = encode_record(record), base_key(stream, begin)
+        # Base records of a log that was longer would be taken for those of this one.
+        stale = {key: None for start in held.bases if (key := base_key(stream, start)) != base}
         # Only the last one is read first, so an interrupted command is simply repeated.
-        values = {**listeners.messages(), base_key(stream, begin): value, stream: value}
-        await _write(settings, stream, values)
+        await _write(settings, stream, {**listeners.messages(), **stale, base: value, stream: value})
         # Its revision is an offset of the former log, and may be higher than those of the new one.
         view_stays = await remove_view(settings, stream)
-    return _Found(adopted, place, skipped, listeners, view_stays)
+    return _Found(adopted, logged.events, listeners, view_stays)
 
 
-async def _unread_place(log: StreamLog, stream: str, begin: int) -> tuple[Place, int]:
-    """Return the end of the log, and the number of the stream's events before it.
-
-    Raises UserError if the log has a decision of the stream, KafkaError.
-    """
-    end, newest, skipped = await log.end(), None, 0
-    async for records in log.read(begin, end):
-        for record in records:
-            envelope = read_attributes(record.headers)
-            event = envelope if isinstance(envelope, Envelope) else None
-            newest = event.id if event is not None and record.offset == end - 1 else None
-            if event is None or event.stream != stream:
-                continue
-            skipped += 1
-            if event.type is EventType.CUT_DECIDED:
-                raise UserError(
-                    f"the events topic has decisions of stream {stream} (offset {record.offset} of partition "
-                    f"{log.partition}), so its log is not lost, and it continues from there. See: "
-                    f"sluicegate replay verify --stream {stream}"
-                )
-    return Place(log.partition, end, newest), skipped
-
-
-async def _refuse_known(settings: Settings, stream: str, log: StreamLog, place: Place, events: int) -> None:
-    """Refuse a stream that continues by itself, or that is served. Raises UserError, KafkaError."""
+async def _held(settings: Settings, stream: str) -> Held:
+    """Return the state records of the stream. Raises KafkaError, TimeoutError."""
     topic, kafka = settings.kafka.topic_names().state, settings.kafka
     count = await partition_count(settings, topic)
-    held = await read_held(topic, count, kafka.client_options(), [stream], kafka.request_timeout)
-    there = held.get(stream, Held(None, None, {})).record
-    if isinstance(there, Problem):
-        raise UserError(format_problem(there, stream))
-    if there is None and not events:
-        # A coordinator that has the stream writes its record or its policy at once.
-        return
-    if there is not None and there.state.decided > 0 and not await _is_ahead(settings, stream, there):
-        span = LogRange(await log.begin(), place.end)
-        seen = await last_events(log.fetcher, log.partition, [there], span)
-        if obstacle(there, Home(log.partition, settings.streams[stream].commit_user), span, seen) is None:
-            raise UserError(
-                f"the topics have stream {stream} up to decision {there.state.decided}, so it continues by "
-                "itself. Start the coordinators"
-            )
+    found = await read_held(topic, count, kafka.client_options(), [stream], kafka.request_timeout)
+    return found.get(stream, Held(None, None, {}))
+
+
+async def _commits(settings: Settings, order: _Order) -> Commits:
+    """Return the commits of the stream in its table. Raises ReplayRefused, TableRefused."""
+    with ThreadPoolExecutor(1) as threads:
+        table = ReplayTable(settings.streams[order.stream], threads, order.stream)
+        try:
+            return await read_commits(table, order.former)
+        finally:
+            table.close()
+
+
+async def _refuse_members(settings: Settings, stream: str) -> None:
+    """Refuse a stream that may be served. Raises UserError, KafkaError."""
     members = await count_members(settings)
     if members != 0:
         who = f"{members} run" if members else "they cannot be seen from here"
         raise UserError(
-            f"coordinators of the group {kafka.group_id} may serve stream {stream} ({who}), and would "
-            "replace what this command writes. Stop them first (a killed one counts until its session ends)"
+            f"coordinators of the group {settings.kafka.group_id} may serve stream {stream} ({who}), and "
+            "would replace what this command writes. Stop them first (a killed one counts until its session "
+            "ends)"
         )
 
 
@@ -205,24 +237,7 @@ async def _refuse_former(settings: Settings, former: str) -> None:
         )
 
 
-async def _is_ahead(settings: Settings, stream: str, there: StateRecord) -> bool:
-    """True if the table has later decisions than a record whose log has none of the stream.
-
-    Then an adoption was too early: a coordinator of the former topics or name has committed since. Raises
-    UserError.
-    """
-    with ThreadPoolExecutor(1) as threads:
-        try:
-            table = ReplayTable(settings.streams[stream], threads, stream)
-            try:
-                return ((await table.inspect()).newest_decision or 0) > there.state.decided
-            finally:
-                table.close()
-        except (ReplayRefused, TableRefused) as error:
-            raise UserError(str(error)) from error
-
-
-async def _write(settings: Settings, stream: str, values: Mapping[str, bytes]) -> None:
+async def _write(settings: Settings, stream: str, values: Mapping[str, bytes | None]) -> None:
     topic = settings.kafka.topic_names().state
     partition = partition_of(stream, await partition_count(settings, topic))
     producer = SessionProducer(settings.kafka.max_message_bytes, **settings.kafka.client_options())
@@ -240,10 +255,11 @@ def _values(stream: str, found: _Found) -> dict[str, Any]:
     return {
         "stream": stream,
         "decision": account.decision,
-        "snapshot": found.adopted.newest.ref.id,
+        "snapshot": found.adopted.ref.id if found.adopted.ref is not None else None,
         "stated": found.adopted.stated,
         "skipped_events": found.skipped,
         "positions": {name: at.model_dump() if at is not None else None for name, at in regions.items()},
+        "source_offsets": {name: each.source_offsets for name, each in account.regions.items()},
         "watermark": account.watermark,
         "listeners_continued": sorted(found.listeners.continued),
         "listeners_without_marks": list(found.listeners.without),
@@ -251,11 +267,13 @@ def _values(stream: str, found: _Found) -> dict[str, Any]:
     }
 
 
-def _lines(stream: str, found: _Found, *, dry: bool) -> list[str]:
-    account, newest = found.adopted.account, found.adopted.newest
+def _lines(order: _Order, found: _Found) -> list[str]:
+    stream, dry, account, newest = order.stream, order.dry, found.adopted.account, found.adopted.ref
     what = "would continue" if dry else "continues"
     lines = [
-        f"stream {stream} {what} after decision {account.decision} (snapshot {newest.ref.id} of its table)"
+        f"stream {stream} {what} after decision {account.decision} (snapshot {newest.id} of its table)"
+        if newest is not None
+        else f"stream {stream} {what} at its beginning: its table has no commit of it"
     ]
     for name, each in sorted(account.regions.items()):
         at = each.position
@@ -263,15 +281,19 @@ def _lines(stream: str, found: _Found, *, dry: bool) -> list[str]:
             f"checkpoint {at.checkpoint} of incarnation {at.incarnation}" if at else "nothing is committed"
         )
         lines.append(f"  {name}  {place}" + (f", {each.ended}" if each.ended else ""))
+        if each.source_offsets is not None:
+            lines.append(f"    source offsets: {each.source_offsets}")
     if found.skipped:
         lines.append(f"{found.skipped} events of it that are in the topics already have no effect")
     lines += found.listeners.lines(account.watermark)
     if found.view_stays is not None:
         lines.append(f"Its former view is still in Redis: {found.view_stays}. The coordinator replaces it")
     if not dry:
+        location = "LOCATION" if order.former == stream else "EMPTY_LOCATION"
         lines.append(
             "Start the coordinators. Then start each Python driver again. Before a Spark query starts again: "
-            f"sluicegate region reset --stream {stream} --region REGION --checkpoint-location LOCATION"
+            f"sluicegate region reset --stream {stream} --region REGION --checkpoint-location {location}"
+            + ("" if order.former == stream else f" (its own location names the stream {order.former})")
         )
         lines.append(
             "Commits wait for each region that has not ended, also if it was idle. For a region of batch "

@@ -31,10 +31,12 @@ class Listeners(NamedTuple):
     """Former name of the stream; None: it has kept its name."""
     left: tuple[str, ...] = ()
     """Listeners of the former stream whose records do not continue."""
+    ahead: tuple[str, ...] = ()
+    """Keys of records after the newest commit in the table, whose numbers are used again."""
 
-    def messages(self) -> dict[str, bytes]:
-        """Return the records to write, by key."""
-        return {
+    def messages(self) -> dict[str, bytes | None]:
+        """Return the records to write by key; None: to delete."""
+        return dict.fromkeys(self.ahead) | {
             listener_key(each.stream, name, each.owner): encode(each) for name, each in self.continued.items()
         }
 
@@ -77,7 +79,16 @@ async def read_listeners(settings: Settings, stream: str, former: str, decision:
     held = await read_held(settings.kafka, count, {stream, former})
     if former == stream:
         marking = (name for name, own in wanted.items() if own.type == "mark-done")
-        return Listeners({}, tuple(name for name in marking if (stream, name) not in held))
+        without = tuple(name for name in marking if (stream, name) not in held)
+        own = {name: each for (of, name), each in held.items() if of == stream}
+        ahead = {
+            name: found
+            for name, each in own.items()
+            if (found := furthest(each.records)) is not None and (found.decision or 0) > decision
+        }
+        keys = tuple(key for name in ahead for key, _ in own[name].keys)
+        again = {name: _continued(each, stream, decision) for name, each in ahead.items()}
+        return Listeners(again, without, ahead=keys)
     there = {
         name: found
         for (of, name), each in held.items()

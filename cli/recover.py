@@ -15,6 +15,7 @@ from sluicegate.coordinator.record_codec import encode_record
 from sluicegate.coordinator.records import Held, read_held
 from sluicegate.coordinator.retention import recovery_record
 from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.telemetry.message import ADOPT, fill
 from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.clients import started
@@ -92,8 +93,7 @@ def _start(settings: Settings, stream: str, held: Held, begin: int) -> StateReco
     if begin > 0:
         raise UserError(
             f"the log of stream {stream} begins at offset {begin}, and no base record has the state before "
-            "that. Give the stream another name, another commit_user and empty checkpoint locations. "
-            "Let its sources begin right after the committed rows"
+            "that. To leave it, " + fill(ADOPT, {"stream": stream})
         )
     user = settings.streams[stream].commit_user
     return StateRecord(stream=stream, applied=-1, low_water=0, state=LogState(), commit_user=user)

@@ -13,6 +13,7 @@ from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.records import Held
 from sluicegate.coordinator.retention import recovery_record
 from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.telemetry.message import ADOPT, fill
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.lakes.port import TableRefused
 from sluicegate.replay.errors import ReplayRefused
@@ -72,8 +73,7 @@ def _earliest(stream: str, newest: StateRecord, held: Held, begin: int) -> State
     if begin > 0:
         raise UserError(
             f"the log of stream {stream} begins at offset {begin}, and no base record has the state before "
-            "that, so it cannot be read again. Compare log and table: "
-            f"sluicegate replay verify --stream {stream}"
+            "that, so it cannot be read again. To leave it, " + fill(ADOPT, {"stream": stream})
         )
     return StateRecord(
         stream=stream, applied=-1, low_water=0, state=LogState(), commit_user=newest.commit_user
@@ -91,7 +91,13 @@ def _judge(stream: str, ahead: int, verdict: Verdict) -> None:
     fold = verdict.done.fold
     if fold.problem is not None:
         raise UserError(format_problem(fold.problem, stream))
-    way_out = _keys(stream, fold.unverified.unsigned)
+    # Without a refused record, no key is missing: the topics are older than the table, or others commit.
+    refused = bool(fold.unverified.besides(()))
+    way_out = (
+        _keys(stream, fold.unverified.unsigned)
+        if refused
+        else f"To leave it, {fill(ADOPT, {'stream': stream})}"
+    )
     if fold.replica.state.decided < ahead:
         raise UserError(
             f"the log of stream {stream} ends with decision {fold.replica.state.decided}, and its table has "

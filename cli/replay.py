@@ -182,6 +182,13 @@ def repair(
 )
 @to_option
 @click.option("--incomplete", is_flag=True, help="Make a table also of a log whose beginning was deleted.")
+@click.option(
+    "--schema-from-target",
+    "lost",
+    is_flag=True,
+    help="Your statement that TABLE, which exists and is empty, has the columns and the partitioning of the "
+    "stream's table, whose metadata is lost. Each file is compared with it, as far as that is possible.",
+)
 @forged_option
 @dry_option
 @json_option
@@ -192,6 +199,7 @@ def rebuild(
     options: dict[str, SecretStr],
     stop: Mark,
     incomplete: bool,
+    lost: bool,
     forged: tuple[str, ...],
     dry: bool,
     as_json: bool,
@@ -214,7 +222,9 @@ def rebuild(
                     await note_order(settings, stream, f"into {into}")
                 target = ReplayTable(place, threads, stream)
                 try:
-                    rebuilding = Rebuild(log, stream, table, target, dry=dry, incomplete=incomplete)
+                    rebuilding = Rebuild(
+                        log, stream, table, target, dry=dry, incomplete=incomplete, lost=lost
+                    )
                     made = await rebuilding.run(begin, Window(parse_mark("earliest"), stop), line.show)
                 finally:
                     target.close()

@@ -2,6 +2,7 @@
 
 from typing import Any, Final, NamedTuple
 
+from sluicegate.coordinator.telemetry.message import ADOPT, fill
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.coordinator.telemetry.wording import iso_time
 from sluicegate.events.causes import CauseCode
@@ -177,8 +178,21 @@ def _conclusion(stream: str, verdict: Verdict, *, unproven: bool) -> str:
 
 
 def _way_out(stream: str, verdict: Verdict) -> str:
-    """Return the advice if decisions are missing, and nothing else is wrong."""
+    """Return the advice if decisions are missing, or if the table alone has later ones."""
     missing = [each.status is CommitStatus.MISSING for each in verdict.findings]
+    newest = verdict.done.last or verdict.done.fold.start.resolved
+    if not missing and verdict.foreign and all(each.decision > newest for each in verdict.foreign):
+        return (
+            ". It has later decisions than the log: put topics back that have them. If there are none, "
+            + fill(ADOPT, {"stream": stream})
+        )
+    if verdict.replaced:
+        return ""
+    if any(each.status is CommitStatus.OTHER for each in verdict.findings):
+        return (
+            ". Another deployment commits as the same commit user, or the topics were restored from an older "
+            "copy and continued differently. To continue from the table, " + fill(ADOPT, {"stream": stream})
+        )
     if not missing or not all(missing) or verdict.foreign or verdict.replaced:
         return ""
     if any(each.decision < (verdict.history.newest or 0) for each in verdict.findings):

@@ -89,20 +89,25 @@ def account_of(stream: str, state: LogState, digest: str) -> Account | None:
         return None
     # Only the rules of a revert know what it undoes: phases of removed regions, the assignment before.
     after = state if digest == made.digest else decisions.undone(stream, state, made)
-    regions, former = after.regions, after.former
+    return account_after(stream, after, digest)
+
+
+def account_after(stream: str, state: LogState, digest: str) -> Account:
+    """Return the account of the newest decision, in the state after its outcome."""
+    regions, former = state.regions, state.former
     everyone = [*regions.values(), *(former.regions.values() if former is not None else ())]
     lives = [each.incarnation.id for each in everyone if each.incarnation is not None]
     return Account(
         version=ACCOUNT_VERSION,
         stream=stream,
-        decision=made.id,
+        decision=state.decided,
         digest=digest,
-        assignment=after.assignment.model_copy() if after.assignment is not None else None,
+        assignment=state.assignment.model_copy() if state.assignment is not None else None,
         former=_former(former) if former is not None else None,
-        withdrawn=after.withdrawn,
-        watermark=after.watermark,
+        withdrawn=state.withdrawn,
+        watermark=state.watermark,
         regions={name: _region(each) for name, each in regions.items()},
-        ended=list(dict.fromkeys([*after.ended[-_KEPT:], *lives])),
+        ended=list(dict.fromkeys([*state.ended[-_KEPT:], *lives])),
     )
 
 

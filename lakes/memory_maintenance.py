@@ -42,14 +42,16 @@ class MemoryMaintenance:
                 name, model.columns, rise=model.rise, markers=model.markers, schema=model.schema
             )
 
-    def examine(self, event: FilesWritten) -> None:
+    def examine(self, event: FilesWritten, *, lost: bool = False) -> None:
         source = self._table(event.location)
+        if lost and event.schema_id != self._table(self.location).schema_id:
+            raise BadFiles(f"the files were written with schema {event.schema_id}, which is another one here")
         for file in event.files:
             if file.path not in source.data:
                 raise BadFiles(f"the file {file.path} is not in {event.location}")
 
-    def adopt(self, event: FilesWritten) -> FilesWritten:
-        self.examine(event)
+    def adopt(self, event: FilesWritten, *, lost: bool = False) -> FilesWritten:
+        self.examine(event, lost=lost)
         source, table = self._table(event.location), self._table(self.location)
         for file in event.files:
             table.data[file.path] = list(source.data[file.path])

@@ -308,14 +308,16 @@ class CopiesFiles(TableMaintenance, Protocol):
         """
         ...
 
-    def examine(self, event: FilesWritten) -> None:
+    def examine(self, event: FilesWritten, *, lost: bool = False) -> None:
         """Check that `adopt` could copy an event's files; the table need not exist yet.
 
-        Raises BadFiles if one is not there as described or does not fit the table, LakeUnavailable.
+        `lost`: the metadata of the files' table is lost, and this table exists. So its schema of that id is
+        compared with the digests of the event, or else with the columns of the files. Raises BadFiles if a
+        file is not there as described or does not fit the table, LakeUnavailable.
         """
         ...
 
-    def adopt(self, event: FilesWritten) -> FilesWritten:
+    def adopt(self, event: FilesWritten, *, lost: bool = False) -> FilesWritten:
         """Copy an event's files into this table's folders, durably; return the event as of this table.
 
         All are examined before any is copied, and none becomes visible. Raises BadFiles, LakeUnavailable.

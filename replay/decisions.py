@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from sluicegate.coordinator.account import Account
 from sluicegate.coordinator.core.decisions import revert_digest
 from sluicegate.coordinator.core.log import Applied
 from sluicegate.coordinator.core.log_state import Decision
@@ -26,6 +27,8 @@ class LoggedDecision:
     """Identity of the stream's table; None if no outcome precedes it and it has none itself."""
     outcome: CutCommitted | CutReverted | None = None
     """None: the log has no outcome yet, which only the last decision of a log can lack."""
+    account: Account | None = None
+    """The positions after it, for the table; None: nobody has asked for them."""
 
     @property
     def reverted(self) -> bool:

@@ -7,6 +7,7 @@ table is not needed: the log alone determines the content of each commit.
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
+from sluicegate.coordinator.account import account_after, account_of
 from sluicegate.coordinator.core.replica import Replica
 from sluicegate.events.attributes import RawHeader
 from sluicegate.events.codec import Reading, read_record
@@ -24,11 +25,22 @@ Decoder = Callable[[int, int, Sequence[RawHeader], bytes | None], Reading]
 class LogFold:
     """The log of one stream, folded up to an offset."""
 
-    def __init__(self, stream: str, partition: int, start: Start, decode: Decoder = read_record) -> None:
-        """Begin a fold; `decode` is that of the coordinators of the stream, which also checks signatures."""
+    def __init__(
+        self,
+        stream: str,
+        partition: int,
+        start: Start,
+        decode: Decoder = read_record,
+        accounted: Callable[[int], bool] = lambda decision: False,
+    ) -> None:
+        """Begin a fold; `decode` is that of the coordinators of the stream, which also checks signatures.
+
+        `accounted`: True for each decision whose account is wanted.
+        """
         self.stream = stream
         self.start = start
         self._decode = decode
+        self._accounted = accounted
         self.replica = Replica(stream, partition, start.state, start.applied)
         self.problem: Problem | None = None
         """Reason for which later records are not applied; None if all were."""
@@ -62,7 +74,12 @@ class LogFold:
     def finish(self) -> LoggedDecision | None:
         """Return the decision without an outcome, after the last record; None if there is none."""
         self._finish_refill()
-        return self._open and replace(self._open, policy=self.replica.state.policy)
+        made, state = self._open, self.replica.state
+        if made is None:
+            return None
+        wanted = self._accounted(made.decision.id)
+        account = account_of(self.stream, state, made.decision.digest) if wanted else None
+        return replace(made, policy=state.policy, account=account)
 
     def _step(self, record: LogRecord, *, fresh: bool) -> Step:
         state, body = self.replica.state, record.body
@@ -74,6 +91,8 @@ class LogFold:
             outcome = body if isinstance(body, CutCommitted | CutReverted) else None
             # The order to revert it, if there is one, came after the decision.
             settled = replace(self._open, policy=state.policy, table=state.table, outcome=outcome)
+            if outcome is not None and self._accounted(outcome.decision):
+                settled = replace(settled, account=account_after(self.stream, state, outcome.digest))
             self._open = None
         elif fresh and isinstance(body, CutDecided) and applied.ignored is None:
             self._open = self._opened(record.time)

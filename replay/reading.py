@@ -46,12 +46,14 @@ async def read_decisions(
     sink: Sink,
     show: Print,
     watch: Callable[[Step], None] = lambda step: None,
+    *,
+    accounted: bool = False,
 ) -> Reading:
     """Read the log once to `end`, and pass the decisions in the window to the sink.
 
-    Raises ReplayRefused, KafkaError, TimeoutError.
+    `accounted`: with their accounts, for a table. Raises ReplayRefused, KafkaError, TimeoutError.
     """
-    fold = LogFold(stream, log.partition, start, log.decode)
+    fold = LogFold(stream, log.partition, start, log.decode, lambda decision: accounted)
     done = Reading(fold, end)
     progress = Progress(show, "reading the log", start.begin, end)
     is_after = False

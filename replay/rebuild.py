@@ -1,10 +1,10 @@
 """Rebuild: a new table from copies of the files, with the same commits in the same order."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from sluicegate.coordinator.core.heads import head_of
 from sluicegate.coordinator.telemetry.cause_messages import format_cause
-from sluicegate.coordinator.telemetry.message import LOST_ROWS
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.events.codec import read_files
 from sluicegate.events.locations import location_problem, normal
@@ -48,19 +48,27 @@ class Rebuild:
         *,
         dry: bool,
         incomplete: bool = False,
+        lost: bool = False,
     ) -> None:
-        """`incomplete`: make a table also of a log that lacks its beginning."""
+        """`incomplete`: make a table also of a log that lacks its beginning.
+
+        `lost`: the metadata of the stream's table is lost. The operator has made the new table, and states
+        that its schema is that of the lost one.
+        """
         self._log = log
         self._stream = stream
         self._source = source
         self._target = target
         self._dry = dry
         self._incomplete = incomplete
+        self._lost = lost
         self._history: Comparison | None = None
         self._identity: str | None = None
         """Identity of the new table; None in a plan for a table that does not exist yet."""
         self._like = ""
-        """Identity of the stream's table, which the new one is made like."""
+        """Identity of the stream's table, which the new one is like; empty until the log names a lost one."""
+        self._present = ""
+        """Identity of the table that is where the metadata was lost; empty if none is there."""
         self._known: Head | None = None
         """The newest snapshot that this rebuild has made or found."""
         self._result = Rebuilt()
@@ -81,7 +89,7 @@ class Rebuild:
         await self._prepare()
         end = await self._log.end()
         self._result.done = await read_decisions(
-            self._log, self._stream, start, end, window, self._rebuild, show
+            self._log, self._stream, start, end, window, self._rebuild, show, accounted=not self._dry
         )
         return self._result
 
@@ -90,11 +98,15 @@ class Rebuild:
 
         Raises ReplayRefused if it has other content than this rebuild's.
         """
-        self._like = (await self._source.inspect()).identity
         target, user = self._target, self._target.settings.commit_user
-        if self._dry and not await self._exists():
-            return
-        await target.call(lambda: self._copier().create_like(self._source.ref))
+        if self._lost:
+            with suppress(ReplayRefused):
+                self._present = (await self._source.inspect()).identity
+        else:
+            self._like = await self._model()
+            if self._dry and not await self._exists():
+                return
+            await target.call(lambda: self._copier().create_like(self._source.ref))
         identity = (await target.inspect()).identity
         history = await target.history()
         strangers = {past.commit_user for past in history.commits if past.commit_user != user}
@@ -103,6 +115,17 @@ class Rebuild:
             who = f"commits of {names}" if strangers else "an expired history"
             raise ReplayRefused(f"{target.settings.table} is not empty: it has {who}. Name a fresh table")
         self._history, self._identity = Comparison(history, user), identity
+
+    async def _model(self) -> str:
+        """Return the identity of the stream's table. Raises ReplayRefused."""
+        try:
+            return (await self._source.inspect()).identity
+        except ReplayRefused as error:
+            raise ReplayRefused(
+                f"{error}. If its metadata is lost, make an empty table with its columns and partitioning at "
+                f"another place, and name that: sluicegate replay rebuild --stream {self._stream} --into "
+                "TABLE --schema-from-target"
+            ) from error
 
     def _copier(self) -> CopiesFiles:
         return self._target.capable(CopiesFiles, "a rebuild")
@@ -142,12 +165,29 @@ class Rebuild:
 
     def _refuse_former(self, identity: str) -> None:
         """Raise ReplayRefused for what belongs to another table than the one that the new one is like."""
-        if identity not in ("", self._like):
+        if not identity:
+            return
+        place = self._source.settings.table
+        if self._lost and identity == self._present:
             raise ReplayRefused(
-                f"it was made for another table, which was at {self._source.settings.table} before: "
-                f"{identity}, and the one there now is {self._like}. Columns may differ. Put the former "
-                f"table back. If it is gone, {LOST_ROWS}"
+                f"the metadata of {place} is not lost: the log and the table have the identity {identity}. "
+                "Leave --schema-from-target out"
             )
+        if self._lost and not self._like:
+            self._like = identity
+        if identity == self._like:
+            return
+        if self._lost:
+            raise ReplayRefused(
+                f"it was made for the table {identity}, and the commits before it for {self._like}: the log "
+                "has two tables, and columns may differ. End before it: --to"
+            )
+        raise ReplayRefused(
+            f"it was made for another table, which was at {place} before: {identity}, and the one there now "
+            f"is {self._like}. Columns may differ. Put the former table back. If its metadata is lost, make "
+            "an empty table with its columns and partitioning at another place, and name that: sluicegate "
+            f"replay rebuild --stream {self._stream} --into TABLE --schema-from-target"
+        )
 
     async def _bodies(self, logged: LoggedDecision) -> dict[int, WrittenEvent]:
         """Return the bodies of a decision's events for the new table, after copying their files."""
@@ -175,9 +215,9 @@ class Rebuild:
         self._result.files += len(event.files)
         self._result.bytes += sum(file.size for file in event.files)
         if self._dry:
-            await self._target.call(lambda: self._copier().examine(event))
+            await self._target.call(lambda: self._copier().examine(event, lost=self._lost))
             return written
-        adopted = await self._target.call(lambda: self._copier().adopt(event))
+        adopted = await self._target.call(lambda: self._copier().adopt(event, lost=self._lost))
         # The copies belong to the new table, which would refuse the files of another one.
         adopted = adopted.model_copy(update={"table_identity": self._identity})
         return written._replace(body=adopted.model_dump_json().encode())

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from sluicegate.coordinator.core.heads import asked_decision, head_of, known_head, ref_of
 from sluicegate.coordinator.core.state_record import TableProgress
 from sluicegate.coordinator.telemetry.cause_messages import format_cause
+from sluicegate.coordinator.telemetry.message import ADOPT, fill
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.events.models import Head, StreamCommand, StreamPolicy
 from sluicegate.events.problems import Code, Problem
@@ -83,7 +84,9 @@ class Repair:
                 await self._commit(finding, logged, history.history, note)
 
         end = await self._log.end()
-        done = await read_decisions(self._log, self._stream, start, end, window, repair, show)
+        done = await read_decisions(
+            self._log, self._stream, start, end, window, repair, show, accounted=not self._dry
+        )
         self._result.done = done
         if not self._dry and done.fold.problem is None:
             self._result.orders = self._orders(done, await self._table.history())
@@ -92,7 +95,7 @@ class Repair:
     def _is_missing(self, finding: Finding, history: Comparison) -> bool:
         """True if the decision is to be committed. Raises ReplayRefused."""
         if finding.status in (CommitStatus.OTHER, CommitStatus.DOUBLED):
-            raise ReplayRefused(_wrong(finding))
+            raise ReplayRefused(_wrong(finding, self._stream))
         if finding.status is CommitStatus.EXPIRED:
             return False
         if finding.status is CommitStatus.UNKNOWN:
@@ -175,7 +178,7 @@ class Repair:
         return [*orders, StreamCommand(command="pause")] if state.paused else orders
 
 
-def _wrong(finding: Finding) -> str:
+def _wrong(finding: Finding, stream: str) -> str:
     at = ", ".join(str(each.id) for each in finding.snapshots)
     if finding.status is CommitStatus.DOUBLED:
         return (
@@ -184,6 +187,7 @@ def _wrong(finding: Finding) -> str:
         )
     return (
         f"decision {finding.decision} is in the table with other content (snapshot {at}, digest "
-        f"{finding.digest}): another deployment commits as the same commit user. See: sluicegate "
-        "replay verify"
+        f"{finding.digest}): another deployment commits as the same commit user, or this log was restored "
+        "from an older copy and continued differently. To continue from the table, "
+        + fill(ADOPT, {"stream": stream})
     )

@@ -19,7 +19,7 @@ from sluicegate.coordinator.core.state_record import TableProgress
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.table import StreamTable
 from sluicegate.coordinator.telemetry.cause_messages import format_cause
-from sluicegate.coordinator.telemetry.message import LOST_ROWS
+from sluicegate.coordinator.telemetry.message import ADOPT, fill
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.events.models import Head, StreamPolicy
 from sluicegate.events.problems import Code
@@ -105,7 +105,7 @@ class ReplayTable:
     def _lacking(self, decision: int, why: str) -> ReplayRefused:
         return ReplayRefused(
             f"decision {decision} cannot be committed: {why}. Restore what is missing. If it is gone, "
-            + LOST_ROWS
+            + fill(ADOPT, {"stream": self._stream})
         )
 
     async def commit(
@@ -130,7 +130,7 @@ class ReplayTable:
             if isinstance(effect, Ask):
                 result = await self._table.ask(effect)
             elif effect is not None:
-                result = await self._table.publish(effect, bodies)
+                result = await self._table.publish(effect, bodies, account=logged.account)
             if isinstance(result, Failed | NotPublished):
                 raise ReplayRefused(f"{self.settings.table}: {result.reason}. Try again")
             problem = committing.apply(effect, result) if effect is not None else None

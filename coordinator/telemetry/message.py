@@ -29,9 +29,9 @@ NEW_STREAM: Final = (
     "begin with a new stream: a new name and commit_user, and empty checkpoint locations. "
     "Let its sources begin right after the committed rows"
 )
-LOST_ROWS: Final = (
-    "begin with a new stream: a new name and commit_user, and empty checkpoint locations. "
-    "Let its sources begin with the first rows that the table lacks"
+ADOPT: Final = (
+    "stop the coordinators and the drivers, and continue from the table: `sluicegate stream adopt --stream "
+    "{stream} --from-table`. It compares both, and prints the next steps"
 )
 UPGRADE: Final = "Upgrade all coordinators, drivers and commands to the newest release that is in use"
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from sluicegate.coordinator.telemetry.message import (
-    LOST_ROWS,
+    ADOPT,
     NEW_STREAM,
     RESUME,
     STATUS,
@@ -15,6 +15,11 @@ from sluicegate.coordinator.telemetry.message import (
 from sluicegate.events.problems import Code
 
 _STALLED: Final = "Stream {stream} is stalled"
+_REBUILD: Final = (
+    "make an empty table with its columns and partitioning at another place, fill it from the log "
+    "(`sluicegate replay rebuild --stream {stream} --into TABLE --schema-from-target`), set "
+    "streams.{stream}.table to it"
+)
 _PROOF: Final = (
     "Look for decision {number} of the commit user in the table's history. If no snapshot up to the head, "
     "which `sluicegate check` shows, has it, and the earlier ones are there, state that: `sluicegate stream "
@@ -52,17 +57,14 @@ MESSAGES: Final[Mapping[Code, Message]] = {
     Code.LOG_DISCONTINUOUS: Message(
         _STALLED,
         "events that it needs[, from offset {number} on,] are not in the events topic[: {detail}]",
-        "Restore the topic, then restart the coordinators. If that is impossible, "
-        + NEW_STREAM
-        + ". To make "
-        "a table of the rest of the log, see `sluicegate replay rebuild --help`",
+        "Restore the topic, then restart the coordinators. If that is impossible, " + ADOPT,
     ),
     Code.OTHER_PARTITION: Message(
         _STALLED,
         "its events are in partition {number}, and it now belongs to partition {other}: the events topic got "
         "more partitions",
-        "Restore the topic with its former number of partitions, then restart the coordinators. Or "
-        + NEW_STREAM,
+        "Restore the topic with its former number of partitions, then restart the coordinators. If that is "
+        "impossible, " + ADOPT,
     ),
     Code.OTHER_COMMIT_USER: Message(
         _STALLED,
@@ -73,29 +75,31 @@ MESSAGES: Final[Mapping[Code, Message]] = {
         _STALLED,
         "its table cannot be used[: {detail}]",
         "Correct the table or its address in the settings; it is checked again by itself. See "
-        "`sluicegate check`",
+        "`sluicegate check`. If the metadata of the table is lost, " + _REBUILD + ", and " + ADOPT,
     ),
     Code.TABLE_REPLACED: Message(
         _STALLED,
         "the table is another one[ ({detail})] than that with which the stream began",
-        "Put the former table back, with its files; the stream then continues by itself. If it is gone, "
-        + LOST_ROWS,
+        "Put the former table back, with its files; the stream then continues by itself. If only its data "
+        "files are left, " + _REBUILD + ", and " + ADOPT + ". If its files are gone as well, do the same "
+        "without `rebuild`",
     ),
     Code.TABLE_AHEAD: Message(
         _STALLED,
         "the table has decision {other} of its commit user, and the log ends with {number}. Another "
-        "deployment commits as the same user, the topics were created again, or decisions were refused. "
-        "Their signing key was missing, or a member with another kafka.signing.mode did not sign them",
+        "deployment commits as the same user, the topics were created again or restored from an older copy, "
+        "or decisions were refused. Their signing key was missing, or a member with another "
+        "kafka.signing.mode did not sign them",
         "If the stream was moved to another Kafka cluster or name, remove it from the settings of these "
         "coordinators, and change nothing else here. If `sluicegate dead-letters list --stream {stream}` "
         "shows the code `signature`, give all members the key that it names. If it names none, a member of "
         "yours may have written them unsigned. Then set kafka.signing.since everywhere to a time after the "
         "last of them. Restart the members. If the stall stays, stop them, read the log again with "
-        "`sluicegate stream recover --stream {stream}`, and start them. Else compare log and table: "
-        + VERIFY
-        + ". Restore the topics. If they are lost, stop the coordinators, and "
-        "continue from the table: `sluicegate stream adopt --stream {stream} --from-table`. If another "
-        "deployment commits as the same user, " + NEW_STREAM,
+        "`sluicegate stream recover --stream {stream}`, and start them. Else put topics back that have these "
+        "decisions. If there are none, "
+        + ADOPT
+        + ". If another deployment commits as the same user, "
+        + NEW_STREAM,
     ),
     Code.TABLE_CONTRADICTS: Message(
         _STALLED,
@@ -105,10 +109,7 @@ MESSAGES: Final[Mapping[Code, Message]] = {
         "Compare them: "
         + VERIFY
         + ". Put the lost snapshots back. Or stop the coordinators, and commit them again: `sluicegate "
-        "replay repair --stream {stream}`. If its history has expired, nothing can prove them: "
-        + NEW_STREAM
-        + ". If their files are gone as well, "
-        + LOST_ROWS,
+        "replay repair --stream {stream}`. If it refuses, or finds nothing to commit, " + ADOPT,
     ),
     Code.ABSENCE_UNPROVEN: Message(
         _STALLED,
@@ -142,7 +143,7 @@ MESSAGES: Final[Mapping[Code, Message]] = {
     Code.STATE_RECORD_OLDER: Message(
         _STALLED,
         "an older release wrote its state record[ (version {number})], which this one does not read",
-        "Run that release again. Or use other topics (kafka.topic_prefix), and " + NEW_STREAM,
+        "Run that release again. Or use other topics (kafka.topic_prefix), and " + ADOPT,
     ),
     Code.STATE_RECORD_NEWER: Message(
         _STALLED,

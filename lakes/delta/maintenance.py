@@ -112,16 +112,24 @@ class DeltaMaintenance:
         except (Uncertain, CannotPut) as error:
             raise LakeUnavailable(f"cannot create the table {self.location}: {error}") from error
 
-    def examine(self, event: FilesWritten) -> None:
+    def examine(self, event: FilesWritten, *, lost: bool = False) -> None:
         source = open_storage(event.location)
-        self._refuse_other_schema(event, source)
+        if not lost:
+            self._refuse_other_schema(event, source)
+        elif not self._knows(self._log, event.schema_id):
+            # The id is a digest of the columns.
+            raise BadFiles(
+                f"the files of {event.location} were written with the schema {event.schema_id}, which "
+                f"{self.location} lacks: give the new table the first columns of the lost one, then add the "
+                "others in the same order"
+            )
         for file in event.files:
             if not is_data_file(file.path):
                 raise BadFiles(f"{file.path} is no place of a data file")
             _look(source, file)
 
-    def adopt(self, event: FilesWritten) -> FilesWritten:
-        self.examine(event)
+    def adopt(self, event: FilesWritten, *, lost: bool = False) -> FilesWritten:
+        self.examine(event, lost=lost)
         source = open_storage(event.location)
         for file in event.files:
             if self._storage.size(file.path) != file.size:

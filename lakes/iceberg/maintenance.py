@@ -120,7 +120,7 @@ class IcebergMaintenance:
         location = f"{fields['location']}/metadata/00000-{uuid.uuid4()}.metadata.json"
         self._catalog.create(fields, location)
 
-    def examine(self, event: FilesWritten) -> None:
+    def examine(self, event: FilesWritten, *, lost: bool = False) -> None:
         source = open_storage(event.location)
         for file in event.files:
             if not is_plain(file.path) or file.path.startswith("metadata/"):
@@ -137,21 +137,25 @@ class IcebergMaintenance:
             view = TableView(self._catalog.load())
         except NoTable:
             return
+        way = "let the new table be made by this command, at a place without a table"
+        if lost:
+            way = (
+                "give the new table the first columns of the lost one, then add the others in the same order"
+            )
         if event.schema_id not in view.schemas or event.spec_id not in view.specs:
             raise BadFiles(
                 f"the files of {event.location} were written with schema {event.schema_id} and partition "
-                f"spec {event.spec_id}, which {self.location} lacks: let the new table be made by this "
-                "command"
+                f"spec {event.spec_id}, which {self.location} lacks: {way}"
             )
         digest = schema_digest(view.raw_schemas[event.schema_id])
         if event.schema_digest not in ("", digest) or self._like.get(event.schema_id, digest) != digest:
             raise BadFiles(
                 f"the files of {event.location} were written with schema {event.schema_id}, which is another "
-                f"in {self.location}: let the new table be made by this command, at a place without a table"
+                f"in {self.location}: {way}"
             )
 
-    def adopt(self, event: FilesWritten) -> FilesWritten:
-        self.examine(event)
+    def adopt(self, event: FilesWritten, *, lost: bool = False) -> FilesWritten:
+        self.examine(event, lost=lost)
         view, _ = self._view()
         source, target = open_storage(event.location), self._files.folder(view.data_location)
         adopted = [self._adopted(view, event, file) for file in event.files]

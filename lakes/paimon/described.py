@@ -25,6 +25,12 @@ _ADDED: Final = 0
 _APPENDED: Final = 0
 
 
+def columns_of(table: SchemaTable) -> FileColumns:
+    """Return the columns that files of a schema must have."""
+    schema: pa.Schema = PyarrowFieldParser.from_paimon_schema(table.fields).remove_metadata()
+    return FileColumns(schema, int(table.table_schema.id))
+
+
 class Describer:
     """Maker of entries for files of one schema. They have no statistics: readers use those of the footers."""
 
@@ -32,8 +38,7 @@ class Describer:
         self._table = table
         self._schema_id = int(table.table_schema.id)
         self._buckets = layout(table.table_schema)
-        schema: pa.Schema = PyarrowFieldParser.from_paimon_schema(table.fields).remove_metadata()
-        self._columns = FileColumns(schema, self._schema_id)
+        self._columns = columns_of(table)
 
     def describe(self, file: FileInfo, footer: "pq.FileMetaData") -> bytes:
         """Return the entry of a file. Raises BadFiles."""

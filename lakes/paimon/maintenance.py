@@ -9,8 +9,10 @@ from typing import Any, Final
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes.cleaning import Cleaner
 from sluicegate.lakes.committers import refuse_other_schema
+from sluicegate.lakes.footers import read_footers
 from sluicegate.lakes.history import TableHistory
 from sluicegate.lakes.paimon.ancestry import Ancestry
+from sluicegate.lakes.paimon.described import columns_of
 from sluicegate.lakes.paimon.partition_layout import partition_layout
 from sluicegate.lakes.paimon.references import References
 from sluicegate.lakes.paimon.snapshots import Snapshots
@@ -21,6 +23,7 @@ from sluicegate.lakes.port import BadFiles, FileStatus, LakeUnavailable, Snapsho
 from sluicegate.lakes.storage import Storage
 from sluicegate.lakes.storages import open_storage
 from sluicegate.lakes.tags import Tag, TagAnswer
+from sluicegate.lakes.undescribed import prepared
 
 _DATA_FILE: Final = re.compile(r"(?:[^/=]+=[^/]*/)*bucket-[^/]+/[^/]+")
 """Partitions, a bucket, a name: never the place of a snapshot, manifest or schema."""
@@ -95,19 +98,21 @@ class PaimonMaintenance:
             raise LakeUnavailable(f"{model.uri} has no schema to make a table like it")
         self._storage.write("schema", files)
 
-    def examine(self, event: FilesWritten) -> None:
+    def examine(self, event: FilesWritten, *, lost: bool = False) -> None:
         source = open_storage(event.location)
-        if event.schema_digest:
+        if not lost and event.schema_digest:
             refuse_other_schema(event, Table(source).schema_digest(event.schema_id))
-        if self._storage.names("schema"):
+        if not lost and self._storage.names("schema"):
             self._refuse_other_schema(source, event.schema_id)
         for file in event.files:
             if not _is_data_file(file.path):
                 raise BadFiles(f"{file.path} is no place of a data file")
             _look(source, file)
+        if lost:
+            self._compare_columns(source, event)
 
-    def adopt(self, event: FilesWritten) -> FilesWritten:
-        self.examine(event)
+    def adopt(self, event: FilesWritten, *, lost: bool = False) -> FilesWritten:
+        self.examine(event, lost=lost)
         source = open_storage(event.location)
         for file in event.files:
             if self._storage.size(file.path) != file.size:
@@ -115,6 +120,30 @@ class PaimonMaintenance:
         self._storage.settle_files([file.path for file in event.files])
         # A schema's digest contains the time when it was made, and the contents were compared.
         return event.model_copy(update={"location": self.location, "schema_digest": ""})
+
+    def _compare_columns(self, source: Storage, event: FilesWritten) -> None:
+        """Compare files with the schema of their id in this table. Raises BadFiles, LakeUnavailable.
+
+        The digest of a schema contains the time when it was made, so it proves nothing of another table.
+        """
+        ours = Table(self._storage)
+        if not ours.has_schema(event.schema_id):
+            raise BadFiles(
+                f"the files of {event.location} were written with schema {event.schema_id}, which "
+                f"{self.location} lacks: give the new table the first columns of the lost one, then add the "
+                "others in the same order"
+            )
+        table = ours.at(event.schema_id)
+        keys = {*table.partition_keys}
+        for file in event.files:
+            if {*file.partition} != keys:
+                raise BadFiles(
+                    f"the file {file.path} has the partition columns {sorted(file.partition)}, and "
+                    f"{self.location} has {sorted(keys)}: make the new table with those of the lost one"
+                )
+        columns = prepared(lambda: columns_of(table))
+        for file, footer in zip(event.files, read_footers(source, event.files), strict=True):
+            columns.check(file.path, footer)
 
     def _refuse_other_schema(self, source: Storage, schema_id: int) -> None:
         ours, theirs = (_schema(storage, schema_id) for storage in (self._storage, source))

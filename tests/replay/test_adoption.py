@@ -1,6 +1,7 @@
 """Adoption: each field of the state is carried, made again or dropped for a reason, and none is forgotten."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import pytest
@@ -10,12 +11,16 @@ from sluicegate.coordinator.account import Account, RegionAccount, account_of, d
 from sluicegate.coordinator.core import cuts, decisions
 from sluicegate.coordinator.core.log_state import (
     AssignmentState,
+    Before,
+    Decision,
     Former,
     LogState,
     RegionPhase,
     RegionState,
 )
 from sluicegate.coordinator.core.replica import Replica
+from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.events.causes import CauseCode
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
 from sluicegate.events.models import (
     Assignment,
@@ -30,8 +35,20 @@ from sluicegate.events.models import (
     StreamCommand,
     StreamPolicy,
 )
-from sluicegate.events.problems import Code
-from sluicegate.replay.adoption import state_of
+from sluicegate.events.problems import Code, Problem
+from sluicegate.lakes.history import PastSnapshot
+from sluicegate.lakes.port import SnapshotRef, TableState
+from sluicegate.replay.adoption import (
+    Commits,
+    Logged,
+    Place,
+    Stated,
+    choose,
+    refuse_needless,
+    state_of,
+)
+from sluicegate.replay.errors import ReplayRefused
+from sluicegate.replay.unverified import Group
 
 HEAD: Final = Head(snapshot=1, identity="1")
 
@@ -293,3 +310,161 @@ def test_a_withdrawn_first_assignment_leaves_the_stated_positions() -> None:
     whole = Assignment(number=2, regions=("r1",))
     assert stream.register("r1", "m", whole).problem.code is Code.BASE_DIFFERS
     assert stream.register("r1", "m", whole, base=at).accepted
+
+
+# --- needless and harmful adoptions ---------------------------------------------------------------
+
+SEEN: Final = TableState("t", SnapshotRef(4, "4"), 4, 4)
+
+
+def commits(decision: int = 4, digest: str = "d4", seen: TableState = SEEN, text: str = "") -> Commits:
+    state = replace(seen, newest_decision=decision, newest_made=decision)
+    newest = PastSnapshot(SnapshotRef(decision, str(decision)), "user", decision, digest)
+    return Commits(state, newest if decision else None, text)
+
+
+def logged(decided: int, *, digest: str | None = None, unresolved: bool = False, **more: Any) -> Logged:
+    state = LogState(decided=decided, table="t", pending=DECISION if unresolved else None)
+    found = Logged(Place(0, 100, "e99"), state, table="t", digest=digest)
+    for name, value in more.items():
+        setattr(found, name, value)
+    return found
+
+
+DECISION: Final = Decision(
+    id=5,
+    digest="d5",
+    offset=90,
+    cut={},
+    fallbacks={},
+    parts=[],
+    files=0,
+    first_offset=80,
+    before=Before(regions={}, watermark=None, provisional=False, former=None),
+)
+DISCONTINUOUS: Final = Problem(code=Code.LOG_DISCONTINUOUS, number=120)
+LATER: Final = TableState("another", SnapshotRef(4, "4"), 4, 4)
+
+
+@pytest.mark.parametrize(
+    ("table", "log"),
+    [
+        (commits(), logged(2)),
+        (commits(), logged(2, problem=DISCONTINUOUS)),
+        (commits(), logged(0, problem=DISCONTINUOUS, recorded=4)),
+        # The log continued differently after the copy.
+        (commits(), logged(4, digest="other")),
+        (commits(), logged(5, digest="other", unresolved=True)),
+        # The table was built again, completely.
+        (commits(seen=LATER), logged(4, digest="d4")),
+        (commits(seen=LATER), logged(5, digest="d4", unresolved=True)),
+        # The table was dropped and made again before the first commit.
+        (commits(0, seen=LATER), logged(0)),
+    ],
+)
+def test_a_log_that_does_not_lead_to_its_table_is_left(table: Commits, log: Logged) -> None:
+    refuse_needless("s", table, log, None)
+    with pytest.raises(ReplayRefused, match="Leave --give-up out"):
+        refuse_needless("s", table, log, 4)
+
+
+@pytest.mark.parametrize(
+    ("table", "log", "why"),
+    [
+        (commits(), logged(4, digest="d4"), "itself. Start the coordinators"),
+        (commits(), logged(4), "itself. Start the coordinators"),
+        (commits(), logged(5, digest="d4", unresolved=True), "itself. Start the coordinators"),
+        (commits(0), logged(0), "nothing is to be adopted"),
+        (commits(), logged(2, unreadable=Problem(code=Code.RECORD_UNREADABLE)), "cannot read the record"),
+        (
+            commits(),
+            logged(2, unverified=(Group("k", 2, 7, 9, 0, CauseCode.KEY_UNKNOWN),)),
+            r"2 records are signed with the key k.*kafka.signing.key_files",
+        ),
+    ],
+)
+def test_a_stream_that_continues_by_itself_is_not_adopted(table: Commits, log: Logged, why: str) -> None:
+    with pytest.raises(ReplayRefused, match=why):
+        refuse_needless("s", table, log, None)
+
+
+@pytest.mark.parametrize(
+    ("table", "log", "way"),
+    [
+        (commits(), logged(6), "sluicegate replay repair --stream s"),
+        (commits(), logged(2, recorded=6, problem=DISCONTINUOUS), "sluicegate replay repair --stream s"),
+        (commits(seen=LATER), logged(6), "sluicegate replay rebuild --stream s --into TABLE"),
+        (commits(0), logged(6), "sluicegate replay repair --stream s"),
+    ],
+)
+def test_commits_that_the_table_lacks_are_given_up_by_their_number_alone(
+    table: Commits, log: Logged, way: str
+) -> None:
+    for stated in (None, 5, 7):
+        with pytest.raises(ReplayRefused, match=way) as refused:
+            refuse_needless("s", table, log, stated)
+        assert "--give-up 6" in str(refused.value)
+    refuse_needless("s", table, log, 6)
+
+
+def test_a_table_without_what_the_log_has_as_committed_belongs_to_another_deployment() -> None:
+    stream = begun()
+    stream.commit(stream.decide())
+    log = logged(1)
+    log.state = stream.state
+    ours, theirs = (
+        encode_account(Account(version=1, stream="s", decision=4, digest="d4", regions=regions))
+        for regions in (
+            {name: RegionAccount(position=each.position) for name, each in stream.state.regions.items()},
+            {"elsewhere": RegionAccount(position=Position(incarnation="x", checkpoint=1, digest="d"))},
+        )
+    )
+    refuse_needless("s", commits(text=ours), log, None)
+    with pytest.raises(ReplayRefused, match="another deployment commits as the same commit user"):
+        refuse_needless("s", commits(text=theirs), log, None)
+
+
+def test_a_statement_is_compared_with_earlier_commits_of_the_table() -> None:
+    at = Position(incarnation="q", checkpoint=7, digest="d7")
+    earlier = Account(
+        version=1, stream="s", decision=3, digest="d3", regions={"r1": RegionAccount(position=at)}
+    )
+    table = commits()._replace(earlier=earlier)
+    for wrong in (None, at.model_copy(update={"checkpoint": 6}), at.model_copy(update={"digest": "other"})):
+        with pytest.raises(ReplayRefused, match="commit 3 of the table"):
+            choose("s", table, logged(0), Stated({"r1": wrong}))
+    later = at.model_copy(update={"checkpoint": 8})
+    found = choose("s", table, logged(0), Stated({"r1": later, "r2": None}, number=2, after=1))
+    state = state_of(found.account)
+    assert state.cut == {"r1": later}
+    assert state.assignment == AssignmentState(number=2, regions=["r1", "r2"], after=1, provisional=False)
+
+
+def test_the_log_states_the_positions_if_the_table_does_not() -> None:
+    stream = begun()
+    account = account_of("s", stream.state, stream.decide())
+    found = choose("s", commits(), logged(0, account=account), None)
+    assert found.account is account
+    with pytest.raises(ReplayRefused, match="Leave --position out"):
+        choose("s", commits(), logged(0, account=account), Stated({"r1": None}))
+
+
+def test_incarnations_of_the_log_end_with_the_adoption_and_its_notices_are_kept() -> None:
+    stream = begun()
+    account = account_of("s", stream.state, stream.decide())
+    log = logged(0, account=account, lives=["q", "after-the-copy"])
+    former = StateRecord(stream="s", applied=7, low_water=0, state=LogState(), stalls=3)
+    record = choose("s", commits(), log, None).record("s", "user", "t", log, former)
+    assert record.state.ended == ["q", "p", "after-the-copy"]
+    assert (record.applied, record.low_water, record.stalls, record.state.table) == (99, 100, 3, "t")
+    assert record.table.head == Head(snapshot=4, identity="4")
+
+
+def test_a_table_without_a_commit_begins_again_with_the_assignment_of_its_log() -> None:
+    stream = begun()
+    stream.commit(stream.decide())
+    log = logged(1)
+    log.state = stream.state
+    state = state_of(choose("s", commits(0), log, None).account)
+    assert (state.decided, state.cut) == (0, {})
+    assert state.assignment == AssignmentState(number=0, regions=["r1", "r2"], provisional=True)

@@ -95,7 +95,7 @@ async def test_a_coordinator_that_started_first_is_no_obstacle_and_an_interrupte
         await job.await_rows(job.target, program)
         known = await command(where, *ADOPT)
         assert known.exit_code == 2, known.output
-        assert "the events topic has decisions of stream flights" in known.stderr
+        assert "itself. Start the coordinators" in known.stderr
         verified = await command(where, "replay", "verify", "--stream", "flights")
         assert verified.exit_code == 0, verified.output
     finally:

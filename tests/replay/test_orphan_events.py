@@ -1,0 +1,94 @@
+"""The age of an orphan counts from the record that made it one, not from its own event."""
+
+from typing import Any, Final
+
+import pytest
+
+from sluicegate.coordinator.core import cuts
+from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.events.envelope import Envelope, EventType, LogRecord
+from sluicegate.events.models import (
+    Assignment,
+    CheckpointCompleted,
+    CutCommitted,
+    CutDecided,
+    Head,
+    RegionRegistered,
+    StreamPolicy,
+)
+from sluicegate.replay.fold import LogFold
+from sluicegate.replay.orphan_events import Orphan, OrphanEvents
+from sluicegate.replay.start import Start
+
+DAY: Final = 86_400_000
+"""Milliseconds between two records."""
+ONE: Final = Assignment(number=0, regions=("r1",))
+
+
+class Log:
+    """A log with a record a day."""
+
+    def __init__(self) -> None:
+        self.fold = LogFold("s", 0, Start(0, LogState(), -1))
+        self.events = OrphanEvents(LogState())
+        self.now = 0
+        self._offset = 0
+        self.put(EventType.STREAM_POLICY, StreamPolicy(number=1))
+        self.put(EventType.REGION_REGISTERED, RegionRegistered(assignment=ONE), life="q")
+
+    def put(self, kind: EventType, body: Any, life: str = "", number: int = -1, attempt: str = "a") -> str:
+        """Append a record a day after the last one, and return its id."""
+        self._offset, self.now = self._offset + 1, self.now + DAY
+        writer = ("w", attempt, 1, 1) if kind is EventType.FILES_WRITTEN else ()
+        event = f"e{self._offset}"
+        envelope = Envelope(event, kind, "s", "r1" if life else "", life, number, *writer)
+        step = self.fold.apply(LogRecord(self._offset, self.now, envelope, body))
+        assert step is not None
+        self.events.note(step, self.fold.replica.state)
+        return event
+
+    def commit(self, *named: str) -> int:
+        """Complete the first checkpoint with these events, and commit it; return the time of the outcome."""
+        completed = CheckpointCompleted(events=named, predecessor=None, source_digest="d")
+        self.put(EventType.CHECKPOINT_COMPLETED, completed, "q", 0)
+        body = cuts.choose(self.fold.replica.log)
+        assert isinstance(body, CutDecided)
+        self.put(EventType.CUT_DECIDED, body)
+        head = Head(snapshot=1, identity="1")
+        outcome = CutCommitted(decision=1, digest=body.digest, table="t", snapshot=head)
+        self.put(EventType.CUT_COMMITTED, outcome)
+        return self.now
+
+    def orphan(self) -> Orphan:
+        """Return the only orphan."""
+        (found,) = self.events.orphans(self.fold.replica.state)
+        return found
+
+
+def test_a_losing_attempt_is_as_old_as_the_commit_without_it() -> None:
+    log = Log()
+    lost = log.put(EventType.FILES_WRITTEN, None, "q", 0, "lost")
+    won = log.put(EventType.FILES_WRITTEN, None, "q", 0, "won")
+    at = log.commit(won)
+    assert (log.orphan().arrival.event, log.orphan().since) == (lost, at)
+    assert log.orphan().arrival.time < at - DAY
+
+
+def test_an_attempt_that_arrives_after_the_commit_is_as_old_as_its_own_event() -> None:
+    log = Log()
+    log.commit(log.put(EventType.FILES_WRITTEN, None, "q", 0, "won"))
+    lost = log.put(EventType.FILES_WRITTEN, None, "q", 0, "late")
+    assert (log.orphan().arrival.event, log.orphan().since) == (lost, log.now)
+
+
+@pytest.mark.parametrize("later", [0, 3])
+def test_the_work_of_an_incarnation_is_as_old_as_its_end(later: int) -> None:
+    log = Log()
+    lost = log.put(EventType.FILES_WRITTEN, None, "q", 0)
+    log.now += 7 * DAY
+    next_life = RegionRegistered(assignment=ONE, replaces="q")
+    log.put(EventType.REGION_REGISTERED, next_life, "p")
+    ended = log.now
+    for _ in range(later):
+        log.put(EventType.REGION_REGISTERED, next_life.model_copy(update={"replaces": "x"}), "z")
+    assert (log.orphan().arrival.event, log.orphan().since) == (lost, ended)
