@@ -4,7 +4,7 @@ Every value is looked at, since nobody does after a commit: readers fail at text
 null where the table promises a value. Arrow trusts the types of its arrays, and checks neither.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pyarrow as pa
@@ -13,6 +13,8 @@ import pyarrow.compute as pc
 from sluicegate.lakes.port import SchemaMismatch
 
 _PANDAS_INDEX: Final = "__index_level_"
+LOCAL_TIMES: Final = {b"sluicegate.times": b"local"}
+"""Metadata of rows whose times without a zone are those of a zone that is not known here."""
 
 
 class _Unfit(Exception):
@@ -23,10 +25,11 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return the batch with the table's columns, in the table's order and types.
 
     Nullable columns may be absent. Integers and floats are widened. Timestamps change their unit if no digit
-    is lost. Timestamps without a zone count as UTC, also in a table whose column has no zone. Raises
-    SchemaMismatch with the names of all columns that do not fit.
+    is lost. Timestamps without a zone count as UTC, also in a table whose column has no zone; rows with the
+    metadata LOCAL_TIMES are refused in a column with one. Raises SchemaMismatch with the names of all columns
+    that do not fit.
     """
-    names = batch.schema.names
+    names, metadata = batch.schema.names, batch.schema.metadata
     unknown = [field for field in batch.schema if field.name not in schema.names]
     twice = sorted({name for name in names if names.count(name) > 1})
     problems = [f"the table has no column {field.name}" for field in unknown]
@@ -35,6 +38,7 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     for field in schema:
         if names.count(field.name) == 1:
             array, problem = _fit(batch.column(field.name), field)
+            problem = zone_problem(batch.schema.field(field.name), field, metadata) or problem
         else:
             array, problem = _absent(field, batch.num_rows)
         arrays.append(array)
@@ -105,6 +109,26 @@ def _has_variant(kind: pa.DataType) -> bool:
 
 def _has_untyped(kind: pa.DataType) -> bool:
     return bool(pa.types.is_null(kind)) or any(_has_untyped(part.type) for part in _parts(kind))
+
+
+def zone_problem(field: pa.Field, in_table: pa.Field, metadata: Mapping[bytes, bytes] | None) -> str | None:
+    """Return the reason why times of rows with this metadata do not fit a column; None if there is none."""
+    if not metadata or not LOCAL_TIMES.items() <= metadata.items():
+        return None
+    if not _gets_a_zone(field.type, in_table.type):
+        return None
+    return (
+        f"the column {field.name} has times without a zone (TIMESTAMP_NTZ), and the table's has one: Spark "
+        "casts them by the time zone of the session, which its tasks do not see. Cast them in the query: "
+        f"CAST({field.name} AS TIMESTAMP)"
+    )
+
+
+def _gets_a_zone(source: pa.DataType, target: pa.DataType) -> bool:
+    if pa.types.is_timestamp(source) and pa.types.is_timestamp(target):
+        return source.tz is None and target.tz is not None
+    inside = zip(_parts(source), _parts(target), strict=False)
+    return any(_gets_a_zone(one.type, other.type) for one, other in inside)
 
 
 def _absent(field: pa.Field, rows: int) -> tuple[pa.Array, str | None]:

@@ -11,7 +11,8 @@ from sluicegate.lakes.extremes import extremes_of
 from sluicegate.lakes.port import BadFiles
 
 FIELD_ID: Final = b"PARQUET:field_id"
-_OF_DECIMALS: Final = ("INT32", "INT64", "FIXED_LEN_BYTE_ARRAY")
+_FIXED: Final = "FIXED_LEN_BYTE_ARRAY"
+_OF_DECIMALS: Final = ("INT32", "INT64", _FIXED)
 _HOW_IT_WAS_WRITTEN: Final = ("is_from_converted_type", "force_set_converted_type")
 _PLAIN: Final = {"INT32": 32, "INT64": 64}
 """Physical types of integers that need no annotation, with their bits."""
@@ -23,8 +24,9 @@ class _Leaf(NamedTuple):
     physical: str
     logical: str
     length: int
-    """Bytes of a value of a fixed length; 0 for all decimals, which may have several lengths."""
+    """Bytes of a value of a fixed length; 0 for other types, and for all decimals, which may have several."""
     repetition: int
+    """Lists and maps around it."""
 
 
 class FileColumns:
@@ -113,7 +115,9 @@ def _leaf(column: Any) -> _Leaf:
     bits = _PLAIN.get(physical)
     if logical.get("Type") == "Int" and (logical.get("bitWidth"), logical.get("isSigned")) == (bits, True):
         logical = {"Type": "None"}
-    length = 0 if logical.get("Type") == "Decimal" else column.length
+    # Writers may state a length for any type. Readers take it for FIXED_LEN_BYTE_ARRAY alone.
+    is_fixed = physical == _FIXED and logical.get("Type") != "Decimal"
+    length = column.length if is_fixed else 0
     return _Leaf(physical, json.dumps(logical, sort_keys=True), length, column.max_repetition_level)
 
 
@@ -127,7 +131,9 @@ def _text(leaf: _Leaf) -> str:
     logical = json.loads(leaf.logical)
     kind = logical.pop("Type")
     parts = ", ".join(f"{key}={value}" for key, value in logical.items())
-    return leaf.physical if kind == "None" else f"{leaf.physical} {kind}({parts})"
+    physical = f"{leaf.physical}({leaf.length})" if leaf.length else leaf.physical
+    text = physical if kind == "None" else f"{physical} {kind}({parts})"
+    return f"{text} in {leaf.repetition} lists or maps" if leaf.repetition else text
 
 
 def _shape(kind: pa.DataType) -> Any:

@@ -10,7 +10,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from sluicegate.lakes.arrow import differing_in_case, fits, never_added
+from sluicegate.lakes.arrow import differing_in_case, fits, never_added, zone_problem
 from sluicegate.lakes.evolution import evolving
 from sluicegate.lakes.port import Adapter, SchemaMismatch, TableRef
 
@@ -115,7 +115,8 @@ def _twice(rows: pa.Schema) -> list[str]:
 def _changed(rows: pa.Schema, table: pa.Schema) -> list[str]:
     """Compare the types of the columns that both have."""
     both = [(field, table.field(field.name)) for field in rows if field.name in table.names]
-    return [
+    zones = [zone_problem(field, there, rows.metadata) for field, there in both]
+    return [text for text in zones if text is not None] + [
         f"the column {there.name} is {there.type} in the table, not {field.type}; convert the rows to "
         f"{there.type}, or change the column with the table's own tools"
         for field, there in both

@@ -47,5 +47,7 @@ def close_broken(writer: pq.ParquetWriter, sink: Any) -> None:
     # The end of the file is not needed, but a writer that is left open would write it later.
     with contextlib.suppress(Exception):
         writer.close()
+    # Else the collector of Python would try it again.
+    writer.is_open = False
     with contextlib.suppress(Exception):
         sink.close()

@@ -111,3 +111,56 @@ def test_a_folder_with_the_name_of_a_file_is_refused(tmp_path: Path) -> None:
     file = FileInfo(path=path, size=size, rows=1, partition={"region": "EU"})
     with pytest.raises(BadFiles, match=r"Is a directory\. Write a file there that coordinators"):
         Stream(table.lake).committer.check([event(table, file)])
+
+
+def with_a_length(raw: bytes) -> bytes:
+    """Return a file whose column of INT64 states a length of its type, as a Go library writes it.
+
+    An element of the schema has its fields in order: type, length of the type, repetition, name.
+    """
+    length = int.from_bytes(raw[-8:-4], "little")
+    footer = raw[-8 - length : -8]
+    plain = bytes([0x10 | I32]) + zigzag(2) + bytes([0x20 | I32]) + zigzag(1) + bytes([0x10 | BINARY])
+    stated = bytes([0x10 | I32]) + zigzag(64) + bytes([0x10 | I32]) + zigzag(1) + bytes([0x10 | BINARY])
+    assert footer.count(plain) == 1
+    changed = footer.replace(plain, plain[:2] + stated)
+    return raw[: -8 - length] + changed + len(changed).to_bytes(4, "little") + raw[-4:]
+
+
+def test_a_length_of_a_type_that_has_none_is_ignored(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    schema = pa.schema([("id", pa.int64())])
+    pq.write_table(pa.table({"id": pa.array([1], pa.int64())}), path, store_schema=False)
+    path.write_bytes(with_a_length(path.read_bytes()))
+    footer = pq.read_metadata(path)
+    assert footer.schema.column(0).length == 64
+    footer_bytes.check_footer(footer_of(path))
+    FileColumns(schema, 0).check("a.parquet", footer)
+
+
+def footer_of(path: Path) -> bytes:
+    raw = path.read_bytes()
+    return raw[-8 - int.from_bytes(raw[-8:-4], "little") : -8]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found", "difference"),
+    [
+        (pa.binary(4), pa.binary(5), r"FIXED_LEN_BYTE_ARRAY\(5\), not FIXED_LEN_BYTE_ARRAY\(4\)"),
+        (pa.int64(), pa.uint64(), r"INT64 Int\(bitWidth=64, isSigned=False\), not INT64\."),
+        (
+            pa.timestamp("us", "UTC"),
+            pa.timestamp("us"),
+            r"INT64 Timestamp\(isAdjustedToUTC=False.*, not INT64 Timestamp\(isAdjustedToUTC=True",
+        ),
+        (pa.decimal128(5, 2), pa.decimal128(5, 1), r".*Decimal\(precision=5, scale=1\), not .*scale=2\)"),
+    ],
+    ids=str,
+)
+def test_a_refusal_names_the_difference(
+    tmp_path: Path, wanted: pa.DataType, found: pa.DataType, difference: str
+) -> None:
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"v": pa.nulls(1, found)}), path)
+    with pytest.raises(BadFiles, match=f"the column v is {difference}"):
+        FileColumns(pa.schema([("v", wanted)]), 0).check("a.parquet", pq.read_metadata(path))

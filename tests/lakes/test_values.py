@@ -2,17 +2,23 @@
 
 import datetime
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import fastavro
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyarrow import orc
 
+from sluicegate.lakes.arrow import LOCAL_TIMES
+from sluicegate.lakes.new_columns import evolve
 from sluicegate.lakes.port import SchemaMismatch, TableRefused
+from sluicegate.writer_hooks.writer import _batches
 from tests.lakes.values import KINDS, LAKES, READERS, Kind, Lake, is_refused, questions, table, write
 
 CELLS = [
@@ -189,12 +195,138 @@ def test_an_attempt_that_is_given_up_in_the_middle_of_a_file_leaves_none(
     def fail(*_: Any, **__: Any) -> None:
         raise RuntimeError("the true error")
 
+    def fail_to_close(*_: Any) -> None:
+        raise RuntimeError("file metadata is only available after writer close")
+
     made = table(lake, tmp_path, pa.schema([("row", pa.int32())]))
     writer = made.adapter.open_writer(made.adapter.parse_table(made.location), None)
     writer.write(pa.record_batch({"row": pa.array([1], pa.int32())}))
     monkeypatch.setattr(pq.ParquetWriter, "write_table", fail)
+    monkeypatch.setattr(pq.ParquetWriter, "close", fail_to_close)
     with pytest.raises(RuntimeError, match="the true error"):
         writer.finish()
     assert data_files(made)
     writer.abort()
     assert data_files(made) == []
+
+
+FRAMES = pa.schema(
+    [
+        ("row", pa.int64()),
+        ("name", pa.string()),
+        ("at", pa.timestamp("us", "UTC")),
+        ("local", pa.timestamp("us")),
+        ("day", pa.date32()),
+        ("price", pa.decimal128(15, 2)),
+        ("bytes", pa.binary()),
+        ("tags", pa.list_(pa.string())),
+        ("s", pa.struct([("x", pa.int64()), ("y", pa.string())])),
+    ]
+)
+FRAME_ROWS: list[dict[str, Any]] = [
+    {
+        "row": number,
+        "name": name,
+        "at": datetime.datetime(2026, 8, 1, 12, 0, 0, number, tzinfo=datetime.UTC),
+        "local": datetime.datetime(2026, 8, 1, 12, 0, 0, number),
+        "day": DAY_1,
+        "price": Decimal("23.99"),
+        "bytes": b"\xff",
+        "tags": ["a", "b"],
+        "s": {"x": number, "y": "y"},
+    }
+    for number, name in enumerate(["a", "b", None, "a"])
+]
+
+
+def of_pandas(rows: pa.Table) -> Any:
+    found = rows.to_pandas()
+    # Its numbers are floats as soon as one is null; the others are as pyarrow makes them.
+    return found.astype({"name": "category"})
+
+
+def of_polars(kind: Any) -> Callable[[pa.Table], Any]:
+    def made(rows: pa.Table) -> Any:
+        frame: Any = pl.from_arrow(rows)
+        return frame.with_columns(pl.col("name").cast(kind))
+
+    return made
+
+
+WAYS: dict[str, Callable[[pa.Table], Any]] = {
+    "pyarrow": lambda rows: rows,
+    "a dictionary": lambda rows: rows.set_column(1, "name", rows["name"].dictionary_encode()),
+    "pandas": of_pandas,
+    "polars": of_polars(pl.String),
+    "polars categorical": of_polars(pl.Categorical),
+    "polars enum": of_polars(pl.Enum(["b", "a"])),
+}
+
+
+@pytest.mark.parametrize("lake", ["paimon", "iceberg", "delta"])
+@pytest.mark.parametrize("way", WAYS)
+def test_data_frames_of_each_library_are_taken(lake: str, way: str, tmp_path: Path) -> None:
+    made = table(lake, tmp_path, FRAMES)
+    rows = WAYS[way](pa.Table.from_pylist(FRAME_ROWS, FRAMES))
+    write(made, [pa.Table.from_batches(_batches(rows)).combine_chunks().to_batches()[0]])
+    assert read(made) == FRAME_ROWS
+
+
+def test_a_dictionary_inside_of_a_list_is_taken(tmp_path: Path) -> None:
+    made = table("delta", tmp_path, pa.schema([("row", pa.int32()), ("v", pa.list_(pa.string()))]))
+    frame = pl.DataFrame(
+        {"row": [1, 2], "v": [["a", "b"], None]}, {"row": pl.Int32, "v": pl.List(pl.Categorical)}
+    )
+    write(made, list(_batches(frame)))
+    assert read(made) == [{"row": 1, "v": ["a", "b"]}, {"row": 2, "v": None}]
+
+
+def test_times_of_an_unknown_zone_are_refused_where_the_table_has_one(tmp_path: Path) -> None:
+    inside = pa.struct([("at", pa.timestamp("us", "UTC"))])
+    made = table("delta", tmp_path, pa.schema([("at", pa.timestamp("us", "UTC")), ("s", inside)]))
+    naive = pa.array([0], pa.timestamp("us"))
+    rows = pa.record_batch({"at": naive, "s": pa.StructArray.from_arrays([naive], ["at"])})
+    with pytest.raises(
+        SchemaMismatch, match=r"the column at has .*CAST\(at AS TIMESTAMP\); the column s has"
+    ):
+        made.write(rows.replace_schema_metadata(LOCAL_TIMES))
+    # A plain Python program states no zone: its times count as UTC.
+    write(made, [rows])
+    assert data_files(made)
+
+
+VARIANT = pa.struct(
+    [
+        pa.field("value", pa.binary(), nullable=False),
+        pa.field("metadata", pa.binary(), nullable=False, metadata={"variant": "true"}),
+    ]
+)
+
+
+@pytest.mark.parametrize("lake", ["paimon", "iceberg", "delta"])
+@pytest.mark.parametrize(
+    ("field", "reason"),
+    [
+        (pa.field("extra", VARIANT), "the column extra is a VARIANT"),
+        (pa.field("extra", pa.list_(VARIANT)), "the column extra is a VARIANT"),
+        (pa.field("__index_level_0__", pa.int64()), r"reset_index\(drop=True\)"),
+        (pa.field("Row", pa.int32()), "differs from the column row only in its case"),
+        (pa.field("extra", pa.null()), "has no type"),
+    ],
+    ids=["variant", "variant in a list", "index of pandas", "case", "no type"],
+)
+def test_columns_that_no_table_gets_are_not_advised_to_be_added(
+    lake: str, field: pa.Field, reason: str, tmp_path: Path
+) -> None:
+    made = table(lake, tmp_path, pa.schema([("row", pa.int32())]))
+    rows = pa.schema([pa.field("row", pa.int32()), field])
+    with pytest.raises(SchemaMismatch, match=reason) as refused:
+        made.write(empty(rows))
+    assert "set evolve to add-columns" not in str(refused.value)
+    with pytest.raises(SchemaMismatch, match=reason):
+        evolve(made.adapter, made.adapter.parse_table(made.location), rows)
+    assert made.adapter.read_columns(made.adapter.parse_table(made.location)).schema.names == ["row"]
+
+
+def empty(schema: pa.Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)

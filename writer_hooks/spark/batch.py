@@ -4,7 +4,7 @@
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from pydantic import TypeAdapter
@@ -56,13 +56,25 @@ def write_task(
     region = options.region
     delivery = delivery_of(region, attempt, options.uploads, _MOST_HELD)
     try:
-        written, events = write_attempt(region, attempt, delivery.target(options.target()), batches)
+        target = delivery.target(options.target())
+        written, events = write_attempt(region, attempt, target, local_times(batches))
         held = delivery.deliver(events)
     finally:
         delivery.abort()
     if events:
         keep_modules()
     return WriterResult(attempt, written, held)
+
+
+def local_times(batches: Iterable["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
+    """Mark the rows of a task: their times without a zone are those of the session's zone.
+
+    Spark tells that zone to its own casts, but not to a sink.
+    """
+    from sluicegate.lakes.arrow import LOCAL_TIMES
+
+    for batch in batches:
+        yield batch.replace_schema_metadata(LOCAL_TIMES)
 
 
 def _this_attempt(marker: IncarnationMarker) -> Attempt:

@@ -15,6 +15,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from sluicegate.writer_hooks.errors import BadOption, NotOurs
 from sluicegate.writer_hooks.job import BegunJob, Job
 from sluicegate.writer_hooks.result import WriterResult
+from sluicegate.writer_hooks.spark.batch import local_times
 from sluicegate.writer_hooks.writer import Writer
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class JobWriter(DataSourceArrowWriter):  # type: ignore[misc]
             return JobMessage("")
         name = f"p{TaskContext.get().partitionId():05d}"
         with Writer(self._job.checkpoint, name) as writer:
-            for batch in iterator:
+            for batch in local_times(iterator):
                 writer.write(batch)
             return JobMessage(writer.finish().to_json())
 
