@@ -5,16 +5,20 @@ fetched once more as bytes and taken apart here, so that only the record itself 
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from struct import Struct
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
+import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
-from aiokafka.errors import for_code
+from aiokafka.errors import KafkaError, for_code
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.record.util import decode_varint
 
 from sluicegate.kafka.internals import RecordBatch, client_of, encoded_records, positions
+
+log = structlog.get_logger(__name__)
 
 UNREADABLE_NAME: Final = (
     "the name of a header is not UTF-8, so no client can be relied on to read the message"
@@ -35,6 +39,32 @@ class Reading(NamedTuple):
 
     batches: Batches
     unreadable: list[ConsumerRecord]
+    ends: Mapping[TopicPartition, int] = MappingProxyType({})
+    """The next offset of each assigned partition: what precedes it was handed out, or is no record."""
+
+
+class NotContiguous(KafkaError):  # type: ignore[misc]
+    """A reader has left out a part of the log, or has it twice. Nobody may act on what it read.
+
+    It is a KafkaError, because the way out is the same: connect again, and read from the state records.
+    """
+
+    def __init__(self, source: TopicPartition, expected: int, found: int) -> None:
+        text = (
+            f"the log of partition {source.partition} is read at offset {found}, but {expected} is the next"
+        )
+        super().__init__(text)
+        log.error("log not read in order", partition=source.partition, expected=expected, found=found)
+
+
+def check_order(source: TopicPartition, begin: int, records: Sequence[ConsumerRecord], end: int) -> None:
+    """Raise NotContiguous unless these records are between `begin` and `end`."""
+    if end < begin:
+        raise NotContiguous(source, begin, end)
+    if records and records[0].offset < begin:
+        raise NotContiguous(source, begin, records[0].offset)
+    if records and records[-1].offset >= end:
+        raise NotContiguous(source, end, records[-1].offset)
 
 
 async def read_batches(
@@ -54,8 +84,9 @@ async def read_batches(
             if source not in paused and (found := await _rescue(consumer, source)) is not None:
                 return found
         await asyncio.sleep(_PAUSE)
-        return Reading({}, [])
-    return Reading(batches, [])
+        return Reading({}, [], positions(consumer))
+    # Nothing was awaited since the records were handed out, so these are the positions after them.
+    return Reading(batches, [], positions(consumer))
 
 
 async def _rescue(consumer: AIOKafkaConsumer, source: TopicPartition) -> Reading | None:
@@ -71,7 +102,7 @@ async def _rescue(consumer: AIOKafkaConsumer, source: TopicPartition) -> Reading
             if await consumer.position(source) != position:
                 return None
             consumer.seek(source, batch.next_offset)
-            return Reading({source: records}, unreadable)
+            return Reading({source: records}, unreadable, positions(consumer))
     return None
 
 

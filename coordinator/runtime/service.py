@@ -39,6 +39,7 @@ from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit, reach
 from sluicegate.kafka.bodies import BodyUnavailable
 from sluicegate.kafka.fetching import Reading, read_batches
+from sluicegate.kafka.internals import positions
 from sluicegate.kafka.pauses import spread
 from sluicegate.kafka.topics import TopicNames
 from sluicegate.state_store import StateStore
@@ -284,6 +285,9 @@ class Service:
 
     async def _consume(self, consumer: AIOKafkaConsumer) -> None:
         while True:
+            for source, position in positions(consumer).items():
+                if (runner := self._runners.get(source.partition)) is not None:
+                    runner.check_position(position)
             try:
                 reading = await read_batches(consumer, timeout_ms=200, max_records=MOST_RECORDS)
             except NoOffsetForPartitionError:
@@ -296,20 +300,11 @@ class Service:
             for record in reading.unreadable:
                 if (runner := self._runners.get(record.partition)) is not None:
                     runner.put_aside(record)
-            for source, records in reading.batches.items():
-                runner = self._runners.get(source.partition)
-                if runner is not None and records:
-                    runner.take(records)
+            for source, after in reading.ends.items():
+                if (runner := self._runners.get(source.partition)) is not None:
+                    runner.take(reading.batches.get(source, []), after)
             collect_if_calm(sum(map(len, reading.batches.values())))
-            await self._pass_gaps(consumer)
-
-    async def _pass_gaps(self, consumer: AIOKafkaConsumer) -> None:
-        """Advance the positions over offsets without a record, such as transaction markers."""
-        await asyncio.sleep(0)
-        for runner in list(self._runners.values()):
-            if runner.started and runner.position < (consumer.highwater(runner.source) or 0):
-                with suppress(KafkaError):
-                    runner.passed(await consumer.position(runner.source))
+            await asyncio.sleep(0)
 
     async def _refuse(self, consumer: AIOKafkaConsumer, error: OffsetOutOfRangeError) -> None:
         for source in error.args[0] if error.args and isinstance(error.args[0], dict) else []:

@@ -28,6 +28,8 @@ class AppendTimes:
 
     def saw(self, records: Sequence[Record]) -> None:
         """Note the next records of the partition, in their order."""
+        if not records:
+            return
         for record in records if self._is_news(records[-1]) else ():
             if self._is_news(record):
                 self._offsets.append(record.offset)

@@ -2,6 +2,9 @@
 
 A separate consumer reads a joining stream from its own low-water mark to the position of the partition. There
 the stream joins. Until then, the partition skips its events. Other streams are not disturbed.
+
+So two consumers read the events of one stream, and each event must reach it once. The own consumer delivers
+everything before the position of the partition, and nothing at or after it. The stream joins exactly there.
 """
 
 import asyncio
@@ -16,7 +19,7 @@ from sluicegate.coordinator.ownership import OwnedElsewhere
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.kafka.bodies import BodyUnavailable
 from sluicegate.kafka.clients import started
-from sluicegate.kafka.fetching import read_batches
+from sluicegate.kafka.fetching import NotContiguous, check_order, read_batches
 from sluicegate.kafka.pauses import spread
 
 log = structlog.get_logger(__name__)
@@ -173,6 +176,7 @@ class Changes(Generic[S]):
             consumer.assign([source])
             consumer.seek(source, start)
             position = start
+            """Every record from `start` up to here was delivered."""
             while position < host.position or own:
                 if own:
                     if not await pause(own):
@@ -180,12 +184,23 @@ class Changes(Generic[S]):
                     own = 0
                     continue
                 async with asyncio.timeout(self._patience):
+                    if (begin := await consumer.position(source)) != position:
+                        raise NotContiguous(source, position, begin)
                     reading = await read_batches(consumer, source, timeout_ms=200, max_records=MOST_RECORDS)
-                    position = await consumer.position(source)
+                    end = await consumer.position(source)
                 # Nothing may be awaited from here to the next read: the partition must not advance in
                 # between.
-                records = (each for each in reading.batches.get(source, []) if each.offset < host.position)
+                if end > (joint := max(position, host.position)):
+                    # The partition may pass these during the pause, or deliver them after the stream has
+                    # joined. That is not known yet, so they are read again.
+                    consumer.seek(source, joint)
+                    end = joint
+                records = [each for each in reading.batches.get(source, []) if each.offset < end]
+                check_order(source, position, records, end)
                 own = sum([host.feed(runner, each) for each in records])
+                position = end
+            if position != host.position and position > start:
+                raise NotContiguous(source, host.position, position)
             host.streams[runner.stream] = runner
             del self.joining[runner.stream]
             host.reached()

@@ -43,6 +43,7 @@ from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Code, Problem
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit, reach
+from sluicegate.kafka.fetching import NotContiguous, check_order
 
 log = structlog.get_logger(__name__)
 
@@ -166,18 +167,29 @@ class PartitionRunner:
 
     # --- records ----------------------------------------------------------------------------------
 
-    def take(self, records: Sequence[ConsumerRecord]) -> None:
-        """Pass records of the log to their streams, in order."""
-        if not self.started or self._stopped:
+    def check_position(self, position: int) -> None:
+        """Raise NotContiguous unless the consumer reads on from the position of the partition."""
+        if self.started and not self._stopped and position != self.position:
+            raise NotContiguous(self.source, self.position, position)
+
+    def take(self, records: Sequence[ConsumerRecord], end: int) -> None:
+        """Pass the records between the position of the partition and `end` to their streams, in order.
+
+        There may be none: offsets of transaction markers have no record. Raises NotContiguous.
+        """
+        if not self.started or self._stopped or (not records and end == self.position):
             return
-        hit(Failpoint.BATCH_BEFORE)
+        check_order(self.source, self.position, records, end)
+        if records:
+            hit(Failpoint.BATCH_BEFORE)
         counts = Counter(map(self._route, records))
-        self.position = records[-1].offset + 1
+        self.position = end
         self._times.saw(records)
         for event_type, count in counts.items():
             if event_type is not None:
                 self._links.metrics.events_read(event_type, count)
-        hit(Failpoint.BATCH_AFTER)
+        if records:
+            hit(Failpoint.BATCH_AFTER)
         self.reached()
 
     def _route(self, record: ConsumerRecord) -> EventType | None:
@@ -222,12 +234,6 @@ class PartitionRunner:
         """Send a record that cannot be decoded to the dead letters."""
         if self.started and not self._stopped:
             self.letters.put(record, Problem(code=Code.UNDECODABLE, number=record.offset), None)
-
-    def passed(self, position: int) -> None:
-        """Note that no further record precedes this offset."""
-        if self.started and not self._stopped and position > self.position:
-            self.position = position
-            self.reached()
 
     def reached(self) -> None:
         """Pass the position of the partition to all streams, and start the effects that it makes due."""

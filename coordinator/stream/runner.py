@@ -9,7 +9,7 @@ from itertools import takewhile
 from typing import Any, Final
 
 import structlog
-from aiokafka import ConsumerRecord
+from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
 from sluicegate.coordinator.account import account_of
@@ -62,6 +62,7 @@ from sluicegate.events.problems import Code, Problem
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import reach
 from sluicegate.kafka.bodies import Bodies, BodyUnavailable, WrittenEvent
+from sluicegate.kafka.fetching import NotContiguous
 from sluicegate.kafka.producer import MessageTooLarge
 from sluicegate.lakes.port import Found, OutcomeUnknown, Published
 from sluicegate.state_store import ListenerView, StateStoreUnavailable
@@ -117,6 +118,8 @@ class StreamRunner:
         self._early = EarlyChecks(self._table, self.bodies, links.budget)
         self.running: set[asyncio.Task[None]] = set()
         self.closed = False
+        self._next = 0
+        """The smallest offset that the next record may have."""
         self._outcomes_count = True
         self._log = log.bind(stream=self.stream)
         self._failure: Exception | None = None
@@ -132,8 +135,13 @@ class StreamRunner:
     def deliver(self, record: ConsumerRecord, read: LogRecord, flaw: Flaw | None) -> None:
         """Pass a record to the core, with the flaw of its body, if it has one.
 
-        An exception of the core stalls this stream and no other.
+        An exception of the core stalls this stream and no other. Raises NotContiguous for a record that is
+        not after the last one: two readers would have delivered it.
         """
+        if record.offset < self._next:
+            source = TopicPartition(record.topic, record.partition)
+            raise NotContiguous(source, self._next, record.offset)
+        self._next = record.offset + 1
         self.touched = True
         try:
             if read.envelope.type is not FILES_WRITTEN:
