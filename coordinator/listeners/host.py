@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -42,6 +43,8 @@ log = structlog.get_logger(__name__)
 TURN: Final = 0.2
 """Seconds between two looks at the streams of this process."""
 RETRY: Final = 1.0
+COMPARE: Final = 10.0
+"""Seconds between two looks at the id of the commits topic."""
 THREADS: Final = 4
 """Threads for calls of listeners that block; commits have their own."""
 REQUEST: Final = 60.0
@@ -74,6 +77,9 @@ class ListenerHost:
         self._running: dict[Key, _Running] = {}
         self._ending: dict[Key, asyncio.Task[None]] = {}
         """Ends of former tasks. One that hangs delays the next task of its own listener alone."""
+        self._topic = ""
+        """Id of the commits topic at the last look."""
+        self._compare_at = 0.0
         self._written: dict[str, int] = {}
         """By stream, the version of the states that the last view has."""
 
@@ -83,6 +89,7 @@ class ListenerHost:
             while True:
                 try:
                     await self._match()
+                    await self._compare_topic()
                     self._threads.relieve()
                     self._measure()
                     await self._write_views()
@@ -97,6 +104,19 @@ class ListenerHost:
             await end([*(each.task for each in self._running.values()), *self._ending.values()])
             await self._reader.close()
             self._threads.shutdown()
+
+    async def _compare_topic(self) -> None:
+        """Look from time to time if the commits topic was made again: its offsets begin at 0 then."""
+        if time.monotonic() < self._compare_at or not self._running:
+            return
+        self._compare_at = time.monotonic() + COMPARE
+        with suppress(KafkaError, TimeoutError):
+            if topic := await self._reader.topic():
+                if self._topic not in ("", topic):
+                    log.warning("the commits topic was made again", topic=topic, before=self._topic)
+                    for runner in self._streams().values():
+                        runner.outcomes.begin_again()
+                self._topic = topic
 
     # --- streams ----------------------------------------------------------------------------------
 
@@ -234,7 +254,7 @@ class ListenerHost:
         """Return the first record of a listener. Raises KafkaError or TimeoutError."""
         stream, name = key
         partition = partition_of(stream, self._links.partitions.commits)
-        begin, end_offset = await self._reader.bounds(partition)
+        begin, end_offset, topic = await self._reader.bounds(partition)
         new = own.start == "new"
         return ListenerRecord(
             stream=stream,
@@ -244,6 +264,7 @@ class ListenerHost:
             partition=partition,
             # Once outcomes were announced, the topic is read from its beginning: the decision counts.
             offset=end_offset if new and not runner.outcomes.placed else begin,
+            topic=topic,
             decision=runner.outcomes.before if new else None,
         )
 

@@ -10,6 +10,7 @@ from sluicegate.events.feed import read_notification
 from sluicegate.events.notifications import Notification
 from sluicegate.kafka.clients import start_client, stop_client
 from sluicegate.kafka.fetching import read_batches
+from sluicegate.kafka.topic_ids import topic_id
 
 MOST_RECORDS = 500
 POLL_MS = 500
@@ -25,6 +26,17 @@ class Piece(NamedTuple):
     """First offset that the topic still has."""
     end: int
     """Offset after the last record of the topic."""
+    topic: str
+    """Id of the topic; empty if the brokers do not tell it."""
+
+
+class Bounds(NamedTuple):
+    """A partition of the feed."""
+
+    begin: int
+    end: int
+    topic: str
+    """Id of the topic; empty if the brokers do not tell it."""
 
 
 class CommitsReader:
@@ -43,12 +55,12 @@ class CommitsReader:
         source = TopicPartition(self._topic, partition)
         async with self._lock, asyncio.timeout(self._patience):
             consumer = await self._connected()
-            begin, end = await self._bounds(consumer, source)
+            begin, end, topic = await self._bounds(consumer, source)
             # An offset after the end: the topic was made again, and its offsets began at 0.
             at = begin if offset > end else max(offset, begin)
             found: list[Announced] = []
             if at >= end:
-                return Piece(found, at, begin, end)
+                return Piece(found, at, begin, end, topic)
             consumer.assign([source])
             consumer.seek(source, at)
             while await consumer.position(source) == at:
@@ -59,23 +71,30 @@ class CommitsReader:
                         outcome = outcome_of(read, record.timestamp)
                         if outcome is not None:
                             found.append(Announced(record.offset, outcome))
-            return Piece(found, await consumer.position(source), begin, end)
+            return Piece(found, await consumer.position(source), begin, end, topic)
 
-    async def bounds(self, partition: int) -> tuple[int, int]:
-        """Return the first offset of a partition and its end offset. Raises KafkaError or TimeoutError."""
+    async def bounds(self, partition: int) -> Bounds:
+        """Return the offsets of a partition, and the topic's id. Raises KafkaError or TimeoutError."""
         source = TopicPartition(self._topic, partition)
         async with self._lock, asyncio.timeout(self._patience):
             return await self._bounds(await self._connected(), source)
+
+    async def topic(self) -> str:
+        """Return the id of the topic; empty if it is not known now. Raises KafkaError or TimeoutError."""
+        async with self._lock, asyncio.timeout(self._patience):
+            return await topic_id(await self._connected(), self._topic)
 
     async def close(self) -> None:
         """Close the connection."""
         if self._consumer is not None:
             await stop_client(self._consumer)
 
-    async def _bounds(self, consumer: AIOKafkaConsumer, source: TopicPartition) -> tuple[int, int]:
+    async def _bounds(self, consumer: AIOKafkaConsumer, source: TopicPartition) -> Bounds:
+        # The id comes first: a topic that is made again meanwhile is noticed by the next question.
+        topic = await topic_id(consumer, self._topic)
         begin: int = (await consumer.beginning_offsets([source]))[source]
         end: int = (await consumer.end_offsets([source]))[source]
-        return begin, end
+        return Bounds(begin, end, topic)
 
     async def _connected(self) -> AIOKafkaConsumer:
         if self._consumer is None:

@@ -35,6 +35,8 @@ class ListenerRecord(BaseModel):
     """Partition of the commits topic."""
     offset: Count
     """Next offset to read there."""
+    topic: str = ""
+    """Id of the topic that the offset is of: one that was made again has another. Empty: not known."""
     decision: Count | None = None
     """Newest decision with a handled outcome; None: no outcome yet, and any one may be the first."""
     seen: tuple[str, ...] = ()

@@ -83,6 +83,9 @@ class Worker:
         self._settled, self._metrics = settled, metrics
         self._state = listener.load(record.state) if record.state else listener.initial()
         self._offset = record.offset
+        self._topic = record.topic
+        """Id of the topic that the offset is of; empty: not known."""
+        self._times_made = outcomes.times_made
         self._wake: int | None = None
         self._due = True
         """True if time may cause actions although no time is set."""
@@ -125,24 +128,41 @@ class Worker:
 
     async def _next(self) -> tuple[list[Announced], int]:
         """Return the next outcomes, and the offset after them."""
+        if self._times_made != self._outcomes.times_made:
+            self._times_made = self._outcomes.times_made
+            self._begin_again(0)
+            if former := self._outcomes.former:
+                # No topic has these any more. Their offsets are of the former one, so the place stays at 0.
+                return [each._replace(offset=-1) for each in former], 0
         while (held := self._outcomes.since(self._offset)) is None:
+            times_made = self._outcomes.times_made
             piece = await self._feed.read(self.record.stream, self.record.partition, self._offset)
-            if self._offset > piece.end:
-                # What is handled is known by its decision.
-                self._log.warning("the commits topic was made again and is read whole", offset=self._offset)
-                self._offset = piece.begin
+            if times_made != self._outcomes.times_made:
+                return [], 0
+            if self._offset > piece.end or (self._topic and piece.topic not in ("", self._topic)):
+                self._topic = piece.topic
+                self._begin_again(piece.begin)
+                continue
+            self._topic = piece.topic or self._topic
             self._outcomes.complete(piece.end)
             if piece.outcomes or piece.next >= piece.end:
                 return piece.outcomes, piece.next
             self._offset = piece.next
         return held, self._offset
 
+    def _begin_again(self, offset: int) -> None:
+        """Read the whole topic. What is handled is known by its decision."""
+        self._log.warning(
+            "commits topic made again, it is read whole", offset=self._offset, topic=self._topic
+        )
+        self._offset = offset
+
     async def _idle(self) -> None:
         """Let time cause actions, and wait for the next outcome."""
         # An outcome may have come since the feed was read.
         if self._outcomes.since(self._offset) == [] and self.record.decision is not None:
             settled = self._settled()
-            self._refuse_loss(0 if settled is None else settled + 1)
+            await self._refuse_loss(0 if settled is None else settled + 1)
         now = _now()
         if self._due or (self._wake is not None and self._wake <= now):
             self._due = False
@@ -150,7 +170,7 @@ class Worker:
         elif time.monotonic() - self._written > REFRESH and self.record.offset != self._offset:
             await self._write({})
         left = IDLE if self._wake is None else max(SHORTEST, min(IDLE, (self._wake - _now()) / 1000))
-        await self._outcomes.wait(self._offset, left)
+        await self._outcomes.wait(self._times_made, self._offset, left)
 
     # --- one outcome ------------------------------------------------------------------------------
 
@@ -162,7 +182,7 @@ class Worker:
             self._offset = found.offset + 1
             return
         if known is not None:
-            self._refuse_loss(outcome.decision)
+            await self._refuse_loss(outcome.decision)
         step = self._listener.apply(outcome, self._state)
         if outcome.decision <= self._settings.skip_through:
             self._log.warning("actions skipped", decision=outcome.decision, actions=len(step.actions))
@@ -178,12 +198,29 @@ class Worker:
         seen = (*(self.record.seen if same else ()), outcome.id)[-SEEN:]
         return {"decision": outcome.decision, "seen": seen, "handled_at": _now()}
 
-    def _refuse_loss(self, next_decision: int) -> None:
-        """Stop if outcomes between the newest handled one and this one are not in the feed any more."""
-        known = max(self.record.decision or 0, self._settings.skip_through)
-        if next_decision > known + 1:
+    async def _refuse_loss(self, next_decision: int) -> None:
+        """Stop if outcomes between the newest handled one and this one are not in the feed any more.
+
+        The way out skips these decisions. So the whole topic is read first, whatever the offset is: it was
+        perhaps made again, and the offset is of the former one.
+        """
+        if next_decision <= self._known + 1:
+            return
+        offset, end = 0, 1
+        while offset < end:
+            piece = await self._feed.read(self.record.stream, self.record.partition, offset)
+            for each in piece.outcomes:
+                if each.outcome.decision < next_decision:
+                    await self._handle(each)
+            offset, end = piece.next, piece.end
+        if next_decision > self._known + 1:
             record = self.record
-            self._stop(outcomes_lost(known + 1, next_decision - 1, record.stream, record.listener))
+            self._stop(outcomes_lost(self._known + 1, next_decision - 1, record.stream, record.listener))
+
+    @property
+    def _known(self) -> int:
+        """The newest decision that is handled, or that the settings skip."""
+        return max(self.record.decision or 0, self._settings.skip_through)
 
     async def _finish(self, step: Step[Any], place: dict[str, Any]) -> None:
         """Run the actions of a step, then write the state and the place."""
@@ -233,7 +270,7 @@ class Worker:
     # --- the record -------------------------------------------------------------------------------
 
     async def _write(self, place: dict[str, Any]) -> None:
-        update = {"offset": self._offset, "step": self.record.step + 1, **place}
+        update = {"offset": self._offset, "topic": self._topic, "step": self.record.step + 1, **place}
         record = self.record.model_copy(update=update)
         await self._records.write(record)
         self.record, self._written = record, time.monotonic()

@@ -62,6 +62,12 @@ class Outcomes:
         """State of each listener, for people."""
         self.version = 0
         """Rises with each change of `shown`."""
+        self.times_made = 0
+        """Rises when the commits topic was made again; offsets of different topics are not comparable."""
+        self.former: tuple[Announced, ...] = ()
+        """Outcomes that were announced in former topics, the newest last."""
+        self._last = -1
+        """Offset of the newest notification of this owner."""
         self._held: deque[Announced] = deque()
         self._keeps = keeps
         self._dropped_to = 0
@@ -97,6 +103,10 @@ class Outcomes:
 
     def announced(self, found: Notification, offset: int, time: int) -> None:
         """Take a notification that was appended at an offset and a time."""
+        if offset <= self._last:
+            # Offsets only rise in one topic.
+            self.begin_again()
+        self._last = offset
         outcome = outcome_of(found, time)
         if outcome is None or not self._keeps:
             return
@@ -105,6 +115,17 @@ class Outcomes:
             self._dropped_to = self._held.popleft().offset + 1
             if self.complete_from is not None:
                 self.complete_from = max(self.complete_from, self._dropped_to)
+        self._wake()
+
+    def begin_again(self) -> None:
+        """Note that the commits topic was made again: it has none of these outcomes, and other offsets."""
+        self.former = (*self.former, *self._held)[-HELD:]
+        self._held.clear()
+        self.complete_from, self._dropped_to, self._last = None, 0, -1
+        self.times_made += 1
+        self._wake()
+
+    def _wake(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
         changed.set()
 
@@ -114,9 +135,9 @@ class Outcomes:
             return None
         return [each for each in self._held if each.offset >= offset]
 
-    async def wait(self, offset: int, seconds: float) -> None:
-        """Wait for an outcome from this offset on, at most so many seconds."""
-        if not self._held or self._held[-1].offset < offset:
+    async def wait(self, times_made: int, offset: int, seconds: float) -> None:
+        """Wait for an outcome from this offset of a topic on, at most so many seconds."""
+        if times_made == self.times_made and (not self._held or self._held[-1].offset < offset):
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), seconds)
 

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaProducer
+from aiokafka.admin import AIOKafkaAdminClient
 
+from sluicegate.coordinator.listeners import host, worker
 from sluicegate.coordinator.listeners.problems import ListenerCode
 from sluicegate.coordinator.listeners.record import ListenerRecord, encode
 from sluicegate.coordinator.retention import listener_key
@@ -20,7 +22,7 @@ from sluicegate.kafka.clients import started
 from sluicegate.state_store.redis_store import RedisStateStore
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
-from tests.integration.job import PARTITIONS, Job, delete_records, read_ids
+from tests.integration.job import PARTITIONS, Job, delete_records, make_topics, read_ids
 from tests.integration.orders import sluicegate
 from tests.integration.waiting import until
 from tests.integration.webhooks import code, config_with, hook, receiving, shown, with_hook
@@ -56,6 +58,42 @@ async def test_each_commit_is_sent_after_it_is_visible_with_its_partitions(place
     event = receiver.got[0]
     assert (event["type"], event["stream"]) == ("sluicegate.commit.visible.v2", "flights")
     assert event["data"]["summary"]["touched"] == [{}]
+
+
+@pytest.mark.seam
+async def test_a_commits_topic_that_is_made_again_under_a_coordinator_loses_nothing(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its offsets begin at 0 again. The listener stands at a higher one, and looks for losses at once."""
+    monkeypatch.setattr(worker, "IDLE", 0.1)
+    monkeypatch.setattr(host, "COMPARE", 0.2)
+    async with (
+        receiving(place.table) as receiver,
+        place.job() as job,
+        running(with_hook(place, receiver)) as service,
+    ):
+        await job.register()
+        for number in (1, 2, 3):
+            await job.run_batch([number])
+            await job.committed(range(1, number + 1))
+        await until(receiver.decisions, lambda found: found == [1, 2, 3])
+        await made_again(place)
+        await job.run_batch([4])
+        await job.committed(range(1, 5))
+        await until(receiver.decisions, lambda found: found == [1, 2, 3, 4])
+        assert shown(service)["problem"] is None
+
+
+async def made_again(place: Place) -> None:
+    """Delete the commits topic, and make it again."""
+    admin = AIOKafkaAdminClient(**place.settings().kafka.client_options())
+    await admin.start()
+    try:
+        await admin.delete_topics([place.topics.commits])
+        await until(admin.list_topics, lambda found: place.topics.commits not in found)
+    finally:
+        await admin.close()
+    await make_topics(place.bootstrap, place.prefix)
 
 
 async def test_a_slow_receiver_delays_no_commit_and_gets_everything(place: Place) -> None:
