@@ -337,7 +337,7 @@ def _flaw(problem: Problem, headers: Sequence[RawHeader]) -> Flaw:
     """Return the flaw of a message. One that names no stream can stall none: its type is unknown."""
     stream = _stream(headers)
     if stream is None and problem.code is Code.RECORD_UNREADABLE:
-        problem = Problem(code=Code.UNKNOWN_TYPE, names=("ce_type",), detail=problem.detail)
+        problem = problem.model_copy(update={"code": Code.UNKNOWN_TYPE, "names": ("ce_type",)})
     return Flaw(problem, stream)
 
 

@@ -47,10 +47,12 @@ MOST_LOCATIONS: Final = 64
 Location = Annotated[str, StringConstraints(max_length=1024)]
 Uri = Annotated[str, StringConstraints(max_length=2048)]
 Identity = Annotated[str, StringConstraints(max_length=256)]
+MOST_PARTITION_VALUE: Final = 4096
+"""Characters of one partition value."""
 PartitionValues = Annotated[
     dict[
         Annotated[str, StringConstraints(max_length=256)],
-        Annotated[str, StringConstraints(max_length=4096)] | None,
+        Annotated[str, StringConstraints(max_length=MOST_PARTITION_VALUE)] | None,
     ],
     Field(max_length=100),
 ]

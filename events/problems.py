@@ -22,6 +22,11 @@ _MAX_DETAIL: Final = 300
 """Characters; a problem may be part of a dead letter, which has a limit."""
 
 
+def _cut_detail(text: object) -> object:
+    """Shorten a detail; a value of another type stays, to be refused."""
+    return text[:_LONGEST_DETAIL] if isinstance(text, str) else text
+
+
 class Code(StrEnum):
     """Codes, grouped by the stage that raises them."""
 
@@ -163,11 +168,11 @@ class Problem(Body):
     number: _Shown | None = None
     """A decision, an assignment or an offset."""
     event: EventId | None = None
-    names: Annotated[tuple[str, ...], BeforeValidator(_shortened)] = ()
+    names: Annotated[tuple[str, ...], BeforeValidator(_cut_detail)] = ()
     """Regions, writers or reasons that the code lists, at most 100; a savepoint's own name comes first."""
     cause: Cause | None = None
     """Reason that the product itself has found. It is displayed but is not part of the identity."""
-    detail: Annotated[str, BeforeValidator(lambda text: text[:_LONGEST_DETAIL])] = ""
+    detail: Annotated[str, BeforeValidator(_cut_detail)] = ""
     """Text from outside, such as an error of the storage. It is displayed but is not part of the identity."""
 
     @property

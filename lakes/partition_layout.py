@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
+from sluicegate.events.models import MOST_PARTITION_VALUE
+from sluicegate.lakes.port import SchemaMismatch
 from sluicegate.lakes.storage import Storage
 
 FieldKind = Literal["identity", "year", "month", "day", "hour", "days", "opaque"]
@@ -47,3 +49,13 @@ class DescribesPartitions(Protocol):
     def partition_layout(self) -> PartitionLayout:
         """Return the layout of the table. Raises TableRefused if there is no table, or LakeUnavailable."""
         ...
+
+
+def refuse_long_values(values: Mapping[str, str | None]) -> None:
+    """Check the values of a partition, by field, before a file of it is written. Raises SchemaMismatch."""
+    for name, value in values.items():
+        if value is not None and len(value) > MOST_PARTITION_VALUE:
+            raise SchemaMismatch(
+                f"the value of the partition field {name} has {len(value)} characters, and an event at most "
+                f"{MOST_PARTITION_VALUE}. Partition the table by a shorter column, or by a part of this one"
+            )

@@ -14,7 +14,7 @@ from sluicegate.coordinator.core.effects import (
     InspectTable,
     TableUnfit,
 )
-from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.core.log_state import LogState, Proof
 from sluicegate.coordinator.core.state_record import TableProgress
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.table import StreamTable
@@ -122,8 +122,10 @@ class ReplayTable:
         ReplayRefused.
         """
         revert = logged.decision.revert if logged.reverted else None
-        made = logged.decision.model_copy(update={"head": known, "revert": revert})
-        state = LogState(pending=made, policy=policy)
+        made = logged.decision.model_copy(update={"revert": revert})
+        # The head of the table as it is; the one that the decision names may be rolled back.
+        stated = Proof(decision=made.id, head=known) if known is not None else None
+        state = LogState(pending=made, policy=policy, proof=stated)
         committing = Committing(TableProgress(identity=identity))
         while committing.retries < MOST_RETRIES:
             effect = committing.next(state)

@@ -51,6 +51,11 @@ class Log:
         """By region, everything up to the position of the unresolved decision: a revert puts it back."""
         for name, region in state.regions.items():
             self.begin_pending(name, region)
+        if (made := state.pending) is not None:
+            for name, to in made.moves.items():
+                self.decided[name] = PendingCheckpoints(
+                    name, to.incarnation, made.before.regions[name].position
+                )
 
     def begin_pending(self, name: str, region: RegionState) -> None:
         """Begin an empty set of pending checkpoints after the region's position."""

@@ -37,10 +37,6 @@ class Replica:
         """True if records are gone that the unresolved decision of the state record needs."""
         self._recorded = applied
         self._refilling = applied >= 0
-        if (made := self.log.state.pending) is not None:
-            for name, to in made.moves.items():
-                before = made.before.regions[name].position
-                self.log.decided[name] = PendingCheckpoints(name, to.incarnation, before)
 
     @property
     def state(self) -> LogState:

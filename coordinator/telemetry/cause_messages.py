@@ -141,6 +141,7 @@ def format_cause(cause: Cause, detail: str = "") -> str:
         **given,
         "names": ", ".join(cause.names),
         "first": next(iter(cause.names), ""),
+        "second": next(iter(cause.names[1:]), ""),
         "detail": detail,
     }
     return fill(CAUSES[cause.code], {name: str(value) for name, value in values.items() if value != ""})

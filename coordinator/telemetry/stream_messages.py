@@ -16,8 +16,8 @@ from sluicegate.events.problems import Code
 
 _STALLED: Final = "Stream {stream} is stalled"
 _REBUILD: Final = (
-    "make an empty table with its columns and partitioning at another place, fill it from the log "
-    "(`sluicegate replay rebuild --stream {stream} --into TABLE --schema-from-target`), set "
+    "make an empty table with its columns and partitioning at another place. Fill it from the log: "
+    "`sluicegate replay rebuild --stream {stream} --into TABLE --schema-from-target`. Set "
     "streams.{stream}.table to it"
 )
 _PROOF: Final = (
@@ -75,13 +75,13 @@ MESSAGES: Final[Mapping[Code, Message]] = {
         _STALLED,
         "its table cannot be used[: {detail}]",
         "Correct the table or its address in the settings; it is checked again by itself. See "
-        "`sluicegate check`. If the metadata of the table is lost, " + _REBUILD + ", and " + ADOPT,
+        "`sluicegate check`. If the metadata of the table is lost, " + _REBUILD + ". Then " + ADOPT,
     ),
     Code.TABLE_REPLACED: Message(
         _STALLED,
         "the table is another one[ ({detail})] than that with which the stream began",
         "Put the former table back, with its files; the stream then continues by itself. If only its data "
-        "files are left, " + _REBUILD + ", and " + ADOPT + ". If its files are gone as well, do the same "
+        "files are left, " + _REBUILD + ". Then " + ADOPT + ". If its files are gone as well, do the same "
         "without `rebuild`",
     ),
     Code.TABLE_AHEAD: Message(

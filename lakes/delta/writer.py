@@ -15,6 +15,7 @@ from sluicegate.lakes.delta.partitions import partition_text
 from sluicegate.lakes.delta.schema import read_schema
 from sluicegate.lakes.file_options import NO_OPTIONS, FileOptions
 from sluicegate.lakes.floats import Counts
+from sluicegate.lakes.partition_layout import refuse_long_values
 from sluicegate.lakes.port import SchemaMismatch
 from sluicegate.lakes.rolling import Rolling
 from sluicegate.lakes.row_buffer import RowBuffer
@@ -151,6 +152,7 @@ class DeltaWriter:
                 raise SchemaMismatch(
                     f"the partition column {column.name} must not be null. In Delta, an empty text is null"
                 )
+        refuse_long_values(texts)
         try:
             return DataFile(self._storage, self._layout, texts, self._digest, rows, counts)
         except OSError as error:

@@ -32,6 +32,7 @@ from sluicegate.lakes.iceberg.partitioning import Splitter
 from sluicegate.lakes.iceberg.properties import file_options, page_options
 from sluicegate.lakes.iceberg.table import TableView, schema_digest
 from sluicegate.lakes.iceberg.values import partition_key, partition_text
+from sluicegate.lakes.partition_layout import refuse_long_values
 from sluicegate.lakes.port import LakeUnavailable, SchemaMismatch, TableRefused
 from sluicegate.lakes.rolling import Rolling, close_broken
 from sluicegate.lakes.row_buffer import RowBuffer
@@ -201,6 +202,7 @@ class IcebergWriter:
         return opened
 
     def _create(self, partition: Partition, data: pa.Table, counts: Counts) -> _OpenFile:
+        refuse_long_values(self._texts(partition))
         path = self._path(partition)
         self._paths.append(path)
         sink = self._sink(path)

@@ -12,7 +12,7 @@ from sluicegate.coordinator.core.log_state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.events.codec import read_record
 from sluicegate.events.encoding import encode_event
-from sluicegate.events.envelope import BODIES, Envelope
+from sluicegate.events.envelope import Envelope
 from sluicegate.events.models import FilesWritten, StreamPolicy
 from sluicegate.kafka.bodies import WrittenEvent
 from sluicegate.lakes.history import TableHistory, read_history
@@ -22,6 +22,7 @@ from sluicegate.replay.start import Start
 from sluicegate.simulator.plan import draw_plan
 from sluicegate.simulator.schedule import Schedule
 from sluicegate.simulator.world import STREAM, Entry, World
+from tests.events.examples import BODIES
 
 EVERY: Final = 10
 """Effects between two looks."""
@@ -85,7 +86,7 @@ def encoded(entry: Entry) -> ConsumerRecord:
         body = body.model_copy(update={"file_names": "unchecked"})
     if body is None:
         # The simulator has appended an event that nobody can read.
-        message = encode_event(envelope, BODIES[envelope.type].model_construct(), 0)._replace(value=b"?")
+        message = encode_event(envelope, BODIES[envelope.type], 0)._replace(value=b"?")
     else:
         message = encode_event(envelope, body, 0)
     return ConsumerRecord(

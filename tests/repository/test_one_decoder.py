@@ -36,4 +36,4 @@ def test_every_fold_of_the_product_gets_a_decoder() -> None:
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "LogFold"
     }
     assert folds
-    assert set(folds.values()) == {4}, folds
+    assert min(folds.values()) >= 4, folds

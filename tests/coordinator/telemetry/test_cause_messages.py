@@ -126,9 +126,10 @@ def test_every_cause_has_a_sentence() -> None:
 def test_exactly_its_arguments_are_in_the_sentence(code: CauseCode) -> None:
     text = whole(code)
     assert {name for name, value in SHOWN.items() if re.search(rf"\b{value}\b", text)} - {"first"} == {
-        name for name in ARGUMENTS[code] if name != "first"
+        name for name in ARGUMENTS[code] if name not in {"first", "second"}
     }
     assert ("first" in ARGUMENTS[code]) <= ("n1" in text)
+    assert ("second" in ARGUMENTS[code]) <= ("n2" in text)
 
 
 @pytest.mark.parametrize("code", CauseCode)

@@ -153,7 +153,7 @@ def test_a_number_that_cannot_be_truncated_is_refused_at_the_writer(
         lake.write(numbered([least], arrow))
 
 
-@pytest.mark.parametrize("text", ["\u6f22" * 30, "x" * 5000, "." * 300])
+@pytest.mark.parametrize("text", ["\u6f22" * 30, "x" * 4095, "." * 300])
 def test_a_long_value_has_a_short_folder(tmp_path: Path, text: str) -> None:
     lake = partitioned(tmp_path, StringType(), IdentityTransform())
     event = lake.write(numbered([text, f"{text}y"], pa.string()))
@@ -163,6 +163,13 @@ def test_a_long_value_has_a_short_folder(tmp_path: Path, text: str) -> None:
     stream.committer.check([event])
     assert isinstance(stream.publish(1, stream.head(1), [event]), Published)
     assert duck_rows(lake, "count(*)", "x = ?", text) == [(1,)]
+
+
+def test_a_value_that_no_event_can_have_is_refused_before_a_file_is_written(tmp_path: Path) -> None:
+    lake = partitioned(tmp_path, StringType(), IdentityTransform())
+    with pytest.raises(SchemaMismatch, match="the value of the partition field p has 4097 characters"):
+        lake.write(numbered(["x" * 4097], pa.string()))
+    assert [*tmp_path.rglob("*.parquet")] == []
 
 
 def test_a_path_that_no_file_can_have_is_no_passing_failure(tmp_path: Path) -> None:
