@@ -168,7 +168,7 @@ class Problem(Body):
     number: _Shown | None = None
     """A decision, an assignment or an offset."""
     event: EventId | None = None
-    names: Annotated[tuple[str, ...], BeforeValidator(_cut_detail)] = ()
+    names: Annotated[tuple[str, ...], BeforeValidator(_shortened)] = ()
     """Regions, writers or reasons that the code lists, at most 100; a savepoint's own name comes first."""
     cause: Cause | None = None
     """Reason that the product itself has found. It is displayed but is not part of the identity."""
