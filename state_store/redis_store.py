@@ -15,7 +15,7 @@ from pydantic import ValidationError
 from redis.asyncio import Redis, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError, ResponseError
+from redis.exceptions import MasterDownError, ReadOnlyError, RedisError, ResponseError
 
 from sluicegate.state_store.port import (
     VIEW_VERSION,
@@ -27,6 +27,7 @@ from sluicegate.state_store.port import (
 
 _PIECE: Final = 50
 """Views that are read in one exchange."""
+_READ_ONLY: Final = "read only replica"
 _TEXTS: Final = frozenset({"stream", "commit_user", "owner", "single_region"})
 
 # Atomic, so that an older view never replaces a newer one. KEYS: the view, the set of streams. ARGV: the
@@ -180,6 +181,7 @@ class RedisStateStore:
                 answers = await several.execute(raise_on_error=False)
             for name, fields in zip(piece, answers, strict=True):
                 if isinstance(fields, Exception) and not _is_wrong_type(fields):
+                    await self._leave_replica(fields)
                     raise StateStoreUnavailable(f"Redis failed: {fields}") from fields
                 view = _read(self._key(name), fields)
                 if view is not None:
@@ -225,7 +227,19 @@ class RedisStateStore:
         except TimeoutError as error:
             raise StateStoreUnavailable(f"Redis did not answer within {self._timeout:g} s") from error
         except (RedisError, OSError) as error:
+            await self._leave_replica(error)
             raise StateStoreUnavailable(f"Redis failed: {error}") from error
+
+    async def _leave_replica(self, error: Exception) -> None:
+        """Close the connections after an answer of a replica, so that the next call asks for the primary.
+
+        A server that a failover makes a replica keeps its connections. Its address leads to the new primary,
+        but a connection that stays open does not.
+        """
+        # Older servers give another prefix to the answer in a script, so its type is a general one.
+        if isinstance(error, ReadOnlyError | MasterDownError) or _READ_ONLY in str(error):
+            with contextlib.suppress(RedisError, OSError):
+                await self._redis.connection_pool.disconnect(inuse_connections=False)
 
 
 def _arguments(view: StreamView) -> list[str]:

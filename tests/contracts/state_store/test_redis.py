@@ -1,6 +1,7 @@
 """Behaviour that needs a real server: its outages, and the fields that people read."""
 
 import asyncio
+import contextlib
 import json
 
 import pytest
@@ -231,3 +232,52 @@ async def test_a_full_server_refuses_as_unavailable(own_valkey: EmbeddedValkey) 
         await redis.config_set("maxmemory", "0")
     assert await store.read("flights") == view(41)
     await store.close()
+
+
+class Address:
+    """An address that leads each new connection to the server that is the primary now."""
+
+    def __init__(self, port: int) -> None:
+        self.target = port
+        self._open: list[asyncio.StreamWriter] = []
+        self.connections = 0
+
+    async def __aenter__(self) -> str:
+        self._server = await asyncio.start_server(self._connect, "127.0.0.1", 0)
+        return f"redis://127.0.0.1:{self._server.sockets[0].getsockname()[1]}/0"
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        for writer in self._open:
+            writer.close()
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        back, forth = await asyncio.open_connection("127.0.0.1", self.target)
+        self._open += [writer, forth]
+        with contextlib.suppress(asyncio.CancelledError, ConnectionError):
+            await asyncio.gather(_pipe(reader, forth), _pipe(back, writer))
+
+
+async def _pipe(source: asyncio.StreamReader, target: asyncio.StreamWriter) -> None:
+    while piece := await source.read(1 << 16):
+        target.write(piece)
+    target.close()
+
+
+@pytest.mark.seam
+async def test_after_a_failover_the_store_connects_to_the_new_primary(unique: str) -> None:
+    """The former primary is a replica now, and keeps its connections: only a new one leads to the primary."""
+    with EmbeddedValkey() as former, EmbeddedValkey() as primary:
+        address = Address(former.port)
+        async with address as url:
+            store = RedisStateStore(url, prefix=unique, timeout=60.0)
+            assert await store.write(view(41))
+            async with Redis.from_url(former.url) as demoted:
+                await demoted.replicaof("127.0.0.1", primary.port)
+            address.target = primary.port
+            with pytest.raises(StateStoreUnavailable, match="read only replica"):
+                await store.write(view(42))
+            assert await store.write(view(42))
+            assert address.connections == 2
+            await store.close()
