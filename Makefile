@@ -38,10 +38,10 @@ demo: sync
 
 ## What must hold before a change lands. On two cores at most 18 minutes, the installation aside.
 test: check
-	$(PYTEST) -m "seam or not (servers or slow or long or matrix)" $(ARGS)
+	$(PYTEST) -m "seam or not (servers or long or matrix)" $(ARGS)
 	$(MAKE) --no-print-directory short-demo
 
-## The tests that need no server, in two processes: before each commit.
+## The tests that need no server and little time, in two processes: before each commit.
 fast: sync
 	$(PYTEST) -m "not (servers or slow or long or matrix)" -q $(ARGS)
 

@@ -39,6 +39,7 @@ def completed(words: str, **variables: str) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.slow
 def test_streams_come_from_the_file_of_the_option(path: Path) -> None:
     found = completed(f"sluicegate stream pause --config {path} --stream ")
     assert found == ["plain,flights", "plain,orders"]
@@ -46,23 +47,27 @@ def test_streams_come_from_the_file_of_the_option(path: Path) -> None:
     assert completed(f"sluicegate dead-letters list --config {path} --stream o") == ["plain,orders"]
 
 
+@pytest.mark.slow
 def test_streams_come_from_the_file_of_the_variable(path: Path) -> None:
     found = completed("sluicegate replay verify --stream ", SLUICEGATE_CONFIG=str(path))
     assert found == ["plain,flights", "plain,orders"]
 
 
+@pytest.mark.slow
 def test_regions_are_those_of_the_stream(path: Path) -> None:
     words = f"sluicegate region remove --config {path} --stream flights --region "
     assert completed(words) == ["plain,EWR", "plain,JFK"]
     assert completed(f"sluicegate region remove --config {path} --region m") == ["plain,main"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", ["", "streams = 3", "[streams", "[streams]\nflights = 1"])
 def test_a_file_without_usable_streams_completes_no_region(content: str, path: Path) -> None:
     path.write_text(content)
     assert completed(f"sluicegate region remove --config {path} --region ") == []
 
 
+@pytest.mark.slow
 def test_formats_and_folders() -> None:
     assert completed("sluicegate init --format ") == ["plain,delta", "plain,iceberg", "plain,paimon"]
     assert completed("sluicegate up --format i") == ["plain,iceberg"]

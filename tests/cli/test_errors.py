@@ -81,6 +81,7 @@ def test_the_file_in_the_current_folder_is_read_when_none_is_named(
     assert result.stderr.startswith(f"Error: Kafka at {servers} does not answer")
 
 
+@pytest.mark.slow
 def test_version_and_help_work_in_a_process_of_their_own() -> None:
     program = "from sluicegate.cli import main; main(prog_name='sluicegate')"
     python = [sys.executable, "-c", program]

@@ -25,10 +25,12 @@ def imported(folder: Path, *modules: str) -> set[str]:
     )
 
 
+@pytest.mark.slow
 def test_the_service_imports_nothing_that_other_commands_need(tmp_path: Path) -> None:
     assert HEAVY.isdisjoint(imported(tmp_path, "cli.run", "coordinator.runtime.service"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "modules",
     [("status",), ("history",), ("audit",), ("orders", "stream", "pausing"), ("region",), ("commit",)],

@@ -220,6 +220,7 @@ def _occupied(port: int) -> Iterator[None]:
         yield
 
 
+@pytest.mark.slow
 def test_completions_name_commands_and_options() -> None:
     def completed(words: str, number: int) -> list[str]:
         variables = {

@@ -26,6 +26,7 @@ def settings_text(format: str, warehouse: str) -> str:
     return f'[streams.flights]\nformat = "{format}"\ntable = "{warehouse}/{LOCATIONS[format]}"\n'
 
 
+@pytest.mark.slow
 def test_the_image_runs_as_its_user_with_a_read_only_file_system(compose: Compose) -> None:
     compose.call("build", "coordinator")
     command = ["docker", "run", "--rm", "--read-only", "--cap-drop", "ALL", "--network", "none", IMAGE]

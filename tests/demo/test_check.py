@@ -2,6 +2,7 @@
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pytest
 
 from sluicegate.demo.check import compare, sums
 
@@ -13,6 +14,7 @@ def _changed(table: pa.Table, column: str, at: int, value: object) -> pa.Table:
     return table.set_column(place, column, pa.array(values, table.schema.field(column).type))
 
 
+@pytest.mark.slow
 def test_same_rows_in_another_order_are_exact(few: pa.Table) -> None:
     shuffled = few.take(pc.sort_indices(few, [("tailnum", "ascending"), ("flight_id", "descending")]))
     verdict = compare(shuffled.select(sorted(few.column_names)), few)
@@ -21,6 +23,7 @@ def test_same_rows_in_another_order_are_exact(few: pa.Table) -> None:
     assert verdict.sums_compared == len(sums(few))
 
 
+@pytest.mark.slow
 def test_missing_rows_are_counted(few: pa.Table) -> None:
     verdict = compare(pa.concat_tables([few.slice(0, 100), few.slice(107)]), few)
     assert (verdict.rows, verdict.missing, verdict.duplicated, verdict.exact) == (293, 7, 0, False)

@@ -18,6 +18,7 @@ def test_every_flight_of_each_airport_is_there(flights: pa.Table) -> None:
     assert flights.schema == data.SCHEMA
 
 
+@pytest.mark.slow
 def test_flights_are_in_the_order_of_time(flights: pa.Table) -> None:
     times = flights.column("time_hour").to_pylist()
     assert times == sorted(times)
@@ -33,6 +34,7 @@ def test_month_is_that_of_utc(flights: pa.Table) -> None:
     assert (last["month"], last["local_date"]) == ("2014-01", date(2013, 12, 31))
 
 
+@pytest.mark.slow
 def test_fewer_rows_are_spread_over_the_year_and_keep_their_ids(flights: pa.Table) -> None:
     some = data.load_flights(1_000)
     assert some.num_rows == 1_000
@@ -41,6 +43,7 @@ def test_fewer_rows_are_spread_over_the_year_and_keep_their_ids(flights: pa.Tabl
     assert len(some.column("flight_id").unique()) == 1_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [100, 300, 20_000])
 def test_the_last_flight_of_each_airport_is_there_so_its_year_is_over(flights: pa.Table, rows: int) -> None:
     some = data.load_flights(rows)

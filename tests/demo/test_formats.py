@@ -54,6 +54,7 @@ def test_an_empty_table_has_no_rows(table: DemoTable) -> None:
     assert (contents.files, contents.commits, table.count()) == (0, (), 0)
 
 
+@pytest.mark.slow
 def test_rows_and_commits_are_read_back(table: DemoTable, few: pa.Table) -> None:
     commit(table, few.slice(0, 100), few.slice(100))
     contents = table.read()

@@ -50,6 +50,7 @@ def pods(objects: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     yield from (each["spec"]["template"] for each in objects if "template" in each.get("spec", {}))
 
 
+@pytest.mark.slow
 def test_each_object_follows_the_schema_strictly(objects: list[dict[str, Any]]) -> None:
     assert {"Deployment", "PodDisruptionBudget", "NetworkPolicy"} <= {each["kind"] for each in objects}
     for each, version in itertools.product(objects, APIS):

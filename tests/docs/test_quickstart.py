@@ -195,6 +195,7 @@ def test_a_quick_start_works_as_it_stands(page: str, tmp_path: Path) -> None:
             shell.run(step)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("commands", ["false\ntrue\n", "exit 3\n", "no-such-command\n"])
 def test_a_command_that_fails_is_noticed(commands: str, tmp_path: Path) -> None:
     clone = tmp_path / "clone"

@@ -37,10 +37,12 @@ def place_of(page: Path) -> Path:
     return name.with_name("index.html") if name.name == "README.md" else name.with_suffix("") / "index.html"
 
 
+@pytest.mark.slow
 def test_each_link_of_the_site_leads_somewhere_and_nothing_is_loaded(site: Path) -> None:
     assert list(problems(site)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "page", [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))], ids=lambda page: str(page.relative_to(ROOT))
 )
@@ -116,6 +118,7 @@ def test_a_style_from_the_internet_is_noticed(tmp_path: Path) -> None:
     assert list(problems(tmp_path)) == ["a.css: loads from the internet"]
 
 
+@pytest.mark.slow
 def test_a_link_to_a_missing_page_stops_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def with_a_broken_link(target: Path) -> None:
         stage(target)

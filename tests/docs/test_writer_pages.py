@@ -30,6 +30,7 @@ def test_a_generated_file_is_current(path: Path) -> None:
     assert current == render()[path], "run python -m sluicegate.events.asyncapi"
 
 
+@pytest.mark.slow
 def test_the_command_writes_the_files(tmp_path: Path) -> None:
     assert main([str(tmp_path)]) == 0
     assert {path: (tmp_path / path).read_text(encoding="utf-8") for path in render()} == render()

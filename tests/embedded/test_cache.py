@@ -53,6 +53,7 @@ def answer(process: subprocess.Popen[str]) -> str:
     return process.communicate("\n", timeout=BACKSTOP)[0].splitlines()[-1]
 
 
+@pytest.mark.slow
 def test_processes_that_ask_at_once_fill_once(cache: Path, tmp_path: Path) -> None:
     processes = [filler(tmp_path) for _ in range(4)]
     assert [said(process) for process in processes] == ["asks\n"] * 4
@@ -61,6 +62,7 @@ def test_processes_that_ask_at_once_fill_once(cache: Path, tmp_path: Path) -> No
     assert (tmp_path / "journal").read_text() == "filled\n"
 
 
+@pytest.mark.slow
 def test_a_killed_fill_is_done_again_by_who_waits(cache: Path, tmp_path: Path) -> None:
     with filler(tmp_path) as killed:
         assert [said(killed), said(killed)] == ["asks\n", "half\n"]

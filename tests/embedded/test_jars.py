@@ -48,6 +48,7 @@ def publish(repository: Path, group: str, artifact: str, version: str) -> None:
         jar.writestr("empty", "")
 
 
+@pytest.mark.slow
 def test_two_processes_fetch_into_one_empty_cache(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -64,6 +65,7 @@ def test_two_processes_fetch_into_one_empty_cache(
     assert len([entry for entry in cache.iterdir() if entry.is_dir()]) == 1
 
 
+@pytest.mark.slow
 def test_a_registry_out_of_reach_is_one_sentence(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -78,6 +80,7 @@ def test_a_registry_out_of_reach_is_one_sentence(
     assert not [entry for entry in cache.iterdir() if entry.is_dir()]
 
 
+@pytest.mark.slow
 def test_a_repository_without_kafka_is_the_same_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,8 @@ import os
 import threading
 from pathlib import Path
 
+import pytest
+
 from sluicegate.embedded.process import ChildProcess
 from tests.integration.waiting import BACKSTOP
 
@@ -11,6 +13,7 @@ STARTS = 60
 VARIABLES = 5_000
 
 
+@pytest.mark.slow
 def test_a_start_beside_a_thread_that_sets_variables(tmp_path: Path) -> None:
     """The C library moves its table of variables when one is set; a child must not read that one."""
     names = [f"SLUICEGATE_TEST_{number}" for number in range(VARIABLES)]

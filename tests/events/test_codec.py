@@ -24,6 +24,7 @@ MANY = settings(
 SIGNATURE = ("sluicegate-group", b"g")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", EventType)
 @MANY
 @given(data=st.data())
@@ -39,6 +40,7 @@ def test_every_event_survives_the_wire(kind: EventType, data: st.DataObject) -> 
     assert_conforming(message.headers)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", NotificationType)
 @MANY
 @given(data=st.data())

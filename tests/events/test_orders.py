@@ -36,6 +36,7 @@ PAUSE = encode_event(
 )
 
 
+@pytest.mark.slow
 @given(st.builds(Order, order=PRINTABLE, by=PRINTABLE, host=PRINTABLE, at=st.integers(0, 2**63 - 1),
                  release=PRINTABLE, reason=PRINTABLE | st.just("")))  # fmt: skip
 def test_a_claim_is_read_as_it_was_written(order: Order) -> None:

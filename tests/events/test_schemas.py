@@ -41,6 +41,7 @@ def test_the_attributes_of_a_type_are_described(kind: EventType) -> None:
     assert names - needed <= {"ce_time", "ce_rows", "ce_bytes"}
 
 
+@pytest.mark.slow
 def test_what_is_stale_is_named_and_written_again(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([str(tmp_path)]) == 0
     assert main(["--check", str(tmp_path)]) == 0

@@ -33,6 +33,7 @@ def length(body: FilesWritten) -> int:
     return len(body.model_dump_json().encode())
 
 
+@pytest.mark.slow
 @given(st.lists(FILES, max_size=30), st.integers(900, 5000))
 def test_parts_fit_and_are_the_whole(files: list[FileInfo], room: int) -> None:
     body = body_of(*files)
@@ -46,6 +47,7 @@ def test_parts_fit_and_are_the_whole(files: list[FileInfo], room: int) -> None:
         assert length(body_of(*part.files, following.files[0])) > room, "the part could have held more"
 
 
+@pytest.mark.slow
 @given(st.lists(FILES, min_size=1, max_size=5))
 def test_a_body_that_fits_exactly_is_not_split(files: list[FileInfo]) -> None:
     body = body_of(*files)
@@ -75,6 +77,7 @@ def test_the_headroom_holds_the_longest_key_and_headers() -> None:
     assert len(message.key) + framing < HEADROOM
 
 
+@pytest.mark.slow
 def test_the_time_is_about_linear() -> None:
     def seconds(count: int) -> float:
         body = body_of(

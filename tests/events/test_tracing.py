@@ -38,6 +38,7 @@ def test_a_malformed_context_counts_as_absent(raw: bytes | None) -> None:
     assert traceparent_of([("ce_traceparent", raw)]) is None
 
 
+@pytest.mark.slow
 @given(st.from_regex(r"(00|01)-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", fullmatch=True) | st.text(max_size=60))
 def test_it_is_what_opentelemetry_reads(text: str) -> None:
     carrier = {"traceparent": text}

@@ -2,6 +2,8 @@
 
 from typing import Final, NamedTuple
 
+import pytest
+
 from tests.golden.script import Script
 
 STEP: Final = 200
@@ -34,6 +36,7 @@ def run(settings: str) -> Run:
     return Run(times, table.files, [each.decision for each in table.snapshots])
 
 
+@pytest.mark.slow
 def test_one_commit_in_each_interval() -> None:
     each, grouped = run("timeout=10000"), run(f"timeout=10000 interval={INTERVAL}")
     assert len(each.times) == BATCHES

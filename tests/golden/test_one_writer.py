@@ -42,6 +42,7 @@ def test_another_writer_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
         Script().run("regions r1\nregister r1 q.0\n")
 
 
+@pytest.mark.slow
 def test_a_record_that_the_state_includes_does_not_change_it() -> None:
     def refilled(replica: Replica, record: Any) -> None:
         before = replica.state.model_dump()

@@ -117,6 +117,7 @@ def test_damaged_records_are_malformed(change: dict[str, Any]) -> None:
     assert code(changed(**change)) is Code.STATE_RECORD_MALFORMED
 
 
+@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(place=st.integers(0, 400), junk=st.binary(max_size=4), dropped=st.integers(0, 4))
 def test_decoding_never_raises(place: int, junk: bytes, dropped: int) -> None:

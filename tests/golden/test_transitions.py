@@ -39,6 +39,7 @@ def changes() -> set[Change]:
     return found
 
 
+@pytest.mark.slow
 def test_every_change_is_in_the_table(changes: set[Change]) -> None:
     assert {each for each in changes if not rows_of(*each)} == set()
 

@@ -124,6 +124,7 @@ def test_the_number_of_a_list_of_regions_is_raised_as_it_changes() -> None:
     assert (changed.number, changed.regions) == (2, ("EWR", "JFK", "LGA"))
 
 
+@pytest.mark.slow
 def test_tls_files_are_given_as_pem_and_with_the_word_of_the_key(tmp_path: Path) -> None:
     made = make_certificates(tmp_path)
     other = tmp_path / "ca.jks"
@@ -145,6 +146,7 @@ def test_tls_files_are_given_as_pem_and_with_the_word_of_the_key(tmp_path: Path)
     assert KafkaSettings.from_options(with_word).client_options()["ssl_context"].check_hostname
 
 
+@pytest.mark.slow
 def test_what_a_writing_job_needs_is_what_the_line_installs() -> None:
     """The packages of the extras that it names are those that tests run with."""
     refused = without({"pyarrow", "pypaimon"}, "from sluicegate.writer_hooks import attach")
@@ -155,6 +157,7 @@ def test_what_a_writing_job_needs_is_what_the_line_installs() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_the_workers_python_is_set_as_advised(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     other = tmp_path / "python3"
     other.write_text("")

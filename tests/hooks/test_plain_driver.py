@@ -90,6 +90,7 @@ def test_a_wait_for_a_commit_is_logged(
     assert "is not committed after 0 s; `sluicegate status` shows what it waits for" in caplog.text
 
 
+@pytest.mark.slow
 def test_a_region_remembers_as_many_jobs_as_a_completion_can_carry() -> None:
     assert _newest([str(number) for number in range(3_000)]) == [str(n) for n in range(2_000, 3_000)]
     long = [f"{number:0200}" for number in range(1_000)]

@@ -6,6 +6,8 @@ import sys
 from pathlib import Path
 from uuid import uuid4
 
+import pytest
+
 from sluicegate.writer_hooks.region import Registered
 from sluicegate.writer_hooks.spark.registry import Registry
 
@@ -26,6 +28,7 @@ def _holder(folder: Path) -> subprocess.Popen[str]:
     return process
 
 
+@pytest.mark.slow
 def test_a_folder_goes_at_the_next_attach_once_its_process_was_ended_by_a_signal(tmp_path: Path) -> None:
     left, own = (tmp_path / f"sluicegate-{uuid4().hex}" for _ in range(2))
     others = [tmp_path / f"sluicegate-{uuid4().hex}", tmp_path / "sluicegate-kafka-x"]

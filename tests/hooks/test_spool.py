@@ -246,6 +246,7 @@ def test_an_uploader_that_cannot_be_started_is_told_with_the_way_out(
     assert f"Upload them with: sluicegate uploads drain --spool {spool.folder}" in caplog.text
 
 
+@pytest.mark.slow
 def test_an_uploader_ends_when_its_folder_is_gone_or_another_one_runs(spool: Spool, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "sluicegate.writer_hooks.upload.process"]
     with spool.uploading() as mine:
@@ -307,6 +308,7 @@ def test_files_that_can_never_be_sent_are_discarded(
     assert spool.names() == []
 
 
+@pytest.mark.slow
 def test_a_function_that_was_killed_is_not_one_that_failed(tmp_path: Path) -> None:
     (tmp_path / "scans.py").write_text(
         "import os, signal\n"

@@ -226,6 +226,7 @@ def test_garbage_that_cannot_be_removed_stops_no_upload(
     assert "files that nobody needs stay" in caplog.text
 
 
+@pytest.mark.slow
 def test_the_output_of_a_function_needs_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "scans.py").write_text("def scan(local, uri):\n    print(uri)\n    1 / 0\n")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "no room"))

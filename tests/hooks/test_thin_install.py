@@ -26,6 +26,7 @@ def without(refused: set[str], work: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_plain_python_loads_no_spark_and_no_arrow_before_it_writes() -> None:
     work = """
         from sluicegate.writer_hooks import AsyncRegionDriver, BadOption, Job, RegionDriver, Writer
@@ -43,6 +44,7 @@ def test_plain_python_loads_no_spark_and_no_arrow_before_it_writes() -> None:
     assert done.stdout.strip() == "[]", done.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["start_incarnation", "preflight"])
 def test_an_import_names_the_package_and_the_install_line(name: str) -> None:
     work = f"from sluicegate.writer_hooks import {name}"
@@ -54,6 +56,7 @@ def test_an_import_names_the_package_and_the_install_line(name: str) -> None:
     assert last.endswith(INSTALL)
 
 
+@pytest.mark.slow
 def test_what_is_missing_can_be_told_by_programs() -> None:
     work = """
         try:
@@ -64,6 +67,7 @@ def test_what_is_missing_can_be_told_by_programs() -> None:
     assert without({"pyarrow"}, work).stdout.strip() == "pyarrow"
 
 
+@pytest.mark.slow
 def test_attach_without_pyspark() -> None:
     work = """
         from sluicegate.writer_hooks import HookError, attach
@@ -77,6 +81,7 @@ def test_attach_without_pyspark() -> None:
     assert done.stdout.strip().endswith(INSTALL)
 
 
+@pytest.mark.slow
 def test_a_table_format_whose_package_is_missing_is_found_before_the_query_starts() -> None:
     work = """
         from sluicegate.writer_hooks import PreflightFailed, preflight

@@ -31,6 +31,7 @@ def lake(request: pytest.FixtureRequest) -> str:
     return name
 
 
+@pytest.mark.slow
 def test_a_file_that_reaches_its_size_is_closed_and_another_begins(lake: str, tmp_path: Path) -> None:
     made = make(lake, tmp_path)
     numbers = random.Random(1).sample(range(1 << 40), 60_000)
@@ -48,6 +49,7 @@ def test_a_file_that_reaches_its_size_is_closed_and_another_begins(lake: str, tm
         assert found == (pc.min(times).as_py(), pc.max(times).as_py())
 
 
+@pytest.mark.slow
 def test_few_of_many_partitions_are_open_at_a_time(
     lake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -76,6 +78,7 @@ def in_memory(writer: Any) -> int:
     return sum(each.pending_row_count > 0 for each in writer._write.file_store_write.data_writers.values())
 
 
+@pytest.mark.slow
 def test_pypaimon_keeps_as_many_rows_as_the_table_allows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

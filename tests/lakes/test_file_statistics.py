@@ -26,6 +26,7 @@ def lake(request: pytest.FixtureRequest) -> str:
     return name
 
 
+@pytest.mark.slow
 def test_a_column_without_statistics_has_counts_and_no_bounds(lake: str, tmp_path: Path) -> None:
     made = make(lake, tmp_path)
     names = ["a", None, "c", "a", None]

@@ -63,12 +63,14 @@ def ask(folder: Path, name: str = "acme") -> list[str]:
     return done.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_the_format_of_another_package_is_imported_when_it_is_asked_for(tmp_path: Path) -> None:
     install(tmp_path, ADAPTER.format(version=PORT_VERSION))
     assert ask(tmp_path) == ["False", "AcmeAdapter True", "True"]
     assert ask(tmp_path, "memory") == ["False", "MemoryAdapter True", "False"]
 
 
+@pytest.mark.slow
 def test_formats_of_other_packages_are_among_those_that_are_known(tmp_path: Path) -> None:
     install(tmp_path, ADAPTER.format(version=PORT_VERSION))
     said = (
@@ -83,6 +85,7 @@ def test_the_format_for_tests_is_known_and_not_listed() -> None:
         adapter("hudi")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("extra", "install_line"), [("", '"acme-lake"'), ("other", '"acme-lake"'), ("acme", '"acme-lake[acme]"')]
 )
@@ -96,6 +99,7 @@ def test_the_install_line_names_the_package_and_its_extra(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "problem"),
     [
@@ -124,6 +128,7 @@ def test_an_entry_point_without_an_adapter_is_refused(tmp_path: Path, module: st
     assert ask(tmp_path)[1] == "AcmeAdapter True"
 
 
+@pytest.mark.slow
 def test_a_format_of_two_packages_is_refused_until_one_is_removed(tmp_path: Path) -> None:
     install(tmp_path, ADAPTER.format(version=PORT_VERSION))
     install(tmp_path, ADAPTER.format(version=PORT_VERSION), package="another-lake")

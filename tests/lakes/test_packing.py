@@ -7,6 +7,7 @@ import pytest
 from sluicegate.lakes.packing import Packed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("plain", [0, 1, 1 << 20, 3 << 20, 1 << 30])
 def test_the_parts_are_the_content_as_often_as_they_are_read(plain: int) -> None:
     dice, packed, whole = random.Random(7), Packed(plain), b""

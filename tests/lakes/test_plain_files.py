@@ -48,6 +48,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return place(request.param, tmp_path / "t")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("decimals", [False, True])
 def test_files_of_plain_pyarrow_are_committed(
     table: Place, duck: duckdb.DuckDBPyConnection, decimals: bool
@@ -237,6 +238,7 @@ LIES: dict[str, tuple[Callable[[Place], FileInfo], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_a_spoiled_footer_is_refused_or_taken_and_ends_no_process(table: Place, seed: int) -> None:
     """The Parquet library alone ends the process for some of these footers."""

@@ -10,6 +10,7 @@ TARGET = 8 << 20
 LEAST = 100
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("largest", [4_000, 40_000, 4_000_000, 20_000_000])
 @pytest.mark.parametrize("seed", range(3))
 def test_whatever_their_sizes_few_files_stay(largest: int, seed: int) -> None:

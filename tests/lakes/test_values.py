@@ -33,6 +33,7 @@ def rows_of(kind: Kind, numbers: list[int | None]) -> pa.RecordBatch:
     return pa.record_batch({"row": pa.array(numbers, pa.int32()), "v": kind.array(values)})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("lake", "kind"), CELLS)
 def test_each_value_is_found_or_refused_by_the_name_of_its_column(
     lake: str, kind: Kind, tmp_path: Path

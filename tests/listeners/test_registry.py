@@ -42,10 +42,12 @@ def ask(folder: Path, module: str) -> str:
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_a_type_of_another_package_is_found(tmp_path: Path) -> None:
     assert ask(tmp_path, TYPE.format(version=PORT_VERSION)) == "Acme"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("module", "words"),
     [

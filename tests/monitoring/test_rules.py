@@ -38,6 +38,7 @@ def test_promtool_finds_nothing_wrong_with_the_rules(promtool: str) -> None:
     assert f"SUCCESS: {len(rules())} rules found" in done.stdout
 
 
+@pytest.mark.slow
 def test_each_alert_fires_when_it_must_and_only_then(promtool: str) -> None:
     done = subprocess.run([promtool, "test", "rules", RULE_TESTS], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

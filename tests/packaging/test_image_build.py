@@ -12,7 +12,7 @@ from tests.packaging.environments import Environment, new_environment, run
 from tests.repository.test_layout import ROOT
 from tests.repository.test_version import VERSION
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 STAGE: Final = "/opt/sluicegate"
 

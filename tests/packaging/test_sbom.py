@@ -15,7 +15,7 @@ from tests.packaging.environments import LOCK, Distributions, run
 from tests.repository.test_layout import ROOT
 from tests.repository.test_version import VERSION
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 
 def test_the_bill_of_materials(distributions: Distributions, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from packaging.version import Version
 from tests.packaging.environments import LOCK, UV, Distributions, Environment, new_environment, run
 from tests.repository.test_layout import ROOT
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 EXTRAS: Final = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"][
     "optional-dependencies"

@@ -14,7 +14,7 @@ from tests.packaging.environments import Distributions, new_environment
 from tests.repository.test_extras import MODULES, modules_of
 from tests.repository.test_layout import MAPPING, ROOT
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.long
 
 VERSION: Final = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 IMPORT: Final = (

@@ -220,6 +220,7 @@ def test_a_region_that_makes_the_stream_one_failure_domain_still_does() -> None:
 # --- reverts --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_revert_of_a_first_cut_leaves_the_assignment_provisional() -> None:
     stream = begun()
     stream.decide()

@@ -55,6 +55,7 @@ def test_every_decision_of_a_log_is_in_its_table(seed: int) -> None:
     assert comparison.foreign(1, None) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_reading_continues_from_any_state_record(seed: int) -> None:
     schedule = watched(seed)
@@ -66,6 +67,7 @@ def test_a_reading_continues_from_any_state_record(seed: int) -> None:
         ]
 
 
+@pytest.mark.slow
 def test_the_schedules_have_what_makes_it_hard() -> None:
     kinds = {"reverted": 0, "starts": 0, "open at a start": 0}
     for seed in SEEDS:
@@ -96,6 +98,7 @@ def paths(schedule: Watched, offsets: set[int]) -> set[str]:
     return {file.path for body in bodies if isinstance(body, FilesWritten) for file in body.files}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_an_orphan_at_any_moment_is_never_committed(seed: int) -> None:
     schedule = watched(seed)

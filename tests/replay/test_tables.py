@@ -128,6 +128,7 @@ async def test_an_interrupted_rebuild_continues(keep: int, threads: ThreadPoolEx
     assert content(copy) == content(schedule.world.table)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS[:8])
 async def test_a_table_that_was_rolled_back_is_repaired(seed: int, threads: ThreadPoolExecutor) -> None:
     schedule = watched(seed)

@@ -48,12 +48,14 @@ def release_check(project: Path, tag: str) -> tuple[int, str]:
     return done.returncode, done.stderr
 
 
+@pytest.mark.slow
 def test_each_fragment_has_a_valid_name(project: Path) -> None:
     done = draft(project)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("## 9.9.9 (2031-02-03)")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", TYPES)
 def test_a_fragment_becomes_an_entry(project: Path, kind: str) -> None:
     (project / "changes" / f"+words.{kind}.md").write_text("History shows the watermark.\n", encoding="utf-8")

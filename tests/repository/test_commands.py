@@ -116,6 +116,7 @@ def settings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLUICEGATE_CONFIG", str(config))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", sorted(FOLDERS))
 def test_the_commands_of_the_code_can_be_typed(folder: str) -> None:
     wrong = {

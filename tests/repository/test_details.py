@@ -87,6 +87,7 @@ def _bound(target: ast.expr, value: ast.expr, name: str) -> Iterator[ast.expr]:
             yield from _bound(each, part, name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", PLACES)
 def test_no_text_of_the_product_is_a_detail(folder: str) -> None:
     found = {

@@ -86,11 +86,13 @@ def imported(extra: str, hide: tuple[str, ...] = ()) -> subprocess.CompletedProc
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("extra", MODULES)
 def test_an_extra_alone_is_enough(extra: str) -> None:
     done = imported(extra)
     assert done.returncode == 0, done.stderr[-2000:]
 
 
+@pytest.mark.slow
 def test_a_package_that_is_missing_is_noticed() -> None:
     assert "no extra brings fastavro" in imported("iceberg", ("fastavro",)).stderr

@@ -53,6 +53,7 @@ def _is_client(node: ast.ClassDef) -> bool:
     return any(ast.unparse(base).rpartition(".")[2].startswith("AIOKafka") for base in node.bases)
 
 
+@pytest.mark.slow
 def test_no_other_module_uses_a_private_attribute() -> None:
     found = {
         str(path.relative_to(ROOT)): names

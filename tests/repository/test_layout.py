@@ -31,6 +31,7 @@ def sources() -> list[Path]:
     return [path for folder in sorted(FOLDERS | EXECUTED) for path in sorted((ROOT / folder).rglob("*.py"))]
 
 
+@pytest.mark.slow
 def test_no_module_imports_a_root_folder_by_its_bare_name() -> None:
     found = {
         str(path.relative_to(ROOT)): names

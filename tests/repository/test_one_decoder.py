@@ -4,6 +4,8 @@ import ast
 from pathlib import Path
 from typing import Final
 
+import pytest
+
 ROOT: Final = Path(__file__).parents[2]
 FOLDERS: Final = ("cli", "coordinator", "replay", "writer_hooks", "kafka", "state_store")
 ALLOWED: Final = {
@@ -23,6 +25,7 @@ def decoders(path: Path) -> bool:
     )
 
 
+@pytest.mark.slow
 def test_only_listed_modules_decode_the_log_without_signatures() -> None:
     paths = [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
     assert {str(path.relative_to(ROOT)) for path in paths if decoders(path)} == {*ALLOWED}

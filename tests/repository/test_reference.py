@@ -17,6 +17,7 @@ def rows(page: str) -> list[list[str]]:
     return [[part.strip() for part in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
 
 
+@pytest.mark.slow
 def test_each_page_is_current() -> None:
     written = {path.name: path.read_text(encoding="utf-8") for path in FOLDER.glob("*.md")}
     stale = sorted(name for name in {*written, *render()} if written.get(name) != render().get(name))

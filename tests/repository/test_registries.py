@@ -4,6 +4,8 @@ import re
 import subprocess
 from typing import Final
 
+import pytest
+
 from tests.repository.test_layout import ROOT
 
 HOSTS: Final = re.compile(
@@ -20,6 +22,7 @@ HOSTS: Final = re.compile(
 )
 
 
+@pytest.mark.slow
 def test_no_file_names_a_registry() -> None:
     names = subprocess.run(
         ["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True

@@ -25,6 +25,7 @@ def workflow(name: str) -> dict[str, Any]:
     return loaded
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pattern", SCHEMAS)
 def test_each_file_follows_its_schema(pattern: str) -> None:
     files = sorted(FOLDER.glob(pattern))
@@ -40,6 +41,7 @@ def test_each_file_has_a_schema() -> None:
     assert {*FOLDER.rglob("*.yml")} == checked
 
 
+@pytest.mark.slow
 def test_a_mistake_in_a_workflow_is_noticed(tmp_path: Path) -> None:
     wrong = tmp_path / "ci.yml"
     wrong.write_text(
@@ -107,6 +109,7 @@ def test_a_release_waits_for_all_checks() -> None:
     }
 
 
+@pytest.mark.slow
 def test_the_hooks_are_valid_and_run_tools_of_the_lock_file() -> None:
     done = run(of_this_environment("pre-commit"), "validate-config", ROOT / ".pre-commit-config.yaml")
     assert done.returncode == 0, done.stdout + done.stderr

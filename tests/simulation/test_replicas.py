@@ -39,6 +39,7 @@ def test_a_replica_of_a_record_equals_one_of_the_whole_log(seed: int) -> None:
     assert list(differences(seed)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("defect", IN_RECOVERIES, ids=lambda defect: defect.name)
 def test_a_planted_defect_is_seen(defect: Defect) -> None:
     with planted(defect):

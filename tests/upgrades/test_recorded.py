@@ -30,6 +30,7 @@ def homes(recording: Recording) -> dict[str, int]:
     return found
 
 
+@pytest.mark.slow
 def test_there_is_a_recording() -> None:
     assert RELEASES
     assert all(path.stat().st_size <= MOST for path in RELEASES)
@@ -47,6 +48,7 @@ def test_the_cuts_are_those_of_the_release(path: Path) -> None:
     assert any(each["fallbacks"] for each in cuts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", RELEASES, ids=lambda path: path.stem)
 def test_each_state_record_is_readable_and_the_log_continues_from_it(path: Path) -> None:
     recording, seen = recorded(path), 0
@@ -65,6 +67,7 @@ def test_each_state_record_is_readable_and_the_log_continues_from_it(path: Path)
     assert seen > len(recording.cuts)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", RELEASES, ids=lambda path: path.stem)
 def test_each_notification_is_readable(path: Path) -> None:
     found = [read_notification(each.headers, each.value) for each in recorded(path).of("commits")]

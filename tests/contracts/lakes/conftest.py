@@ -21,6 +21,8 @@ MARKED: Final = (*MARKERS, *DELTA, *ALL_ICEBERG)
 UNMARKED: Final = ("memory", "memory-with-gaps", *PAIMON)
 
 
+TABLES: Final = (*UNMARKED, *MARKED)
+"""Names of all tables."""
 EACH_FORMAT: Final = ("memory", "memory-with-gaps", *MARKERS, "paimon", "delta", "iceberg")
 """Fakes, and one real table for each format: the tables of `make test`. The others are the matrix."""
 
@@ -29,10 +31,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark the tests of the other tables: versions, catalogs and storages of the same formats."""
     for item in items:
         call = getattr(item, "callspec", None)
-        if call is not None and not {"lake", "marked"}.isdisjoint(call.params):
-            names = {call.params[name] for name in ("lake", "marked") if name in call.params}
-            if names.isdisjoint(EACH_FORMAT):
-                item.add_marker(pytest.mark.matrix)
+        names = (
+            {each for each in call.params.values() if isinstance(each, str) and each in TABLES}
+            if call is not None
+            else set()
+        )
+        if names and names.isdisjoint(EACH_FORMAT):
+            item.add_marker(pytest.mark.matrix)
 
 
 def lake_of(name: str, request: pytest.FixtureRequest, folder: Path) -> Lake:

@@ -260,6 +260,7 @@ def test_changes_inside_of_a_column_are_refused(evolving: EvolvingLake) -> None:
     assert evolving.data_files() == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lake", ON_STORAGE, indirect=True)
 def test_processes_that_meet_a_column_at_once_make_one_schema(evolving: EvolvingLake) -> None:
     stream = Stream(evolving)

@@ -168,6 +168,7 @@ def test_a_lower_id_covers_no_hole_in_the_history(lake: Lake) -> None:
     assert isinstance(stream.ask(2), Found if lake.marked else Unproven)
 
 
+@pytest.mark.slow
 def test_a_rolled_back_table_is_noticed_below_a_lower_id(lake: Lake) -> None:
     stream = Stream(lake)
     for decision in (1, 2, 3):

@@ -58,6 +58,7 @@ class Coordinator:
         self._next += 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(25))
 def test_nothing_is_lost_or_doubled(lake: Lake, seed: int) -> None:
     chance = random.Random(seed)

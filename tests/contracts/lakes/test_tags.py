@@ -59,6 +59,7 @@ def refer(lake: IcebergLake, name: str, ref: SnapshotRef, kind: str) -> None:
     lake.edit(lambda fields: fields["refs"].update({name: reference}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("retained", [None, 30 * DAY])
 def test_a_tag_is_read_by_another_product_while_commits_go_on(
     tagged: PaimonLake | IcebergLake, retained: int | None
@@ -76,6 +77,7 @@ def test_a_tag_is_read_by_another_product_while_commits_go_on(
     assert len(tagged.maintenance().history().commits) == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("retained", [None, 30 * DAY])
 def test_a_repetition_finds_the_tag_and_another_snapshot_does_not_get_it(
     tagged: PaimonLake | IcebergLake, retained: int | None
@@ -90,6 +92,7 @@ def test_a_repetition_finds_the_tag_and_another_snapshot_does_not_get_it(
     assert read(tagged, "day") == [1]
 
 
+@pytest.mark.slow
 def test_a_tag_of_another_product_counts_if_it_has_the_snapshot(tagged: PaimonLake | IcebergLake) -> None:
     stream = Stream(tagged)
     first, second = stream.commit(1, [1]), stream.commit(2, [2])
@@ -98,6 +101,7 @@ def test_a_tag_of_another_product_counts_if_it_has_the_snapshot(tagged: PaimonLa
     assert isinstance(make(tagged, "theirs", second, 2), TagTaken)
 
 
+@pytest.mark.slow
 def test_a_snapshot_that_has_expired_gets_no_tag(tagged: PaimonLake | IcebergLake) -> None:
     stream = Stream(tagged)
     first = stream.commit(1, [1])
@@ -120,6 +124,7 @@ def test_a_tag_is_found_after_its_snapshot_has_expired(tmp_path: Path) -> None:
         assert isinstance(make(lake, f"t{ref.id}", SnapshotRef(ref.id, "other"), 0), TagTaken)
 
 
+@pytest.mark.slow
 def test_the_retention_is_the_one_of_the_format(tagged: PaimonLake | IcebergLake) -> None:
     ref = Stream(tagged).commit(1, [1])
     make(tagged, "kept", ref, 1)

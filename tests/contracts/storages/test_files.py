@@ -65,6 +65,7 @@ def test_folders_do_not_see_each_other(place: Place) -> None:
     assert other.names("schema") == []
 
 
+@pytest.mark.slow
 def test_a_large_file_is_whole(storage: Storage) -> None:
     content = bytes(range(256)) * (70 << 10)
     storage.write("bucket-0", {"large": content})

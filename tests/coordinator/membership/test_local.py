@@ -40,6 +40,7 @@ def member(folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
             process.kill()
 
 
+@pytest.mark.slow
 def test_only_a_process_that_has_ended_is_dead(tmp_path: Path) -> None:
     with member(tmp_path) as (process, name):
         assert name.startswith("sluicegate-")

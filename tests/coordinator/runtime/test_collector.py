@@ -26,6 +26,7 @@ def calm() -> Iterator[None]:
     gc.set_threshold(*before)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("calm")
 @pytest.mark.parametrize(
     ("records", "objects", "freed"), [(FEW, YOUNG, True), (FEW + 1, YOUNG, False), (0, YOUNG // 2, False)]

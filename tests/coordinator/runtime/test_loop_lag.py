@@ -4,6 +4,8 @@ import asyncio
 import time
 from collections.abc import Sequence
 
+import pytest
+
 from sluicegate.coordinator.runtime.measuring import LoopLag, loop_lag
 
 
@@ -61,6 +63,7 @@ def test_a_frozen_process_reports_a_limited_number_of_delays() -> None:
     assert len(delays[1]) == 1
 
 
+@pytest.mark.slow
 async def test_a_blocked_loop_is_seen() -> None:
     delays, seen = list[float](), asyncio.Event()
 

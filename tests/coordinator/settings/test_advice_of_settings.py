@@ -31,6 +31,7 @@ def taken(env: Mapping[str, str]) -> Settings:
     return settings
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("wrong", "advice", "mended"),
     [

@@ -236,6 +236,7 @@ def _make_certificate(folder: Path) -> tuple[Path, Path]:
     return certificate, key
 
 
+@pytest.mark.slow
 def test_tls_files_are_loaded_and_faults_name_their_key(tmp_path: Path) -> None:
     certificate, key = _make_certificate(tmp_path)
     security: dict[str, Any] = {

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -25,6 +26,7 @@ def log(gaps: list[tuple[int, int]]) -> list[Record]:
     return records
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.tuples(st.integers(1, 5), st.integers(0, 3 * STEP)), min_size=1, max_size=60),
     st.integers(1, 20),

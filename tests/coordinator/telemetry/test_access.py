@@ -156,6 +156,7 @@ async def test_a_file_that_is_not_one_token_is_refused(tmp_path: Path, content: 
             assert (await get(f"{url}/status", bearer(token)))[0] == 200
 
 
+@pytest.mark.slow
 async def test_a_certificate_is_changed_while_the_server_runs(tmp_path: Path) -> None:
     files = make_certificates(tmp_path)
     expired = sign_again(files, days=0)

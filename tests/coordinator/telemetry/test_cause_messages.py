@@ -158,12 +158,14 @@ def test_an_unusable_event_is_described_by_its_own_problem(code: Code) -> None:
     assert format_problem(own, "flights") in format_problem(found, "flights")
 
 
+@pytest.mark.slow
 @given(bodies_of(Problem))
 def test_any_cause_gives_sentences_and_changes_no_identity(problem: Problem) -> None:
     assert format_problem(problem, "flights").endswith(".")
     assert problem.identity == problem.model_copy(update={"cause": None, "detail": ""}).identity
 
 
+@pytest.mark.slow
 @given(st.builds(Cause, code=st.sampled_from(CauseCode), names=st.lists(st.text(max_size=9)).map(tuple)))
 def test_placeholders_in_arguments_stay_as_they_are(cause: Cause) -> None:
     caused = cause.model_copy(update={"code": CauseCode.PATH_REPEATED, "names": ("{number} [x]",)})

@@ -33,6 +33,7 @@ def shown(page: str) -> tuple[Shown, dict[str, tuple[str, str]]]:
     return samples, {name: kind for name, kind in kinds.items() if not name.endswith("_created")}
 
 
+@pytest.mark.slow
 @given(ACTIONS)
 def test_the_page_is_that_of_the_library(actions: list[tuple[str, str, str, float]]) -> None:
     ours, theirs, labels = Registry("x_"), CollectorRegistry(), ("one", "two")

@@ -178,6 +178,7 @@ def test_commands_are_among_those_that_exist(code: Code) -> None:
         assert not _NOUNS[noun] or verb in _NOUNS[noun]
 
 
+@pytest.mark.slow
 @given(problems, st.text(max_size=20))
 def test_any_arguments_give_sentences(problem: Problem, stream: str) -> None:
     assert format_problem(problem, stream).endswith(".")

@@ -19,6 +19,7 @@ def checkpoints(lake: DeltaLake) -> list[int]:
     return sorted(int(path.name[:20]) for path in lake.log.glob("*.checkpoint.parquet"))
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_made_when_it_is_due(tmp_path: Path) -> None:
     lake = DeltaLake(tmp_path, properties={"delta.checkpointInterval": "3"})
     checkpointing = Checkpointing(lake.location)
@@ -32,6 +33,7 @@ def test_a_checkpoint_is_made_when_it_is_due(tmp_path: Path) -> None:
     assert lake.versions() == list(range(8))
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_fails_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     lake = DeltaLake(tmp_path, properties={"delta.checkpointInterval": "1"})
     checkpointing = Checkpointing(str(tmp_path / "elsewhere"))

@@ -162,6 +162,7 @@ def test_a_file_system_without_links_is_refused(tmp_path: Path, monkeypatch: pyt
     assert lake.schemas() == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("point", "left"),
     [(Failpoint.LAKE_PUT_BEFORE, 1), (Failpoint.LAKE_PUT_AFTER, 2), (Failpoint.LAKE_PUT_DURABLE, 2)],

@@ -74,6 +74,7 @@ def damaged(line: bytes, dice: random.Random) -> bytes:
     return bytes(spoiled)
 
 
+@pytest.mark.slow
 def test_a_line_of_a_known_partition_is_judged_as_one_of_an_unknown(lake: DeltaLake) -> None:
     event = lake.write(ROWS)
     schema, location = read_schema(Log(lake.storage(None)).load().metadata), event.location

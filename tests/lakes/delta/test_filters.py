@@ -30,6 +30,7 @@ def table(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("each", ALL, ids=[each.place for each in ALL])
 def test_duckdb_finds_all_rows(duck: duckdb.DuckDBPyConnection, table: Path, each: Filtered) -> None:  # noqa: F811
     asked = list(filtering.questions(each, "duckdb"))
@@ -37,6 +38,7 @@ def test_duckdb_finds_all_rows(duck: duckdb.DuckDBPyConnection, table: Path, eac
     assert found == dict(asked)
 
 
+@pytest.mark.slow
 def test_duckdb_loses_rows_by_wrong_bounds(duck: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:  # noqa: F811
     filtering.make(tmp_path)
     assert filtering.falsify(tmp_path) >= SKIPPABLE

@@ -37,6 +37,7 @@ def rows(
     return table.filter(where).project(columns).order("1").fetchall()
 
 
+@pytest.mark.slow
 def test_duckdb_reads_what_we_commit(tmp_path: Path, duck: duckdb.DuckDBPyConnection) -> None:
     schema = pa.schema([("id", pa.int64()), ("name", pa.string()), ("dt", pa.date32()), ("n", pa.int32())])
     lake = DeltaLake(tmp_path, schema, ["dt", "n"])
@@ -77,6 +78,7 @@ def test_readers_parse_the_text_of_a_partition(
     assert pa.table(DeltaTable(str(tmp_path)).scan())["p"].to_pylist() == batch["p"].to_pylist()
 
 
+@pytest.mark.slow
 def test_readers_resolve_the_columns_of_a_mapped_table(
     tmp_path: Path, duck: duckdb.DuckDBPyConnection
 ) -> None:
@@ -118,6 +120,7 @@ def test_readers_take_tables_that_the_library_cannot_write(
     assert DeltaTable(str(tmp_path)).version() == 2
 
 
+@pytest.mark.slow
 def test_the_library_works_on_between_our_commits(tmp_path: Path, duck: duckdb.DuckDBPyConnection) -> None:
     """It appends, deletes, compacts, vacuums, and makes a checkpoint; we continue after each."""
     lake = DeltaLake(tmp_path)
@@ -168,6 +171,7 @@ def test_the_library_shows_our_commits_in_its_history(tmp_path: Path) -> None:
     assert newest["sluicegate.digest"] == "digest-1"
 
 
+@pytest.mark.slow
 def test_a_large_commit_is_read_whole(tmp_path: Path, duck: duckdb.DuckDBPyConnection) -> None:
     lake = DeltaLake(tmp_path, pa.schema([("id", pa.int64()), ("p", pa.int64())]), ["p"])
     number = 300

@@ -5,6 +5,8 @@ import tracemalloc
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import pytest
+
 from sluicegate.lakes.checked import Checked, Premises
 from sluicegate.lakes.delta.committer import DeltaCommitter
 from sluicegate.lakes.delta.entries import Entries
@@ -40,6 +42,7 @@ class Many(Sequence[Checked]):
         return Checked(self._premises, FILES, FILES, FILES, os.urandom(SIZE * FILES), content, len(lines))
 
 
+@pytest.mark.slow
 def test_a_large_version_takes_less_memory_than_it_has_bytes(tmp_path: Path) -> None:
     lake = DeltaLake(tmp_path)
     committer = DeltaCommitter(LocalStorage(lake.location), USER)

@@ -33,6 +33,7 @@ def compact(lake: DeltaLake) -> int:
         return made
 
 
+@pytest.mark.slow
 def test_two_streams_and_the_library_lose_nothing(lake: DeltaLake, tmp_path: Path) -> None:
     ours = [lake.event([number]) for number in range(COMMITS)]
     theirs = [lake.event([1_000 + number]) for number in range(COMMITS)]
@@ -50,6 +51,7 @@ def test_two_streams_and_the_library_lose_nothing(lake: DeltaLake, tmp_path: Pat
     assert conflicts > 0, "they never met, so nothing was tested"
 
 
+@pytest.mark.slow
 @pytest.mark.seam
 @pytest.mark.parametrize("racers", [2, 3])
 def test_coordinators_of_one_stream_double_nothing(lake: DeltaLake, tmp_path: Path, racers: int) -> None:
@@ -65,6 +67,7 @@ def newest(lake: DeltaLake) -> int:
     return lake.versions()[-1]
 
 
+@pytest.mark.slow
 def test_a_killed_committer_leaves_all_or_nothing(lake: DeltaLake, tmp_path: Path) -> None:
     """Killed at arbitrary points three times, the last one finishes the work."""
     events = [lake.event([number]) for number in range(COMMITS)]

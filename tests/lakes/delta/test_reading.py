@@ -53,6 +53,7 @@ def committed(stream: Stream, decision: int, event: FilesWritten) -> None:
     stream.recorded = outcome.snapshot
 
 
+@pytest.mark.slow
 def test_a_small_commit_after_a_large_one_reads_little(tmp_path: Path) -> None:
     lake = partitioned(tmp_path)
     storage = Counting(lake.location)
@@ -65,6 +66,7 @@ def test_a_small_commit_after_a_large_one_reads_little(tmp_path: Path) -> None:
         assert storage.bytes - before < MOST
 
 
+@pytest.mark.slow
 def test_a_large_commit_of_another_writer_is_read_once(tmp_path: Path) -> None:
     lake = partitioned(tmp_path)
     stream = Stream(lake)

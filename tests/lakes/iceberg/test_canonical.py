@@ -77,6 +77,7 @@ def damaged(raw: bytes, dice: random.Random) -> bytes:
     return bytes(spoiled)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["buckets", "truncated", "real", "void"])
 def test_whatever_is_proven_is_taken_by_the_decoder(tmp_path: Path, name: str) -> None:
     lake = IcebergLake(tmp_path, schema=rich.RICH, spec=rich.spec(name))
@@ -133,6 +134,7 @@ def test_what_the_decoder_refuses_is_refused_by_an_examiner_that_knows_the_parti
             raise AssertionError(f"{name}: {examiner.examine(changed)}")
 
 
+@pytest.mark.slow
 def test_the_counts_of_a_proven_record_follow_the_rules(tmp_path: Path) -> None:
     """Random counts and bounds: what is proven is taken by the decoder, and the other way round."""
     lake = IcebergLake(tmp_path, schema=rich.RICH, spec=rich.spec("void"))

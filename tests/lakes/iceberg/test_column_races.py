@@ -54,6 +54,7 @@ def rows(lake: IcebergLake) -> list[tuple[Any, ...]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALL_ICEBERG)
 @pytest.mark.parametrize("fault", [Fault.LOST, Fault.LANDED])
 def test_an_unknown_outcome_is_read_back(
@@ -131,6 +132,7 @@ class Late:
         return self._inner.commit(base, change, files)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALL_ICEBERG)
 @pytest.mark.parametrize("theirs", ["append", "column", "same"])
 def test_a_change_of_others_at_the_same_time_is_kept(
@@ -155,6 +157,7 @@ def test_a_change_of_others_at_the_same_time_is_kept(
     catalog.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["iceberg", "iceberg-v3", "iceberg-rest"])
 @pytest.mark.parametrize("changed", [False, True])
 def test_a_committer_that_dies_beside_a_change_has_a_successor(
@@ -182,6 +185,7 @@ def test_a_committer_that_dies_beside_a_change_has_a_successor(
     assert lake.schemas() == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ALL_ICEBERG)
 def test_a_commit_that_is_under_way_is_not_lost(
     request: pytest.FixtureRequest, tmp_path: Path, name: str
@@ -215,6 +219,7 @@ def test_a_conflict_with_a_change_of_the_schema_names_no_snapshot(tmp_path: Path
         assert stream.publish(2, stream.head(2), events) == Conflict(cause=Cause(code=CauseCode.OTHER_WRITER))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("point", "left"),
     [(Failpoint.LAKE_PUT_BEFORE, 1), (Failpoint.LAKE_PUT_AFTER, 2), (Failpoint.LAKE_PUT_DURABLE, 2)],

@@ -151,6 +151,7 @@ def refusal_of(stream: Stream, event: FilesWritten) -> str | None:
     return None
 
 
+@pytest.mark.slow
 def test_no_bytes_crash_the_check_or_change_what_is_committed(lake: IcebergLake) -> None:
     """Random damage: the check refuses it, or the record still describes the same file."""
     stream, event = Stream(lake), lake.write(rich.rows([1, 2]))

@@ -66,6 +66,7 @@ def known_to(lake: GlueLake, catalog: GlueCatalog, options: dict[str, str]) -> G
     return other
 
 
+@pytest.mark.slow
 def test_all_other_fields_of_an_entry_stay(lake: GlueLake, catalog: GlueCatalog) -> None:
     lake.alter_entry({"other": "x"}, Description="words", Owner="me", Retention=3)
     before, base = lake.entry, catalog.load()
@@ -84,10 +85,12 @@ def test_all_other_fields_of_an_entry_stay(lake: GlueLake, catalog: GlueCatalog)
     assert len(lake.table.metadata.schemas) == 2
 
 
+@pytest.mark.slow
 def test_a_request_is_sent_once(catalog: GlueCatalog) -> None:
     assert catalog._client.meta.config.retries == {"total_max_attempts": 1, "mode": "standard"}
 
 
+@pytest.mark.slow
 def test_any_change_of_the_entry_is_a_conflict(lake: GlueLake, catalog: GlueCatalog) -> None:
     base = catalog.load()
     lake.alter_entry({"other": "y"})
@@ -99,6 +102,7 @@ def test_any_change_of_the_entry_is_a_conflict(lake: GlueLake, catalog: GlueCata
     assert lake.entry["Parameters"]["other"] == "y"
 
 
+@pytest.mark.slow
 def test_only_the_version_makes_a_conflict(lake: GlueLake, catalog: GlueCatalog) -> None:
     """The tests would see a request without a version: it overwrites a change of others."""
     base = catalog.load()
@@ -114,6 +118,7 @@ def test_only_the_version_makes_a_conflict(lake: GlueLake, catalog: GlueCatalog)
     assert lake.schemas() == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("commits", [1, 2, 3])
 def test_commits_of_others_are_a_conflict(lake: GlueLake, catalog: GlueCatalog, commits: int) -> None:
     base = catalog.load()
@@ -124,6 +129,7 @@ def test_commits_of_others_are_a_conflict(lake: GlueLake, catalog: GlueCatalog, 
     assert metadata_files(lake) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("followers", [0, 1, 2])
 def test_a_request_that_comes_twice_is_in_doubt(lake: GlueLake, catalog: GlueCatalog, followers: int) -> None:
     """A proxy repeats the request, and its second copy is refused."""
@@ -158,6 +164,7 @@ def answered(status: int, body: bytes, seen: list[int]) -> Callable[..., AWSResp
     return answer
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("status", "code", "kind"),
     [
@@ -187,6 +194,7 @@ def test_only_certain_refusals_delete_files(
     assert (metadata_files(lake) == before) is (kind is LakeUnavailable)
 
 
+@pytest.mark.slow
 def test_a_service_that_is_away_leaves_no_doubt(lake: GlueLake, catalog: GlueCatalog) -> None:
     base, before = catalog.load(), metadata_files(lake)
     with closing(known_to(lake, catalog, {**lake.access_options, "glue.endpoint": NOWHERE})) as other:
@@ -197,6 +205,7 @@ def test_a_service_that_is_away_leaves_no_doubt(lake: GlueLake, catalog: GlueCat
             other.load()
 
 
+@pytest.mark.slow
 def test_a_connection_that_ends_leaves_doubt(lake: GlueLake, catalog: GlueCatalog) -> None:
     base, before, seen = catalog.load(), metadata_files(lake), list[bytes]()
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -217,6 +226,7 @@ def test_a_connection_that_ends_leaves_doubt(lake: GlueLake, catalog: GlueCatalo
     assert metadata_files(lake) > before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("named", ["", "glue.region", "glue.profile-name"])
 def test_missing_credentials_leave_no_doubt(
     lake: GlueLake, catalog: GlueCatalog, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, named: str
@@ -233,6 +243,7 @@ def test_missing_credentials_leave_no_doubt(
     assert metadata_files(lake) == before
 
 
+@pytest.mark.slow
 def test_tables_that_are_missing_or_of_another_kind(lake: GlueLake, catalog: GlueCatalog) -> None:
     for missing in (Identifier(lake.table_name.namespace, "nope"), Identifier(("nope",), "numbers")):
         other = GlueCatalog(lake.access_options, "default", missing, Files())
@@ -245,6 +256,7 @@ def test_tables_that_are_missing_or_of_another_kind(lake: GlueLake, catalog: Glu
         catalog.load()
 
 
+@pytest.mark.slow
 def test_a_catalog_without_versions_is_refused(catalog: GlueCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
     get = catalog._client.get_table
 
@@ -258,6 +270,7 @@ def test_a_catalog_without_versions_is_refused(catalog: GlueCatalog, monkeypatch
         catalog.load()
 
 
+@pytest.mark.slow
 def test_an_entry_is_made_once(lake: GlueLake, catalog: GlueCatalog) -> None:
     fields = json.loads(catalog.load().render())
     location = f"{lake.base}/metadata/x.metadata.json"
@@ -272,6 +285,7 @@ def test_an_entry_is_made_once(lake: GlueLake, catalog: GlueCatalog) -> None:
     assert lake.path_of(location).exists()
 
 
+@pytest.mark.slow
 def test_a_commit_whose_answer_is_lost_is_found(lake: GlueLake) -> None:
     files = Files()
     with closing(lake.glue_catalog(files)) as catalog:

@@ -45,6 +45,7 @@ def described(lake: IcebergLake) -> dict[str, tuple[Any, ...]]:
     return found
 
 
+@pytest.mark.slow
 def test_a_merge_changes_nothing_of_a_file(tmp_path: Path, version: int) -> None:
     lake = IcebergLake(tmp_path, version, properties=LEAST)
     stream = Stream(lake)
@@ -67,6 +68,7 @@ def test_a_merge_changes_nothing_of_a_file(tmp_path: Path, version: int) -> None
         assert local(line["manifest_path"]).stat().st_size == line["manifest_length"]
 
 
+@pytest.mark.slow
 def test_row_ids_are_assigned_once_and_without_gaps(tmp_path: Path) -> None:
     lake = IcebergLake(tmp_path, 3, properties=LEAST)
     stream = Stream(lake)
@@ -81,6 +83,7 @@ def test_row_ids_are_assigned_once_and_without_gaps(tmp_path: Path) -> None:
     assert [each["first-row-id"] for each in snapshots] == [sum(range(each)) for each in range(1, 18)]
 
 
+@pytest.mark.slow
 def test_manifests_of_others_stay_as_they_are(tmp_path: Path) -> None:
     lake = IcebergLake(tmp_path, properties=LEAST)
     stream = Stream(lake)
@@ -99,7 +102,7 @@ def test_manifests_of_others_stay_as_they_are(tmp_path: Path) -> None:
     assert lake.ids() == [*range(1, 13), *range(101, 112)]
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_never_more_than_130_manifests_stay(tmp_path: Path, version: int) -> None:
     lake = IcebergLake(tmp_path, version)
     stream = Stream(lake)
@@ -147,6 +150,7 @@ def test_manifests_of_a_spec_whose_column_was_dropped_stay_as_they_are(tmp_path:
     assert len(described(lake)) == 7
 
 
+@pytest.mark.slow
 def test_a_restarted_committer_merges_what_others_of_us_wrote(tmp_path: Path, version: int) -> None:
     lake = IcebergLake(tmp_path, version, properties=LEAST)
     recorded = None
@@ -159,6 +163,7 @@ def test_a_restarted_committer_merges_what_others_of_us_wrote(tmp_path: Path, ve
     assert lake.ids() == list(range(1, 16))
 
 
+@pytest.mark.slow
 def test_a_table_upgraded_to_version_3_gets_row_ids_for_old_files(tmp_path: Path) -> None:
     lake = IcebergLake(tmp_path, properties=LEAST)
     stream = Stream(lake)

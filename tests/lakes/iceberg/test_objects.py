@@ -97,6 +97,7 @@ def test_an_attempt_that_is_aborted_leaves_nothing(
     assert parquet(s3_double) == []
 
 
+@pytest.mark.slow
 def test_large_attempts_do_not_stay_in_memory(
     s3_double: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -130,6 +131,7 @@ def test_a_commit_succeeds_after_requests_that_failed(
     assert table.snapshots() == [1, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("effect", [Effect.REJECTED, Effect.LOST_AFTER])
 def test_a_commit_whose_files_cannot_be_put_leaves_nothing(
@@ -165,6 +167,7 @@ def test_a_commit_whose_put_lands_again_later_is_there_once(
     assert isinstance(stream.ask(1), Found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize("effect", [Effect.REJECTED, Effect.TRUNCATED])
 def test_metadata_that_cannot_be_read_publishes_nothing(
@@ -200,6 +203,7 @@ def test_files_are_checked_by_size(s3_double: S3Double, table: ObjectTable) -> N
         stream.committer.check([event])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["s3a", "s3n", "S3A"])
 def test_a_table_of_hadoop_is_in_the_same_store(table: ObjectTable, scheme: str) -> None:
     """Spark writes the locations of its file system into the table, and reads them from there."""
@@ -244,6 +248,7 @@ def test_a_location_that_products_read_in_two_ways_is_refused(
         table.stream()
 
 
+@pytest.mark.slow
 def test_metadata_can_be_in_another_bucket(s3_double: S3Double, table: ObjectTable) -> None:
     s3_double.buckets.add("elsewhere")
     table.edit(properties={"write.metadata.path": "s3a://elsewhere"})
@@ -290,6 +295,7 @@ def test_options_of_other_products_for_the_storage_are_refused(table: ObjectTabl
     assert "known-secret" not in str(raised.value)
 
 
+@pytest.mark.slow
 def test_orphans_are_deleted_and_committed_files_are_not(s3_double: S3Double, table: ObjectTable) -> None:
     stream = table.stream()
     committed, orphan = table.event([1]), table.event([2])

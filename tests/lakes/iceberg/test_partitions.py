@@ -36,6 +36,7 @@ def version(request: pytest.FixtureRequest) -> int:
     return number
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", rich.PARTITIONS)
 def test_rows_are_read_back_whatever_the_partitions(tmp_path: Path, name: str, version: int) -> None:
     lake = IcebergLake(tmp_path, version, rich.RICH, rich.spec(name))
@@ -75,6 +76,7 @@ def _comparable(entry: dict[str, Any]) -> dict[str, Any]:
     return {"status": entry["status"], "sequence": entry["sequence_number"], **file}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", rich.PARTITIONS)
 def test_entries_equal_those_of_the_library(tmp_path: Path, name: str) -> None:
     """Except for paths, sizes of the files, and what the library leaves out."""
@@ -172,6 +174,7 @@ def test_a_value_that_no_event_can_have_is_refused_before_a_file_is_written(tmp_
     assert [*tmp_path.rglob("*.parquet")] == []
 
 
+@pytest.mark.slow
 def test_a_path_that_no_file_can_have_is_no_passing_failure(tmp_path: Path) -> None:
     names = [f"{number:02}{'x' * 118}" for number in range(36)]
     schema = Schema(*(NestedField(number, name, StringType()) for number, name in enumerate(names, 1)))

@@ -24,6 +24,7 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> IcebergLake:
     return iceberg_of(request.param, request, tmp_path)
 
 
+@pytest.mark.slow
 def test_two_streams_on_one_table_lose_nothing(lake: IcebergLake, tmp_path: Path) -> None:
     ours = [lake.event([number]) for number in range(COMMITS)]
     theirs = [lake.event([1_000 + number]) for number in range(COMMITS)]
@@ -33,6 +34,7 @@ def test_two_streams_on_one_table_lose_nothing(lake: IcebergLake, tmp_path: Path
     assert conflicts > 0, "the two never met, so nothing was tested"
 
 
+@pytest.mark.slow
 @pytest.mark.seam
 @pytest.mark.parametrize("racers", [2, 3])
 def test_coordinators_of_one_stream_double_nothing(lake: IcebergLake, tmp_path: Path, racers: int) -> None:
@@ -48,6 +50,7 @@ def committed(lake: IcebergLake) -> int:
     return len(lake.metadata.snapshots)
 
 
+@pytest.mark.slow
 def test_a_killed_committer_leaves_all_or_nothing(lake: IcebergLake, tmp_path: Path) -> None:
     """Killed at arbitrary points three times, the last one finishes the work."""
     events = [lake.event([number]) for number in range(COMMITS)]

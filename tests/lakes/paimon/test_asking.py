@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.storage_local import LocalStorage
 from tests.contracts.lakes.harness import USER, Stream
@@ -24,6 +26,7 @@ class Counting(LocalStorage):
         return super().names(folder, after)
 
 
+@pytest.mark.slow
 def test_a_commit_reads_as_many_snapshots_at_every_age(tmp_path: Path) -> None:
     lake = PaimonLake(tmp_path)
     storage = Counting(lake.location)

@@ -64,6 +64,7 @@ def buckets_on_disk(root: Path) -> dict[int, str]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("key", ["i32", "i64", "text", "i32,text", "text,i64,i32"])
 @pytest.mark.parametrize("repeated", [None, 40])
 def test_a_row_lands_where_pypaimon_puts_it(tmp_path: Path, key: str, repeated: int | None) -> None:
@@ -153,6 +154,7 @@ def said(lake: PaimonLake, number: int) -> list[dict[str, Any]]:
     return sorted(kept, key=lambda record: (record["_PARTITION"], record["_BUCKET"]))
 
 
+@pytest.mark.slow
 def test_a_filter_on_the_bucket_key_finds_exactly_its_rows(tmp_path: Path) -> None:
     """Readers skip buckets and manifests by it, those that were merged from many commits too."""
     lake = fixed(tmp_path, 5, "i64")
@@ -290,6 +292,7 @@ def test_a_writer_reads_nothing_of_the_tables_history(lake: PaimonLake) -> None:
     assert sum(info.rows for info in lake.write(rows(9, 10)).files) == 9
 
 
+@pytest.mark.slow
 def test_sequence_numbers_follow_the_order_of_writing(tmp_path: Path) -> None:
     lake = PaimonLake(
         tmp_path, KEYS, ["day"], {"bucket": "2", "bucket-key": "id", "target-file-size": "16kb"}
@@ -310,6 +313,7 @@ def test_sequence_numbers_follow_the_order_of_writing(tmp_path: Path) -> None:
             assert one["_MAX_SEQUENCE_NUMBER"] < next_one["_MIN_SEQUENCE_NUMBER"]
 
 
+@pytest.mark.slow
 def test_concurrent_attempts_and_another_product_fill_the_same_buckets(tmp_path: Path) -> None:
     """Some attempts lose and are never committed; pypaimon and an independent reader see just the others."""
     schema = pa.schema([("id", pa.int64()), ("key", pa.string()), ("day", pa.string())])

@@ -92,6 +92,7 @@ def test_a_partitioned_table_reads_back_whole(tmp_path: Path) -> None:
     assert whole.cast(EVENTS).equals(pa.Table.from_batches([batch()]))
 
 
+@pytest.mark.slow
 def test_a_filter_on_the_partition_finds_exactly_its_rows(tmp_path: Path) -> None:
     """The partition statistics of our manifests prune, and prune nothing too much."""
     lake = PaimonLake(tmp_path, EVENTS, ["day", "hour"])
@@ -117,6 +118,7 @@ def test_a_filter_on_the_partition_finds_exactly_its_rows(tmp_path: Path) -> Non
         assert (found.num_rows if found is not None else 0) == expected
 
 
+@pytest.mark.slow
 def test_an_independent_reader_agrees(tmp_path: Path) -> None:
     lake = PaimonLake(tmp_path)
     stream = Stream(lake)
@@ -130,6 +132,7 @@ def test_an_independent_reader_agrees(tmp_path: Path) -> None:
         assert [line["_NUM_ADDED_FILES"] for line in delta] == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", ["zstd", "null", "deflate", "snappy"])
 def test_the_tables_codec_is_used_where_it_can_be(tmp_path: Path, codec: str) -> None:
     lake = PaimonLake(tmp_path, options={"manifest.compression": codec})

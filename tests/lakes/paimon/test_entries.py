@@ -87,6 +87,7 @@ def test_a_malformed_entry_is_refused(lake: PaimonLake, change: Callable[[bytes]
     assert isinstance(stream.publish(1, None, [bad]), Refused)
 
 
+@pytest.mark.slow
 @settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
 @given(data=st.data())
 def test_no_bytes_break_the_check(lake: PaimonLake, data: st.DataObject) -> None:

@@ -321,6 +321,7 @@ def test_a_product_that_opened_the_table_before_commits_after(tmp_path: Path) ->
     assert [(row["id"], row["note"]) for row in lake.rows()] == [(1, None), (2, None), (3, "c")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("point", "left"),
     [(Failpoint.LAKE_PUT_BEFORE, 1), (Failpoint.LAKE_PUT_AFTER, 2), (Failpoint.LAKE_PUT_DURABLE, 2)],

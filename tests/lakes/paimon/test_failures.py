@@ -267,6 +267,7 @@ def test_lists_that_are_gone_stop_the_commit_before_it_starts(lake: PaimonLake) 
     assert lake.snapshot_ids() == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["baseManifestList", "deltaManifestList"])
 def test_a_list_that_lost_its_end_stops_the_commit(lake: PaimonLake, which: str) -> None:
     """Some cuts leave a well-formed list of fewer manifests: only its size in the snapshot shows the loss."""
@@ -287,6 +288,7 @@ def test_a_list_that_lost_its_end_stops_the_commit(lake: PaimonLake, which: str)
     assert lake.ids() == [1, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_a_list_with_other_bytes_inside_stops_the_merge(lake: PaimonLake) -> None:
     stream = Stream(lake)
     for number in range(1, MIN_COUNT + 1):
@@ -304,6 +306,7 @@ def test_a_list_with_other_bytes_inside_stops_the_merge(lake: PaimonLake) -> Non
     assert lake.ids() == list(range(1, number + 1))
 
 
+@pytest.mark.slow
 def test_a_damaged_manifest_is_not_merged_and_stays_in_the_list(lake: PaimonLake) -> None:
     stream = Stream(lake)
     for number in range(1, MIN_COUNT):

@@ -90,6 +90,7 @@ def lines(lake: PaimonLake, head: Snapshot) -> list[dict[str, Any]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("full_at", [(0,), (12,), (5, 20), (MIN_COUNT,), ()], ids=str)
 def test_merging_keeps_what_stands_before_between_and_behind_the_runs(
     lake: PaimonLake, entries: list[Entries], full_at: tuple[int, ...]

@@ -62,6 +62,7 @@ def test_one_merge_never_copies_much_more_than_a_full_manifest() -> None:
     assert all((end - start) * (TARGET // 4) <= 2 * TARGET for start, end in runs)
 
 
+@pytest.mark.slow
 def test_the_list_stays_short_over_many_commits(tmp_path: Path) -> None:
     lake = PaimonLake(tmp_path)
     stream = Stream(lake)
@@ -76,6 +77,7 @@ def test_the_list_stays_short_over_many_commits(tmp_path: Path) -> None:
         assert reading.rows(lake.root, number).num_rows == number
 
 
+@pytest.mark.slow
 def test_commits_of_others_in_between_are_kept(tmp_path: Path) -> None:
     lake = PaimonLake(tmp_path)
     stream = Stream(lake)
@@ -89,6 +91,7 @@ def test_commits_of_others_in_between_are_kept(tmp_path: Path) -> None:
     assert reading.rows(lake.root, len(expected)).num_rows == len(expected)
 
 
+@pytest.mark.slow
 def test_deletions_by_others_still_hit(tmp_path: Path) -> None:
     """An overwrite deletes files; commits and merges after it must not bring them back."""
     lake = PaimonLake(tmp_path)
@@ -108,6 +111,7 @@ def test_deletions_by_others_still_hit(tmp_path: Path) -> None:
     assert reading.snapshot(lake.root, 121)["totalRecordCount"] == 81
 
 
+@pytest.mark.slow
 def test_a_manifest_of_another_kind_is_left_alone(tmp_path: Path) -> None:
     lake = PaimonLake(tmp_path)
     stream = Stream(lake)

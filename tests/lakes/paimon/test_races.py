@@ -11,6 +11,7 @@ from tests.lakes.racing import kill_at, race, start
 COMMITS = 30
 
 
+@pytest.mark.slow
 def test_two_streams_on_one_table_lose_nothing(tmp_path: Path) -> None:
     lake = PaimonLake(tmp_path)
     ours = [lake.event([number]) for number in range(COMMITS)]
@@ -23,6 +24,7 @@ def test_two_streams_on_one_table_lose_nothing(tmp_path: Path) -> None:
     assert conflicts > 0, "the two never met, so nothing was tested"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("racers", [2, 3])
 def test_coordinators_of_one_stream_double_nothing(tmp_path: Path, racers: int) -> None:
     lake = PaimonLake(tmp_path)
@@ -39,6 +41,7 @@ def committed(lake: PaimonLake) -> int:
     return len(lake.snapshot_ids()) if (lake.root / "snapshot").exists() else 0
 
 
+@pytest.mark.slow
 def test_a_killed_committer_leaves_all_or_nothing(tmp_path: Path) -> None:
     """Killed at arbitrary points three times, the last one finishes the work."""
     lake = PaimonLake(tmp_path)

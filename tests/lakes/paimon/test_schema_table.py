@@ -59,6 +59,7 @@ print(*sorted(heavy & sys.modules.keys()))
 """
 
 
+@pytest.mark.slow
 def test_a_committer_does_without_the_librarys_readers(tmp_path: Path) -> None:
     catalog = CatalogFactory.create({"warehouse": str(tmp_path)})
     catalog.create_database("db", True)

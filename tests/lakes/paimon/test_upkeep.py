@@ -68,6 +68,7 @@ def older(root: Path, days: int) -> None:
         snapshot.write_text(json.dumps(fields), encoding="utf-8")
 
 
+@pytest.mark.slow
 def test_the_recipe_cleans_up_and_spares_pending_files(java: tuple[Java, str], tmp_path: Path) -> None:
     lake = PaimonLake(tmp_path / "lake")
     stream, root = Stream(lake), Path(lake.location)
@@ -93,6 +94,7 @@ def test_the_recipe_cleans_up_and_spares_pending_files(java: tuple[Java, str], t
     assert lake.ids() == list(range(1, 14))
 
 
+@pytest.mark.slow
 def test_a_pending_file_that_a_cleaner_took_is_noticed(java: tuple[Java, str], tmp_path: Path) -> None:
     lake = PaimonLake(tmp_path / "lake")
     stream, root = Stream(lake), Path(lake.location)

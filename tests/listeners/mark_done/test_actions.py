@@ -192,6 +192,7 @@ async def test_the_file_is_put_into_a_bucket(s3_double: S3Double) -> None:
     assert (found["creationTime"], found["modificationTime"], found["decision"]) == (100, 200, 9)
 
 
+@pytest.mark.slow
 def test_no_reader_of_the_format_takes_the_file_for_data(monthly: Monthly) -> None:
     kind = tables.kind_of(monthly.table)
     kind.append(monthly.table, [1])

@@ -266,6 +266,7 @@ async def test_settings_that_do_not_fit_the_table_stop_the_listener(monthly: Mon
         assert "it has origin. Correct timestamp_pattern" in caught.value.result.reason
 
 
+@pytest.mark.slow
 async def test_the_state_stays_small(monthly: Monthly) -> None:
     async with Host(by_month("mark-event"), monthly.stream) as host:
         for number in range(1, 1_200):
@@ -291,6 +292,7 @@ async def test_the_columns_of_a_partition_are_in_the_order_of_the_table(tmp_path
     assert (body.partition, list(body.values)) == ("year=2013/month=01", ["year", "month"])
 
 
+@pytest.mark.slow
 def test_the_largest_state_fits_into_a_record() -> None:
     """Random digits compress badly. A message of Kafka has 1,048,576 bytes by default."""
     chance = random.Random(1)
