@@ -40,6 +40,8 @@ Interval = Annotated[int, Field(ge=0, le=86_400_000)]
 """Milliseconds between two heartbeats, at most a day: a silent driver is noticed after three of them."""
 Rows = Annotated[int, Field(ge=0, le=2**40)]
 """More rows than a file can have. Tables add them up in 64 bits, so one wrong count must not end that."""
+FutureLimit = Annotated[int, Field(ge=0, le=400_000_000_000_000)]
+"""Milliseconds; more than from the year 1 to 9999."""
 Millis = Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
 EventId = Annotated[str, StringConstraints(min_length=1, max_length=64)]
 MOST_LOCATIONS: Final = 64
@@ -220,7 +222,9 @@ class CheckpointCompleted(Body):
     source_digest: SourceDigest
     """Digest of the source range that was really read. A replay of the checkpoint has the same."""
     watermark: Millis | None = None
-    """Event time below which the region expects no rows, in Unix milliseconds; None: unknown."""
+    """Event time below which the region expects no rows, in Unix milliseconds; None: unknown.
+
+    One that is later than the policy's `future_limit` after the append time counts as none."""
     listeners: Annotated[Mapping[Name, ListenerState], Field(max_length=64)] = {}
     """State of listeners as of this checkpoint. Absent listeners keep their previous state."""
     source_offsets: SourceOffsets | None = None
@@ -292,6 +296,9 @@ class StreamPolicy(Body):
     """Regions that may register; empty: any region may."""
     allowed_locations: Annotated[tuple[Location, ...], Field(max_length=MOST_LOCATIONS)] = ()
     """URI prefixes; data files outside all of them are refused."""
+    future_limit: FutureLimit = 86_400_000
+    """Milliseconds by which a watermark may be later than the append time of its completion. A later one
+    counts as none, and is shown as a condition; so does one outside of the years 1 to 9999."""
     file_names: Literal["checked", "unchecked"] = "checked"
     """Checked: the name of a data file must contain the digest of its attempt."""
     single_region: SingleRegionReason | None = None

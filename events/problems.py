@@ -78,6 +78,8 @@ class Code(StrEnum):
     SAVEPOINT_WAITS = "savepoint-waits"
     DRAIN_WAITS = "drain-waits"
     STILL_RUNNING = "still-running"
+    WATERMARK_IGNORED = "watermark-ignored"
+    WATERMARK_IN_SECONDS = "watermark-in-seconds"
 
     # Conditions of the whole stream.
     PAUSED = "paused"

@@ -34,6 +34,7 @@ _OF_STORES: Final = (
 )
 _OF_JOBS: Final = (
     "watermark falls",
+    "watermark of the far future",
     "region reset",
     "another assignment begins",
     "back to the assignment before",

@@ -22,11 +22,14 @@ from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.events.problems import Code
 from sluicegate.simulator.dice import Dice
 from sluicegate.simulator.location import Batch, Location, Offsets, Source
+from sluicegate.simulator.places import FAR
 from sluicegate.simulator.world import SPACING, STREAM, World
 
 Message = tuple[Envelope, Body | None]
 HEARTBEAT: Final = 1_000
 """Milliseconds between two heartbeats of an idle driver."""
+_WRONG_TIMES: Final = 5
+"""Of so many batches, one has a row with an event time of the far future, where data may be late."""
 
 
 @dataclass(eq=False)
@@ -174,6 +177,9 @@ class Driver:
         if self.source.falling and watermark is not None and dice.chance(0.3):
             watermark = max(0, watermark - 25)
             self.world.saw("watermark falls")
+        if self.source.falling and batch.number % _WRONG_TIMES == _WRONG_TIMES - 1:
+            watermark = FAR
+            self.world.saw("watermark of the far future")
         if self.region == self.source.silent:
             watermark = None
         return CheckpointCompleted(

@@ -1,10 +1,13 @@
 """Regions, savepoints and decisions, in the form in which the dumb account keeps them."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from sluicegate.events.envelope import Envelope
 from sluicegate.events.models import CheckpointCompleted, CutDecided, Position
+
+FAR: Final = 4_102_444_800_000
+"""The year 2100: a watermark that counts as none."""
 
 
 def is_same(one: Position | None, other: Position | None) -> bool:
@@ -65,7 +68,7 @@ class Place:
         """Move to a sealed position, with the watermarks on the way."""
         for at in self.sealed():
             mark = self.life.completions[at.checkpoint].watermark if self.life is not None else None
-            if mark is not None:
+            if mark is not None and mark < FAR:
                 own = self.at is not None and self.at.incarnation == at.incarnation
                 self.watermark = max(mark, self.watermark) if own and self.watermark is not None else mark
             self.at = at

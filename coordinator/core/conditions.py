@@ -81,6 +81,7 @@ class Conditions:
         found += [Condition(kind="stall", problem=each) for each in self._of_regions()]
         found += [Condition(kind="refusal", problem=each) for each in self._refusals()]
         found += [Condition(kind="refusal", problem=each) for each in self._strays.values()]
+        found += [Condition(kind="refusal", problem=each) for each in self._doubts()]
         lagging = tuple(self._log.lagging())
         if lagging and any(self._log.sealed(name) for name in self._log.state.regions):
             problem = Problem(code=Code.WAITS_FOR_REGIONS, names=lagging)
@@ -107,6 +108,13 @@ class Conditions:
         for name, problem in self._refused.items():
             if assignment is None or name in assignment.regions:
                 yield problem
+
+    def _doubts(self) -> Iterator[Problem]:
+        """Yield the problems of watermarks, of regions that still count."""
+        for name in self._log.state.active():
+            region = self._log.state.regions.get(name)
+            if region is not None and region.doubt is not None:
+                yield region.doubt
 
     # --- overdue checkpoints ----------------------------------------------------------------------
 

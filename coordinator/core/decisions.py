@@ -2,7 +2,7 @@
 
 import hashlib
 
-from sluicegate.coordinator.core import cuts
+from sluicegate.coordinator.core import cuts, watermarks
 from sluicegate.coordinator.core.log import Log
 from sluicegate.coordinator.core.log_state import Before, Decision, LogState, RegionPhase, RegionState
 from sluicegate.coordinator.core.pending import Sealed
@@ -75,16 +75,17 @@ def _advance(log: Log, content: dict[str, list[Sealed]]) -> None:
         region = log.state.regions[name]
         log.decided[name] = log.pending[name].split(checkpoints[-1].position)
         for each in checkpoints:
-            _advance_to(region, each)
+            _advance_to(region, each, watermarks.problem_of(name, each, log.state.policy))
 
 
-def _advance_to(region: RegionState, sealed: Sealed) -> None:
+def _advance_to(region: RegionState, sealed: Sealed, doubt: Problem | None) -> None:
+    """Move to the next checkpoint; `doubt` is the problem of its watermark."""
     body, before = sealed.checkpoint.body, region.position
-    region.position = sealed.position
+    region.position, region.doubt = sealed.position, doubt
     if body is None:
         return
     same = before is not None and before.incarnation == sealed.position.incarnation
-    if body.watermark is not None:
+    if body.watermark is not None and (doubt is None or doubt.code is not Code.WATERMARK_IGNORED):
         # A writer sends each checkpoint's own maximum, which may be lower than the one before.
         lower = same and region.watermark is not None and body.watermark < region.watermark
         region.watermark = region.watermark if lower else body.watermark
@@ -179,6 +180,7 @@ def _revert(log: Log, made: Decision) -> None:
         was = made.before.regions.get(name, RegionState())
         region.watermark, region.source_offsets = was.watermark, was.source_offsets
         region.listeners, region.fallbacks = was.listeners, was.fallbacks
+        region.doubt = was.doubt
     state.watermark = made.before.watermark
     for name, to in made.moves.items():
         region = state.regions[name]

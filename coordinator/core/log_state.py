@@ -81,6 +81,8 @@ class RegionState(Light):
     """Source offsets at the position; opaque."""
     watermark: int | None = None
     """Milliseconds since the Unix epoch, at the position. It never falls within an incarnation."""
+    doubt: Problem | None = None
+    """Problem of the watermark that the checkpoint of the position states; for status."""
     listeners: dict[str, str] = {}
     """State of listeners, at the position."""
     fallbacks: int = 0

@@ -34,7 +34,10 @@ class Part(NamedTuple):
 class Checkpoint:
     """Events of one checkpoint that have arrived."""
 
-    __slots__ = ("body", "files", "first_offset", "first_time", "last_time", "missing", "parts", "rows")
+    __slots__ = (
+        *("body", "completed_at", "files", "first_offset", "first_time", "last_time", "missing", "parts"),
+        "rows",
+    )
 
     def __init__(self, offset: int, time: int) -> None:
         self.parts: dict[str, Part] = {}
@@ -42,6 +45,8 @@ class Checkpoint:
         """Sums over the parts. Each record and each status has them, so neither adds them up."""
         self.body: CheckpointCompleted | None = None
         """The first completion."""
+        self.completed_at = time
+        """Its append time, in milliseconds."""
         self.missing: set[str] = set()
         """Named events that have not arrived."""
         self.first_offset = offset
@@ -125,7 +130,7 @@ class PendingCheckpoints:
         problem = self._impossible(number, body.predecessor)
         # A rejected one is kept, too: it is the first completion, so no later one counts.
         entry = self.entry(number, offset, time)
-        entry.body = body
+        entry.body, entry.completed_at = body, time
         entry.missing = set(body.events).difference(entry.parts)
         self.unreadable.discard(number)
         if problem is None or self._contradicts_tail(number, body.predecessor):

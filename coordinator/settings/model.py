@@ -141,6 +141,9 @@ class StreamSettings(Section):
     """Number of files that wait for a commit, at which it is due before `commit_interval`."""
     commit_max_bytes: Bytes | None = None
     """Size of the files that wait for a commit, at which it is due before `commit_interval`."""
+    future_limit: Annotated[SecondsOrZero, Field(le=400_000_000_000)] = 86_400.0
+    """A watermark that is later than this after its event counts as none: one wrong time would end days
+    before their rows are there. Raise it for streams of times to come, such as bookings."""
     longest_wait: Seconds = 86_400.0
     """Longest time from a data file to its commit that is planned for, stalls included.
 
@@ -195,6 +198,7 @@ class StreamSettings(Section):
             regions=self.regions,
             allowed_locations=self.allowed_locations,
             file_names=self.file_names,
+            future_limit=round(self.future_limit * 1000),
         )
 
 

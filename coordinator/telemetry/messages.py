@@ -4,6 +4,7 @@ Each message has three parts: the event, the reason, and the next step with a co
 the protocol depends on a sentence, so a text may change at any time.
 """
 
+import re
 from collections.abc import Mapping
 from itertools import islice
 from typing import Final
@@ -16,6 +17,7 @@ from sluicegate.coordinator.telemetry import (
 )
 from sluicegate.coordinator.telemetry.cause_messages import format_cause
 from sluicegate.coordinator.telemetry.message import Message, fill
+from sluicegate.coordinator.telemetry.wording import iso_time
 from sluicegate.events.causes import CauseCode
 from sluicegate.events.problems import Code, Problem
 
@@ -31,6 +33,9 @@ _LISTED: Final = 8
 _SHORT: Final = 8
 _LONG: Final = 12
 """Characters; longer incarnation ids are shortened."""
+_OF_TIMES: Final = (Code.WATERMARK_IGNORED, Code.WATERMARK_IN_SECONDS)
+"""Codes whose first name is a time in Unix milliseconds."""
+_NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
 
 
 def format_problem(problem: Problem, stream: str) -> str:
@@ -52,6 +57,11 @@ def _why(problem: Problem, stream: str) -> str:
     return format_cause(cause, detail)
 
 
+def _as_time(millis: str) -> str:
+    """Return Unix milliseconds as a time; as they are if no date has them."""
+    return (iso_time(int(millis)) if _NUMBER.fullmatch(millis) else None) or millis
+
+
 def short_id(incarnation: str) -> str:
     """Return the first characters of a long incarnation id."""
     return incarnation if len(incarnation) <= _LONG else f"{incarnation[:_SHORT]}…"
@@ -67,6 +77,8 @@ def listed(names: tuple[str, ...]) -> str:
 def _arguments(problem: Problem, stream: str) -> dict[str, str]:
     """Return the values of the placeholders; those without a value are absent."""
     names = problem.names
+    if problem.code in _OF_TIMES and names:
+        names = (_as_time(names[0]), *names[1:])
     values = {
         "stream": stream,
         "region": problem.region,

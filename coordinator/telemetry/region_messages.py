@@ -88,6 +88,22 @@ _WAITING: Final[Mapping[Code, Message]] = {
         "its incarnation {incarnation} has ended",
         "Stop the query. It has to read again what is not committed. " + _RESET,
     ),
+    Code.WATERMARK_IGNORED: Message(
+        "Watermark {first} of checkpoint {checkpoint} of region {region} counts as none",
+        "it is too far ahead, or in no year from 1 to 9999[. In {second}, it would be right]",
+        "The rows are committed, and nothing is marked as done by this watermark. Correct the times in the "
+        "source, or let the driver state Unix milliseconds; the next right watermark counts. A Spark query "
+        "that has seen such a time keeps it: filter such rows before `withWatermark`. "
+        + _RESET
+        + ". If such times are right, raise streams.{stream}.future_limit "
+        "in the settings of all coordinators, and send SIGHUP",
+    ),
+    Code.WATERMARK_IN_SECONDS: Message(
+        "The watermark {first} of checkpoint {checkpoint} of region {region} seems to be in seconds",
+        "in that unit, it would be the time of its event",
+        "Let the driver state Unix milliseconds. Until then nothing is marked as done: the watermark of the "
+        "stream waits for the region. If the rows are of that year, nothing is to be done",
+    ),
 }
 
 _EXCLUDED: Final[Mapping[Code, Message]] = {

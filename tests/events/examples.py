@@ -113,6 +113,7 @@ BODIES: Final[dict[EventType, Body]] = {
         max_failure_ratio=0.5,
         regions=("EWR", "JFK"),
         allowed_locations=("file:/t",),
+        future_limit=3_600_000,
         file_names="unchecked",
         single_region="fixed-buckets",
     ),

@@ -205,8 +205,8 @@ def position(text: str) -> Position:
 
 
 def policy_of(how: dict[str, str]) -> dict[str, object]:
-    """Return the fields of a policy: number= partial= max= ratio= regions=r1,r2 file_names=."""
-    names = {"max": "max_consecutive_fallbacks", "ratio": "max_failure_ratio"}
+    """Return the fields of a policy: number= partial= max= ratio= regions=r1,r2 file_names= future=."""
+    names = {"future": "future_limit", "max": "max_consecutive_fallbacks", "ratio": "max_failure_ratio"}
     found: dict[str, object] = {names.get(key, key): value for key, value in how.items()}
     if "regions" in how:
         found["regions"] = tuple(how["regions"].split(","))

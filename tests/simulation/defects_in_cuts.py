@@ -18,9 +18,9 @@ def _watermark_of_known(right: Function) -> Function:
 
 
 def _falling(right: Function) -> Function:
-    def wrong(region: RegionState, sealed: Any) -> None:
+    def wrong(region: RegionState, sealed: Any, doubt: Any) -> None:
         region.watermark = None
-        right(region, sealed)
+        right(region, sealed, doubt)
 
     return wrong
 
@@ -159,6 +159,7 @@ IN_CUTS: Final = (
         "fallbacks never begin again", "counting fallbacks", _keeps_counting, ("I7",), ("wait", "restart")
     ),
     Defect("a region's watermark falls", "moving a region", _falling, ("I5",), ()),
+    Defect("a watermark of the far future counts", "doubtful watermarks", always(None), ("I5",), ()),
     Defect(
         "a region without watermark is overlooked",
         "the watermark",

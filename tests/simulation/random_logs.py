@@ -146,8 +146,13 @@ class RandomLog:
         ratio = self.random.choice((1.0, 1.0, 0.5))
         partial = "never" if self.random.random() < 0.1 else "allow"
         most = self.random.choice((1, 2, 4))
+        limits = {1: 0, 2: 40, 4: 86_400_000}
         return StreamPolicy(
-            number=number, partial=partial, max_consecutive_fallbacks=most, max_failure_ratio=ratio
+            number=number,
+            partial=partial,
+            max_consecutive_fallbacks=most,
+            max_failure_ratio=ratio,
+            future_limit=limits[most],
         )
 
     # --- drivers and writers ----------------------------------------------------------------------

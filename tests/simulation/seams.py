@@ -20,6 +20,7 @@ from sluicegate.coordinator.core import (
     progress,
     registration,
     replica,
+    watermarks,
 )
 from sluicegate.coordinator.core.log import Log
 from sluicegate.coordinator.core.log_state import RegionState
@@ -71,6 +72,7 @@ SEAMS: Final[dict[str, tuple[Any, str]]] = {
     "counting fallbacks": (decisions, "_count"),
     "moving a region": (decisions, "_advance_to"),
     "the watermark": (decisions, "_watermark"),
+    "doubtful watermarks": (watermarks, "problem_of"),
     "outcomes": (decisions, "outcome_problem"),
     "taking a region back": (decisions, "_restore"),
     "taking the assignment back": (decisions, "_restore_assignment"),

@@ -276,6 +276,7 @@ def test_policy_says_what_the_stream_wants() -> None:
     assert (policy.partial, policy.max_consecutive_fallbacks) == ("never", 5)
     assert policy.allowed_locations == ("s3://bucket/flights",)
     assert (policy.max_failure_ratio, policy.regions) == (1.0, ())
+    assert policy.future_limit == 86_400_000
     assert stream.alignment_timeout == 10.0
 
 
@@ -283,12 +284,13 @@ def test_policy_and_cadence_come_from_the_stream() -> None:
     stream = StreamSettings(
         table="/t",
         max_failure_ratio=0.4,
+        future_limit="2h",
         regions=("EWR", "JFK"),
         commit_interval="1m",
         commit_max_files=500,
         commit_max_bytes="64MiB",
     )
-    assert stream.policy().max_failure_ratio == 0.4
+    assert (stream.policy().max_failure_ratio, stream.policy().future_limit) == (0.4, 7_200_000)
     assert stream.policy().regions == ("EWR", "JFK")
     cadence = (stream.commit_interval, stream.commit_max_files, stream.commit_max_bytes)
     assert cadence == (60.0, 500, 64 << 20)

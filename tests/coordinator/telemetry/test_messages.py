@@ -80,6 +80,8 @@ _ARGUMENTS: Final[dict[Code, tuple[str, ...]]] = {
     Code.SAVEPOINT_WAITS: ("first", "second"),
     Code.DRAIN_WAITS: ("first", "second"),
     Code.STILL_RUNNING: ("region", "incarnation"),
+    Code.WATERMARK_IGNORED: (*_NAMED, "first", "second"),
+    Code.WATERMARK_IN_SECONDS: (*_NAMED, "first"),
     Code.RECORD_UNREADABLE: ("number", "detail", "first"),
     Code.LOG_DISCONTINUOUS: ("number", "detail"),
     Code.OTHER_PARTITION: ("number", "other"),
