@@ -210,6 +210,10 @@ class RegionRegistered(Body):
     """False: the source was restored without claiming ownership of earlier files."""
     probe: bool = False
     """True: answer, but change nothing."""
+    rests: bool = False
+    """True: the region is idle until its next completion, and sends no heartbeats, as one of batch jobs.
+
+    Its rows may be behind the watermark when they arrive."""
 
 
 class CheckpointCompleted(Body):
@@ -261,10 +265,17 @@ class CheckpointFailed(Body):
 
 
 class RegionHeartbeat(Body):
-    """The driver is alive. A coordinator also sends one, for an idle region that is silent."""
+    """The driver is alive. A coordinator also sends one, for an idle region that is silent.
+
+    A driver that may have said `idle` since its registration states the number of the next checkpoint with
+    `begins`, and has the acknowledgement before a writer gets the first row of it."""
 
     idle: bool = False
-    """True: the source has no new rows, and no checkpoint is under way."""
+    """True: no checkpoint is under way, and none has begun after the one that `after` names."""
+    after: CheckpointNumber | None = None
+    """With `idle`: the newest checkpoint that has begun; None: this process knows of none."""
+    begins: CheckpointNumber | None = None
+    """Checkpoint that begins. The region is not idle until a heartbeat names this one or a later one."""
     interval: Interval | None = None
     """Milliseconds until the next heartbeat; None: unknown, or no further heartbeat follows."""
     silent: bool = False
@@ -272,6 +283,14 @@ class RegionHeartbeat(Body):
     run: EventId
     """Id of the registration with which the driver's process began. Events of an older process do not count.
     """
+
+    @model_validator(mode="after")
+    def _check_state(self) -> Self:
+        if sum((self.idle, self.begins is not None, self.silent)) > 1:
+            raise ValueError("idle, begins and silent exclude each other; send one of them")
+        if self.after is not None and not self.idle:
+            raise ValueError("after is the newest checkpoint before idleness: it needs idle")
+        return self
 
 
 class RegionClosed(Body):

@@ -190,6 +190,7 @@ class Trial:
             *self._of_registrations(),
             *self._of_completions(),
             *self._of_heartbeats(),
+            *self._of_beginnings(),
             *self._missing(),
         ]
 
@@ -279,7 +280,41 @@ class Trial:
             or _INTERVAL
         )
         for run, (begin, incarnation) in accepted.items():
+            if run in self._resting():
+                continue
             yield from _gaps(run, begin, beats[run], self._end_of(begin, incarnation), usual)
+
+    def _resting(self) -> set[str]:
+        """Return the registrations of regions that rest, which send no heartbeats."""
+        return {
+            event.record.envelope.id
+            for event in self._all(EventType.REGION_REGISTERED)
+            if isinstance(event.body, RegionRegistered) and event.body.rests
+        }
+
+    def _of_beginnings(self) -> Iterator[Violation]:
+        """Yield the checkpoints that were completed after their driver had said idle."""
+        accepted, resting, done = self._accepted(), self._resting(), set[tuple[str, int]]()
+        run, life, idle, begun = "", "", False, -1
+        for event in sorted(self.events, key=lambda each: each.raw.offset):
+            body, of = event.body, event.record.envelope
+            if isinstance(body, RegionRegistered) and of.id in accepted:
+                run, life, idle, begun = of.id, of.incarnation, False, -1
+            elif isinstance(body, RegionHeartbeat) and body.run == run:
+                if body.begins is not None:
+                    idle, begun = False, max(begun, body.begins)
+                elif body.idle:
+                    idle = idle or (-1 if body.after is None else body.after) >= begun
+            elif isinstance(body, CheckpointCompleted) and (life, of.checkpoint) not in done:
+                if idle and of.incarnation == life and run not in resting:
+                    yield Violation(
+                        "beginning",
+                        f"offset {event.raw.offset}: checkpoint {of.checkpoint} is completed, and the driver "
+                        "had said idle before. Publish a heartbeat with its number in `begins`, and await "
+                        "the acknowledgement before a writer gets its first row",
+                    )
+                done.add((of.incarnation, of.checkpoint))
+                idle, begun = False, max(begun, of.checkpoint)
 
     def _end_of(self, begin: int, incarnation: str) -> int:
         """Return the time until which a run had to send heartbeats: its last event, or its successor."""

@@ -59,6 +59,10 @@ class Driver:
     late: list[Message] = field(default_factory=list)
     """Events of losers, zombies and duplicates that are still on their way."""
     idle: bool = False
+    told_idle: bool = False
+    """True if the process has said idle since its registration, or since the newest beginning it stated."""
+    stated: int = -1
+    """The newest checkpoint whose beginning the process has stated."""
     run: str = "none"
     """Id of the registration with which the process began."""
     runs: list[str] = field(default_factory=list)
@@ -114,7 +118,7 @@ class Driver:
             return
         if found.accepted:
             self.state, self.location.registered, self.idle = "running", True, False
-            self.run = self.asked
+            self.run, self.told_idle, self.stated = self.asked, False, -1
             self.runs.append(self.run)
             self.named = []
         else:
@@ -220,7 +224,7 @@ class Driver:
                 # Uploads of finished batches continue beside the next batch.
                 self.deliver(dice)
             elif self.plan(dice):
-                self.idle = False
+                self.begin()
             elif self.uploads and self.world.now >= self.held_until:
                 self.deliver(dice)
             elif self.source.bounded:
@@ -234,15 +238,36 @@ class Driver:
         else:
             self.complete(batch, dice)
 
+    def begin(self) -> None:
+        """Take back that the region is idle, before the first item of the batch is written."""
+        self.idle, batch = False, self.batch
+        if self.told_idle and batch is not None:
+            body = RegionHeartbeat(begins=batch.number, run=self.run)
+            self.send(EventType.REGION_HEARTBEAT, body)
+            self.told_idle, self.stated = False, batch.number
+
     def rest(self) -> None:
         """State that there is nothing to read."""
-        self.send(EventType.REGION_HEARTBEAT, RegionHeartbeat(idle=True, interval=HEARTBEAT, run=self.run))
-        self.idle, self.rested_at = True, self.world.now
+        batches = self.location.batches
+        self._say_idle(batches[-1].number if batches else None)
+        self.idle, self.told_idle, self.rested_at = True, True, self.world.now
 
-    def doze(self) -> None:
-        """State in the middle of a batch that there is nothing to read."""
-        self.rest()
-        self.idle = False
+    def doze(self) -> bool:
+        """Have an idle heartbeat of before the batch arrive in the middle of it.
+
+        A driver that has not stated the beginning of the batch is a broken one: its rows are late.
+        """
+        batch = self.batch
+        if batch is None:
+            return False
+        before = [each.number for each in self.location.batches if each is not batch]
+        after = batch.number if batch.number != self.stated else before[-1] if before else None
+        self._say_idle(after)
+        return True
+
+    def _say_idle(self, after: int | None) -> None:
+        body = RegionHeartbeat(idle=True, after=after, interval=HEARTBEAT, run=self.run)
+        self.send(EventType.REGION_HEARTBEAT, body)
 
     def close(self) -> None:
         """End after the newest finished batch."""

@@ -43,6 +43,8 @@ class Place:
     watermark: int | None = None
     fallbacks: int = 0
     idle: bool = False
+    begun: int = -1
+    """The highest checkpoint that the log says has begun in the run."""
     closed: bool = False
     final: int | None = None
     removed: bool = False

@@ -68,7 +68,9 @@ class Truth(Account):
             case RegionHeartbeat():
                 place = self._live(envelope)
                 if place is not None and place.run == body.run:
-                    place.idle = body.idle and not body.silent
+                    named = -1 if body.after is None else body.after
+                    place.idle = body.idle and named >= place.begun
+                    place.begun = max(place.begun, -1 if body.begins is None else body.begins)
             case RegionClosed():
                 self._closed(envelope, body)
 
@@ -109,7 +111,7 @@ class Truth(Account):
             place.stalled = True
         place.life.completions[number] = body
         place.life.parts.setdefault(number, {})
-        place.idle = False
+        place.idle, place.begun = False, max(place.begun, number)
         if place.closed and (place.final is None or number > place.final):
             place.closed, place.final = False, None
         self._look(envelope.region)
@@ -197,8 +199,8 @@ class Truth(Account):
                 self.lives[envelope.region, place.life.name] = place.life
             place.life, place.live, place.stalled = Life(envelope.incarnation, body.base), True, False
         place.joined, place.run = body.single_region is not None, envelope.id
-        place.idle = place.closed = False
-        place.final = None
+        place.idle, place.closed = body.rests, False
+        place.begun, place.final = -1, None
 
     def _end(self, name: str, upto: Position | None, *, removed: bool = False) -> None:
         """End an incarnation, and discard its checkpoints after `upto`."""

@@ -33,10 +33,14 @@ class Beats:
         self._interval = interval
         self._idle_after = idle_after
         self._changed = threading.Condition()
-        self._is_open = False
-        """True while a checkpoint is open."""
         self._rests_since = time.monotonic()
         self._told_idle = False
+        self._newest: int | None = None
+        """The newest checkpoint that has begun."""
+        self._completed: int | None = None
+        """The newest checkpoint that is completed: the later ones are open."""
+        self._may_be_idle = False
+        """True if a heartbeat may have said idle since the newest beginning that the log has."""
         self._ended = False
         self._registered: Registered | None = None
         self._thread: threading.Thread | None = None
@@ -61,13 +65,38 @@ class Beats:
         self._thread = threading.Thread(target=self._work, name="sluicegate-heartbeats", daemon=True)
         self._thread.start()
 
-    def set_open(self, *, is_open: bool) -> None:
-        """Note if a checkpoint is open. Other regions wait for it; without one, the region becomes idle."""
+    def begin(self, number: int) -> None:
+        """Note that a checkpoint begins. Other regions wait for it from now on.
+
+        On return, the log has the beginning if a heartbeat may have said idle before. The number is needed,
+        because such a heartbeat may still be in flight. Raises PublishFailed; then nothing has begun.
+        """
         with self._changed:
-            if is_open == self._is_open:
-                return
-            self._is_open, self._rests_since = is_open, time.monotonic()
-            self._changed.notify_all()
+            # From here on no heartbeat says idle, so there is nothing else to take back.
+            before, self._newest = self._newest, number
+            may_be_idle = self._may_be_idle
+        if may_be_idle:
+            try:
+                self._send(RegionHeartbeat(begins=number, run=self._run()), self._region.publish_timeout)
+            except BaseException:
+                with self._changed:
+                    self._newest = before
+                raise
+        with self._changed:
+            self._may_be_idle = self._told_idle = False
+
+    def complete(self, number: int) -> None:
+        """Note that a checkpoint is completed. When none is open for a while, the region becomes idle."""
+        with self._changed:
+            self._completed = number
+            if not self._is_open:
+                self._rests_since = time.monotonic()
+                self._changed.notify_all()
+
+    @property
+    def _is_open(self) -> bool:
+        """Return True while a checkpoint is open."""
+        return self._newest is not None and (self._completed is None or self._completed < self._newest)
 
     def stop(self, *, idle: bool) -> None:
         """End the thread. With `idle`, publish a last heartbeat, so that no commit waits for the region."""
@@ -82,7 +111,8 @@ class Beats:
         if not idle:
             return
         try:
-            self._send(RegionHeartbeat(idle=True, run=self._run()), min(_LAST, self._region.publish_timeout))
+            last = RegionHeartbeat(idle=True, after=self._newest, run=self._run())
+            self._send(last, min(_LAST, self._region.publish_timeout))
         except HookError as error:
             _log.error(
                 "region %s of %s: the driver ends, and Kafka has not acknowledged that the region is idle "
@@ -126,18 +156,21 @@ class Beats:
 
     def _changes_at(self) -> float:
         """Return the time at which the last heartbeat is no longer true."""
-        if self._is_open:
-            return 0.0 if self._told_idle else math.inf
-        return math.inf if self._told_idle else self._rests_since + self._idle_after
+        return math.inf if self._is_open or self._told_idle else self._rests_since + self._idle_after
 
     def _beat(self) -> None:
         with self._changed:
             rests = time.monotonic() - self._rests_since
             idle = not self._is_open and rests >= self._idle_after
-        milliseconds = max(1, round(self._interval * 1000))
-        self._send(RegionHeartbeat(idle=idle, interval=milliseconds, run=self._run()), self._interval)
+            # Noted first: the event may be in the log without an acknowledgement.
+            self._may_be_idle = self._may_be_idle or idle
+            begun = self._newest
+        interval = max(1, round(self._interval * 1000))
+        body = RegionHeartbeat(idle=idle, after=begun if idle else None, interval=interval, run=self._run())
+        self._send(body, self._interval)
         with self._changed:
-            self._told_idle = idle
+            # A checkpoint that has begun meanwhile has taken it back.
+            self._told_idle = idle and begun == self._newest
 
     def _run(self) -> str:
         return self._registered.run if self._registered is not None else ""

@@ -89,6 +89,8 @@ class RegionDriver:
         """The newest completed checkpoint, or the base."""
         self._completing = threading.Lock()
         """Held while a completion is published: one at a time, in their order."""
+        self._beginning = threading.Lock()
+        """Held while a checkpoint begins: its number may have to be in the log first."""
         self._next = 0
         """Number of the next checkpoint to be begun."""
         self._offsets = "null"
@@ -139,16 +141,18 @@ class RegionDriver:
     def begin(self) -> OpenCheckpoint:
         """Begin the next checkpoint.
 
-        Raises RegionReplaced if another driver has taken the region, and TooManyUncommitted if the options
-        say so. With `backpressure = wait` the call waits for commits.
+        After a pause, its beginning is in the log on return: commits do not pass its rows. Raises
+        RegionReplaced if another driver has taken the region, TooManyUncommitted if the options say so, and
+        PublishFailed. With `backpressure = wait` the call waits for commits.
         """
         registered = self._require_live()
         self._state.await_room(self._sink.backpressure, self._require_live)
-        with self._state.lock:
-            opened = OpenCheckpoint(self._options, registered.incarnation, self._next)
-            self._next += 1
-            self._beats.set_open(is_open=True)
-        return opened
+        with self._beginning:
+            number = self._next
+            self._beats.begin(number)
+            with self._state.lock:
+                self._next = number + 1
+        return OpenCheckpoint(self._options, registered.incarnation, number)
 
     def give_up(self, checkpoint: OpenCheckpoint) -> None:
         """Complete a checkpoint, and all that began after it, without rows, at the place before them.
@@ -228,7 +232,7 @@ class RegionDriver:
         self._publish(event, number, is_repeated=is_repeated)
         with self._state.lock:
             self._unacknowledged, self._previous, self._offsets = None, position, offsets
-            self._beats.set_open(is_open=self._next > number + 1)
+            self._beats.complete(number)
 
     def _publish(self, event: Event, number: int, *, is_repeated: bool) -> None:
         try:
@@ -332,16 +336,19 @@ class RegionDriver:
         """
         if self._process not in (None, os.getpid()):
             return
+        is_finished = True
         if self._registered is not None and self._first_open() < self._next:
             try:
                 self._give_up()
             except HookError as error:
+                # A completion may be in the log, so the region is not idle.
+                is_finished = False
                 _log.error(
                     "region %s of %s: its open checkpoints were not given up (%s). %s. Commits of the "
                     "stream's other regions may wait for it; start a driver of it to end that",
                     *(self._region.name, self._region.stream, error, ACKNOWLEDGED),
                 )
-        self._end()
+        self._end(idle=is_finished)
 
     def close(self) -> int | None:
         """End the region after its last completed checkpoint, whose number is returned; None: there is none.
@@ -364,12 +371,11 @@ class RegionDriver:
             EventType.REGION_CLOSED, registered.incarnation, RegionClosed(final=final, run=registered.run)
         )
         shared_publisher(region.kafka).publish(region.events_topic, [event], region.publish_timeout)
-        self._beats.stop(idle=False)
-        self._end()
+        self._end(idle=False)
         return final
 
-    def _end(self) -> None:
-        self._beats.stop(idle=True)
+    def _end(self, *, idle: bool) -> None:
+        self._beats.stop(idle=idle)
         self._feed.stop()
         self._registered = None
 

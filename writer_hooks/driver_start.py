@@ -4,8 +4,7 @@ import logging
 from typing import Final, NamedTuple
 from uuid import uuid4
 
-from sluicegate.events.envelope import EventType
-from sluicegate.events.models import Position, RegionHeartbeat
+from sluicegate.events.models import Position
 from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.events.problems import Code
 from sluicegate.writer_hooks.errors import SourceOffsetsUnknown
@@ -59,10 +58,8 @@ def begin_incarnation(region: Region, kind: str, *, take_over: bool = False, res
     incarnation = f"{kind}{uuid4().hex}"
     for _ in range(_ATTEMPTS):
         base, replaces = answer.decided, answer.live
-        event = region.registration(incarnation, base, replaces=replaces)
-        idle = RegionHeartbeat(idle=True, run=event.envelope.id)
-        beat = region.event(EventType.REGION_HEARTBEAT, incarnation, idle)
-        answer = ask(region, event, following=[beat] if rests else ())
+        event = region.registration(incarnation, base, replaces=replaces, rests=rests)
+        answer = ask(region, event)
         if answer.accepted:
             if replaces is not None:
                 place = (region.name, region.stream, replaces)

@@ -180,8 +180,8 @@ class Job:
     def _closing(self, body: CheckpointCompleted) -> list[Event]:
         """Return the completion, and an event that states that the region is idle again."""
         registered, region = self.begun.registered, self._region
-        idle = RegionHeartbeat(idle=True, run=registered.run)
         number, incarnation = self.begun.number, registered.incarnation
+        idle = RegionHeartbeat(idle=True, after=number, run=registered.run)
         return [
             region.event(EventType.CHECKPOINT_COMPLETED, incarnation, body, checkpoint=number),
             region.event(EventType.REGION_HEARTBEAT, incarnation, idle),

@@ -103,10 +103,12 @@ class Region:
         planned: Sequence[Planned] = (),
         replaces: str | None = None,
         probe: bool = False,
+        rests: bool = False,
     ) -> Event:
         """Return the event that asks to add checkpoints of an incarnation to the stream.
 
-        With `probe` it asks for the answer alone, and changes nothing.
+        With `probe` it asks for the answer alone, and changes nothing. With `rests` the region is idle until
+        its next completion.
         """
         body = RegionRegistered(
             base=base,
@@ -118,6 +120,7 @@ class Region:
             bounded=self.bounded,
             owned=self.owned,
             probe=probe,
+            rests=rests,
         )
         return self.event(EventType.REGION_REGISTERED, incarnation, body)
 

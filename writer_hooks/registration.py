@@ -8,7 +8,7 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Final
 
@@ -66,15 +66,13 @@ def ask(
     region: Region,
     registration: Event,
     stopped: Stopped = running,
-    following: Sequence[Event] = (),
     *,
     patience: float = math.inf,
 ) -> RegistrationAnswered:
     """Publish a registration or a probe, and return its answer.
 
-    `following` are events that are published right after it, and that a refusal makes void. `patience`:
-    seconds for the answer, at most the registration timeout. Raises PublishFailed, TopicMissing or
-    RegistrationUnanswered.
+    `patience`: seconds for the answer, at most the registration timeout. Raises PublishFailed, TopicMissing
+    or RegistrationUnanswered.
     """
     deadline = time.monotonic() + min(region.registration_timeout, patience)
     timeout = min(region.publish_timeout, region.registration_timeout)
@@ -84,7 +82,7 @@ def ask(
 
     def publish() -> None:
         hit(Failpoint.HOOK_PROBE_BEFORE if probe else Failpoint.HOOK_REGISTRATION_BEFORE)
-        publisher.publish(region.events_topic, [registration, *following], timeout)
+        publisher.publish(region.events_topic, [registration], timeout)
         hit(Failpoint.HOOK_PROBE_AFTER if probe else Failpoint.HOOK_REGISTRATION_AFTER)
 
     answers = TopicPartition(region.commits_topic, partition)

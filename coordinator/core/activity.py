@@ -51,6 +51,9 @@ class Activity:
         if isinstance(body, RegionRegistered) and (ignored is not None or body.probe):
             # It is no sign of the live incarnation: another driver asks, or one that was refused.
             return
+        if isinstance(body, RegionRegistered) and body.rests:
+            # No heartbeat is expected.
+            self.intervals.pop(name, None)
         if isinstance(body, RegionHeartbeat):
             if body.silent:
                 # A coordinator sent it.

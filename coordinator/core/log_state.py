@@ -68,6 +68,11 @@ class RegionState(Light):
     """Id of the newest accepted registration: heartbeats and closings of older processes do not count."""
     idle: bool = False
     """True if the newest heartbeat says so, and no event has contradicted it."""
+    begun: int | None = None
+    """The highest checkpoint that has begun in the run, as far as the log states it.
+
+    An idle heartbeat that names none, or a lower one, was sent before that, and has no effect on `idle`.
+    """
     final: int | None = None
     """Final checkpoint of a region that ends. None: a closed one ends at its position, others do not end."""
     single_region: str | None = None

@@ -51,7 +51,7 @@ def completed(log: Log, record: LogRecord, body: CheckpointCompleted, region: Re
         return _SETTLED if settled else _REPLAYED
     if (problem := pending.complete(number, body, record.offset, record.time)) is not None:
         _stall(region, problem)
-    region.idle = False
+    begin(region, number)
     _reopen(region, number)
     seal(log, name, record.time)
     return None
@@ -68,9 +68,24 @@ def failed(log: Log, envelope: Envelope, body: CheckpointFailed, region: RegionS
 
 
 def heartbeat(log: Log, envelope: Envelope, body: RegionHeartbeat, region: RegionState) -> Problem | None:
-    """Note the state of the driver. The region's next event contradicts idleness, also a completion."""
-    region.idle = body.idle and not body.silent
+    """Note the state of the driver. The region's next event contradicts idleness, also a completion.
+
+    An idle heartbeat may be in flight while a checkpoint begins, or be sent by a thread that does not know of
+    it yet. So the number that it names decides, and not the order in the log.
+    """
+    if body.begins is not None:
+        begin(region, body.begins)
+    elif not body.idle:
+        region.idle = False
+    elif region.begun is None or (body.after is not None and body.after >= region.begun):
+        region.idle = True
     return None
+
+
+def begin(region: RegionState, number: int) -> None:
+    """Note that a checkpoint has begun: the region is not idle until its driver names this one."""
+    region.idle = False
+    region.begun = number if region.begun is None else max(region.begun, number)
 
 
 def closed(log: Log, envelope: Envelope, body: RegionClosed, region: RegionState) -> Problem | None:

@@ -36,7 +36,9 @@ def accept(log: Log, offset: int, envelope: Envelope, body: RegionRegistered) ->
     region = state.regions.setdefault(envelope.region, RegionState())
     if region.live_incarnation != envelope.incarnation:
         _begin_incarnation(log, offset, envelope, body)
-    region.phase, region.final, region.idle = RegionPhase.LIVE, None, False
+    region.phase, region.final = RegionPhase.LIVE, None
+    # A registration is a beginning: heartbeats of an older process do not count any more.
+    region.idle, region.begun = body.rests, None
     region.single_region, region.run = body.single_region, envelope.id
 
 

@@ -93,6 +93,7 @@ BODIES: Final[dict[EventType, Body]] = {
         bounded=True,
         owned=False,
         probe=True,
+        rests=True,
     ),
     EventType.FILES_WRITTEN: FILES,
     EventType.CHECKPOINT_COMPLETED: CheckpointCompleted(
@@ -104,7 +105,7 @@ BODIES: Final[dict[EventType, Body]] = {
         source_offsets='{"p0": 17}',
     ),
     EventType.CHECKPOINT_FAILED: CheckpointFailed(outcome="lost", reason="retention"),
-    EventType.REGION_HEARTBEAT: RegionHeartbeat(idle=True, interval=5_000, silent=True, run="run-1"),
+    EventType.REGION_HEARTBEAT: RegionHeartbeat(idle=True, after=7, interval=5_000, run="run-1"),
     EventType.REGION_CLOSED: RegionClosed(final=7, run="run-1"),
     EventType.STREAM_POLICY: StreamPolicy(
         number=2,

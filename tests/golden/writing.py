@@ -41,8 +41,9 @@ class LogWords:
         self.regions = names
 
     def do_register(self, region: str, incarnation: str, *flags: str, **how: str) -> None:
-        """base=q.0:3 replaces=q.0 planned=3:x,2 number=1 after=4 regions=r1,r2 sink= table=, unowned, probe.
+        """base=q.0:3 replaces=q.0 planned=3:x,2 number=1 after=4 regions=r1,r2 sink= table=, and flags.
 
+        The flags are unowned, probe, rests and bounded.
         A digest that is not given is `range-` with the number of the checkpoint.
         """
         names = tuple(how["regions"].split(",")) if "regions" in how else self.regions
@@ -63,6 +64,7 @@ class LogWords:
                 "bounded": "bounded" in flags,
                 "owned": "unowned" not in flags,
                 "probe": "probe" in flags,
+                "rests": "rests" in flags,
                 "table": how.get("table"),
             }
         )
@@ -118,14 +120,27 @@ class LogWords:
                 found = entry.envelope.id
         return found
 
-    def do_heartbeat(
-        self, region: str, incarnation: str, state: str = "busy", every: str = "", run: str = ""
-    ) -> None:
-        """`run` is the id of the registration that the process began with; default: the newest."""
+    def newest_of(self, region: str, incarnation: str) -> int | None:
+        """Return the highest checkpoint of an incarnation that the log names; None if there is none."""
+        entries = [each for each in self.world.log if each.envelope[3:5] == (region, incarnation)]
+        begun = [each.body.begins for each in entries if isinstance(each.body, RegionHeartbeat)]
+        named = [each.envelope.checkpoint for each in entries if each.envelope.checkpoint >= 0]
+        return max([*named, *(each for each in begun if each is not None)], default=None)
+
+    def do_heartbeat(self, region: str, incarnation: str, state: str = "busy", **how: str) -> None:
+        """Busy or idle; every= after=3 (or -) begins=3 run=.
+
+        `run` is the id of the registration that the process began with; default: the newest. An idle one
+        names the newest checkpoint that the log has of the incarnation, unless `after` says another one.
+        """
+        after = how.get("after", "")
+        named = int(after) if after.isdigit() else None if after else self.newest_of(region, incarnation)
         body = RegionHeartbeat(
             idle=state == "idle",
-            interval=int(every) if every else None,
-            run=run or self.run_of(region, incarnation),
+            after=named if state == "idle" else None,
+            begins=int(how["begins"]) if "begins" in how else None,
+            interval=int(how["every"]) if "every" in how else None,
+            run=how.get("run") or self.run_of(region, incarnation),
         )
         self.world.append(EventType.REGION_HEARTBEAT, body, (region, incarnation, -1))
 

@@ -3,12 +3,13 @@
 import pyarrow as pa
 import pytest
 
-from sluicegate.events.models import Assignment, Position
+from sluicegate.events.models import Assignment, Position, RegionHeartbeat
 from sluicegate.writer_hooks import (
     BadOption,
     HookError,
     Job,
     NotOurs,
+    PublishFailed,
     RegionDriver,
     SourceOffsetsUnknown,
     driver_state,
@@ -36,6 +37,70 @@ def test_a_driver_that_ends_without_kafka_says_what_waits_for_it(caplog: pytest.
     beats.stop(idle=True)
     assert "to alignment_timeout; start the driver again to end that" in caplog.text
     assert "unless the topics were deleted: then, after a new start" in caplog.text
+
+
+class Sent:
+    """Heartbeats that a driver sends, in the order of the log; with `fails` without acknowledgement."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.bodies: list[RegionHeartbeat] = []
+        self.fails = False
+        monkeypatch.setattr(Beats, "_send", lambda beats, body, timeout: self.send(body))
+
+    def send(self, body: RegionHeartbeat) -> None:
+        self.bodies.append(body)
+        if self.fails:
+            raise PublishFailed("no acknowledgement")
+
+    def idle(self) -> list[int | None]:
+        """Return the checkpoints that heartbeats named which said idle."""
+        return [each.after for each in self.bodies if each.idle]
+
+    def beginnings(self) -> list[int]:
+        return [each.begins for each in self.bodies if each.begins is not None]
+
+
+def test_a_checkpoint_after_a_pause_states_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent = Sent(monkeypatch)
+    beats = Beats(region(), interval=0.01, idle_after=0.0)
+    beats.start(Registered("driver-1", "run"))
+    wait_until(sent.idle)
+    assert set(sent.idle()) == {None}
+    beats.begin(4)
+    assert sent.beginnings() == [4], "it is in the log before the first row"
+    seen = len(sent.bodies)
+    wait_until(lambda: len(sent.bodies) > seen + 2)
+    assert not any(body.idle for body in sent.bodies[seen + 1 :])
+    # Checkpoints without a pause between them state nothing.
+    beats.begin(5)
+    beats.complete(4)
+    seen = len(sent.bodies)
+    wait_until(lambda: len(sent.bodies) > seen + 2)
+    assert (sent.beginnings(), sent.idle()[-1]) == ([4], None)
+    beats.complete(5)
+    wait_until(lambda: sent.idle()[-1] == 5)
+    beats.begin(6)
+    beats.complete(6)
+    beats.stop(idle=True)
+    assert (sent.beginnings(), sent.idle()[-1]) == ([4, 6], 6)
+
+
+def test_a_beginning_without_acknowledgement_is_an_error_and_stated_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sent = Sent(monkeypatch)
+    beats = Beats(region(), interval=60.0, idle_after=0.0)
+    sent.fails = True
+    beats.start(Registered("driver-1", "run"))
+    # This one may be in the log, too.
+    wait_until(sent.idle)
+    with pytest.raises(PublishFailed):
+        beats.begin(0)
+    sent.fails = False
+    beats.begin(0)
+    assert sent.beginnings() == [0, 0]
+    beats.stop(idle=False)
+    assert sent.bodies[-1].begins == 0
 
 
 @pytest.mark.parametrize(("interval", "idle_after"), [(0.0, 1.0), (1.0, -1.0)])

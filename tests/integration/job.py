@@ -249,9 +249,9 @@ class Job:
 
     async def heartbeat(self, *, idle: bool = False, interval: int | None = None) -> None:
         """Send a heartbeat."""
-        await self.send(
-            EventType.REGION_HEARTBEAT, RegionHeartbeat(idle=idle, interval=interval, run=self.run)
-        )
+        after = self.batch - 1 if idle and self.batch else None
+        body = RegionHeartbeat(idle=idle, after=after, interval=interval, run=self.run)
+        await self.send(EventType.REGION_HEARTBEAT, body)
 
     async def close(self) -> None:
         """End the region."""

@@ -176,4 +176,4 @@ class PlainWriter:
         if not self.manners.awaits:
             await self.register()
         if self.manners.beats:
-            await self.beat(idle=True)
+            await self.beat(idle=True, after=checkpoints - 1)

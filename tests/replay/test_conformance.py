@@ -40,8 +40,8 @@ class Topics:
         place = (partition_of(STREAM, 4), self._offset, self.time)
         return Raw(*place, message.key, message.headers, message.value)
 
-    def register(self, life: str, replaces: str | None = None, *, after: int = 0) -> str:
-        body = RegionRegistered(assignment=ASSIGNMENT, replaces=replaces)
+    def register(self, life: str, replaces: str | None = None, *, after: int = 0, rests: bool = False) -> str:
+        body = RegionRegistered(assignment=ASSIGNMENT, replaces=replaces, rests=rests)
         raw = self.event(EventType.REGION_REGISTERED, body, life, after=after)
         self.trial.read(raw)
         run = dict(raw.headers)["ce_id"]
@@ -56,6 +56,15 @@ class Topics:
     def beat(self, life: str, run: str, *, after: int, last: bool = False) -> None:
         body = RegionHeartbeat(idle=last, interval=None if last else 5_000, run=run)
         self.trial.read(self.event(EventType.REGION_HEARTBEAT, body, life, after=after))
+
+    def pause(self, life: str, run: str, newest: int | None) -> None:
+        """Say idle after a checkpoint."""
+        body = RegionHeartbeat(idle=True, after=newest, interval=5_000, run=run)
+        self.trial.read(self.event(EventType.REGION_HEARTBEAT, body, life))
+
+    def begin(self, life: str, run: str, number: int) -> None:
+        body = RegionHeartbeat(begins=number, run=run)
+        self.trial.read(self.event(EventType.REGION_HEARTBEAT, body, life))
 
     def completion(self, life: str, number: int) -> Raw:
         body = CheckpointCompleted(events=(), predecessor=None, source_digest="x")
@@ -95,6 +104,39 @@ def test_a_long_run_needs_heartbeats(topics: Topics, beats: int) -> None:
     topics.time += 17_000
     topics.trial.read(topics.completion("q1", 0))
     assert topics.rules() == ["heartbeats"]
+
+
+def test_a_checkpoint_after_a_pause_whose_beginning_was_not_stated(topics: Topics) -> None:
+    run = topics.register("q1")
+    topics.trial.read(topics.completion("q1", 0))
+    topics.pause("q1", run, 0)
+    topics.trial.read(topics.completion("q1", 1))
+    assert topics.rules() == ["beginning"]
+
+
+def test_a_checkpoint_after_a_pause_whose_beginning_was_stated(topics: Topics) -> None:
+    run = topics.register("q1")
+    topics.pause("q1", run, None)
+    topics.begin("q1", run, 0)
+    # One that was in flight.
+    topics.pause("q1", run, None)
+    topics.trial.read(topics.completion("q1", 0))
+    topics.trial.read(topics.completion("q1", 1))
+    topics.pause("q1", run, 1)
+    run = topics.register("q1")
+    topics.trial.read(topics.completion("q1", 2))
+    topics.pause("q1", run, 2)
+    # A completion that was sent again.
+    topics.trial.read(topics.completion("q1", 2))
+    assert topics.rules() == []
+
+
+def test_a_region_of_batch_jobs_rests(topics: Topics) -> None:
+    run = topics.register("q1", rests=True)
+    topics.time += 60_000
+    topics.trial.read(topics.completion("q1", 0))
+    topics.pause("q1", run, 0)
+    assert topics.rules() == []
 
 
 def test_a_completion_in_flight_of_a_driver_that_was_replaced(topics: Topics) -> None:

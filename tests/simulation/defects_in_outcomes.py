@@ -45,6 +45,22 @@ def _completion_leaves_idle(right: Function) -> Function:
     return wrong
 
 
+def _whatever_it_names(right: Function) -> Function:
+    def wrong(log: Log, envelope: Any, body: Any, region: Any) -> Any:
+        found = right(log, envelope, body, region)
+        region.idle = body.idle
+        return found
+
+    return wrong
+
+
+def _not_remembered(right: Function) -> Function:
+    def wrong(region: Any, number: int) -> None:
+        region.idle = False
+
+    return wrong
+
+
 def _of_any_process(right: Function) -> Function:
     def wrong(log: Log, record: Any) -> Any:
         region = log.state.regions.get(record.envelope.region)
@@ -158,6 +174,20 @@ IN_OUTCOMES: Final = (
         _completion_leaves_idle,
         ("I5", "I7"),
         ("idle in a batch", "heartbeat"),
+    ),
+    Defect(
+        "an idle heartbeat counts whatever it names",
+        "a heartbeat",
+        _whatever_it_names,
+        ("I5", "I7"),
+        ("idle in a batch", "heartbeat", "duplicate"),
+    ),
+    Defect(
+        "a beginning is not remembered",
+        "the beginning of a checkpoint",
+        _not_remembered,
+        ("I5", "I7"),
+        ("idle in a batch", "heartbeat", "duplicate"),
     ),
     Defect(
         "unnamed events are committed",

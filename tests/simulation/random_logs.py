@@ -204,7 +204,15 @@ class RandomLog:
         if region is None or region.run is None:
             return None
         interval = self.random.choice((None, 5000))
-        body = RegionHeartbeat(idle=self.random.random() < 0.8, interval=interval, run=region.run)
+        number = self._number(name, self._lives[name][-1]) + self.random.choice((0, 0, 1))
+        match self.random.choice(("idle", "idle", "idle", "begins", "busy")):
+            case "idle":
+                after = number if number >= 0 else None
+                body = RegionHeartbeat(idle=True, after=after, interval=interval, run=region.run)
+            case "begins":
+                body = RegionHeartbeat(begins=number + 1, interval=interval, run=region.run)
+            case _:
+                body = RegionHeartbeat(interval=interval, run=region.run)
         return self._append(EventType.REGION_HEARTBEAT, body, (name, self._life(name), -1))
 
     def _closing(self, name: str) -> Any:

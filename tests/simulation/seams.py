@@ -66,6 +66,7 @@ SEAMS: Final[dict[str, tuple[Any, str]]] = {
     "events of regions": (progress, "apply"),
     "a completion": (progress, "completed"),
     "a heartbeat": (progress, "heartbeat"),
+    "the beginning of a checkpoint": (progress, "begin"),
     "a closing": (progress, "closed"),
     "a failure": (progress, "failed"),
     "reopening": (progress, "_reopen"),

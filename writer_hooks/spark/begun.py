@@ -1,13 +1,19 @@
-"""Registration of a query that runs: before its first file, and again when its incarnation is in doubt."""
+"""Registration of a query that runs: before its first file, and again when its incarnation is in doubt.
+
+A batch after a pause takes "idle" back here, too: its beginning is in the log before a task gets a row.
+"""
 
 import logging
 from collections.abc import Callable, Mapping, MutableMapping
 from functools import partial
 from typing import Final
 
+from sluicegate.events.envelope import EventType
+from sluicegate.events.models import RegionHeartbeat
 from sluicegate.writer_hooks.backpressure import NAMES as BACKPRESSURE
 from sluicegate.writer_hooks.errors import BadOption, RegionReplaced
 from sluicegate.writer_hooks.options import SinkOptions
+from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.region import Registered
 from sluicegate.writer_hooks.registration import Stopped
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
@@ -31,11 +37,14 @@ def require_registered(
 ) -> IncarnationMarker:
     """Return the marker of a query that is registered by this run. The first call of a run waits for that.
 
+    On return, the region is not idle as long as the batch runs: the log has its beginning if a heartbeat may
+    have said idle before.
+
     `given` are the options as the user gave them; `key` names the query, or its stream, in the registry;
     `checkpoint` is its location. `began` is called after the registration of a run. Raises HookError.
     """
-    # The listener may register at the same time. The later registration of the two would be unknown to
-    # the process that made the earlier one.
+    # The listener may register, or say idle, at the same time. The later registration of the two would be
+    # unknown to the process that made the earlier one.
     with registry.registering(key):
         registered, stopped = registry.registered(key), partial(registry.stopped, key)
         found = registry.incarnation(key) if registered is None else None
@@ -44,9 +53,30 @@ def require_registered(
             marker, registered, decided = register_query(options, stopped, patience=_PATIENCE)
             began()
             registry.put(key, given, registered, decided)
-        elif registry.take_doubt(key):
-            check_live(options, registered, stopped)
+            # A registration is a beginning, and heartbeats of the one before do not count any more.
+            registry.take_idle_back(key)
+        else:
+            if registry.take_doubt(key):
+                check_live(options, registered, stopped)
+            _state_beginning(options, registered, key, registry, checkpoint)
     return marker
+
+
+def _state_beginning(
+    options: SinkOptions, registered: Registered, key: str, registry: Registry, checkpoint: Checkpoint
+) -> None:
+    """Publish that the newest planned batch begins, if a heartbeat may have said idle. Raises HookError.
+
+    The number is needed, because a heartbeat that is in flight may come after this event in the log. Spark
+    calls the sink again at the end of a batch: no heartbeat says idle until then.
+    """
+    if not registry.may_be_idle(key):
+        return
+    number, region = checkpoint.newest_planned(), options.region
+    body = RegionHeartbeat(begins=number, run=registered.run)
+    event = region.event(EventType.REGION_HEARTBEAT, registered.incarnation, body)
+    shared_publisher(region.kafka).publish(region.events_topic, [event], region.publish_timeout)
+    registry.take_idle_back(key)
 
 
 def require_registered_alone(

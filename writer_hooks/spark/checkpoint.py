@@ -118,6 +118,14 @@ class BatchSource:
     """End offsets of the sources as JSON; None if they are too long for a completion."""
 
 
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Time between two batches of a query."""
+
+    after: int | None
+    """The newest batch that has begun; None: none has."""
+
+
 class Checkpoint:
     """A query's checkpoint location. Every method may raise BadCheckpointLocation.
 
@@ -342,6 +350,16 @@ class Checkpoint:
     def newest_completed(self) -> int | None:
         """Return the newest batch in Spark's commit log, None if it is empty."""
         return self._location.newest("commits")
+
+    def pause(self) -> Pause | None:
+        """Return the pause in which the query is; None while a batch is planned that Spark has not completed.
+
+        Spark plans a batch before it first calls the sink. So a sink that is called after this was read finds
+        the number of a later batch.
+        """
+        # The commits come first: a batch that is completed in between is then taken for one that runs.
+        completed = self.newest_completed()
+        return Pause(completed) if self.newest_planned() == completed else None
 
 
 def _watermark(offsets: Offsets) -> int | None:

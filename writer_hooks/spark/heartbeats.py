@@ -213,7 +213,13 @@ class Heartbeats:
         if registered == run.registered:
             self._compare(run, registered)
         interval = max(1, round(self.interval * 1000))
-        body = RegionHeartbeat(idle=run.idle, interval=interval, run=registered.run)
+        # Spark reports the end of a batch late, and perhaps while the next one runs: its location decides.
+        pause = Checkpoint(options.checkpoint_location).pause() if run.idle else None
+        if pause is not None and self.registry is not None:
+            # Noted first: the event may be in the log without an acknowledgement.
+            self.registry.say_idle(run.query)
+        after = pause.after if pause is not None else None
+        body = RegionHeartbeat(idle=pause is not None, after=after, interval=interval, run=registered.run)
         region = options.region
         beat = region.event(EventType.REGION_HEARTBEAT, registered.incarnation, body)
         shared_publisher(region.kafka).publish(region.events_topic, [*events, beat], self.interval)

@@ -331,7 +331,7 @@ def rest_region(
     marker = checkpoint.marker()
     if marker is None and checkpoint.newest_planned() is not None:
         return  # The marker was deleted since. Only the next query may decide where the numbering begins.
-    _require_finished(options)
+    newest = _require_finished(options)
     if marker is not None and registered is not None and marker.incarnation != registered.incarnation:
         return  # A reset has begun another incarnation since, and its query has not started yet.
     if registered is None:
@@ -340,13 +340,13 @@ def rest_region(
         limited = replace(options, region=region)
         registered = register_query(limited, stopped, may_be_unplanned=True).registered
     region = options.region
-    idle = RegionHeartbeat(idle=True, run=registered.run)
+    idle = RegionHeartbeat(idle=True, after=newest, run=registered.run)
     event = region.event(EventType.REGION_HEARTBEAT, registered.incarnation, idle)
     shared_publisher(region.kafka).publish(region.events_topic, [*before, event], timeout)
 
 
-def _require_finished(options: SinkOptions) -> None:
-    """Raise BatchUnfinished if the last planned batch is not completed."""
+def _require_finished(options: SinkOptions) -> int | None:
+    """Return the newest batch, None if there is none. Raise BatchUnfinished if it is not completed."""
     checkpoint = Checkpoint(options.checkpoint_location)
     planned, final = checkpoint.newest_planned(), checkpoint.newest_completed()
     if planned != final:
@@ -354,3 +354,4 @@ def _require_finished(options: SinkOptions) -> None:
             f"the region {options.region.name} is not at its end: its query planned batch {planned} and "
             f"completed {'none' if final is None else final}; start the query again, so that it finishes"
         )
+    return final

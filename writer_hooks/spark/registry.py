@@ -128,7 +128,7 @@ class Registry:
 
     def new_run(self, query: str) -> None:
         """Delete the records of the previous run of the query, and of its streams."""
-        records = (self._file, self._began, self._stop_mark, self._doubt)
+        records = (self._file, self._began, self._stop_mark, self._doubt, self._idle)
         for path in (*records, self._admitted, self._excess, self._decided):
             path(query).unlink(missing_ok=True)
             for each in self._folder.glob(path(f"{query}@*").name):
@@ -145,6 +145,18 @@ class Registry:
         except FileNotFoundError:
             return False
         return True
+
+    def say_idle(self, query: str) -> None:
+        """Record that a heartbeat may have said idle since the newest beginning that the log has."""
+        self._idle(query).touch()
+
+    def may_be_idle(self, query: str) -> bool:
+        """Return True if a heartbeat may have said idle, and no beginning has followed."""
+        return self._idle(query).exists()
+
+    def take_idle_back(self, query: str) -> None:
+        """Record that the log has a beginning after every heartbeat that said idle."""
+        self._idle(query).unlink(missing_ok=True)
 
     # --- commits, and limits of what is not committed -------------------------------------------------
 
@@ -258,6 +270,9 @@ class Registry:
 
     def _began(self, query: str) -> Path:
         return self._folder / f"{query}.incarnation"
+
+    def _idle(self, query: str) -> Path:
+        return self._folder / f"{query}.idle"
 
     def _doubt(self, query: str) -> Path:
         return self._folder / f"{query}.doubt"

@@ -1,0 +1,90 @@
+"""A batch takes "idle" back before its first row: the region is not idle while it runs, however long."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+from pyspark.sql.functions import col, udf
+from pyspark.sql.types import LongType
+
+from sluicegate.events.envelope import EventType
+from sluicegate.events.models import RegionHeartbeat
+from sluicegate.writer_hooks import ForeachBatch
+from sluicegate.writer_hooks.options import SinkOptions
+from sluicegate.writer_hooks.publisher import shared_publisher
+from tests.hooks.conftest import Job
+from tests.hooks.foreach import start
+from tests.integration.waiting import BACKSTOP, wait_until
+
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.seam]
+
+MARK: Final = "mark"
+
+
+def slow(folder: Path) -> Callable[[int], int]:
+    """Return a function of a row that waits for a file, if its id is 100."""
+    began, may_end = folder / "began", folder / "may-end"
+
+    def wait(number: int) -> int:
+        deadline = time.monotonic() + BACKSTOP
+        if number == 100:
+            began.touch()
+            while not may_end.exists() and time.monotonic() < deadline:
+                time.sleep(0.05)
+        return number
+
+    return wait
+
+
+def mark(job: Job) -> None:
+    """Append an event that no reader minds, and wait until the log was read up to it."""
+    region = SinkOptions.parse(job.options).region
+    event = region.event(EventType.REGION_HEARTBEAT, job.incarnation(), RegionHeartbeat(run=MARK))
+    shared_publisher(region.kafka).publish(region.events_topic, [event], BACKSTOP)
+    job.log.wait(lambda: event.envelope.id in {each.envelope.id for each in job.log.events}, "no mark")
+
+
+def is_idle(job: Job) -> bool:
+    return job.log.judges.replica(job.options["stream"]).log.is_idle("JFK")
+
+
+def beats(job: Job) -> list[RegionHeartbeat]:
+    return [body for _, body in job.log.of(RegionHeartbeat) if body.run != MARK]
+
+
+@pytest.mark.parametrize("sink", ["data source", pytest.param("foreachBatch", marks=pytest.mark.old_spark)])
+def test_a_long_batch_after_a_pause_is_not_idle(job: Job, sink: str) -> None:
+    job.feed("a", 1)
+    rows: Any = job.rows()
+    rows = rows.withColumn("id", udf(slow(job.folder), LongType(), useArrow=False)(col("id")))
+    trigger = {"processingTime": "100 milliseconds"}
+    if sink == "foreachBatch":
+        query = start(job, ForeachBatch(job.options), rows, **trigger)
+    else:
+        query = job.write(rows, **trigger)
+    try:
+        job.log.wait_completed(0)
+        job.log.judges.commit(job.options["stream"])
+        job.log.wait(lambda: is_idle(job), "never idle")
+        job.feed("b", 1, start=100)
+        wait_until((job.folder / "began").exists)
+        # Whatever was acknowledged before the first row is in the log before this.
+        mark(job)
+        assert not is_idle(job)
+        seen = len(beats(job))
+        job.log.wait(lambda: len(beats(job)) >= seen + 2, "no heartbeats during the batch")
+        assert not is_idle(job)
+        assert not any(body.idle for body in beats(job)[seen:])
+        (job.folder / "may-end").touch()
+        job.log.wait_completed(1)
+        # The pause commits; the region is idle after this batch, whose number its heartbeats name.
+        job.log.judges.commit(job.options["stream"])
+        job.log.wait(lambda: is_idle(job), "not idle after the batch")
+        assert [body.begins for body in beats(job) if body.begins is not None] == [1]
+        assert {body.after for body in beats(job) if body.idle} == {0, 1}
+    finally:
+        (job.folder / "may-end").touch()
+        query.stop()
+        query.awaitTermination()
