@@ -30,6 +30,9 @@ OTHERS := $(filter-out $(shell $(or $(wildcard $(BIN)/python),$(PYTHON)) \
 PART ?=
 PARTS ?= 5
 
+# The tests start hundreds of processes, and pytest rewrites each of their files: both are kept from run to run.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: dist release-check demo test test-all test-sparks test-old-spark test-clusters test-pythons fast check format unit short-demo sync lock bench docs clean
 
 ## The whole demo: 336,776 flights, three regions, one table.
