@@ -271,7 +271,9 @@ async def test_after_a_failover_the_store_connects_to_the_new_primary(unique: st
     with EmbeddedValkey() as former, EmbeddedValkey() as primary:
         address = Address(former.port)
         async with address as url:
-            store = RedisStateStore(url, prefix=unique, timeout=60.0)
+            store = RedisStateStore(
+                url, prefix=unique, timeout=60.0
+            )  # time: a backstop of each call; the answers are awaited
             assert await store.write(view(41))
             async with Redis.from_url(former.url) as demoted:
                 await demoted.replicaof("127.0.0.1", primary.port)

@@ -118,7 +118,7 @@ async def test_a_flood_is_held_and_delivered_once(monkeypatch: pytest.MonkeyPatc
 
 
 async def test_a_new_assignment_reads_again_from_the_start(log: Log) -> None:
-    await log.partition.stop(0.0)
+    await log.partition.stop(0.0)  # time: no effect runs
     log.append(*mixed("fhf"))
     log.partition = log.assigned()
     await log.partition.start()
