@@ -5,7 +5,7 @@ from typing import Final
 
 from sluicegate.coordinator.core import cuts
 from sluicegate.coordinator.core.alignment import Alignment
-from sluicegate.coordinator.core.effects import Append, CheckFiles
+from sluicegate.coordinator.core.effects import Append, CheckFiles, FilesChecked
 from sluicegate.coordinator.core.log import Applied, Log
 from sluicegate.coordinator.core.settings import MachineSettings
 from sluicegate.events.envelope import EventType, LogRecord
@@ -22,6 +22,8 @@ class Candidate:
     def __init__(self, log: Log, settings: MachineSettings) -> None:
         self.excluded: dict[str, Problem] = {}
         """Regions whose files the table would not take."""
+        self._upto: dict[str, Position] = {}
+        """Regions of which a part fits into the next commit, with the last checkpoint of that part."""
         self.appended_at: int | None = None
         """Offset of the last entry of this coordinator, until it is read back."""
         self._log = log
@@ -68,6 +70,8 @@ class Candidate:
         match record.body:
             case CutDecided() if applied.ignored is None:
                 self._decided_at = now
+                # What did not fit is now the next to be committed.
+                self._upto.clear()
             case CutAbandoned() if applied.ignored is None:
                 self._abandoned_at = now
             case StreamPolicy():
@@ -132,9 +136,9 @@ class Candidate:
 
     def _find(self, now: int, excluded: Collection[str]) -> CutDecided | CutAbandoned | None:
         """Return the cut to decide now; None while there is none, or while it is not due."""
-        premises = (self._expired, *sorted(excluded))
+        premises = (self._expired, *sorted(excluded), *sorted(self._upto.items(), key=lambda each: each[0]))
         if premises != self._premises:
-            self._chosen = cuts.choose(self._log, excluded, expired=self._expired)
+            self._chosen = cuts.choose(self._log, excluded, expired=self._expired, upto=self._upto)
             self._premises = premises
         chosen = self._chosen
         # Cadence delays neither barriers nor forced cuts.
@@ -150,14 +154,15 @@ class Candidate:
         # Now and then the cut is chosen without exclusions, to see whether those files are good by now.
         again = bool(self.excluded) and now >= self._recheck_at
         chosen = self._find(now, () if again else self.excluded)
-        parts: dict[str, tuple[int, ...]] = {}
+        cut: dict[str, Position] = {}
         if isinstance(chosen, CutDecided):
-            parts = self._unchecked(chosen.cut)
+            cut = chosen.cut
         elif again:
-            parts = self._unchecked(self._excluded_moves())
-        if not parts:
+            cut = self._excluded_moves()
+        if not (parts := self._unchecked(cut)):
             return None
-        return CheckFiles(parts, state.policy.allowed_locations, table, state.policy.file_names == "checked")
+        names_checked, moves = state.policy.file_names == "checked", cuts.moves_of(self._log, cut)
+        return CheckFiles(parts, state.policy.allowed_locations, table, names_checked, moves)
 
     def entry(self, now: int, head: Head | None) -> Append | None:
         """Return the event of the cut, once all of its files are checked; `head` is that of the table."""
@@ -168,16 +173,20 @@ class Candidate:
             return None
         return Append(EventType.CUT_DECIDED, chosen.model_copy(update={"head": head}))
 
-    def checked(self, effect: CheckFiles, problems: dict[str, Problem], now: int) -> None:
+    def checked(self, effect: CheckFiles, found: FilesChecked, now: int) -> None:
         """Note the result of a check: a region with a problem is excluded until the next check."""
         for name, offsets in effect.parts.items():
             self.excluded.pop(name, None)
-            if name not in problems:
-                self._checked.update(offsets)
-        for name, problem in problems.items():
+            if name not in found.problems:
+                self._checked.update(each for each in offsets if each not in found.left)
+        for name in effect.moves:
+            self._upto.pop(name, None)
+        self._upto.update(found.upto)
+        for name, problem in found.problems.items():
             self.excluded[name] = problem.model_copy(update={"region": name})
-        if problems:
+        if found.problems:
             self._recheck_at = now + self._settings.stall_pause
+        self._premises = None
 
     def _excluded_moves(self) -> dict[str, Position]:
         """Return how far the excluded regions could move; those without sealed work are not excluded."""

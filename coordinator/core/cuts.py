@@ -7,11 +7,12 @@ independent checkpoints per pipeline region.
 
 import hashlib
 import json
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from fractions import Fraction
 from itertools import takewhile
 from math import floor
-from typing import Literal
+from types import MappingProxyType
+from typing import Final, Literal
 
 from sluicegate.coordinator.core.log import Log
 from sluicegate.coordinator.core.log_state import reaches
@@ -21,29 +22,30 @@ from sluicegate.events.problems import Code, Problem
 
 Moves = Mapping[str, Position]
 """By region, the sealed position that it moves to."""
+_UNLIMITED: Final[Moves] = MappingProxyType({})
 
 
 # --- choosing -------------------------------------------------------------------------------------
 
 
 def choose(
-    log: Log, excluded: Container[str] = (), *, expired: bool = False
+    log: Log, excluded: Container[str] = (), *, expired: bool = False, upto: Moves = _UNLIMITED
 ) -> CutDecided | CutAbandoned | None:
     """Return the next cut, or the attempt to abandon; None while regions are waited for.
 
     `excluded` are regions whose files the table would not take. `expired`: the alignment timeout has passed,
-    so lagging regions fall back.
+    so lagging regions fall back. `upto`: the last checkpoint of a region that fits into the cut.
     """
     state = log.state
     if state.assignment is None or state.policy is None or state.paused or state.pending is not None:
         return None
-    whole = _frontiers(log, excluded)
+    whole = _frontiers(log, excluded, upto)
     # A full cut first: it is the only one that may reach the barrier.
     if whole and not unmoved(log, whole) and _fullness_problem(log, whole) is None:
         return decision(log, whole)
     if state.assignment.provisional:
         return None
-    moves = {name: at for name in whole if (at := _before_barrier(log, name)) is not None}
+    moves = {name: at for name in whole if (at := _before_barrier(log, name, upto)) is not None}
     lacking = fallbacks(log, moves)
     if lacking and not (expired and may_be_partial(log)):
         return None
@@ -58,9 +60,10 @@ def movable(log: Log, excluded: Container[str] = ()) -> list[str]:
     return [name for name in _frontiers(log, excluded) if _before_barrier(log, name) is not None]
 
 
-def _frontiers(log: Log, excluded: Container[str]) -> dict[str, Position]:
-    """Return, by region, its newest sealed position, if a cut may move it there."""
-    newest = {name: sealed[-1].position for name in sorted(log.state.regions) if (sealed := log.sealed(name))}
+def _frontiers(log: Log, excluded: Container[str], upto: Moves = _UNLIMITED) -> dict[str, Position]:
+    """Return, by region, its newest sealed position that fits, if a cut may move it there."""
+    fitting = {name: _fitting(log, name, upto) for name in sorted(log.state.regions)}
+    newest = {name: sealed[-1].position for name, sealed in fitting.items() if sealed}
     return {
         name: at
         for name, at in newest.items()
@@ -68,9 +71,18 @@ def _frontiers(log: Log, excluded: Container[str]) -> dict[str, Position]:
     }
 
 
-def _before_barrier(log: Log, name: str) -> Position | None:
+def _fitting(log: Log, name: str, upto: Moves) -> Sequence[Sealed]:
+    """Return the sealed checkpoints of a region that fit into a cut."""
+    sealed, last = log.sealed(name), upto.get(name)
+    if last is None or not any(each.position == last for each in sealed):
+        return sealed
+    return [each for each in sealed if each.position.checkpoint <= last.checkpoint]
+
+
+def _before_barrier(log: Log, name: str, upto: Moves = _UNLIMITED) -> Position | None:
     """Return the last sealed position that is no target, and follows none; None if there is none."""
-    before = list(takewhile(lambda each: not log.at_barrier(name, each.position), log.sealed(name)))
+    fitting = _fitting(log, name, upto)
+    before = list(takewhile(lambda each: not log.at_barrier(name, each.position), fitting))
     return before[-1].position if before else None
 
 

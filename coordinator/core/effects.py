@@ -6,13 +6,13 @@ each effect may be repeated.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from sluicegate.coordinator.core.state_record import Due, StateRecord
 from sluicegate.events.causes import Cause
 from sluicegate.events.envelope import EventType
-from sluicegate.events.models import Body, Head
+from sluicegate.events.models import Body, Head, Position
 from sluicegate.events.problems import Problem
 from sluicegate.lakes.port import Answer, Conflict, NotPublished, OutcomeUnknown, Publication, TableState
 
@@ -39,6 +39,8 @@ class CheckFiles:
     allowed_locations: tuple[str, ...]
     table: str
     names_checked: bool
+    moves: Mapping[str, Position] = field(default_factory=dict)
+    """By region, how far the cut would move it, with events that were checked before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +160,14 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class FilesChecked:
-    """By region, the reason for which its files cannot be committed; empty if all can."""
+    """Regions whose files cannot be committed now, or not all of them; empty if all can."""
 
     problems: dict[str, Problem]
+    """By region, the reason."""
+    upto: Mapping[str, Position] = field(default_factory=dict)
+    """By region, the last checkpoint that fits into the commit."""
+    left: frozenset[int] = frozenset()
+    """Offsets that were not checked, because they do not fit."""
 
 
 Retried = Failed | Conflict | NotPublished | OutcomeUnknown

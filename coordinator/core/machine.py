@@ -289,8 +289,8 @@ class StreamMachine:
                 self._read_barrier = None if effect is self._early_fetch else offset
             case effects.InspectTable(), TableState() | effects.TableUnfit():
                 self._inspect(result)
-            case effects.CheckFiles(), effects.FilesChecked(problems):
-                self._candidate.checked(effect, problems, self._now)
+            case effects.CheckFiles(), effects.FilesChecked():
+                self._candidate.checked(effect, result, self._now)
             case effects.CheckFiles(), TableReplaced(identity):
                 self._halt(Problem(code=Code.TABLE_REPLACED, detail=identity))
             case effects.Append(), effects.Appended(offset):

@@ -152,9 +152,12 @@ class StreamSettings(Section):
     regions: Annotated[tuple[Name, ...], AfterValidator(_check_distinct)] = ()
     """Regions that may register. Default: any."""
     max_files_per_checkpoint: Annotated[int, Field(ge=1)] = 100_000
-    """A region with more files in one checkpoint is left out, with a reason: its commit would take long."""
+    """A checkpoint with more files is left out with all after it, and a reason: its commit would take long."""
     max_pending_bytes: Bytes = 4 << 30
-    """Bytes of events in one commit, held in memory; over the limit, the largest regions are left out."""
+    """Bytes of events in one commit, held in memory. A commit takes the checkpoints that fit.
+
+    A region is left out, with a reason, if its next checkpoint alone does not fit.
+    """
     max_events_per_second: Annotated[int, Field(ge=1)] | None = None
     """Events a second of this stream, on average over 10 seconds. Default: no limit.
 

@@ -41,7 +41,7 @@ from sluicegate.coordinator.stream.checkpoints import CheckpointHistory
 from sluicegate.coordinator.stream.continuity import failed_at
 from sluicegate.coordinator.stream.early import EarlyChecks, Known, Terms
 from sluicegate.coordinator.stream.failing import between_failpoints
-from sluicegate.coordinator.stream.limits import over_limits
+from sluicegate.coordinator.stream.limits import Limits, fit, narrowed
 from sluicegate.coordinator.stream.links import Links, LogPartition
 from sluicegate.coordinator.stream.not_live import was_not_live
 from sluicegate.coordinator.stream.order_log import log_order
@@ -312,9 +312,13 @@ class StreamRunner:
         return Done()
 
     async def _check(self, effect: CheckFiles) -> Result:
-        """Find the regions whose files could not be committed, those over a limit first."""
-        too_much = over_limits(self.settings, self.machine.replica.log, effect, self.bodies.size)
-        parts = {name: offsets for name, offsets in effect.parts.items() if name not in too_much}
+        """Find what could not be committed: what is over the limits first, and the files of the others."""
+        log, limits = (
+            self.machine.replica.log,
+            Limits(self.settings.max_files_per_checkpoint, self.settings.max_pending_bytes),
+        )
+        fitting = fit(limits, log, effect.moves, self.bodies.size)
+        parts, left = narrowed(log, effect.parts, fitting)
         offsets = [offset for each in parts.values() for offset in each]
         self._early.leave(offsets)
         with closing(self._supply(offsets)) as bodies:
@@ -323,7 +327,7 @@ class StreamRunner:
         self._early.keep(self._table.take_passed())
         self._put_aside()
         if isinstance(checked, FilesChecked):
-            return FilesChecked({**checked.problems, **too_much})
+            return FilesChecked({**checked.problems, **fitting.problems}, fitting.upto, left)
         return checked
 
     async def _follow_up(self, effect: Effect) -> None:

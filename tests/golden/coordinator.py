@@ -28,6 +28,7 @@ from sluicegate.coordinator.core.machine import StreamMachine
 from sluicegate.coordinator.core.settings import MachineSettings
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.retention import recovery_record
+from sluicegate.coordinator.stream.limits import Limits, fit, narrowed
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
 from sluicegate.events.models import Body, FileInfo, FilesWritten
 from sluicegate.events.problems import Code, Problem
@@ -69,6 +70,8 @@ class World:
     table: MemoryTable = field(default_factory=lambda: MemoryTable("t"))
     user: str = "sluicegate-s"
     bad: set[str] = field(default_factory=set)
+    fits: int = 1_000
+    """Events that fit into a commit."""
     """Files that the table would not take."""
     record: str | None = None
     bases: dict[int, str] = field(default_factory=dict)
@@ -239,9 +242,13 @@ class Coordinator:
                 if table != world.table.identity:
                     return TableReplaced(world.table.identity)
                 bad = {region: self._bad(offsets) for region, offsets in parts.items()}
-                return FilesChecked(
-                    {name: Problem(code=Code.FILES_EXCLUDED, detail=why) for name, why in bad.items() if why}
-                )
+                problems = {
+                    name: Problem(code=Code.FILES_EXCLUDED, detail=why) for name, why in bad.items() if why
+                }
+                # Each event of a golden case is one file, and counts as one byte.
+                found = fit(Limits(1_000, world.fits), self.machine.replica.log, effect.moves, lambda _: 1)
+                _, left = narrowed(self.machine.replica.log, parts, found)
+                return FilesChecked({**problems, **found.problems}, found.upto, left)
             case Publish():
                 if any(offset < world.begin for offset in effect.offsets):
                     raise LakeUnavailable(f"the log begins at offset {world.begin}")

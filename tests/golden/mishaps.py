@@ -96,6 +96,10 @@ class Mishaps:
     def do_back(self) -> None:
         self.world.away.clear()
 
+    def do_fits(self, events: str) -> None:
+        """Let so many events fit into a commit."""
+        self.world.fits = int(events)
+
     def do_table(self, what: str, *rest: str) -> None:
         """marked KIND, foreign, impostor ID, ours ID DIGEST, replace, rollback N, expire N.
 

@@ -19,7 +19,6 @@ OF_THE_SERVICE: Final = frozenset(
         Code.OTHER_FORMAT,
         Code.BODY_UNREADABLE,
         Code.TOO_MANY_FILES,
-        Code.TOO_MANY_BYTES,
         Code.RECORD_UNREADABLE,
         Code.LOG_DISCONTINUOUS,
         Code.OTHER_PARTITION,
