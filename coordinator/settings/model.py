@@ -152,7 +152,7 @@ class StreamSettings(Section):
     regions: Annotated[tuple[Name, ...], AfterValidator(_check_distinct)] = ()
     """Regions that may register. Default: any."""
     max_files_per_checkpoint: Annotated[int, Field(ge=1)] = 100_000
-    """A checkpoint with more files, and all after it are left out, with a reason: the commit would take long."""
+    """A checkpoint with more files is left out with all after it, and a reason: it would take long."""
     max_pending_bytes: Bytes = 4 << 30
     """Bytes of events in one commit, held in memory. A commit takes the checkpoints that fit.
 
