@@ -1,6 +1,6 @@
 """Candidate: the next cut on its way into the log. It is chosen, checked, appended and read back."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from sluicegate.coordinator.core import cuts
@@ -19,8 +19,9 @@ _LONGEST_PAUSE: Final = 10_000
 class Candidate:
     """The cut that one coordinator would decide next. Only a decision that is read back is one."""
 
-    def __init__(self, log: Log, settings: MachineSettings) -> None:
-        self.excluded: dict[str, Problem] = {}
+    def __init__(self, log: Log, settings: MachineSettings, excluded: Mapping[str, Problem]) -> None:
+        """`excluded`: regions that the coordinator before has excluded; they are checked again at once."""
+        self.excluded = dict(excluded)
         """Regions whose files the table would not take."""
         self._upto: dict[str, Position] = {}
         """Regions of which a part fits into the next commit, with the last checkpoint of that part."""
@@ -125,8 +126,10 @@ class Candidate:
             due = self._decided_at + settings.commit_interval
         if now >= due or not settings.has_maxima:
             return due
-        sealed = [each for name in self._log.state.regions for each in self._log.sealed(name)]
-        parts = [part for each in sealed for part in each.checkpoint.named]
+        # Only what the cut would take: the next one takes nothing of a region that cannot move.
+        moves = cuts.next_moves(self._log, self.excluded)
+        taken = [each for found in cuts.included(self._log, moves).values() for each in found]
+        parts = [part for each in taken for part in each.checkpoint.named]
         files, size = sum(each.files for each in parts), sum(each.bytes for each in parts)
         if not settings.is_full(files, size):
             self._full_at = None
@@ -187,6 +190,12 @@ class Candidate:
         if found.problems:
             self._recheck_at = now + self._settings.stall_pause
         self._premises = None
+
+    @property
+    def has_unchecked(self) -> bool:
+        """True if there are sealed files that no check has passed yet."""
+        sealed = (each for name in self._log.state.regions for each in self._log.sealed(name))
+        return any(part.offset not in self._checked for each in sealed for part in each.checkpoint.named)
 
     def _excluded_moves(self) -> dict[str, Position]:
         """Return how far the excluded regions could move; those without sealed work are not excluded."""

@@ -72,6 +72,10 @@ class Conditions:
         found += [each.problem for each in self._retries.conditions() if each.kind == "stall"]
         return [*found, *self._of_regions()]
 
+    def is_over(self, stall: Problem) -> bool:
+        """True if a region lacks nothing that could become this stall, with the log read to its end."""
+        return all(lack.region != stall.region for lack in self._lacks())
+
     def all(self, stall: Problem | None, retry_in: int) -> list[Condition]:
         """Return every condition, the gravest first; `stall` is that of the whole stream."""
         found = [Condition(kind="stall", problem=stall, retry_in=retry_in)] if stall is not None else []

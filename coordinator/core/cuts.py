@@ -39,13 +39,11 @@ def choose(
     state = log.state
     if state.assignment is None or state.policy is None or state.paused or state.pending is not None:
         return None
-    whole = _frontiers(log, excluded, upto)
-    # A full cut first: it is the only one that may reach the barrier.
-    if whole and not unmoved(log, whole) and _fullness_problem(log, whole) is None:
-        return decision(log, whole)
+    moves, is_full = _next_moves(log, excluded, upto)
+    if is_full:
+        return decision(log, moves)
     if state.assignment.provisional:
         return None
-    moves = {name: at for name in whole if (at := _before_barrier(log, name, upto)) is not None}
     lacking = fallbacks(log, moves)
     if lacking and not (expired and may_be_partial(log)):
         return None
@@ -53,6 +51,20 @@ def choose(
     if _fullness_problem(log, moves) is not None:
         return _abandon(log, "forced" if is_forced(log) else "ratio", lacking)
     return decision(log, moves) if moves else None
+
+
+def next_moves(log: Log, excluded: Container[str] = ()) -> Moves:
+    """Return the moves of the next cut, once all timeouts have passed, and if everything fits into it."""
+    return _next_moves(log, excluded, _UNLIMITED)[0]
+
+
+def _next_moves(log: Log, excluded: Container[str], upto: Moves) -> tuple[Moves, bool]:
+    """Return the moves of the next cut, and True if it is a full one."""
+    whole = _frontiers(log, excluded, upto)
+    # A full cut first: it is the only one that may reach the barrier.
+    if whole and not unmoved(log, whole) and _fullness_problem(log, whole) is None:
+        return whole, True
+    return {name: at for name in whole if (at := _before_barrier(log, name, upto)) is not None}, False
 
 
 def movable(log: Log, excluded: Container[str] = ()) -> list[str]:

@@ -73,7 +73,8 @@ class StreamMachine:
         log = self.replica.log
         self.activity = Activity(log, record, settings.silence)
         self.outbox = Outbox(record, log, self.table, self.activity, settings.record_interval)
-        self._candidate = Candidate(log, settings)
+        excluded = {name: each for name, each in record.announced.items() if each.code is Code.FILES_EXCLUDED}
+        self._candidate = Candidate(log, settings, excluded)
         self._committing = Committing(self.table)
         self._retries = Retries(settings.stall_after)
         shown = self._candidate.excluded, self.outbox.refused, self.activity.strays
@@ -97,8 +98,8 @@ class StreamMachine:
         fresh = record.offset > self.replica.applied
         applied = self.replica.step(record)
         self.position = record.offset + 1
-        self.activity.read(record, applied.ignored, self._now)
         if fresh:
+            self.activity.read(record, applied.ignored, self._now)
             # The reactions to earlier records are in the state record.
             self.outbox.applied_id = record.envelope.id
         if record.envelope.type is FILES_WRITTEN:
@@ -200,7 +201,20 @@ class StreamMachine:
         if self.ready or (self._stall is not None and self._stall_seen) or self._retries.stall:
             self.outbox.send_answers(None if self.ready else self._stall or self._retries.stall)
         self.outbox.note_change(changed=self.activity.settle(self._now))
-        self.outbox.stalls(self._conditions.stalls(self._stall), self.replica.applied)
+        self.outbox.stalls(self._conditions.stalls(self._stall), self.replica.applied, self._is_over)
+
+    def _is_over(self, stall: Problem) -> bool:
+        """True if a stall that a predecessor announced has certainly ended.
+
+        Part of the causes is work in hand, which each coordinator finds out again.
+        """
+        if not self._may_act:
+            return False
+        if stall.region is not None:
+            return self._conditions.is_over(stall)
+        if self.replica.state.pending is not None or self._head_due:
+            return False
+        return stall.code is not Code.RETRYING or not self._candidate.has_unchecked
 
     def _become_ready(self, found: TableState) -> None:
         """Start to act, unless partition, log, table and state record contradict each other."""

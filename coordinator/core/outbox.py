@@ -53,6 +53,8 @@ class Outbox:
         self.due = list(record.due)
         self.announced = dict(record.announced)
         """By scope, the stall that was announced last."""
+        self._inherited = set(record.announced)
+        """Scopes of stalls that a predecessor announced, and that this coordinator has not judged yet."""
         self.refused = dict(record.refused)
         """By region, the refusal of its newest registration; for status."""
         self._stalls = record.stalls
@@ -161,9 +163,14 @@ class Outbox:
         )
         self._add(NotificationType.SAVEPOINT_TAKEN, f"savepoint/{savepoint.name}/{state.decided}", body)
 
-    def stalls(self, problems: list[Problem], applied: int) -> None:
-        """Announce each stall once, and its end. The gravest one of a region, or of the stream, counts."""
+    def stalls(self, problems: list[Problem], applied: int, is_over: Callable[[Problem], bool]) -> None:
+        """Announce each stall once, and its end. The gravest one of a region, or of the stream, counts.
+
+        `is_over` judges a stall that a predecessor announced, and that this coordinator has not found yet.
+        """
         current = {each.region or "": each for each in reversed(problems)}
+        self._inherited -= {*current, *(name for name in self._inherited if is_over(self.announced[name]))}
+        current |= {name: self.announced[name] for name in self._inherited}
         for scope, problem in current.items():
             known = self.announced.get(scope)
             if known is None or known.identity != problem.identity:
