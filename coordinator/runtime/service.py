@@ -20,7 +20,7 @@ from sluicegate.coordinator.runtime.connections import FORBIDDEN, Rebalances, op
 from sluicegate.coordinator.runtime.janitor import Janitor
 from sluicegate.coordinator.runtime.kafka_watch import KafkaWatch
 from sluicegate.coordinator.runtime.measuring import loop_lag, measure
-from sluicegate.coordinator.runtime.memory import collect_if_calm
+from sluicegate.coordinator.runtime.memory import Collector
 from sluicegate.coordinator.runtime.startup import load_adapters, make_store, wait_for_topics
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.settings.reloading import plan_reload, read_settings
@@ -74,6 +74,7 @@ class Service:
         self._runners: dict[int, PartitionRunner] = {}
         self._starting: dict[int, asyncio.Task[None]] = {}
         self._epoch = 0
+        self._collector = Collector()
         self._ticked = time.monotonic()
         self._trouble: str | None = NOT_STARTED
         self._kafka = KafkaWatch(self._topics.events)
@@ -216,6 +217,7 @@ class Service:
         await load_adapters(self._settings)
         if self._links is not None:
             self._links.settings = self._settings
+        self._collector.streams_changed()
         for runner in self._runners.values():
             runner.change()
         told = {"added": plan.added, "removed": plan.removed, "changed": plan.changed}
@@ -228,6 +230,7 @@ class Service:
         if self._consumer is None or self._links is None:
             return
         hit(Failpoint.ASSIGNED)
+        self._collector.streams_changed()
         self._epoch += 1
         self._metrics.assigned(self._epoch)
         self._trouble = None
@@ -244,6 +247,7 @@ class Service:
         if partitions:
             log.info("partitions revoked", partitions=sorted(partitions))
         await reach(Failpoint.REVOKED_BEFORE)
+        self._collector.streams_changed()
         for number in partitions:
             task = self._starting.pop(number, None)
             if task is not None:
@@ -303,7 +307,7 @@ class Service:
             for source, after in reading.ends.items():
                 if (runner := self._runners.get(source.partition)) is not None:
                     runner.take(reading.batches.get(source, []), after)
-            collect_if_calm(sum(map(len, reading.batches.values())))
+            self._collector.collect_if_calm(sum(map(len, reading.batches.values())))
             await asyncio.sleep(0)
 
     async def _refuse(self, consumer: AIOKafkaConsumer, error: OffsetOutOfRangeError) -> None:
