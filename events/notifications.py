@@ -36,18 +36,21 @@ class RegistrationAnswered(Body):
     """Reason of a refusal."""
     reason: str = ""
     """The problem as a sentence, with the remedy."""
-    decided: Position | None = None
-    """The region's decided position. It is committed when the log shows the outcome of its decision."""
+    committed: Position | None = None
+    """The region's committed position: the log has the outcome of its decision.
+
+    A new incarnation begins there.
+    """
+    source_offsets: SourceOffsets | None = None
+    """Source offsets of the committed position, if its driver published them."""
+    unresolved: DecisionId | None = None
+    """Id of the decision that moves the region and has no outcome yet. Before it, no incarnation begins."""
     live: Name | None = None
     """The region's live incarnation."""
     run: EventId | None = None
     """Id of the newest accepted registration of the live incarnation. The driver of an older one stops."""
-    source_offsets: SourceOffsets | None = None
-    """Source offsets of the committed position, if its driver published them."""
     decision: Count = 0
     """Id of the newest decision. A registration of a new assignment names it in `Assignment.after`."""
-    committed: Position | None = None
-    """The region's committed position: the log has the outcome of its decision."""
 
 
 class Committed(Body):

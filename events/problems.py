@@ -45,6 +45,7 @@ class Code(StrEnum):
     REGION_REMOVED = "region-removed"
     INCARNATION_ENDED = "incarnation-ended"
     INCARNATION_OF_OTHER_REGION = "incarnation-of-other-region"
+    BASE_UNRESOLVED = "base-unresolved"
     BASE_DIFFERS = "base-differs"
     INCARNATION_LIVE = "incarnation-live"
     LOCATION_OLDER = "location-older"

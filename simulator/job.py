@@ -295,11 +295,11 @@ class Driver:
         self.state = "new"
         return True
 
-    def reset(self, decided: Position | None, live: str | None, offsets: Offsets) -> None:
-        """Begin a new incarnation at the decided position, in place of the live one."""
+    def reset(self, committed: Position | None, live: str | None, offsets: Offsets) -> None:
+        """Begin a new incarnation at the committed position, in place of the live one."""
         self.crash()
         name = self.world.new_id(f"{self.region}.")
-        self.location = Location(name, decided, dict(offsets), live)
+        self.location = Location(name, committed, dict(offsets), live)
         self.state, self.wrong, self.idle = "new", False, False
 
     def stand_still(self, dice: Dice) -> None:

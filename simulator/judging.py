@@ -30,12 +30,18 @@ def may_register(account: Account, envelope: Envelope, body: RegionRegistered) -
     place = account.places.get(name, Place())
     if not following and place.live and place.life and place.life.name == envelope.incarnation:
         return _may_restart(place, place.life, body)
+    live = place.life.name if place.live and place.life and not following else None
+    if body.replaces != live or (place.removed and not following):
+        return False
+    return _may_begin(account, envelope, body, place)
+
+
+def _may_begin(account: Account, envelope: Envelope, body: RegionRegistered, place: Place) -> bool:
+    """Return True if the incarnation is a new one, and begins at the committed position."""
     known = {each.life.name for each in account.places.values() if each.life}
     known |= {each.life.name for each in account.asleep().values() if each.life}
-    if envelope.incarnation in known | account.ended:
-        return False
-    live = place.life.name if place.live and place.life and not following else None
-    return not (place.removed and not following) and body.base == place.at and body.replaces == live
+    committed = account.open is None or envelope.region not in account.open.moves
+    return envelope.incarnation not in known | account.ended and committed and body.base == place.at
 
 
 def _may_restart(place: Place, life: Life, body: RegionRegistered) -> bool:

@@ -24,7 +24,7 @@ from sluicegate.simulator.tables import Tables, is_ours
 from sluicegate.simulator.truth import Truth
 from sluicegate.simulator.world import STREAM, World
 
-_WAITING = frozenset({Code.ASSIGNMENT_OPEN, Code.ASSIGNMENT_UNRESOLVED, Code.NO_POLICY})
+_WAITING = frozenset({Code.ASSIGNMENT_OPEN, Code.ASSIGNMENT_UNRESOLVED, Code.BASE_UNRESOLVED, Code.NO_POLICY})
 """Refusals that end by themselves: the driver asks again."""
 _UNPROVEN: Final = frozenset({Code.ABSENCE_UNPROVEN, Code.TABLE_CONTRADICTS})
 
@@ -38,7 +38,7 @@ class People:
     drivers: list[Driver]
     tables: Tables
     asking: dict[str, str] = field(default_factory=dict)
-    """By region, the id of a probe about the decided position."""
+    """By region, the id of a probe about the committed position."""
     closing: bool = False
     """True if the job is stopping, so that another assignment can begin."""
     paused: bool = False
@@ -93,7 +93,7 @@ class People:
                 return
         for driver in self.working():
             if driver.region in self.asking:
-                self._reset_if_answered(driver)
+                self._reset_if_answered(driver, dice)
                 return
         troubled = [driver for driver in self.working() if self._needs_reset(driver)]
         if troubled:
@@ -112,7 +112,7 @@ class People:
         return place is not None and (place.stalled or driver.wrong) and not place.removed
 
     def ask_position(self, driver: Driver) -> None:
-        """Ask for a region's decided position, with a probe of an incarnation that nobody uses."""
+        """Ask for a region's committed position, with a probe of an incarnation that nobody uses."""
         if driver.region in self.asking:
             return
         body = RegionRegistered(assignment=driver.assignment, probe=True)
@@ -123,12 +123,18 @@ class People:
         )
         self.asking[driver.region] = event
 
-    def _reset_if_answered(self, driver: Driver) -> None:
+    def _reset_if_answered(self, driver: Driver, dice: Dice) -> None:
         found = self.world.answers.get(self.asking[driver.region])
         if found is None:
             return
         del self.asking[driver.region]
-        driver.reset(found.decided, found.live, self._offsets(driver, found))
+        place = self.truth.places.get(driver.region)
+        if found.unresolved is not None and place is not None and dice.chance(0.5):
+            # By hand, to the position that is only decided: nothing may begin there before the outcome.
+            driver.reset(place.at, found.live, self.decided_offsets(driver))
+            self.world.saw("region reset to a decided position")
+            return
+        driver.reset(found.committed, found.live, self._offsets(driver, found))
         self.world.saw("region reset")
 
     def _offsets(self, driver: Driver, found: RegistrationAnswered) -> Offsets:

@@ -372,21 +372,13 @@ class Truth(Account):
         self, name: str, place: Place, before: Position | None, to: Position, verdict: Verdict
     ) -> None:
         place.at = before
-        life = place.life
-        other = life is not None and life.name != to.incarnation
-        if place.removed and (other or place.final is None):
+        if place.removed and place.final is None:
             place.final = to.checkpoint
-        if place.removed and other:
-            place.life = self.lives.get((name, to.incarnation))
-            for each in self.savepoints:
-                if name in each.targets:
-                    each.targets[name] = (to.incarnation, to.checkpoint)
         for each in self.savepoints:
-            if name in each.awaited and (place.removed or not other):
+            if name in each.awaited:
                 each.awaited.discard(name)
                 each.targets[name] = (to.incarnation, to.checkpoint)
-        named = verdict.order is not None and verdict.order[1] == name
-        if named or (life is not None and life.base == to and not place.removed):
+        if verdict.order is not None and verdict.order[1] == name:
             self._end(name, None, removed=place.removed)
             place.final = None
             if not place.removed:

@@ -44,7 +44,7 @@ class Repetition:
 
 
 def questions(reaction: Reaction, now: float) -> Repetition:
-    """Return the times at which a writer over a limit asks the coordinator for its decided position.
+    """Return the times at which a writer over a limit asks the coordinator for its committed position.
 
     Commits arrive by notification, so a short wait asks nothing, and a warning needs no certainty.
     """

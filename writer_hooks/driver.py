@@ -1,6 +1,6 @@
 """Driver of one region without Spark: it registers, completes checkpoints, and ends the region.
 
-A driver keeps nothing on disk. Each start begins a new incarnation at the region's decided position, whose
+A driver keeps nothing on disk. Each start begins a new incarnation at the region's committed position, whose
 source offsets the coordinator returns. So the caller's source continues exactly there, also after a crash.
 What an earlier driver completed after that position does not count any more, and is read again.
 
@@ -104,8 +104,9 @@ class RegionDriver:
     def start(self) -> CommittedCheckpoint | None:
         """Register, wait for the answer, and return the position to continue after.
 
-        None: nothing of the source counts yet, so begin at its beginning. The position is decided: it is
-        committed, or will be. A driver starts once, also after an error. Raises RegistrationRefused,
+        None: nothing of the source is committed yet, so begin at its beginning. The position is committed.
+        While a decision that moves the region has no outcome, the call waits for it, as long as the option
+        `registration.timeout` states. A driver starts once, also after an error. Raises RegistrationRefused,
         RegistrationUnanswered, PublishFailed, TopicMissing, or SourceOffsetsUnknown.
         """
         if self._process is not None:

@@ -1,4 +1,4 @@
-"""Start of a driver without Spark: a new incarnation of its region, at the decided position."""
+"""Start of a driver without Spark: a new incarnation of its region, at the committed position."""
 
 import logging
 from typing import Final, NamedTuple
@@ -17,7 +17,7 @@ DRIVER: Final = "driver-"
 """Incarnations of a RegionDriver begin with it. The source offsets of others have another notation."""
 _ATTEMPTS: Final = 5
 """Registrations of one start, each after a newer decision."""
-_MOVED_ON: Final = frozenset({Code.BASE_DIFFERS, Code.INCARNATION_LIVE})
+_MOVED_ON: Final = frozenset({Code.BASE_DIFFERS, Code.INCARNATION_LIVE, Code.BASE_UNRESOLVED})
 """Refusals of a driver that does not know the newest decision, or the live incarnation."""
 
 
@@ -26,19 +26,20 @@ class Begun(NamedTuple):
 
     registered: Registered
     base: Position | None
-    """Position that it starts from; None: the region has none."""
+    """Committed position that it starts from; None: the region has none."""
     source_offsets: str | None
     """Source offsets of the base, if its driver published them."""
 
 
 def probe(region: Region, kind: str, *, take_over: bool = False) -> RegistrationAnswered:
-    """Ask for the decided position and its source offsets; nothing is changed.
+    """Ask for the committed position and its source offsets; nothing is changed.
 
-    The arguments and errors are those of `begin_incarnation`.
+    While a decision that moves the region has no outcome, the call waits for it. The arguments and errors are
+    those of `begin_incarnation`.
     """
     incarnation = f"{kind}{uuid4().hex}"
     _, answer = ask_until_known(region, lambda: region.registration(incarnation, None, probe=True))
-    if not answer.accepted and not _has_moved_on(answer):
+    if not answer.accepted and (not _has_moved_on(answer) or answer.unresolved is not None):
         require_accepted(region, incarnation, answer)
     if not take_over:
         _require_own(region, kind, answer)
@@ -57,7 +58,7 @@ def begin_incarnation(region: Region, kind: str, *, take_over: bool = False, res
     answer = probe(region, kind, take_over=take_over)
     incarnation = f"{kind}{uuid4().hex}"
     for _ in range(_ATTEMPTS):
-        base, replaces = answer.decided, answer.live
+        base, replaces = answer.committed, answer.live
         event = region.registration(incarnation, base, replaces=replaces, rests=rests)
         answer = ask(region, event)
         if answer.accepted:
@@ -67,7 +68,10 @@ def begin_incarnation(region: Region, kind: str, *, take_over: bool = False, res
             return Begun(Registered(incarnation, event.envelope.id), base, answer.source_offsets)
         if not _has_moved_on(answer):
             break
-        if not take_over:
+        if answer.unresolved is not None:
+            # It came after the probe, and is mostly committed at once.
+            answer = probe(region, kind, take_over=take_over)
+        elif not take_over:
             _require_own(region, kind, answer)
     require_accepted(region, incarnation, answer)
     raise AssertionError("an accepted registration has returned")
@@ -79,7 +83,7 @@ def _has_moved_on(answer: RegistrationAnswered) -> bool:
 
 def _require_own(region: Region, kind: str, answer: RegistrationAnswered) -> None:
     """Refuse a region whose source offsets this kind of driver cannot read. Nothing was changed yet."""
-    at = answer.decided.incarnation if answer.decided is not None else None
+    at = answer.committed.incarnation if answer.committed is not None else None
     others = [each for each in (answer.live, at) if each is not None and not each.startswith(kind)]
     if others:
         raise SourceOffsetsUnknown(

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from sluicegate.events.models import CutReverted, Position
+from sluicegate.events.models import Position
 from sluicegate.events.notifications import (
     Committed,
     IncarnationsEnded,
@@ -73,8 +73,6 @@ class DriverState:
         """By number, checkpoints whose completion was published."""
         self._completed_at: dict[int, float] = {}
         """By number, the time of that, in monotonic seconds."""
-        self._decided = -1
-        """Newest checkpoint that is decided as of an answer to this driver; -1: nobody was asked."""
         self._doubted = False
         self._stall: Problem | None = None
         """Newest stall of the region that was read."""
@@ -170,8 +168,6 @@ class DriverState:
         except BaseException:
             self.doubt()
             raise
-        if answer.decided is not None and answer.decided.incarnation == registered.incarnation:
-            self._decided = answer.decided.checkpoint
         return answer
 
     def _require_no_stall(self, registered: Registered, answer: RegistrationAnswered) -> None:
@@ -256,10 +252,9 @@ class DriverState:
             require_live()
 
     def _excess(self, limit: Backpressure) -> str | None:
-        """Return the limit that is exceeded. A decided checkpoint counts as committed."""
+        """Return the limit that is exceeded."""
         with self.lock:
-            waiting = {number: at for number, at in self._completed_at.items() if number > self._decided}
-            return limit.excess(waiting, time.monotonic())
+            return limit.excess(self._completed_at, time.monotonic())
 
     def _committed_from(self, number: int) -> CommittedCheckpoint | None:
         """Return the newest committed checkpoint if it is this one or a later one of the incarnation."""
@@ -278,8 +273,6 @@ class DriverState:
         elif isinstance(body, RegistrationAnswered):
             if notification.region == name:
                 self._read_answer(body)
-        elif isinstance(body, CutReverted):
-            self._decided = -1
         elif isinstance(body, IncarnationsEnded):
             if body.incarnations.get(name) == self._incarnation:
                 self.doubt()

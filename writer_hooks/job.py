@@ -1,8 +1,11 @@
 """Batch jobs: everything that a job writes is one commit, and a job id is committed once.
 
-The jobs of a region follow each other. Its source offsets are the ids of its newest jobs, so the decided
-position states which jobs count. A job registers a new incarnation at that position. Two jobs of one region
-at the same time exclude each other: the older one raises RegionReplaced.
+The jobs of a region follow each other. Its source offsets are the ids of its newest jobs, so the committed
+position states which jobs are committed. A job registers a new incarnation at that position. Two jobs of one
+region at the same time exclude each other: the older one raises RegionReplaced.
+
+A job that only an unresolved decision includes is neither committed nor free: its next start waits for the
+outcome. After a commit it is not written again, after a revert it is.
 
 The events of a job are published at its end, together with its completion. Until then its region is idle, so
 no commit of another region waits for the job, also not for one that died.
@@ -95,15 +98,17 @@ class Job:
         return job
 
     def start(self) -> bool:
-        """Register the job. Return False if a job of this id counts already: then write nothing.
+        """Register the job. Return False if a job of this id is committed already: then write nothing.
 
-        In that case nothing is registered, so a job that runs in the region is not disturbed. Raises
-        SourceOffsetsUnknown if the region has another kind of driver, and errors of a registration.
+        In that case nothing is registered, so a job that runs in the region is not disturbed. While a
+        decision that includes a job of the region has no outcome, the call waits for it, as long as the
+        option `registration.timeout` states. Raises SourceOffsetsUnknown if the region has another kind of
+        driver, and errors of a registration.
         """
         try:
             self._feed.start()
             answer = probe(self._region, _KIND)
-            if self._id in _ids_of(self._region, answer.decided, answer.source_offsets):
+            if self._id in _ids_of(self._region, answer.committed, answer.source_offsets):
                 self._feed.stop()
                 return False
             found = begin_incarnation(self._region, _KIND, rests=True)
@@ -144,7 +149,7 @@ class Job:
         """Publish the events of these results and the completion, and wait until the job is committed.
 
         Without a timeout, in seconds, the wait ends with the commit or with RegionReplaced. After any error,
-        run the job again with the same id: if it counts, it is not written again. Raises PublishFailed,
+        run the job again with the same id: if it is committed, it is not written again. Raises PublishFailed,
         TimeoutError, NotOurs, or RegionReplaced.
         """
         begun, results = self.begun, tuple(results)
@@ -165,17 +170,17 @@ class Job:
             )
         self._completed = body
         position = Position(incarnation=registered.incarnation, checkpoint=number, digest=body.source_digest)
-        if self._is_decided(position):
+        if self._is_committed(position):
             return
         self._state.completing(CommittedCheckpoint(number, done, position))
         files = [message for result in results for message in result.held]
         publish_completion(self._region, self._closing(body), files)
         self._state.await_commit(number, timeout, lambda: self._state.check(registered, begun.base))
 
-    def _is_decided(self, position: Position) -> bool:
-        """Return True if an earlier try has completed the job, and a decision includes it."""
+    def _is_committed(self, position: Position) -> bool:
+        """Return True if an earlier try has completed the job, and it is committed."""
         answer = self._state.check(self.begun.registered, self.begun.base)
-        return answer is not None and answer.decided == position
+        return answer is not None and answer.committed == position
 
     def _closing(self, body: CheckpointCompleted) -> list[Event]:
         """Return the completion, and an event that states that the region is idle again."""

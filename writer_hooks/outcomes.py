@@ -57,8 +57,8 @@ class RegionOutcome:
 OnOutcome = Callable[[RegionOutcome], None]
 OnLive = Callable[[Live], None]
 """Callback with the live incarnation and run that the newest answer of a region states."""
-OnCommitted = Callable[[Position | None], None]
-"""Callback with the newest committed position of a region; None: a decision of its stream was reverted."""
+OnCommitted = Callable[[Position], None]
+"""Callback with the newest committed position of a region."""
 _RECENT: Final = 600.0
 """Seconds before the present from which answers and commits are read.
 
@@ -134,8 +134,6 @@ class Follower:
         """By stream and region, the committed position as of the newest commit that is read."""
         self._moved: set[tuple[str, str]] = set()
         """Regions whose committed position was not passed to the callbacks yet."""
-        self._reverted: set[tuple[str, str]] = set()
-        """Regions of streams with a reverted decision that was not passed to the callbacks yet."""
         self._positions: dict[TopicPartition, int] = {}
         """Positions at which the next connection continues."""
         self._since: dict[TopicPartition, int] = {}
@@ -247,7 +245,6 @@ class Follower:
             self._unreported -= answered
             moved = self._moved & self._committed.keys() & self._queries.keys()
             self._moved -= moved
-            reverted, self._reverted = self._reverted & self._queries.keys(), set()
             due: list[Callable[[], None]] = [
                 partial(each.on_live, self._live[key])
                 for key in answered
@@ -256,10 +253,7 @@ class Follower:
             ]
             due += [
                 partial(each.on_committed, at)
-                for key, at in [
-                    *((key, None) for key in reverted),
-                    *((key, self._committed[key]) for key in moved),
-                ]
+                for key, at in ((key, self._committed[key]) for key in moved)
                 for each in self._queries[key].values()
                 if each.on_committed is not None
             ]
@@ -272,7 +266,6 @@ class Follower:
                 with self._lock:
                     self._unreported |= answered
                     self._moved |= moved
-                    self._reverted |= reverted
 
     def apply(self, notification: Notification, *, is_new: bool = True) -> None:
         """Apply a notification, and pass its outcomes to the callback. Exceptions of the callback are logged.
@@ -299,9 +292,6 @@ class Follower:
                 for region, at in body.cut.items():
                     self._committed[stream, region] = at
                     self._moved.add((stream, region))
-        elif isinstance(body, CutReverted):
-            with self._lock:
-                self._reverted.update(key for key in self._queries if key[0] == stream)
         if not is_new:
             return
         with self._lock:

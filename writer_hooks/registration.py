@@ -36,7 +36,11 @@ from sluicegate.writer_hooks.region import FOREVER, Event, Region, Registered
 
 _log = logging.getLogger(__name__)
 
-_SETTINGS_PAUSE: Final = 0.5
+_PASSING: Final = frozenset({Code.NO_POLICY, Code.BASE_UNRESOLVED})
+"""Refusals that end by themselves, mostly at once."""
+_FIRST_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 0.5
+"""Seconds between two questions while such a refusal lasts. The pauses grow by two."""
 _POLL_MS: Final = 500
 _LEAST_WAIT: Final = 1.0  # seconds
 _FIRST_WARNING: Final = 10.0
@@ -99,19 +103,30 @@ def ask_until_known(
     *,
     patience: float = math.inf,
 ) -> tuple[Event, RegistrationAnswered]:
-    """Ask as `ask` does, and again while the stream's first coordinator has not logged its settings yet.
+    """Ask as `ask` does, and again while the answer is a refusal that ends by itself.
 
-    Such an answer is returned only at the end of the wait. `registration` makes the event of each
-    attempt. Returns the event that was answered, and its answer.
+    The stream's first coordinator has not logged its settings yet, or a decision that moves the region has no
+    outcome yet. Such an answer is returned only at the end of the wait. `registration` makes the event of
+    each attempt. Returns the event that was answered, and its answer.
     """
-    deadline = time.monotonic() + min(region.registration_timeout, patience)
+    begun = time.monotonic()
+    deadline = begun + min(region.registration_timeout, patience)
+    pause, warning = _FIRST_PAUSE, begun + _FIRST_WARNING
     while True:
         event = registration()
         answer = ask(region, event, stopped, patience=patience)
-        known = answer.problem is None or answer.problem.code is not Code.NO_POLICY
-        if known or time.monotonic() + _SETTINGS_PAUSE >= deadline or stopped():
+        problem, now = answer.problem, time.monotonic()
+        if problem is None or problem.code not in _PASSING or now + pause >= deadline or stopped():
             return event, answer
-        time.sleep(_SETTINGS_PAUSE)
+        if now >= warning:
+            _log.warning(
+                "the registration of the region %s of the stream %s is refused for %d s, and is tried again. "
+                "%s",
+                *(region.name, region.stream, now - begun, answer.reason or problem.code),
+            )
+            warning = now + 2 * (now - begun)
+        time.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)
 
 
 def require_accepted(region: Region, incarnation: str, answer: RegistrationAnswered) -> None:

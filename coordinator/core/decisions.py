@@ -171,8 +171,8 @@ def _revert(log: Log, made: Decision) -> None:
     """Undo the effects of a decision that was given up.
 
     Its checkpoints are pending again, except those of incarnations that have ended. The incarnation of the
-    named region ends, and so does every incarnation that started from a position of the decision. `_restore`
-    comes first for these, too: the end of an incarnation then discards everything after the position before.
+    named region ends. No other one stands on the decision: a new incarnation begins at a committed position.
+    `_restore` comes first: the end of an incarnation then discards everything after the position before.
     """
     state = log.state
     _restore_assignment(log, made)
@@ -182,32 +182,22 @@ def _revert(log: Log, made: Decision) -> None:
         region.listeners, region.fallbacks = was.listeners, was.fallbacks
         region.doubt = was.doubt
     state.watermark = made.before.watermark
-    for name, to in made.moves.items():
+    for name in made.moves:
         region = state.regions[name]
         _restore(log, name, region, made)
-        life = region.incarnation
-        # Rows after a position that is undone are read again, from the position before.
-        is_after = life is not None and life.base == to and not region.removed
-        if is_after or (made.revert is not None and name == made.revert.region):
+        if made.revert is not None and name == made.revert.region:
             _end_reverted(log, name, region, made.id)
 
 
 def _restore(log: Log, name: str, region: RegionState, made: Decision) -> None:
     """Put one region back to the position before the decision."""
-    was, to, life = made.before.regions[name], made.moves[name], region.incarnation
+    was, to = made.before.regions[name], made.moves[name]
     region.position = was.position
-    replaced = life is None or life.id != to.incarnation
-    if replaced and not region.removed:
-        return
-    if region.removed and (replaced or region.final is None):
-        # The operator removed the region at the position that is undone, which it must reach again. What a
-        # later incarnation sealed began after that position, and is read again by the region's next job.
+    if region.removed and region.final is None:
+        # The operator removed the region at the position that is undone, which it must reach again.
         region.final = to.checkpoint
-    if replaced:
-        region.incarnation = was.incarnation
-        log.begin_pending(name, region)
     # Savepoints that await the region were ordered after the decision, when all of this was sealed.
-    log.retarget(name, to, awaited_only=not replaced)
+    log.retarget(name, to)
     log.pending[name].restore(log.decided[name])
     if region.removed:
         log.pending[name].keep_sealed()

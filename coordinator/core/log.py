@@ -136,10 +136,10 @@ class Log:
         gone = region is not None and region.gone
         return name in savepoint.awaited and not gone and not self.is_idle(name)
 
-    def retarget(self, name: str, at: Position, *, awaited_only: bool = False) -> None:
-        """Make a position the target of every savepoint that waits for the region or has a target of it."""
+    def retarget(self, name: str, at: Position) -> None:
+        """Make a position the target of every savepoint that waits for the region."""
         for savepoint in self.state.savepoints:
-            if name in savepoint.awaited or (name in savepoint.targets and not awaited_only):
+            if name in savepoint.awaited:
                 savepoint.targets[name] = at
                 savepoint.awaited = [each for each in savepoint.awaited if each != name]
 

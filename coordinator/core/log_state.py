@@ -3,7 +3,7 @@
 Only `Replica.apply` changes it, so it is a function of the log. It is small, and part of each state record.
 
 A position is *decided* at the offset of its decision, and *committed* once the log has the outcome. In
-between, a revert can take it back. Registrations and cuts compare with decided positions only.
+between, a revert can take it back. A cut follows the decided positions, a new incarnation the committed ones.
 """
 
 from collections.abc import Iterator
@@ -253,6 +253,17 @@ class LogState(Light):
     def cut(self) -> dict[str, Position]:
         """Return the newest decided cut: the positions of all regions that have one."""
         return {name: each.position for name, each in self.regions.items() if each.position is not None}
+
+    def committed(self, name: str) -> RegionState:
+        """Return a region as of the newest decision that has an outcome."""
+        made = self.pending
+        if made is not None and name in made.moves:
+            return made.before.regions[name]
+        return self.regions.get(name, RegionState())
+
+    def unresolved(self, name: str) -> int | None:
+        """Return the id of the decision without an outcome that moves a region; None if none does."""
+        return self.pending.id if self.pending is not None and name in self.pending.moves else None
 
     def active(self) -> Iterator[str]:
         """Yield the regions of the assignment that are not gone, registered or not."""

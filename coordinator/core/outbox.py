@@ -9,6 +9,7 @@ wait.
 
 import hashlib
 from collections.abc import Callable
+from typing import Final
 
 from sluicegate.coordinator.core.activity import Activity
 from sluicegate.coordinator.core.effects import Announce, Effect, ReleaseOffsets, WriteRecord, WriteView
@@ -40,7 +41,10 @@ from sluicegate.events.notifications import (
     SavepointTaken,
     Stalled,
 )
-from sluicegate.events.problems import Problem
+from sluicegate.events.problems import Code, Problem
+
+_OF_DECISIONS: Final = (Code.BASE_UNRESOLVED, Code.ASSIGNMENT_UNRESOLVED)
+"""Refusals that the outcome of a decision ends."""
 
 
 class Outbox:
@@ -119,6 +123,10 @@ class Outbox:
         body, made = record.body, applied.resolved
         if applied.answer is not None:
             self._answers.append((record, applied.answer))
+        if made is not None:
+            # The refusal of a driver that asks again is over, also if that one has given up.
+            for name in [name for name, each in self.refused.items() if each.code in _OF_DECISIONS]:
+                del self.refused[name]
         if made is not None and isinstance(body, CutCommitted):
             self._committed(made, body)
         elif made is not None and isinstance(body, CutReverted):

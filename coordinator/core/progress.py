@@ -117,7 +117,7 @@ def seal(log: Log, name: str, time: int) -> None:
         _stall(log.state.regions[name], problem)
     if len(pending.sealed) > before:
         # A savepoint that was ordered while the region lagged waits for its next sealed checkpoint.
-        log.retarget(name, pending.sealed[0].position, awaited_only=True)
+        log.retarget(name, pending.sealed[0].position)
 
 
 def _stall(region: RegionState, problem: Problem) -> None:

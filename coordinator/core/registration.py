@@ -2,6 +2,9 @@
 
 Both are compare-and-set operations on the newest decided cut. A registration is judged at its own offset, by
 the log alone, so every reader judges alike.
+
+A new incarnation begins at a committed position only. While an unresolved decision moves the region, the
+registration is refused, and the driver asks again. So a revert never ends an incarnation that stands on it.
 """
 
 from sluicegate.coordinator.core.log import Log
@@ -172,6 +175,9 @@ def _incarnation_problem(log: Log, envelope: Envelope, body: RegionRegistered) -
     suspended = log.state.former.suspended if log.state.former is not None else []
     if incarnation in (*newest, *suspended, *log.state.ended):
         return Problem(code=Code.INCARNATION_ENDED, region=name, incarnation=incarnation)
+    if (unresolved := log.state.unresolved(name)) is not None:
+        # A revert would take the position back, and with it everything that this incarnation reads.
+        return Problem(code=Code.BASE_UNRESOLVED, region=name, incarnation=incarnation, number=unresolved)
     if body.replaces != live:
         # A driver without knowledge of the live incarnation may not discard its checkpoints.
         return Problem(code=Code.INCARNATION_LIVE, region=name, incarnation=live)

@@ -141,19 +141,18 @@ class Replica:
             registration.accept(self.log, record.offset, envelope, body)
             state.partition = self.partition if state.partition is None else state.partition
         region = state.regions.get(envelope.region, RegionState())
-        live = region.live_incarnation
-        settled = (state.pending.before if state.pending else state).regions.get(envelope.region)
+        live, committed = region.live_incarnation, state.committed(envelope.region)
         # A plain restart of a stalled region has its effect; the answer names the stall.
         stall = region.fault if live == envelope.incarnation else None
         return problem, RegistrationAnswered(
             registration=envelope.id,
             accepted=problem is None and stall is None,
             problem=problem or stall,
-            decided=region.position,
-            committed=settled.position if settled else None,
+            committed=committed.position,
+            unresolved=state.unresolved(envelope.region),
             live=live,
             run=region.run if live is not None else None,
-            source_offsets=region.source_offsets,
+            source_offsets=committed.source_offsets,
             decision=state.decided,
         )
 

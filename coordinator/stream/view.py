@@ -39,7 +39,7 @@ def view_of(
 ) -> StreamView:
     """Return the view of a stream for dashboards and other services."""
     state = record.state
-    cut = {name: overview.committed_region(state, name).position for name in overview.region_names(state)}
+    cut = {name: state.committed(name).position for name in overview.region_names(state)}
     return StreamView(
         stream=record.stream,
         revision=record.applied,
@@ -78,7 +78,7 @@ def _assignment(assignment: AssignmentState) -> AssignmentView:
 
 def _region(record: StateRecord, name: str) -> RegionView:
     region = record.state.regions.get(name, RegionState())
-    before, refused = overview.committed_region(record.state, name), record.refused.get(name)
+    before, refused = record.state.committed(name), record.refused.get(name)
     return RegionView(
         phase=region.phase.value,
         idle=region.idle,

@@ -161,14 +161,6 @@ def _problem(problem: Problem, stream: str) -> dict[str, Any]:
 # --- regions --------------------------------------------------------------------------------------
 
 
-def committed_region(state: LogState, name: str) -> RegionState:
-    """Return a region as of the newest decision that has an outcome."""
-    made = state.pending
-    if made is not None and name in made.moves:
-        return made.before.regions[name]
-    return state.regions.get(name, RegionState())
-
-
 def incarnation_of(region: RegionState) -> str | None:
     """Return the id of the newest incarnation, live or ended."""
     return region.incarnation.id if region.incarnation is not None else None
@@ -176,7 +168,7 @@ def incarnation_of(region: RegionState) -> str | None:
 
 def _region(record: StateRecord, name: str, as_of: int) -> dict[str, Any]:
     state = record.state
-    region, before = state.regions.get(name, RegionState()), committed_region(state, name)
+    region, before = state.regions.get(name, RegionState()), state.committed(name)
     heard, interval = record.heard.get(name), record.intervals.get(name)
     waits, refused = record.waiting.get(name), record.refused.get(name)
     return {

@@ -101,6 +101,12 @@ MESSAGES: Final[Mapping[Code, Message]] = {
         "its checkpoint location belongs to region {first}",
         "Correct the option `region` of the query, or give it a checkpoint location of its own",
     ),
+    Code.BASE_UNRESOLVED: Message(
+        _REFUSED,
+        "decision {number} includes checkpoints of it, and has no outcome yet",
+        "The driver asks again by itself, as long as its option `registration.timeout` states. If the "
+        "decision stays, " + STATUS + " shows why. Then start the driver again",
+    ),
     Code.BASE_DIFFERS: Message(
         _REFUSED,
         "its checkpoint location does not start at the position that is committed for the region",

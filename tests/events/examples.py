@@ -166,12 +166,12 @@ OUTCOMES: Final[dict[NotificationType, Body]] = {
         accepted=False,
         problem=PROBLEM,
         reason="a sentence",
-        decided=POSITION,
+        committed=POSITION,
+        source_offsets='{"p0": 17}',
+        unresolved=5,
         live="q1.0",
         run="6f0b",
-        source_offsets='{"p0": 17}',
         decision=5,
-        committed=POSITION,
     ),
     NotificationType.COMMITTED: Committed(
         decision=5, cut={"EWR": POSITION}, snapshot=HEAD, watermark=1_234, files=2, summary=SUMMARY

@@ -128,7 +128,10 @@ def _notice(due: Due) -> str:
     match body:
         case RegistrationAnswered():
             verdict = "accepted" if body.problem is None else f"refused {problem_line(body.problem)}"
-            text = f"{due.region} {due.incarnation} {verdict} at {_at(body.decided)} decision {body.decision}"
+            text = (
+                f"{due.region} {due.incarnation} {verdict} at {_at(body.committed)} decision {body.decision}"
+            )
+            text += f" unresolved {body.unresolved}" if body.unresolved is not None else ""
         case Committed():
             text = f"{body.decision} {cut(body.cut)}{_more(body)}"
         case CutAbandoned():

@@ -48,10 +48,14 @@ class Judges:
     def commit(self, stream: str) -> CutDecided:
         """Decide and commit everything that is sealed; regions without sealed work fall back."""
         made = self.decide(stream)
+        self.resolve(stream, made)
+        return made
+
+    def resolve(self, stream: str, made: CutDecided) -> None:
+        """Commit a decision."""
         with self._lock:
             outcome = CutCommitted(decision=made.decision, digest=made.digest, table="t")
             assert self._append(stream, EventType.CUT_COMMITTED, outcome).ignored is None
-            return made
 
     def decide(self, stream: str) -> CutDecided:
         """Decide everything that is sealed, without an outcome."""

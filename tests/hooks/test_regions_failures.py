@@ -151,7 +151,7 @@ def test_other_errors_between_do_not_make_a_query_unplannable(tmp_path: Path) ->
 def test_a_change_after_the_end_by_an_operator_needs_a_committed_end(tmp_path: Path) -> None:
     """The seeded location ends at no position; the coordinator has one, and then none."""
     plans = seeded(tmp_path)
-    behind = query_of(plans, PLAN, "r", refused(Code.REGION_REMOVED, decided=AT))
+    behind = query_of(plans, PLAN, "r", refused(Code.REGION_REMOVED, committed=AT))
     finished: list[str] = []
 
     def change(query: Answered) -> Change:
@@ -171,7 +171,7 @@ def test_the_next_assignment_begins_by_an_answer_that_is_known(
 ) -> None:
     query = query_of(Plans(str(tmp_path)), PLAN, "r")
     change = Change(query.settings, query.plans, [query], Event(), lambda _, __: None)
-    answers = iter([refused(Code.BASE_DIFFERS, decided=AT), ACCEPTED, refused(Code.ASSIGNMENT_OLDER)])
+    answers = iter([refused(Code.BASE_DIFFERS, committed=AT), ACCEPTED, refused(Code.ASSIGNMENT_OLDER)])
     monkeypatch.setattr(change_module, "ask", lambda *_: next(answers))
     assert change._begin("p0", by_partition(1), 2, 7) == AT
     assert change._begin("p0", by_partition(1), 2, 7) is None

@@ -83,9 +83,10 @@ class Stream:
         self.ends(body, True)
         return answer
 
-    def reset(self, root: Path | None = None, reason: str = "") -> ResetDone:
+    def reset(self, root: Path | None = None, reason: str = "", patience: float = 900.0) -> ResetDone:
         place = ("s", "EWR", str(root or self.root))
-        return reset_region(ResetOrder(*place, REGION.assignment, reason=reason, ended=self.ended), self.ask)
+        order = ResetOrder(*place, REGION.assignment, reason=reason, ended=self.ended, patience=patience)
+        return reset_region(order, self.ask)
 
     def marker(self) -> IncarnationMarker:
         found = Checkpoint(str(self.root)).marker()
@@ -289,21 +290,25 @@ def test_an_empty_location_continues_at_the_position(stream: Stream, tmp_path: P
     assert stream.reset(empty).position == position(empty, marker.incarnation, 0)
 
 
-def test_a_repeated_reset_after_a_revert_takes_another_incarnation(stream: Stream) -> None:
-    """The base of the first try is a position that was decided, and is undone."""
-    before = files(stream.root)
-    stream.judges.decide("s")
-    stream.ends = ending_at("registration after")
-    with pytest.raises(InjectedFailure):
-        stream.reset()
-    ended = stream.marker()
-    assert ended.base == position(stream.root, "a", 4)
-    stream.judges.revert("s", "EWR")
-    stream.ends = lambda _, __: None
-    done = stream.reset()
-    assert done.incarnation != ended.incarnation
-    assert done.position == position(stream.root, "a", 2)
-    check_reset(stream, before)
+@pytest.mark.parametrize("outcome", ["committed", "reverted"])
+def test_a_reset_begins_after_the_outcome_of_a_decision(stream: Stream, outcome: str) -> None:
+    """A revert would take the position back. Until the outcome, nothing in the location is changed."""
+    made, before = stream.judges.decide("s"), files(stream.root)
+    with pytest.raises(RegistrationRefused, match=r"base-unresolved\): decision 2 .* Nothing is changed in"):
+        stream.reset(patience=0.0)
+    assert files(stream.root) == before
+    probes = 0
+
+    def end(_: RegionRegistered, answered: bool) -> None:
+        nonlocal probes
+        probes += answered
+        if probes == 3 and answered and outcome == "committed":
+            stream.judges.resolve("s", made)
+        elif probes == 3 and answered:
+            stream.judges.revert("s", "EWR")
+
+    stream.ends = end
+    assert stream.reset().position == position(stream.root, "a", 4 if outcome == "committed" else 2)
 
 
 def test_a_reset_whose_region_was_discarded_since_is_refused(stream: Stream) -> None:

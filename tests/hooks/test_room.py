@@ -125,16 +125,6 @@ def test_a_downtime_does_not_count_for_the_age(tmp_path: Path, registry: Registr
     limited.await_room()
 
 
-def test_a_revert_takes_the_room_of_its_decision_back(tmp_path: Path, registry: Registry) -> None:
-    limited = room(tmp_path, registry, max_uncommitted_checkpoints="2")
-    registry.put("q", {}, Registered("i", "r"), at(5))
-    registry.commit("q", at(3))
-    limited.await_room(6)
-    registry.commit("q", None)
-    with pytest.raises(TooManyUncommitted, match="3 completed checkpoints"):
-        limited.await_room(7)
-
-
 def test_a_file_that_spark_deletes_meanwhile_counts_as_old(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -154,8 +144,8 @@ def test_a_file_that_spark_deletes_meanwhile_counts_as_old(
 class Answers:
     """Coordinator that answers the questions of a waiting query, and the time of its wait."""
 
-    def __init__(self, *decided: Position | Exception | None) -> None:
-        self.decided = list(decided)
+    def __init__(self, *committed: Position | Exception | None) -> None:
+        self.committed = list(committed)
         self.asked: list[float] = []
         self.time = 0.0
 
@@ -165,11 +155,11 @@ class Answers:
     def ask(self, options: SinkOptions, own: Registered, stopped: Stopped) -> RegistrationAnswered:
         assert options.region.registration_timeout == PATIENCE
         self.asked.append(self.time)
-        found = self.decided.pop(0)
+        found = self.committed.pop(0)
         if isinstance(found, Exception):
             raise found
         return RegistrationAnswered(
-            registration="e", accepted=True, live=own.incarnation, run=own.run, decided=found
+            registration="e", accepted=True, live=own.incarnation, run=own.run, committed=found
         )
 
 

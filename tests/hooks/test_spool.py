@@ -333,13 +333,13 @@ def test_a_loss_is_reported_of_the_oldest_checkpoint_that_nobody_here_uploads(
     losses = Losses(region, uploads)
     losses.complete(4, now=0.0)
     losses.complete(3, now=-50.0)
-    losses.report("i1", 60.0, here={3}, decided=lambda: pytest.fail("its uploader is here"))
-    losses.report("i1", 60.0, here={4}, decided=lambda: None)
-    losses.report("i1", 64.0, decided=lambda: pytest.fail("asked again at once"))
-    losses.report("i1", 65.0, decided=lambda: 3)
+    losses.report("i1", 60.0, here={3}, committed=lambda: pytest.fail("its uploader is here"))
+    losses.report("i1", 60.0, here={4}, committed=lambda: None)
+    losses.report("i1", 64.0, committed=lambda: pytest.fail("asked again at once"))
+    losses.report("i1", 65.0, committed=lambda: 3)
     assert losses.committed == 3
-    losses.report("i1", 95.0, decided=lambda: pytest.fail("it has time"))
-    losses.report("i1", 100.0, decided=lambda: -1)
+    losses.report("i1", 95.0, committed=lambda: pytest.fail("it has time"))
+    losses.report("i1", 100.0, committed=lambda: -1)
     wait_until(lambda: log.of(CheckpointFailed))
     assert [envelope.checkpoint for envelope, _ in log.of(CheckpointFailed)] == [4]
 

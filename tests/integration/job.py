@@ -218,8 +218,10 @@ class Job:
     async def begin(self, incarnation: str, **how: Any) -> RegistrationAnswered:
         """Register a new incarnation that starts from the committed position and replaces the live one."""
         asked = await self.register(probe=True, **how)
-        self.incarnation, self.base, self.previous = incarnation, asked.decided, asked.decided
-        self.batch = asked.decided.checkpoint + 1 if asked.decided else 0
+        while asked.unresolved is not None:
+            asked = await self.register(probe=True, **how)
+        self.incarnation, self.base, self.previous = incarnation, asked.committed, asked.committed
+        self.batch = asked.committed.checkpoint + 1 if asked.committed else 0
         return await self.register(replaces=asked.live, **how)
 
     async def complete(

@@ -78,7 +78,7 @@ async def test_a_new_location_does_not_end_a_running_query(place: Place) -> None
                 assert not answer.accepted
                 assert answer.problem is not None
                 assert (answer.problem.code, answer.problem.incarnation) == (Code.INCARNATION_LIVE, "q1")
-                assert (answer.decided, answer.live) == (job.previous, "q1")
+                assert (answer.committed, answer.live) == (job.previous, "q1")
                 await again.run_batch([2])
                 await job.run_batch([3])
                 await job.committed([1, 3])

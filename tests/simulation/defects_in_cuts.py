@@ -42,7 +42,7 @@ def _keeps_counting(right: Function) -> Function:
 
 
 def _target_later(right: Function) -> Function:
-    def wrong(log: Log, name: str, at: Any, *, awaited_only: bool = False) -> None:
+    def wrong(log: Log, name: str, at: Any) -> None:
         for savepoint in log.state.savepoints:
             if name in savepoint.awaited:
                 savepoint.awaited.remove(name)

@@ -18,6 +18,17 @@ def _probes_count(right: Function) -> Function:
     return wrong
 
 
+def _at_the_decided_position(right: Function) -> Function:
+    def wrong(log: Log, *arguments: Any) -> Any:
+        made, log.state.pending = log.state.pending, None
+        try:
+            return right(log, *arguments)
+        finally:
+            log.state.pending = made
+
+    return wrong
+
+
 def _number_is_not_burned(right: Function) -> Function:
     def wrong(log: Log, offset: int, number: int) -> Any:
         burned = log.state.withdrawn
@@ -89,6 +100,13 @@ IN_REGISTRATIONS: Final = (
         without(Code.INCARNATION_LIVE),
         ("I2",),
         ("stray",),
+    ),
+    Defect(
+        "an incarnation begins at a position that is only decided",
+        "an incarnation",
+        _at_the_decided_position,
+        ("I2",),
+        ("reset", "restart", "unknown, invisible"),
     ),
     Defect(
         "one incarnation lives in two regions",

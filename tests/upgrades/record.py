@@ -68,8 +68,8 @@ async def live(place: Place, first: Job, second: Job) -> None:
     after = (await decisions(place, first.stream))[0]
     first.regions, first.assignment = ("r1",), 1
     asked = await first.register(probe=True, after=after)
-    first.incarnation, first.base, first.previous = "q5", asked.decided, asked.decided
-    first.batch = asked.decided.checkpoint + 1 if asked.decided is not None else 0
+    first.incarnation, first.base, first.previous = "q5", asked.committed, asked.committed
+    first.batch = asked.committed.checkpoint + 1 if asked.committed is not None else 0
     assert (await first.register(after=after)).accepted
     await first.run_batch([11])
     await until(lambda: decisions(place, first.stream), lambda found: found[1] > after, what="the last cut")

@@ -50,9 +50,9 @@ def require_registered(
         found = registry.incarnation(key) if registered is None else None
         marker = _check_began(checkpoint, registered, found)
         if registered is None or marker is None:
-            marker, registered, decided = register_query(options, stopped, patience=_PATIENCE)
+            marker, registered, committed = register_query(options, stopped, patience=_PATIENCE)
             began()
-            registry.put(key, given, registered, decided)
+            registry.put(key, given, registered, committed)
             # A registration is a beginning, and heartbeats of the one before do not count any more.
             registry.take_idle_back(key)
         else:

@@ -228,17 +228,17 @@ class Heartbeats:
 
     def _report_losses(self, run: Run, options: SinkOptions, own: Registered) -> None:
         committed = self.registry.committed(run.query, own.incarnation) if self.registry else None
-        run.report_losses(options, own.incarnation, committed, partial(self._decided, options, own))
+        run.report_losses(options, own.incarnation, committed, partial(self._committed, options, own))
 
-    def _decided(self, options: SinkOptions, own: Registered) -> int | None:
-        """Return the decided batch of an incarnation, -1 for none; None if no coordinator answers."""
+    def _committed(self, options: SinkOptions, own: Registered) -> int | None:
+        """Return the committed batch of an incarnation, -1 for none; None if no coordinator answers."""
         try:
             answer = check_live(self._impatient(options, PATIENCE), own)
         except HookError:
             return None
         if answer.live != own.incarnation:
             return None
-        at = answer.decided
+        at = answer.committed
         return at.checkpoint if at is not None and at.incarnation == own.incarnation else -1
 
     def _impatient(self, options: SinkOptions, least: float = 0.0) -> SinkOptions:

@@ -45,8 +45,8 @@ class QueryRegistered(NamedTuple):
 
     marker: IncarnationMarker
     registered: Registered
-    decided: Position | None
-    """Decided position of the region."""
+    committed: Position | None
+    """Committed position of the region, as of the answer."""
 
 
 def register_query(
@@ -99,7 +99,7 @@ def _restart(
         return QueryRegistered(marker, Registered(marker.incarnation, made[-1].envelope.id), None)
     require_accepted(region, marker.incarnation, answer)
     registered = Registered(marker.incarnation, event.envelope.id)
-    return QueryRegistered(marker, registered, answer.decided)
+    return QueryRegistered(marker, registered, answer.committed)
 
 
 def _has_completed(checkpoint: Checkpoint, marker: IncarnationMarker) -> bool:
@@ -197,7 +197,7 @@ def _probe_new(region: Region, incarnation: str, stopped: Stopped) -> Position |
     after = region.assignment.after
     differs = answer.problem is not None and answer.problem.code is Code.BASE_DIFFERS
     if differs and after and answer.decision == after:
-        return answer.decided
+        return answer.committed
     require_accepted(region, incarnation, answer)
     return None
 

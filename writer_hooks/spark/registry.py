@@ -82,11 +82,11 @@ class Registry:
         query: str,
         options: Mapping[str, str],
         registered: Registered,
-        decided: Position | None = None,
+        committed: Position | None = None,
     ) -> None:
         """Record that a run of the query has registered, with the options of its sink.
 
-        `decided` is the decided position of its region in the answer.
+        `committed` is the committed position of its region in the answer.
         """
         content = {
             _INCARNATION: registered.incarnation,
@@ -94,7 +94,8 @@ class Registry:
             _OPTIONS: dict(options),
             _SINCE: time.time(),
         }
-        self.decide(query, decided)
+        if committed is not None:
+            self.commit(query, committed)
         self._write(self._file(query), json.dumps(content))
 
     def options(self, query: str) -> dict[str, str] | None:
@@ -129,7 +130,7 @@ class Registry:
     def new_run(self, query: str) -> None:
         """Delete the records of the previous run of the query, and of its streams."""
         records = (self._file, self._began, self._stop_mark, self._doubt, self._idle)
-        for path in (*records, self._admitted, self._excess, self._decided):
+        for path in (*records, self._admitted, self._excess):
             path(query).unlink(missing_ok=True)
             for each in self._folder.glob(path(f"{query}@*").name):
                 each.unlink(missing_ok=True)
@@ -160,35 +161,16 @@ class Registry:
 
     # --- commits, and limits of what is not committed -------------------------------------------------
 
-    def commit(self, query: str, at: Position | None) -> None:
-        """Record the newest committed position of the query's region.
-
-        None: a decision of the stream was reverted, so the decided position of the last answer does not
-        count any more.
-        """
-        if at is None:
-            self.decide(query, None)
-            return
+    def commit(self, query: str, at: Position) -> None:
+        """Record a committed position of the query's region."""
         before = _position(self._committed(query))
         if before is None or before.incarnation != at.incarnation or before.checkpoint < at.checkpoint:
             self._write(self._committed(query), at.model_dump_json())
 
-    def decide(self, query: str, at: Position | None) -> None:
-        """Record the decided position of the query's region, as of the newest answer of a coordinator."""
-        if at is None:
-            self._decided(query).unlink(missing_ok=True)
-        else:
-            self._write(self._decided(query), at.model_dump_json())
-
     def committed(self, query: str, incarnation: str) -> int | None:
-        """Return the newest batch of an incarnation that is committed, None if there is none.
-
-        A decided position counts as committed.
-        """
-        found = (_position(path(query)) for path in (self._committed, self._decided))
-        return max(
-            (each.checkpoint for each in found if each and each.incarnation == incarnation), default=None
-        )
+        """Return the newest batch of an incarnation that is known to be committed, None if there is none."""
+        found = _position(self._committed(query))
+        return found.checkpoint if found is not None and found.incarnation == incarnation else None
 
     def admit(self, query: str, batch: int) -> None:
         """Record that a batch of the current run may be written, within the limits or after a wait."""
@@ -254,9 +236,6 @@ class Registry:
 
     def _committed(self, query: str) -> Path:
         return self._folder / f"{query}.committed"
-
-    def _decided(self, query: str) -> Path:
-        return self._folder / f"{query}.decided"
 
     def _admitted(self, query: str) -> Path:
         return self._folder / f"{query}.admitted"

@@ -9,6 +9,7 @@ incarnation.
 
 import json
 import re
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -38,10 +39,12 @@ _STATE: Final = re.compile(r"^\.?(\d+)(_[\w-]+)*\.(delta|snapshot|zip|changelog)
 _COMMIT_VERSION: Final = "v1"
 _ATTEMPTS: Final = 5
 """Registrations of one reset, each after a newer decision."""
-_MOVED_ON: Final = frozenset({Code.BASE_DIFFERS, Code.INCARNATION_LIVE})
+_MOVED_ON: Final = frozenset({Code.BASE_DIFFERS, Code.INCARNATION_LIVE, Code.BASE_UNRESOLVED})
 """Refusals of a reset that does not know the newest decision."""
 _ENDED: Final = frozenset({Code.REGION_REMOVED, Code.REGION_NOT_ASSIGNED})
 """Refusals of a region that has ended, and comes back with the next assignment."""
+_PAUSE: Final = 0.2
+"""Seconds between two questions while a decision that moves the region has no outcome."""
 _EMPTY: Final = (
     "reset the region with an empty location, and start its query there with a source that begins right "
     "after the committed rows; `sluicegate status` shows their source offsets"
@@ -64,6 +67,8 @@ class ResetOrder:
     """Noted beside the files that are moved away."""
     ended: bool = False
     """True if the region was removed, or left at an earlier assignment, and its position is its end."""
+    patience: float = 60.0
+    """Seconds to wait for the outcome of a decision that moves the region: a reset begins after it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +96,7 @@ def reset_region(order: ResetOrder, ask: Ask) -> ResetDone:
     step = Reset(order)
     answer = step.probe(ask)
     if _has_ended(order, answer):
-        step.examine(answer.decided)
+        step.examine(answer.committed)
         step.mark(answer)
     else:
         answer = _register(step, order, ask, answer)
@@ -110,7 +115,7 @@ def _register(
     """Mark the location, and register until the answer is about the newest decision. Return that answer."""
     for attempt in range(_ATTEMPTS):
         try:
-            step.examine(answer.decided)
+            step.examine(answer.committed)
         except BadCheckpointLocation:
             if attempt:
                 step.give_up()
@@ -119,6 +124,8 @@ def _register(
         answer = step.register(ask, answer)
         if answer.accepted or not _has_moved_on(answer):
             break
+        if answer.unresolved is not None:
+            answer = step.probe(ask)
         # A decision or another driver came between the answers: reset to the newer position.
     if not answer.accepted:
         step.give_up()
@@ -135,6 +142,13 @@ def _has_moved_on(answer: RegistrationAnswered) -> bool:
 
 
 def _refused(order: ResetOrder, answer: RegistrationAnswered) -> str:
+    if answer.unresolved is not None:
+        return (
+            f"the reset of the region {order.region} of the stream {order.stream} was refused "
+            f"({Code.BASE_UNRESOLVED}): decision {answer.unresolved} includes checkpoints of it, and has no "
+            "outcome yet. Nothing is changed in the location; repeat the command when `sluicegate status "
+            f"--stream {order.stream}` shows the decision as committed. If it stays, status shows why"
+        )
     code = answer.problem.code if answer.problem is not None else "no reason given"
     return (
         f"the reset of the region {order.region} of the stream {order.stream} was refused ({code}): "
@@ -179,22 +193,33 @@ class Reset:
         return f"{FOLDER}/reset-{self._incarnation}"
 
     def probe(self, ask: Ask) -> RegistrationAnswered:
-        """Ask for the position and the live incarnation; nothing is changed.
+        """Ask for the committed position and the live incarnation; nothing is changed.
 
-        Raises RegistrationRefused for a refusal that a reset does not resolve.
+        While a decision that moves the region has no outcome, the call waits for it, as long as the order
+        states. Raises RegistrationRefused for a refusal that a reset does not resolve.
         """
+        until = time.monotonic() + self._order.patience
+        while True:
+            answer = self._probe(ask)
+            if answer.unresolved is None or time.monotonic() + _PAUSE >= until:
+                break
+            time.sleep(_PAUSE)
+        may_begin = answer.accepted or _has_moved_on(answer) or _has_ended(self._order, answer)
+        if not may_begin or answer.unresolved is not None:
+            known = self._known
+            if known is not None and known.resetting and answer.live != known.incarnation:
+                # An earlier try marked the location. Without this, its query could never start again.
+                self.give_up()
+            raise RegistrationRefused(_refused(self._order, answer))
+        return answer
+
+    def _probe(self, ask: Ask) -> RegistrationAnswered:
         base = self._known.base if self._known is not None and self._known.resetting else None
         answer = ask(self._incarnation, self._registration(base, None, probe=True))
         if answer.problem is not None and answer.problem.code is Code.INCARNATION_ENDED:
             # An earlier try registered, and its incarnation has ended since.
             self._incarnation = new_incarnation()
             answer = ask(self._incarnation, self._registration(None, None, probe=True))
-        if not (answer.accepted or _has_moved_on(answer) or _has_ended(self._order, answer)):
-            known = self._known
-            if known is not None and known.resetting and answer.live != known.incarnation:
-                # An earlier try marked the location. Without this, its query could never start again.
-                self.give_up()
-            raise RegistrationRefused(_refused(self._order, answer))
         return answer
 
     def examine(self, committed: Position | None) -> None:
@@ -272,7 +297,7 @@ class Reset:
         self._known = IncarnationMarker(
             query=known.query if known is not None else self._checkpoint.query_id(),
             incarnation=self._incarnation,
-            base=answer.decided,
+            base=answer.committed,
             first=self._to + 1,
             stream=order.stream,
             region=order.region,

@@ -100,7 +100,7 @@ class Room:
         self.registry.exceed(self.key, None)
 
     def _ask(self) -> None:
-        """Record the decided position that a coordinator states: a notification may never arrive here.
+        """Record the committed position that a coordinator states: a notification may never arrive here.
 
         The listener of another session may read them, or the topic was made again. Without an answer, nothing
         changes. Raises RegionReplaced.
@@ -115,8 +115,8 @@ class Room:
         except (PublishFailed, RegistrationUnanswered, TopicMissing) as error:
             _log.info("region %s: %s", options.region.name, error)
             return
-        if answer.live == own.incarnation:
-            self.registry.decide(self.key, answer.decided)
+        if answer.live == own.incarnation and answer.committed is not None:
+            self.registry.commit(self.key, answer.committed)
 
     def _excess(self, checkpoint: Checkpoint, marker: IncarnationMarker, batch: int) -> str | None:
         """Return the limit that is exceeded before a batch. All batches before it are completed."""

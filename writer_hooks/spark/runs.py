@@ -12,7 +12,7 @@ from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMark
 from sluicegate.writer_hooks.spark.registry import Registry
 from sluicegate.writer_hooks.spark.unsent import inherited
 from sluicegate.writer_hooks.upload.here import keep_uploading
-from sluicegate.writer_hooks.upload.losses import Decided, Losses
+from sluicegate.writer_hooks.upload.losses import Committed, Losses
 
 FIRST_LOOK: Final = 0.05
 _MOST_BATCHES: Final = 1_000
@@ -136,12 +136,12 @@ class Run:
                 del self.batches[min(self.batches)]
 
     def report_losses(
-        self, options: SinkOptions, incarnation: str, committed: int | None, decided: Decided
+        self, options: SinkOptions, incarnation: str, committed: int | None, ask: Committed
     ) -> None:
         """Report batches whose files were left to uploaders that did not send them in time.
 
-        `committed` is the newest committed batch of the incarnation, if it is known. Raises as `publish`
-        does, and BadCheckpointLocation.
+        `committed` is the newest committed batch of the incarnation, if it is known; `ask` asks for it.
+        Raises as `publish` does, and BadCheckpointLocation.
         """
         if options.uploads is None:
             return
@@ -155,7 +155,7 @@ class Run:
         self.batches.clear()
         if committed is not None:
             losses.commit(committed)
-        losses.report(incarnation, time.monotonic(), here, decided)
+        losses.report(incarnation, time.monotonic(), here, ask)
         if self.inherited is not None and self.inherited <= losses.committed:
             # The next run begins with what this one has completed.
             self._inherit(options, incarnation, losses.committed, losses)

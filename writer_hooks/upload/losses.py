@@ -19,11 +19,12 @@ _OUTAGE: Final = 30.0
 _PUBLISH: Final = 10.0
 """Seconds for Kafka to acknowledge a report; the next look reports again."""
 _AGAIN: Final = 5.0
-"""Seconds until the decided position is asked for again without an answer; they double up to a limit."""
+"""Seconds until the committed position is asked for again without an answer; they double up to a limit."""
 _LONGEST: Final = 30.0
 
-Decided = Callable[[], int | None]
-"""Function that asks a coordinator for the decided checkpoint. It returns -1 for none, None for no answer."""
+Committed = Callable[[], int | None]
+"""Function that asks a coordinator for the committed checkpoint. It returns -1 for none, None for no answer.
+"""
 
 
 def nobody() -> int:
@@ -63,7 +64,7 @@ class Losses:
         self._completed = {each: at for each, at in self._completed.items() if each > number}
 
     def report(
-        self, incarnation: str, now: float, here: Set[int] = frozenset(), decided: Decided = nobody
+        self, incarnation: str, now: float, here: Set[int] = frozenset(), committed: Committed = nobody
     ) -> None:
         """Report the oldest checkpoint as lost if it is over its time. Raises as `publish` does.
 
@@ -79,7 +80,7 @@ class Losses:
             return
         if min(here, default=number + 1) <= number:
             return
-        found = decided()
+        found = committed()
         if found is None:
             self._asks, self._again = now + self._again, min(2 * self._again, _LONGEST)
             return

@@ -57,6 +57,7 @@ _ARGUMENTS: Final[dict[Code, tuple[str, ...]]] = {
     Code.REGION_REMOVED: ("region", "number", "names"),
     Code.INCARNATION_ENDED: ("region", "incarnation"),
     Code.INCARNATION_OF_OTHER_REGION: ("region", "first"),
+    Code.BASE_UNRESOLVED: ("region", "number"),
     Code.INCARNATION_LIVE: ("region", "incarnation"),
     Code.LOCATION_OLDER: ("region", "checkpoint", "other"),
     Code.SOURCE_DIFFERS: _NAMED,

@@ -203,7 +203,7 @@ class Change:
         answer = ask(region, region.registration(incarnation, None, probe=True), self.stopped.is_set)
         if answer.problem is None or answer.problem.code not in _BEGINS:
             require_accepted(region, incarnation, answer)
-        return answer.decided
+        return answer.committed
 
     # --- ends of the old regions ----------------------------------------------------------------------
 
@@ -213,18 +213,18 @@ class Change:
         if not _is_removed(answer):
             return
         expected, stream = self._end(query), query.region.stream
-        if answer.decided == expected and query.has_planned_batch():
+        if answer.committed == expected and query.has_planned_batch():
             raise DivisionRefused(
                 f"an operator ended the region {query.name} of plan {self._plan.number}. Its location has a "
                 "batch that is planned and not completed, and counts nowhere. Run `sluicegate region reset "
                 f"--stream {stream} --region {query.name} --checkpoint-location "
                 f"{self.plans.location_of(self._plan, query.name)}`, and start the runner again"
             )
-        if query.is_unfinished() or answer.decided != expected:
+        if query.is_unfinished() or answer.committed != expected:
             number = self.plans.next_number(self._plan.number + 1)
             raise DivisionRefused(
                 f"an operator ended the region {query.name} of plan {self._plan.number}. It is committed at "
-                f"{answer.decided}, and its location ends at {expected}, so no other division can continue "
+                f"{answer.committed}, and its location ends at {expected}, so no other division can continue "
                 f"there. Run `sluicegate assignment close --stream {stream} --wait`, and start the runner "
                 "again. If that is refused too, start it with another base, with first_assignment=("
                 f"{number}, DECISION), and with a source that begins after the committed rows. That command "
@@ -246,7 +246,7 @@ class Change:
 
     def _require_committed(self, query: RegionQuery) -> None:
         """Raise BadCheckpointLocation unless an old region is committed up to the end of its location."""
-        expected, at = self._end(query), query.probe(self.stopped.is_set).decided
+        expected, at = self._end(query), query.probe(self.stopped.is_set).committed
         if at != expected:
             raise BadCheckpointLocation(
                 f"the region {query.name} is committed at {at}, and its location ends at {expected}, so "

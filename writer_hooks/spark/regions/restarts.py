@@ -31,7 +31,9 @@ _UNMENDABLE: Final = frozenset(
 )
 _OTHER_PROCESS: Final = "another process runs"
 """Part of an error: a reset would only take the region away from that process."""
-_PASSING: Final = frozenset({Code.NO_POLICY, Code.ASSIGNMENT_OPEN, Code.ASSIGNMENT_UNRESOLVED})
+_PASSING: Final = frozenset(
+    {Code.NO_POLICY, Code.ASSIGNMENT_OPEN, Code.ASSIGNMENT_UNRESOLVED, Code.BASE_UNRESOLVED}
+)
 """Refusals that end by themselves."""
 _MOVED_ON: Final = frozenset({Code.BASE_DIFFERS, Code.INCARNATION_LIVE})
 """Refusals of a reset during which newer decisions came. The next try begins at the newest one."""
