@@ -19,8 +19,16 @@ from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.settings.model import RedisSettings, StreamSettings
 from sluicegate.coordinator.stream.continuity import other_user
 from sluicegate.coordinator.telemetry.messages import format_problem
-from sluicegate.lakes.port import LakeUnavailable, NamesFolders, TableMaintenance, TableRefused, TableState
+from sluicegate.lakes.port import (
+    LakeUnavailable,
+    NamesFolders,
+    OpensNewest,
+    TableMaintenance,
+    TableRefused,
+    TableState,
+)
 from sluicegate.lakes.registry import adapter
+from sluicegate.lakes.samples import some_of
 from sluicegate.lakes.storage import CannotPut, Uncertain
 from sluicegate.lakes.storages import OBJECT_SCHEMES, open_storage
 from sluicegate.state_store.redis_store import redis_client
@@ -109,11 +117,26 @@ def check_stream(
     found = [
         fine(name, f"{settings.table} is in scope; {_describe(state, settings)}"),
         *([compared.finding] if compared else []),
+        *_check_files(name, maintenance),
         *_check_write(name, maintenance),
         *_check_names(stream, settings),
         *cleaning,
     ]
     return found, compared
+
+
+def _check_files(name: str, maintenance: TableMaintenance) -> list[Finding]:
+    """Open what a reader of the newest snapshot opens. No commit looks at the data files of former ones."""
+    if not isinstance(maintenance, OpensNewest):
+        return []
+    named = f"{name}, files"
+    try:
+        opened = maintenance.open_newest()
+    except LakeUnavailable as error:
+        return [problem(named, str(error))]
+    if opened.problems:
+        return [problem(named, some_of(opened))]
+    return [fine(named, f"the newest snapshot can be read: its metadata, and {opened.files} of its files")]
 
 
 def _check_names(stream: str, settings: StreamSettings) -> list[Finding]:

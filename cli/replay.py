@@ -99,8 +99,10 @@ def verify(
     """Compare the table with the decisions of the log: missing, doubled and foreign commits.
 
     The comparison uses the ids and digests of decisions in the table's history. It ignores file paths, which
-    compaction rewrites. It may run beside a coordinator. Exit status 1 if the table differs from the log, or
-    if records of the log are refused that may be yours: their key is missing here, or they have no signature.
+    compaction rewrites. It also opens the metadata of the newest snapshot and a sample of its data files. It
+    may run beside a coordinator. Exit status 1 if the table differs from the log, if a file cannot be opened,
+    or if records of the log are refused that may be yours: their key is missing here, or they have no
+    signature.
     """
     require_stream(settings, stream)
 
@@ -111,7 +113,8 @@ def verify(
                 verdict = await verify_table(
                     log, stream, begin, window, table, shown, everything=everything, forged=forged
                 )
-        return verdict_output(stream, verdict)
+                opened = await table.open_newest()
+        return verdict_output(stream, verdict, opened)
 
     _print(settings, work(), as_json=as_json)
 

@@ -7,7 +7,8 @@ from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.coordinator.telemetry.wording import iso_time
 from sluicegate.events.causes import CauseCode
 from sluicegate.events.problems import Code, Problem
-from sluicegate.lakes.port import SnapshotRef
+from sluicegate.lakes.port import Opened, SnapshotRef
+from sluicegate.lakes.samples import some_of
 from sluicegate.replay.comparison import CommitStatus, Finding, Foreign
 from sluicegate.replay.decisions import LoggedDecision
 from sluicegate.replay.reading import Reading
@@ -27,11 +28,11 @@ class Output(NamedTuple):
     values: dict[str, Any]
     """Values for --json."""
     different: bool = False
-    """True if the table differs from the log, or the log cannot be verified."""
+    """True if the table differs from the log or lacks files, or the log cannot be verified."""
 
 
-def verdict_output(stream: str, verdict: Verdict) -> Output:
-    """Format the result of a verification."""
+def verdict_output(stream: str, verdict: Verdict, opened: Opened) -> Output:
+    """Format the result of a verification. `opened`: the files of the newest snapshot."""
     counts, lines = verdict.counts, _range(stream, verdict.done)
     there = counts.get(CommitStatus.THERE, 0)
     lines.append(
@@ -46,6 +47,10 @@ def verdict_output(stream: str, verdict: Verdict) -> Output:
     found += [_foreign(each) for each in verdict.foreign]
     found += [_unjudged(each) for each in verdict.unjudged]
     lines += [f"  {line}" for line in _shortened(found)]
+    if opened.files:
+        lines.append(f"  {opened.files} data files of the newest snapshot were opened")
+    if opened.problems:
+        lines.append(f"FILES ARE MISSING, or damaged. {some_of(opened)}")
     lines.append(_conclusion(stream, verdict, unproven=bool(limits)))
     values = {
         **_values(stream, verdict.done),
@@ -67,8 +72,10 @@ def verdict_output(stream: str, verdict: Verdict) -> Output:
         "not_proven": limits,
         "table_replaced": verdict.replaced,
         "different": verdict.wrong,
+        "files_opened": opened.files,
+        "file_problems": list(opened.problems),
     }
-    return Output(lines, values, verdict.wrong or bool(verdict.unverified))
+    return Output(lines, values, verdict.wrong or bool(verdict.unverified or opened.problems))
 
 
 def repaired_output(stream: str, repaired: Repaired, *, dry: bool) -> Output:

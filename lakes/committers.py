@@ -25,9 +25,12 @@ from sluicegate.lakes.twins import any_twice
 T = TypeVar("T")
 
 
-def look(storage: Storage, events: Sequence[FilesWritten]) -> None:
+def look(
+    storage: Storage, events: Sequence[FilesWritten], require_table: Callable[[], None] = lambda: None
+) -> None:
     """Check that the events' files exist with the right size, and that no symbolic link leads to them.
 
+    `require_table` raises LakeUnavailable if the whole table is away. It is called before a file is blamed.
     By a link inside of the table, a file has several names, and the rows could be there twice. The folder of
     the table itself may be a link. Raises BadFiles or LakeUnavailable.
     """
@@ -44,6 +47,7 @@ def look(storage: Storage, events: Sequence[FilesWritten]) -> None:
     sizes = storage.sizes([file.path for file in files])
     for file, size in zip(files, sizes, strict=True):
         if size is None:
+            require_table()
             raise BadFiles(f"the file {file.path} is not in {storage.uri}")
         if size != file.size:
             raise BadFiles(f"the file {file.path} has {size} bytes instead of {file.size}")

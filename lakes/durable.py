@@ -76,6 +76,21 @@ def disk_threads(process: int) -> CommitThreads:
     return CommitThreads(_AT_ONCE)
 
 
+def make_inside(root: str, folder: str) -> None:
+    """Make a folder and those that lead to it from the root. Raises OSError, also if the root is missing."""
+    made = root
+    os.stat(root)
+    for part in folder.split("/"):
+        if part in ("", "."):
+            continue
+        made = f"{made}/{part}"
+        try:
+            os.mkdir(made)
+        except FileExistsError:
+            if not os.path.isdir(made):
+                raise
+
+
 def sync_folder(path: str) -> None:
     """Make the names in a folder durable. Raises OSError."""
     descriptor = os.open(path, os.O_RDONLY)

@@ -265,7 +265,7 @@ class TableMaintenance(Protocol):
     """Upkeep of a table beside its commits. Methods block, and are not safe for concurrent calls.
 
     An adapter has the capabilities that its format allows: ReadsHistory, FindsOrphans, CopiesFiles,
-    NamesFolders, `lakes.cleaning.NamesCleaner`. A command that needs another one is refused.
+    OpensNewest, NamesFolders, `lakes.cleaning.NamesCleaner`. A command that needs another one is refused.
     """
 
     location: str
@@ -321,6 +321,28 @@ class CopiesFiles(TableMaintenance, Protocol):
         """Copy an event's files into this table's folders, durably; return the event as of this table.
 
         All are examined before any is copied, and none becomes visible. Raises BadFiles, LakeUnavailable.
+        """
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """Result of opening what a reader of the newest snapshot opens."""
+
+    files: int
+    """Data files that were opened: those that were added last, and some of the others."""
+    problems: tuple[str, ...] = ()
+    """Sentences about files that cannot be opened, each with the way out."""
+
+
+@runtime_checkable
+class OpensNewest(TableMaintenance, Protocol):
+    """Capability: the files of the newest snapshot can be opened. `check` and `replay verify` need it."""
+
+    def open_newest(self) -> Opened:
+        """Open the metadata of the newest snapshot, and a sample of its data files.
+
+        Raises LakeUnavailable if its metadata cannot be read.
         """
         ...
 

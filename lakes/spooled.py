@@ -105,6 +105,9 @@ class SpooledStorage:
 
     # --- what belongs to the table ----------------------------------------------------------------
 
+    def make_folder(self) -> None:
+        self._final.make_folder()
+
     def read(self, name: str) -> bytes | None:
         return self._final.read(name)
 

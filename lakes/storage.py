@@ -9,6 +9,8 @@ Contract of every implementation (tests/contracts/storages):
 - A file that a method has written survives a crash after the method has returned.
 - Of several processes that put a file if it is absent, at most one gets True, and its content is there.
 - A put that raises LakeUnavailable has made nothing visible. What is not certain is Uncertain, never guessed.
+- Folders are made below the table's own one, which `make_folder` alone makes: where it is missing, its file
+  system is not mounted, or it was moved away, and files in a new one would hide it or be hidden by it.
 - No error contains a credential.
 """
 
@@ -79,6 +81,10 @@ class Storage(Protocol):
     """The folder as libraries take it: an absolute path on a local file system, else the URI."""
     object_store: bool
     """True for an object store. There, a writer without a lock can replace a file that is there."""
+
+    def make_folder(self) -> None:
+        """Make the folder for a new table, durably, unless it exists. Raises LakeUnavailable."""
+        ...
 
     def read(self, name: str) -> bytes | None:
         """Return the file's content, None if it does not exist. Raises LakeUnavailable."""

@@ -3,6 +3,9 @@
 import errno
 import os
 from typing import Final
+from urllib.parse import unquote, urlsplit
+
+from sluicegate.lakes.port import LakeUnavailable
 
 _NO_INODES: Final = "no inodes left"
 
@@ -47,6 +50,13 @@ def explain(attempt: str, path: str, error: OSError) -> str:
         cause, help_ = f"{_NO_INODES} on the file system", "Remove files from the file system of {path}"
     name = errno.errorcode.get(code, str(code))
     return f"{attempt}: {cause} ({name}). {help_.format(path=path, user=os.geteuid())}"
+
+
+def unwritable(location: str, error: OSError) -> LakeUnavailable:
+    """Return the error of a data file that cannot be written. `location`: URI of the folder of data files."""
+    # A writer names its files itself, so the folder is all that a user knows.
+    path = unquote(urlsplit(location).path) if location.startswith("file:") else location
+    return LakeUnavailable(explain(f"cannot write data files to {location}", path, error))
 
 
 def is_too_long(error: BaseException) -> bool:

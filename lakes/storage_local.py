@@ -17,6 +17,7 @@ from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
 from sluicegate.lakes.durable import (
     disk_threads,
+    make_inside,
     sync_file,
     sync_folder,
     sync_folders_of,
@@ -73,6 +74,13 @@ class LocalStorage:
         """Folders of the table whose own names are durable."""
         self._put: tuple[str, str | None] = ("", None)
         """Name and stamp of the latest file that was put."""
+
+    def make_folder(self) -> None:
+        try:
+            os.makedirs(self.root, exist_ok=True)
+            sync_folder(os.path.dirname(self.root))
+        except OSError as error:
+            raise self._unavailable("cannot make the folder", "", error) from error
 
     def read(self, name: str) -> bytes | None:
         found = self.read_stamped(name)
@@ -205,14 +213,11 @@ class LocalStorage:
         return put
 
     def _make(self, folder: str) -> None:
-        """Create a folder of the table durably. Raises OSError."""
-        is_new = not os.path.isdir(self.root)
-        os.makedirs(self._path(folder), exist_ok=True)
+        """Create a folder of the table durably, but never the table's own. Raises OSError."""
+        make_inside(self.root, folder)
         if folder not in self._durable:
             # An existing folder is synced once, too: its creator may not have synced its name.
-            sync_folder(self.root)
-            if is_new:
-                sync_folder(os.path.dirname(self.root))
+            sync_folders_of(self.root, [folder])
             self._durable.add(folder)
 
     def _draft(self, draft: str, content: Content, folder: str) -> os.stat_result:
@@ -297,7 +302,7 @@ class LocalStorage:
         folder = os.path.dirname(target)
         draft = f"{folder}/.{uuid.uuid4()}.tmp"
         try:
-            os.makedirs(folder, exist_ok=True)
+            make_inside(self.root, os.path.dirname(name))
             if isinstance(source, LocalStorage):
                 shutil.copyfile(source._path(name), draft)
             else:
@@ -311,7 +316,7 @@ class LocalStorage:
         return LakeUnavailable(explain(f"{attempt} of {self.uri}", self._path(name), error))
 
     def _path(self, name: str) -> str:
-        return f"{self.root}/{name}"
+        return f"{self.root}/{name}" if name else self.root
 
 
 def _content(source: Storage, name: str) -> bytes:

@@ -99,6 +99,9 @@ class ObjectStorage:
         self._own: tuple[str, str | None] = ("", None)
         """Name and stamp of the latest file that was created."""
 
+    def make_folder(self) -> None:
+        """Do nothing: an object store has no folders."""
+
     def read(self, name: str) -> bytes | None:
         found = self.read_stamped(name)
         return None if found is None else found.content

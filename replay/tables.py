@@ -29,6 +29,8 @@ from sluicegate.lakes.port import (
     BadFiles,
     LakeUnavailable,
     NotPublished,
+    Opened,
+    OpensNewest,
     ReadsHistory,
     TableRefused,
     TableState,
@@ -76,6 +78,20 @@ class ReplayTable:
     async def history(self) -> TableHistory:
         """Return everything that can still be read about the table's commits. Raises ReplayRefused."""
         return await self.call(self.capable(ReadsHistory, "a replay").history)
+
+    async def open_newest(self) -> Opened:
+        """Open the metadata of the newest snapshot, and a sample of its files. Failures are problems."""
+        maintenance = self.maintenance
+        if not isinstance(maintenance, OpensNewest):
+            return Opened(0)
+
+        def opened() -> Opened:
+            try:
+                return maintenance.open_newest()
+            except LakeUnavailable as error:
+                return Opened(0, (str(error),))
+
+        return await self.call(opened)
 
     async def inspect(self) -> TableState:
         """Check that the table is in scope. Raises ReplayRefused."""

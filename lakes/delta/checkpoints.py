@@ -71,6 +71,25 @@ def checkpoint_paths(storage: Storage, name: str) -> Iterator[str]:
         yield from (_path(fields) for _, fields in _rows(content, _FILES, ("path",)))
 
 
+def live_files(storage: Storage, checkpoint: Checkpoint) -> Iterator[Mapping[str, Any]]:
+    """Yield path and size of the files that a checkpoint has, as its actions state them.
+
+    Raises Gone, Malformed or LakeUnavailable.
+    """
+    columns = ("path", "size")
+    for name in checkpoint.names:
+        raw = _content(storage, f"{FOLDER}/{name}")
+        if name.endswith(".json"):
+            actions = [action for line in raw.split(b"\n") for action in read_line(line)]
+        else:
+            actions = [*_rows(raw, ("add",), columns), *_rows(raw, ("sidecar",), ("path",))]
+        yield from (fields for kind, fields in actions if kind == "add")
+        for kind, fields in actions:
+            if kind == "sidecar":
+                sidecar = f"{_SIDECARS}/{unquote(_path(fields)).rpartition('/')[2]}"
+                yield from (file for _, file in _rows(_content(storage, sidecar), ("add",), columns))
+
+
 def _path(fields: Mapping[str, Any]) -> str:
     path = fields.get("path")
     if not isinstance(path, str):

@@ -148,6 +148,7 @@ class DeltaCommitter:
         if made is not None and made.decision >= request.decision and self._ancestry(state).has(made):
             # Delta takes any number of a transaction. Decisions are made in order, so this one was published.
             return self._overtaken(request.head, state.head)
+        self._log.require_base(state.version)
         try:
             self._refuse_out_of_scope(state)
             content = self._compose(state, request)

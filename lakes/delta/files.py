@@ -1,6 +1,6 @@
 """Data files that are being written: Parquet, with the statistics of the log."""
 
-import os
+import posixpath
 import re
 import time
 import uuid
@@ -18,11 +18,11 @@ from sluicegate.lakes.delta.log import State
 from sluicegate.lakes.delta.partitions import partition_folder
 from sluicegate.lakes.delta.schema import TableSchema
 from sluicegate.lakes.delta.statistics import leaves, make_statistics
+from sluicegate.lakes.durable import make_inside
 from sluicegate.lakes.encodings import Dictionaries
 from sluicegate.lakes.event_time import event_time_range
 from sluicegate.lakes.file_options import Compression, FileOptions, FileSettings
 from sluicegate.lakes.floats import Counts, Floats
-from sluicegate.lakes.port import LakeUnavailable
 from sluicegate.lakes.rolling import close_broken
 from sluicegate.lakes.storage import Storage
 
@@ -185,9 +185,8 @@ class DataFile:
         """Open the file; of an object store, its content is kept until it is complete. Raises OSError."""
         if self._storage.object_store:
             return pa.BufferOutputStream()
-        path = f"{self._storage.root}/{self.path}"
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        return pa.OSFile(path, "wb")
+        make_inside(self._storage.root, posixpath.dirname(self.path))
+        return pa.OSFile(f"{self._storage.root}/{self.path}", "wb")
 
 
 def _joined(one: Range, other: Range) -> Range:
@@ -199,8 +198,3 @@ def _joined(one: Range, other: Range) -> Range:
 def columns_of(rows: pa.Table, layout: Layout) -> pa.Table:
     """Return the rows with the columns of data files, as files name them."""
     return renamed(rows.select([column.name for column in layout.schema.data]), layout.parquet)
-
-
-def unavailable(location: str, error: OSError) -> LakeUnavailable:
-    """Return the error of a file that cannot be written."""
-    return LakeUnavailable(f"cannot write data files to {location}: {error}")

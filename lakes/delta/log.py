@@ -104,6 +104,8 @@ class Log:
 
     def __init__(self, storage: Storage) -> None:
         self.storage = storage
+        self._checkpoint = 0
+        """Version of the newest checkpoint that was listed; 0: none."""
 
     def exists(self) -> bool:
         """Return True if the table has a log. Raises LakeUnavailable."""
@@ -112,9 +114,15 @@ class Log:
 
     def listing(self) -> Listing:
         """List the log. Raises LakeUnavailable."""
-        names = self.storage.names(FOLDER)
+        return self._listing(0)
+
+    def _listing(self, first: int) -> Listing:
+        """List the log from a version on. Raises LakeUnavailable."""
+        names = self.storage.names(FOLDER, after=f"{first:020d}" if first else "")
         commits = sorted(int(match[1]) for name in names if (match := _COMMIT.fullmatch(name)))
-        return Listing(tuple(commits), tuple(sorted(_checkpoints(names), reverse=True)))
+        checkpoints = tuple(sorted(_checkpoints(names), reverse=True))
+        self._checkpoint = checkpoints[0].version if checkpoints else 0
+        return Listing(tuple(commits), checkpoints)
 
     def version(self, number: int) -> Version | None:
         """Return a version, None if it has no commit file (any more). Raises LakeUnavailable."""
@@ -163,6 +171,20 @@ class Log:
         if there is None or _digest(there.content) != known.ref.identity:
             return None
         return replace(known, stamp=there.stamp)
+
+    def require_base(self, version: int) -> None:
+        """Raise LakeUnavailable unless the log has what leads a reader to a version: all versions, or a
+        checkpoint and those after it.
+
+        Each commit asks, with one listing from the newest checkpoint on.
+        """
+        base = self._checkpoint
+        problem = _gap(self._listing(base), version)
+        if problem is not None and base:
+            # Another product may have deleted that checkpoint, and left an older one.
+            problem = _gap(self._listing(0), version)
+        if problem is not None:
+            raise self._damaged(problem)
 
     def follows(self, before: State) -> bool:
         """Return True if a version that was put after a state continues the table's history.
@@ -233,6 +255,14 @@ class Log:
             f"the Delta log of {self.storage.uri} cannot be read: {problem}. Restore that file of its folder "
             f"{FOLDER} from a backup"
         )
+
+
+def _gap(listing: Listing, version: int) -> str | None:
+    """Return the file that a reader lacks on its way to a version, as a part of a sentence."""
+    begins = next((each.version for each in listing.checkpoints if each.version <= version), None)
+    there, lowest = set(listing.commits), 0 if begins is None else begins + 1
+    lacking = next((number for number in range(version, lowest - 1, -1) if number not in there), None)
+    return None if lacking is None else f"the commit file of version {lacking} is missing"
 
 
 def _higher(one: int | None, other: int | None) -> int | None:

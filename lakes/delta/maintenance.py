@@ -16,12 +16,14 @@ from sluicegate.lakes.delta.examinations import Examinations, UnknownSchema
 from sluicegate.lakes.delta.features import keeps_timestamps
 from sluicegate.lakes.delta.intervals import interval_seconds
 from sluicegate.lakes.delta.log import Log, State, commit_name
+from sluicegate.lakes.delta.opening import sample
 from sluicegate.lakes.delta.partition_layout import partition_layout
 from sluicegate.lakes.delta.references import References
 from sluicegate.lakes.delta.versions import WRITER
 from sluicegate.lakes.history import TableHistory
 from sluicegate.lakes.partition_layout import PartitionLayout
-from sluicegate.lakes.port import BadFiles, FileStatus, LakeUnavailable, SnapshotRef, TableRef
+from sluicegate.lakes.port import BadFiles, FileStatus, LakeUnavailable, Opened, SnapshotRef, TableRef
+from sluicegate.lakes.samples import open_files
 from sluicegate.lakes.storage import CannotPut, Storage, Uncertain
 from sluicegate.lakes.storages import open_storage
 
@@ -58,6 +60,12 @@ class DeltaMaintenance:
         if found is None or found.ref != snapshot or past_of(found, commit_user).commit_user != commit_user:
             return ""
         return str(found.actions.info.get(ACCOUNT, ""))
+
+    def open_newest(self) -> Opened:
+        def head() -> SnapshotRef:
+            return self._log.load().head.ref
+
+        return open_files(head, lambda: sample(self._log))
 
     def file_status(self, paths: Sequence[str]) -> dict[str, FileStatus]:
         data = [path for path in paths if is_data_file(path)]
@@ -105,6 +113,7 @@ class DeltaMaintenance:
         log = Log(open_storage(source.location))
         model = log.load()
         earlier = note(log, model)
+        self._storage.make_folder()
         try:
             # Of two that create the table at once, one wins. Both have the same schema.
             self._storage.put_if_absent(commit_name(0), _creation(model, earlier))

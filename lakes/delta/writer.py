@@ -9,7 +9,7 @@ import pyarrow as pa
 from sluicegate.events.models import FileInfo
 from sluicegate.lakes.delta.arrow import by_partition, logical_schema
 from sluicegate.lakes.delta.evolution import has_default
-from sluicegate.lakes.delta.files import DataFile, columns_of, layout_of, unavailable
+from sluicegate.lakes.delta.files import DataFile, columns_of, layout_of
 from sluicegate.lakes.delta.log import State
 from sluicegate.lakes.delta.partitions import partition_text
 from sluicegate.lakes.delta.schema import read_schema
@@ -20,6 +20,7 @@ from sluicegate.lakes.port import SchemaMismatch
 from sluicegate.lakes.rolling import Rolling
 from sluicegate.lakes.row_buffer import RowBuffer
 from sluicegate.lakes.storage import Storage
+from sluicegate.lakes.storage_errors import unwritable
 
 HELD_BYTES: Final = 256 << 20
 """Bytes of open files that are kept in memory, if the table is in an object store."""
@@ -115,7 +116,7 @@ class DeltaWriter:
         try:
             file.write(data, counts, times)
         except OSError as error:
-            raise unavailable(self.location, error) from error
+            raise unwritable(self.location, error) from error
         self._rolling.learn(data.nbytes, file.size - before)
         if self._rolling.is_full(file.size):
             self._close(values)
@@ -156,14 +157,14 @@ class DeltaWriter:
         try:
             return DataFile(self._storage, self._layout, texts, self._digest, rows, counts)
         except OSError as error:
-            raise unavailable(self.location, error) from error
+            raise unwritable(self.location, error) from error
 
     def _close(self, values: tuple[Any, ...]) -> None:
         # A file that cannot be finished stays open, so that `abort` removes it.
         try:
             info = self._open[values].finish()
         except OSError as error:
-            raise unavailable(self.location, error) from error
+            raise unwritable(self.location, error) from error
         del self._open[values]
         self._infos.append(info)
 

@@ -52,6 +52,9 @@ class NoTable(Exception):
 class Catalog(Protocol):
     """One table in a catalog. Methods block; Uncertain and LakeUnavailable are as in the port."""
 
+    reads_files: bool
+    """True if the metadata file that the entry names is the state, False if the catalog answers it."""
+
     def load(self) -> Metadata:
         """Return the current state. Raises NoTable, LakeUnavailable, or TableRefused for damaged metadata."""
         ...

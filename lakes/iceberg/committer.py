@@ -3,6 +3,7 @@
 import time
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
@@ -92,6 +93,15 @@ class IcebergCommitter:
     def _ancestry(self, metadata: Metadata) -> Ancestry:
         return Ancestry(metadata, self._branch, partial(self._adders, metadata))
 
+    def _require_base(self, metadata: Metadata, head: Snapshot | None) -> None:
+        """Prove that what a commit on a head builds on is there. Raises LakeUnavailable or TableRefused.
+
+        The catalog alone proves nothing: its entry stays while the files are away.
+        """
+        drafts = self._open(self._view(metadata))[2]
+        with suppress(UnknownMetadata):
+            drafts.require_base(metadata, head, with_file=self._catalog.reads_files)
+
     def _adders(self, metadata: Metadata, head: Snapshot) -> set[int]:
         """Return the snapshots that have added the manifests of a head; none if they cannot be known."""
         try:
@@ -115,8 +125,13 @@ class IcebergCommitter:
         found = [_checked(event, view.premises, examiner) for event in files]
         for event in files:
             twins.add(event)
-        look(self._files.folder(view.data_location), files)
+        look(self._files.folder(view.data_location), files, self._require_table)
         return found
+
+    def _require_table(self) -> None:
+        """Raise LakeUnavailable if the table is away, and not only a file of an event."""
+        metadata = self._load()
+        self._require_base(metadata, metadata.head(self._branch))
 
     def _described(self, view: TableView, event: FilesWritten) -> FilesWritten:
         """Return an event with metadata for each file. Raises BadFiles or LakeUnavailable."""
@@ -151,6 +166,7 @@ class IcebergCommitter:
         # The decision was made on `request.head`: on another head, the request may be committed already.
         if (ref_of(head) if head is not None else None) != request.head:
             return self._ours(request, metadata) or self._overtaken(request.head, metadata)
+        self._require_base(metadata, head)
         new = NewSnapshot(_new_id(metadata), metadata.next_sequence_number, head)
         try:
             view = self._view(metadata)
@@ -254,8 +270,8 @@ class IcebergCommitter:
             return self._catalog.load()
         except NoTable:
             raise LakeUnavailable(
-                "the catalog has no such table any more: it was dropped or renamed. Make it again, or "
-                "correct the stream's table"
+                "the catalog has no such table any more: it was dropped or renamed. Register its newest "
+                "metadata file under that name (register_table), or correct the stream's table"
             ) from None
 
     def _view(self, metadata: Metadata) -> TableView:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sluicegate.lakes.avro import BadContainer
+from sluicegate.lakes.bases import Base, missing
 from sluicegate.lakes.iceberg.entries import Entries
 from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.layout import Partition
@@ -72,6 +73,7 @@ class Drafts:
         self._merges = table.properties.get(_MERGES, "true").strip().lower() != "false"
         self._unmergeable: set[str] = set()
         """Locations of manifests that were found unfit for a merge; they are not read again."""
+        self._base = Base()
         self._known: tuple[str, list[Line]] = "", []
         """Location and lines of the newest list that was read or made."""
 
@@ -99,6 +101,18 @@ class Drafts:
             more["first-row-id"] = str(draft.first_row_id)
         draft.files[draft.list_path] = self._lists.file(draft.lines, more)
         return draft
+
+    def require_base(self, metadata: Metadata, head: Snapshot | None, *, with_file: bool) -> None:
+        """Look at the files that a commit on this head builds on. Raises LakeUnavailable if one is missing.
+
+        `with_file`: the metadata file is one of them.
+        """
+        always = [metadata.location] if with_file else []
+        manifests = []
+        if head is not None:
+            always.append(str(head.get("manifest-list") or ""))
+            manifests = [line.path for line in self._lines_of(head)]
+        self._base.require(always, manifests, self._files.sizes)
 
     def remember(self, draft: Draft) -> None:
         """Keep the lines of a list that was committed, so that the next commit does not read it."""
@@ -152,7 +166,7 @@ class Drafts:
     def _read(self, path: str) -> bytes:
         raw = self._files.read(path)
         if raw is None:
-            raise LakeUnavailable(f"{path}, which the table's head refers to, is not there. Restore the file")
+            raise missing(path)
         return raw
 
     def _merge(self, draft: Draft, new: NewSnapshot, lines: Sequence[Line]) -> list[Line]:

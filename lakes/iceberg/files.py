@@ -6,7 +6,7 @@ name folders by canonical URIs.
 
 import posixpath
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from sluicegate.lakes.port import TableRefused
@@ -45,6 +45,11 @@ class Files:
             self._storages[location] = folder_of(location)
         return self._storages[location]
 
+    def place(self, location: str) -> tuple[Storage, str]:
+        """Return the storage of a file, and its name there. Raises TableRefused."""
+        parts = _divided(location)
+        return self.folder(parts.storage), parts.path
+
     def read(self, location: str) -> bytes | None:
         """Return a file's content, None if it does not exist. Raises LakeUnavailable or TableRefused."""
         parts = _divided(location)
@@ -55,6 +60,22 @@ class Files:
         parts = _divided(location)
         return self.folder(parts.storage).size(parts.path) is not None
 
+    def sizes(self, locations: Sequence[str]) -> list[int | None]:
+        """Return the sizes of files, in order; None for a missing one. Raises as `is_there` does.
+
+        Those of one folder are looked at side by side.
+        """
+        by_folder: dict[str, list[int]] = defaultdict(list)
+        parts = [_divided(location) for location in locations]
+        for number, each in enumerate(parts):
+            by_folder[each.storage].append(number)
+        found: list[int | None] = [None] * len(parts)
+        for storage, numbers in by_folder.items():
+            sizes = self.folder(storage).sizes([parts[number].path for number in numbers])
+            for number, size in zip(numbers, sizes, strict=True):
+                found[number] = size
+        return found
+
     def write(self, files: Mapping[str, bytes]) -> None:
         """Write new files durably. Raises LakeUnavailable or TableRefused."""
         by_folder: dict[tuple[str, str], dict[str, bytes]] = defaultdict(dict)
@@ -63,6 +84,11 @@ class Files:
             by_folder[parts.storage, parts.folder][parts.name] = content
         for (storage, folder), named in by_folder.items():
             self.folder(storage).write(folder, named)
+
+    def create(self, location: str, content: bytes) -> None:
+        """Write the first file of a table, with the table's folder. Raises as `write` does."""
+        self.folder(_divided(location).storage).make_folder()
+        self.write({location: content})
 
     def discard(self, locations: Iterable[str]) -> None:
         """Delete files without references; never fails."""

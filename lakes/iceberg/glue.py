@@ -82,7 +82,7 @@ class GlueCatalog(PointerCatalog):
         self._entry: _Entry | None = None
 
     def create(self, fields: Mapping[str, Any], location: str) -> None:
-        self._files.write({location: json.dumps(fields).encode()})
+        self._files.create(location, json.dumps(fields).encode())
         made = {
             "Name": self._identifier.name,
             "TableType": "EXTERNAL_TABLE",

@@ -7,19 +7,22 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from sluicegate.events.models import FileInfo, FilesWritten
+from sluicegate.lakes.bases import missing
 from sluicegate.lakes.cleaning import Cleaner
 from sluicegate.lakes.history import TableHistory
 from sluicegate.lakes.iceberg.ancestry import Ancestry, account_property
 from sluicegate.lakes.iceberg.catalog import Catalog, NoTable
 from sluicegate.lakes.iceberg.files import Files, location_of
-from sluicegate.lakes.iceberg.metadata import Metadata
+from sluicegate.lakes.iceberg.metadata import Metadata, Snapshot
+from sluicegate.lakes.iceberg.opening import sample
 from sluicegate.lakes.iceberg.partition_layout import partition_layout
 from sluicegate.lakes.iceberg.records import path_in, with_path
 from sluicegate.lakes.iceberg.references import References
 from sluicegate.lakes.iceberg.table import TableView, schema_digest
 from sluicegate.lakes.iceberg.tags import make_tag
 from sluicegate.lakes.partition_layout import PartitionLayout
-from sluicegate.lakes.port import BadFiles, FileStatus, LakeUnavailable, SnapshotRef, TableRef
+from sluicegate.lakes.port import BadFiles, FileStatus, LakeUnavailable, Opened, SnapshotRef, TableRef
+from sluicegate.lakes.samples import open_files
 from sluicegate.lakes.storages import open_storage
 from sluicegate.lakes.tags import Tag, TagAnswer
 from sluicegate.lakes.twins import is_plain
@@ -65,6 +68,18 @@ class IcebergMaintenance:
         text = metadata.properties.get(account_property(commit_user, self._branch), "")
         identity, _, account = text.partition(":")
         return account if identity == metadata.identity else ""
+
+    def open_newest(self) -> Opened:
+        def head() -> Snapshot | None:
+            metadata = self._load()
+            self._require_file(metadata)
+            return metadata.head(self._branch)
+
+        return open_files(head, lambda: sample(self._files, head()))
+
+    def _require_file(self, metadata: Metadata) -> None:
+        if self._catalog.reads_files and not self._files.is_there(metadata.location):
+            raise missing(metadata.location)
 
     def file_status(self, paths: Sequence[str]) -> dict[str, FileStatus]:
         view, metadata = self._view()
@@ -188,8 +203,9 @@ class IcebergMaintenance:
             return self._catalog.load()
         except NoTable:
             raise LakeUnavailable(
-                f"the catalog has no table for {self.location}: it was dropped or renamed. Make it again, or "
-                "correct the options identifier and catalog"
+                f"the catalog has no table for {self.location}: it was dropped or renamed. Register its "
+                "newest metadata file under that name (register_table), or correct the options identifier "
+                "and catalog"
             ) from None
 
 

@@ -18,6 +18,8 @@ _TRIES: Final = 3
 class PointerCatalog(ABC):
     """One table, whose catalog entry names its metadata file."""
 
+    reads_files = True
+
     def __init__(self, identifier: Identifier, files: Files) -> None:
         self._identifier = identifier
         self._files = files
@@ -34,8 +36,8 @@ class PointerCatalog(ABC):
                 self._known = parse(location, raw)
                 return self._known
         raise LakeUnavailable(
-            f"{location}, the metadata of {self._identifier}, is not there. Restore the file, or mount its "
-            "storage"
+            f"{location}, the metadata of {self._identifier}, is not there. Mount the storage of the "
+            "table, or restore the file"
         )
 
     def commit(self, base: Metadata, change: Change, files: Mapping[str, bytes]) -> bool:

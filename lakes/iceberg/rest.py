@@ -36,6 +36,8 @@ TIMEOUT: Final = (10.0, 60.0)
 _OK: Final = 200
 _UNCHANGED: Final = 304
 _NOT_FOUND: Final = 404
+_NO_FILE: Final = "NotFoundException"
+"""Type with which Iceberg's own server answers 404 for a table whose metadata file is missing."""
 _CONFLICT: Final = 409
 _EXPIRED: Final = (401, 419)
 _DELEGATION: Final = "X-Iceberg-Access-Delegation"
@@ -83,6 +85,8 @@ class _Refused(NamedTuple):
 class RestTable:
     """One table behind a REST catalog."""
 
+    reads_files = False
+
     def __init__(
         self, options: Mapping[str, str], catalog: str, identifier: Identifier, files: Files
     ) -> None:
@@ -108,8 +112,14 @@ class RestTable:
             answer = self._send("GET", Endpoints.load_table)
         if answer.status_code == _UNCHANGED and self._known is not None:
             return self._known
-        if answer.status_code == _NOT_FOUND:
+        if answer.status_code == _NOT_FOUND and not _lacks_a_file(answer):
             raise NoTable
+        if answer.status_code == _NOT_FOUND:
+            raise LakeUnavailable(
+                f"the catalog {self._options.get('uri')} cannot read the metadata of {self._identifier}: "
+                f"{_words(answer)}. Mount the storage of the table where the catalog runs, or restore the "
+                "file"
+            )
         if answer.status_code != _OK:
             raise self._refusal("read", answer)
         return self._learned(answer)
@@ -148,7 +158,7 @@ class RestTable:
         raise self._refusal("changed", answer)
 
     def create(self, fields: Mapping[str, Any], location: str) -> None:
-        self._files.write({location: json.dumps(fields).encode()})
+        self._files.create(location, json.dumps(fields).encode())
         body = {"name": self._identifier.name, "metadata-location": location}
         answer = self._send("POST", Endpoints.register_table, body)
         if answer.status_code not in (_OK, _CONFLICT):
@@ -365,6 +375,14 @@ def _was_not_sent(error: BaseException) -> bool:
         getattr(error.args[0], "reason", None) if isinstance(error, NoConnection) and error.args else None
     )
     return isinstance(reason, NewConnectionError)
+
+
+def _lacks_a_file(answer: Response) -> bool:
+    """Return True if a catalog has the entry of a table, and not the metadata file that it names."""
+    try:
+        return str(answer.json()["error"]["type"]) == _NO_FILE
+    except (ValueError, KeyError, TypeError):
+        return False
 
 
 def _words(answer: Response) -> str:

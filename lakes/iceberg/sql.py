@@ -56,7 +56,7 @@ class SqlCatalog(PointerCatalog):
         self._select = _for_driver(self._engine, _SELECT, self._key)
 
     def create(self, fields: Mapping[str, Any], location: str) -> None:
-        self._files.write({location: json.dumps(fields).encode()})
+        self._files.create(location, json.dumps(fields).encode())
         try:
             with self._engine.begin() as connection:
                 connection.execute(text(_INSERT), {**self._key, "new": location})

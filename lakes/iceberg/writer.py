@@ -1,7 +1,6 @@
 """Writer half of the adapter: Parquet files, and the records that describe them."""
 
 import errno
-import os
 import posixpath
 import uuid
 from collections.abc import Iterator, Sequence
@@ -21,6 +20,7 @@ from pyiceberg.types import (
 )
 
 from sluicegate.events.models import FileInfo
+from sluicegate.lakes.durable import make_inside
 from sluicegate.lakes.encodings import Dictionaries
 from sluicegate.lakes.event_time import event_time_range
 from sluicegate.lakes.file_options import NO_OPTIONS, FileOptions
@@ -37,6 +37,7 @@ from sluicegate.lakes.port import LakeUnavailable, SchemaMismatch, TableRefused
 from sluicegate.lakes.rolling import Rolling, close_broken
 from sluicegate.lakes.row_buffer import RowBuffer
 from sluicegate.lakes.storage import Storage
+from sluicegate.lakes.storage_errors import unwritable
 
 HELD_BYTES: Final = 256 << 20
 """Bytes of open files that are kept in memory, if the table is in an object store."""
@@ -130,7 +131,7 @@ class IcebergWriter:
             infos = [self._describe(closed) for closed in self._closed]
             self._storage.settle_files(self._paths)
         except OSError as error:
-            raise LakeUnavailable(f"cannot write data files to {self.location}: {error}") from error
+            raise unwritable(self.location, error) from error
         self._described = True
         return iter(infos)
 
@@ -158,7 +159,7 @@ class IcebergWriter:
                     f"a partition of the rows has a folder whose path is too long for {self.location}: "
                     f"{error}. Partition the table by fewer fields, or move it to a shorter path"
                 ) from error
-            raise LakeUnavailable(f"cannot write data files to {self.location}: {error}") from error
+            raise unwritable(self.location, error) from error
 
     def _write_part(self, partition: Partition, rows: pa.Table) -> None:
         # Only the names may differ, since Parquet files have the names that Avro allows.
@@ -220,9 +221,9 @@ class IcebergWriter:
         """Open a file; of an object store, its content is kept until it is complete. Raises OSError."""
         if self._storage.object_store:
             return pa.BufferOutputStream()
-        full = f"{local_of(self._table.data_location)}/{path}"
-        os.makedirs(os.path.dirname(full), exist_ok=True)
-        return pa.OSFile(full, "wb")
+        root = local_of(self._table.data_location)
+        make_inside(root, posixpath.dirname(path))
+        return pa.OSFile(f"{root}/{path}", "wb")
 
     def _relieve(self) -> None:
         """Upload the largest open files until the others may stay in memory."""

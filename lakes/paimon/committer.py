@@ -89,8 +89,9 @@ class PaimonCommitter:
         return self._table.identity()
 
     def premises(self) -> Premises:
-        opened = self._open()
-        return _premises(self._table.identity(), opened)
+        # First, since a table that is away is no table out of scope: LakeUnavailable, not TableRefused.
+        identity = self._table.identity()
+        return _premises(identity, self._open())
 
     def check(self, files: Sequence[FilesWritten]) -> list[Checked]:
         premises, twins = self.premises(), Twins()

@@ -13,13 +13,15 @@ from sluicegate.lakes.footers import read_footers
 from sluicegate.lakes.history import TableHistory
 from sluicegate.lakes.paimon.ancestry import Ancestry
 from sluicegate.lakes.paimon.described import columns_of
+from sluicegate.lakes.paimon.opening import sample
 from sluicegate.lakes.paimon.partition_layout import partition_layout
 from sluicegate.lakes.paimon.references import References
 from sluicegate.lakes.paimon.snapshots import Snapshots
 from sluicegate.lakes.paimon.table import Table
 from sluicegate.lakes.paimon.tags import make_tag
 from sluicegate.lakes.partition_layout import PartitionLayout
-from sluicegate.lakes.port import BadFiles, FileStatus, LakeUnavailable, SnapshotRef, TableRef
+from sluicegate.lakes.port import BadFiles, FileStatus, LakeUnavailable, Opened, SnapshotRef, TableRef
+from sluicegate.lakes.samples import open_files
 from sluicegate.lakes.storage import Storage
 from sluicegate.lakes.storages import open_storage
 from sluicegate.lakes.tags import Tag, TagAnswer
@@ -56,6 +58,15 @@ class PaimonMaintenance:
         found = Snapshots(self._storage).at(snapshot.id)
         made = found is not None and found.ref == snapshot and found.past().commit_user == commit_user
         return found.account if found is not None and made else ""
+
+    def open_newest(self) -> Opened:
+        snapshots = Snapshots(self._storage)
+
+        def head() -> SnapshotRef | None:
+            found = snapshots.newest()
+            return None if found is None else found.ref
+
+        return open_files(head, lambda: sample(self._storage, snapshots.newest()))
 
     def file_status(self, paths: Sequence[str]) -> dict[str, FileStatus]:
         data = [path for path in paths if _is_data_file(path)]
@@ -96,6 +107,7 @@ class PaimonMaintenance:
         files = {name: _made_now(raw) for name, raw in schemas.items() if raw and name.startswith("schema-")}
         if not files:
             raise LakeUnavailable(f"{model.uri} has no schema to make a table like it")
+        self._storage.make_folder()
         self._storage.write("schema", files)
 
     def examine(self, event: FilesWritten, *, lost: bool = False) -> None:

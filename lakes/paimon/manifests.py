@@ -21,6 +21,7 @@ from sluicegate.lakes.avro import (
     records,
     supported_codec,
 )
+from sluicegate.lakes.bases import Base, missing
 from sluicegate.lakes.paimon.buckets import layout
 from sluicegate.lakes.paimon.entries import Entries
 from sluicegate.lakes.paimon.merge import MIN_COUNT, plan
@@ -30,6 +31,7 @@ from sluicegate.lakes.port import LakeError, LakeUnavailable
 from sluicegate.lakes.storage import Storage
 
 FOLDER: Final = "manifest"
+_LISTS: Final = ("baseManifestList", "deltaManifestList")
 Meta = dict[str, Any]
 """A line of a manifest list, decoded by fastavro."""
 
@@ -71,6 +73,9 @@ class Manifests:
         buckets = layout(table.table_schema)
         # Readers skip manifests by this field, so it is set only for fixed buckets.
         self._total_buckets = buckets.total if buckets.fixed else None
+        self._seen = Base(f"{storage.uri}/")
+        self._named: dict[str, list[str]] = {}
+        """By list of the newest draft, the manifests that it names."""
         # Names of manifests that were found unfit for a merge; they are not read again.
         self._unmergeable: set[str] = set()
 
@@ -81,12 +86,23 @@ class Manifests:
         Raises LakeUnavailable or UnknownMetadata, and the errors of the iteration over `entries`.
         """
         files: Files = {}
-        delta = self._list([self._new_manifest(files, chunk) for chunk in self._chunks(entries)])
-        base = self._base(files, head)
+        added = [self._new_manifest(files, chunk) for chunk in self._chunks(entries)]
+        delta = self._list(added)
+        base, kept = self._base(files, head)
         name = f"manifest-list-{uuid.uuid4()}"
+        self._named = {f"{name}-0": kept, f"{name}-1": _names(added)}
         files[f"{name}-0"] = base
         files[f"{name}-1"] = delta
         return Draft(files, ListFile(f"{name}-0", len(base)), ListFile(f"{name}-1", len(delta)))
+
+    def _require_manifests(self, head: Snapshot, lists: Sequence[Container]) -> list[str]:
+        """Look at the manifests of a head's lists, and return their names. Raises LakeUnavailable."""
+        names: list[str] = []
+        for which, content in zip(_LISTS, lists, strict=True):
+            known = self._named.get(head.fields[which])
+            names += _names(_decode_list(content)) if known is None else known
+        self._seen.require((), [f"{FOLDER}/{name}" for name in names], self._storage.sizes)
+        return names
 
     def _chunks(self, entries: Iterable[Entries]) -> Iterator[Sequence[Entries]]:
         """Split the entries between events, so that no manifest is much larger than the target size before
@@ -159,24 +175,26 @@ class Manifests:
     def _list(self, metas: Iterable[Meta]) -> bytes:
         return self._lists.file(list(self._lists.blocks([_encode_meta(meta) for meta in metas])))
 
-    def _base(self, files: Files, head: Snapshot | None) -> bytes:
-        """Return the list of all manifests up to the head, for the new snapshot."""
+    def _base(self, files: Files, head: Snapshot | None) -> tuple[bytes, list[str]]:
+        """Return the list of all manifests up to the head, for the new snapshot, with their names."""
         if head is None:
-            return self._list([])
-        lists = [self._read_list(head, name) for name in ("baseManifestList", "deltaManifestList")]
+            return self._list([]), []
+        lists = self._read_lists(head)
+        names = self._require_manifests(head, lists)
         # Without a merge, the lists are copied as bytes, which is faster than decoding them.
         spliced = self._splice(lists)
         if spliced is not None and sum(block.records for each in lists for block in each.blocks) < MIN_COUNT:
-            return spliced
+            return spliced, names
         metas = [meta for each in lists for meta in _decode_list(each)]
         merged = self._merge(files, metas)
-        if merged is None and spliced is not None:
-            return spliced
-        return self._list(metas if merged is None else merged)
+        if merged is None:
+            return spliced or self._list(metas), names
+        return self._list(merged), _names(merged)
 
-    def _read_list(self, head: Snapshot, which: str) -> Container:
+    def _read_lists(self, head: Snapshot) -> list[Container]:
         # A list that is cut between two blocks is well-formed, and a commit on it would lose rows.
-        return _container(self._storage, head.fields[which], head.fields.get(f"{which}Size"))
+        fields = head.fields
+        return [_container(self._storage, fields[each], fields.get(f"{each}Size")) for each in _LISTS]
 
     def _splice(self, lists: Sequence[Container]) -> bytes | None:
         """Return the first list with the second one's blocks appended, None if schema or codec differ."""
@@ -262,7 +280,7 @@ def _container(storage: Storage, name: str, size: int | None = None) -> Containe
     """Read a file of the manifest folder, of `size` bytes if that is known. Raises LakeUnavailable."""
     raw = storage.read(f"{FOLDER}/{name}")
     if raw is None:
-        raise LakeUnavailable(f"{name} of {storage.uri}, which the head refers to, is not there")
+        raise missing(f"{storage.uri}/{FOLDER}/{name}")
     if size is not None and size != len(raw):
         there = f"{name} of {storage.uri} has {len(raw)} bytes instead of {size}"
         raise Damaged(f"{there}: it was cut or changed; restore it")
@@ -270,6 +288,10 @@ def _container(storage: Storage, name: str, size: int | None = None) -> Containe
         return Container(raw)
     except BadContainer as error:
         raise Damaged(f"{name} of {storage.uri} cannot be read: {error}") from error
+
+
+def _names(metas: Iterable[Meta]) -> list[str]:
+    return [str(meta["_FILE_NAME"]) for meta in metas]
 
 
 def _decode_list(container: Container) -> list[Meta]:

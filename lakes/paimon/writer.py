@@ -8,7 +8,7 @@ from typing import Any, Final
 import pyarrow as pa
 from pypaimon.common.file_io import FileIO
 from pypaimon.common.identifier import Identifier
-from pypaimon.common.options import Options
+from pypaimon.filesystem.local_file_io import LocalFileIO
 from pypaimon.manifest.schema.data_file_meta import DataFileMeta
 from pypaimon.manifest.schema.manifest_entry import ManifestEntry
 from pypaimon.schema.data_types import PyarrowFieldParser
@@ -18,6 +18,7 @@ from pypaimon.write.commit_message import CommitMessage
 
 from sluicegate.events.models import FileInfo
 from sluicegate.lakes.arrow import out_of_range
+from sluicegate.lakes.durable import make_inside
 from sluicegate.lakes.file_options import NO_OPTIONS, FileOptions
 from sluicegate.lakes.paimon.buckets import Layout, hash_once, layout, one_group
 from sluicegate.lakes.paimon.data_files import DataFiles, take_bounds
@@ -36,7 +37,7 @@ from sluicegate.lakes.paimon.table import Table
 from sluicegate.lakes.port import LakeUnavailable, SchemaMismatch, TableRefused
 from sluicegate.lakes.row_buffer import RowBuffer
 from sluicegate.lakes.storage import Storage
-from sluicegate.lakes.storage_errors import is_too_long
+from sluicegate.lakes.storage_errors import is_too_long, unwritable
 
 _PREFIX: Final = "data-file.prefix"
 
@@ -145,7 +146,9 @@ class PaimonWriter:
                 "values of the partition columns, or partition the table by another column"
             ) from error
         cause = error.__cause__ if isinstance(error, RuntimeError) else error
-        if isinstance(cause, OSError | LakeUnavailable):
+        if isinstance(cause, OSError):
+            raise unwritable(self.location, cause) from error
+        if isinstance(cause, LakeUnavailable):
             raise LakeUnavailable(f"cannot write data files to {self.location}: {error}") from error
 
     def _describe(self, message: CommitMessage, file: DataFileMeta) -> FileInfo:
@@ -236,12 +239,24 @@ def _number(messages: Sequence[CommitMessage]) -> None:
             file.max_sequence_number = following - 1
 
 
+class _LocalFiles(LocalFileIO):  # type: ignore[misc]
+    """Files of one table on a local file system. The library itself would make the table's folder again."""
+
+    def new_output_stream(self, path: str) -> Any:
+        self.mkdirs(os.path.dirname(path))
+        return open(path, "wb")
+
+    def mkdirs(self, path: str) -> bool:
+        make_inside(self.path, os.path.relpath(path, self.path))
+        return True
+
+
 def _library_files(table: SchemaTable, storage: Storage) -> FileIO:
     if storage.object_store:
         from sluicegate.lakes.paimon.object_files import ObjectFiles
 
         return ObjectFiles(storage)
-    return FileIO.get(table.table_path, Options({}))
+    return _LocalFiles(storage.root)
 
 
 def _library_table(table: SchemaTable, files: FileIO) -> FileStoreTable:

@@ -59,6 +59,7 @@ def test_all_is_well(deployment: Deployment, redis_url: str) -> None:
         f"{group}, members",
         "redis",
         "table of flights",
+        "table of flights, files",
         "table of flights, writing",
         "table of flights, cleaning",
     ]

@@ -193,7 +193,7 @@ def test_a_table_is_made_after_its_storage_is_mounted(tmp_path: Path) -> None:
     maintenance = ADAPTER.open_maintenance(ADAPTER.parse_table(place))
     with pytest.raises(LakeUnavailable) as raised:
         maintenance.create_like(ADAPTER.parse_table(lake.location))
-    assert f"See whether the storage of {place}/schema is mounted" in str(raised.value)
+    assert f"See whether the storage of {place} is mounted" in str(raised.value)
     (tmp_path / "volume").mkdir()
     maintenance.create_like(ADAPTER.parse_table(lake.location))
     commit_to(place, maintenance.adopt(event))

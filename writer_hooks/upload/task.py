@@ -106,9 +106,6 @@ class Deferred:
             _free_room(spool)
             raise unusable(spool.folder, error) from error
         self._spool = spool
-        if not final.object_store:
-            # A writer would make it. An uploader does not: without it, the file system is not mounted.
-            os.makedirs(final.root, exist_ok=True)
         self._storage = SpooledStorage(final, spool.files(self._attempt.id))
         return self._storage
 

@@ -23,6 +23,9 @@ UNMARKED: Final = ("memory", "memory-with-gaps", *PAIMON)
 
 TABLES: Final = (*UNMARKED, *MARKED)
 """Names of all tables."""
+ALL_TABLES: Final = (*PAIMON, *DELTA, *ALL_ICEBERG)
+"""Names of the tables that are no fakes."""
+
 EACH_FORMAT: Final = ("memory", "memory-with-gaps", *MARKERS, "paimon", "delta", "iceberg")
 """Fakes, and one real table for each format: the tables of `make test`. The others are the matrix."""
 

@@ -23,9 +23,12 @@ class Place:
     def open(self, folder: str = "numbers") -> Storage:
         """Open a folder, as a process of its own does."""
         if self.files is None:
-            return open_storage(f"{self.root}/{folder}")
-        store = LocalStore(str(self.files))
-        return ObjectStorage(f"{self.root}/{folder}", Stores(store, store))
+            storage = open_storage(f"{self.root}/{folder}")
+        else:
+            store = LocalStore(str(self.files))
+            storage = ObjectStorage(f"{self.root}/{folder}", Stores(store, store))
+        storage.make_folder()
+        return storage
 
 
 @pytest.fixture(

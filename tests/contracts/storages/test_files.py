@@ -125,6 +125,7 @@ def test_a_hint_is_replaced_whole(storage: Storage) -> None:
 
 def test_a_copy_is_whole_and_replaces_a_part(place: Place, storage: Storage, tmp_path: Path) -> None:
     beside, local = place.open("source"), open_storage(str(tmp_path / "elsewhere"))
+    local.make_folder()
     for source in (beside, local):
         source.write("dt=1/bucket-0", {"data": source.uri.encode()})
         storage.copy(source, "dt=1/bucket-0/data")
@@ -152,3 +153,24 @@ def test_parts_of_files_are_read(storage: Storage) -> None:
     wanted = [Range("bucket-0/a", 7, 3), Range("bucket-0/b ü%20", 0, 2), Range("bucket-0/none", 0, 1)]
     assert storage.read_ranges(wanted) == [b"789", b"xy", None]
     assert storage.read_ranges([Range("bucket-0/a", 2, 4)]) == [b"2345"]
+
+
+def test_only_a_new_table_gets_a_folder(tmp_path: Path) -> None:
+    """A folder that is missing may be a share that is not mounted: what is written there would be hidden."""
+    storage, other = open_storage(f"{tmp_path}/db/numbers"), open_storage(f"{tmp_path}/other")
+    other.make_folder()
+    other.write("data", {"a": b"x"})
+    for write in (
+        lambda: storage.write("data", {"a": b"x"}),
+        lambda: storage.write(".", {"a": b"x"}),
+        lambda: storage.put_if_absent("log/a", b"x"),
+        lambda: storage.put_after("data", {"a": b"x"}, "log/a", b"x"),
+        lambda: storage.copy(other, "data/a"),
+    ):
+        with pytest.raises(LakeUnavailable):
+            write()
+        storage.hint("a", b"x")
+        assert not (tmp_path / "db").exists()
+    storage.make_folder()
+    storage.write("data/of/a/partition", {"a": b"x"})
+    assert open_storage(f"{tmp_path}/db/numbers").read("data/of/a/partition/a") == b"x"

@@ -306,7 +306,7 @@ def test_the_check_of_a_service_puts_a_file_and_removes_it(s3_double: S3Double, 
     settings = StreamSettings(table=URI, commit_user="stream-a", format="delta")
     before = set(s3_double.objects)
     findings, _ = check_stream("numbers", settings)
-    assert [finding.verdict for finding in findings] == ["OK"] * 3
+    assert [finding.verdict for finding in findings] == ["OK"] * 4
     assert set(s3_double.objects) == before
 
 

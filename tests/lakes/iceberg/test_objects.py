@@ -270,11 +270,11 @@ def test_the_check_of_a_service_puts_a_file_and_removes_it(
     )
     before = set(s3_double.objects)
     findings, _ = check_stream("numbers", settings)
-    assert [finding.verdict for finding in findings] == ["OK"] * 3
+    assert [finding.verdict for finding in findings] == ["OK"] * 4
     assert set(s3_double.objects) == before
     s3_double.strike(Effect.REJECTED, times=ALWAYS)
     findings, _ = check_stream("numbers", settings)
-    assert [finding.verdict for finding in findings] == ["OK", "PROBLEM", "OK"]
+    assert [finding.verdict for finding in findings] == ["OK", "OK", "PROBLEM", "OK"]
 
 
 def test_no_event_and_no_file_contains_credentials(s3_double: S3Double, table: ObjectTable) -> None:

@@ -14,7 +14,7 @@ from pyiceberg.types import BinaryType, LongType, NestedField, StringType, Struc
 from sluicegate.lakes import row_buffer
 from sluicegate.lakes.iceberg.layout import Layout
 from sluicegate.lakes.iceberg.table import TableView
-from sluicegate.lakes.port import Published, SchemaMismatch, TableRefused
+from sluicegate.lakes.port import LakeUnavailable, Published, SchemaMismatch, TableRefused
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.iceberg_lake import IcebergLake
 from tests.lakes.iceberg import rich
@@ -250,6 +250,9 @@ def test_data_elsewhere_is_written_and_committed(tmp_path: Path) -> None:
     lake = IcebergLake(tmp_path, properties={"write.data.path": f"file://{elsewhere}"})
     lake.location = str(elsewhere)
     lake.adapter._defaults["identifier"] = "db.numbers"
+    with pytest.raises(LakeUnavailable, match=r"See whether the storage of .* is mounted"):
+        lake.event([1])
+    elsewhere.mkdir()
     event = lake.event([1])
     assert (elsewhere / event.files[0].path).exists()
     stream = Stream(lake)

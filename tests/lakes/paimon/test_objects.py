@@ -217,12 +217,12 @@ def test_the_check_of_a_service_puts_a_file_and_removes_it(s3_double: S3Double, 
     settings = StreamSettings(table=URI, commit_user="stream-a")
     before = set(s3_double.objects)
     findings, _ = check_stream("numbers", settings)
-    assert [finding.verdict for finding in findings] == ["OK"] * 3
+    assert [finding.verdict for finding in findings] == ["OK"] * 4
     assert set(s3_double.objects) == before
     s3_double.heeds_conditions = False
     findings, _ = check_stream("numbers", settings)
-    assert findings[1].verdict == "PROBLEM"
-    assert "Use a store with conditional writes" in findings[1].detail
+    assert findings[2].verdict == "PROBLEM"
+    assert "Use a store with conditional writes" in findings[2].detail
 
 
 def test_no_event_and_no_snapshot_contains_credentials(s3_double: S3Double, table: ObjectTable) -> None:

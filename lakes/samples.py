@@ -1,0 +1,85 @@
+"""Samples of a table's data files: are the files of the newest snapshot there, whole, and readable?"""
+
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import Final, NamedTuple, TypeVar
+
+from sluicegate.lakes.port import BadFiles, LakeUnavailable, Opened
+from sluicegate.lakes.storage import Range, Storage
+
+MOST: Final = 64
+"""Data files of one sample. It is taken by a command, beside the commits."""
+_TRIES: Final = 3
+_SHOWN: Final = 3
+_END: Final = 4
+"""Bytes at the end of a file that are read."""
+
+T = TypeVar("T")
+
+
+class Sampled(NamedTuple):
+    """A data file of the newest snapshot."""
+
+    storage: Storage
+    path: str
+    size: int
+
+
+def spread(items: Sequence[T], most: int) -> list[T]:
+    """Return at most so many items: the first ones, and others at equal distances."""
+    if len(items) <= most:
+        return list(items)
+    first = most // 2
+    rest, wanted = items[first:], most - first
+    return [*items[:first], *(rest[at * (len(rest) - 1) // (wanted - 1)] for at in range(wanted))]
+
+
+def first_of(items: Iterable[T], most: int = MOST) -> list[T]:
+    """Return at most so many items from the beginning."""
+    return list(islice(items, most))
+
+
+def open_files(head: Callable[[], object], sample: Callable[[], Sequence[Sampled]]) -> Opened:
+    """Open a sample of the data files.
+
+    `head` identifies the newest snapshot: a file that is missing may have left the table meanwhile, so then
+    another sample is taken. Raises LakeUnavailable.
+    """
+    for _ in range(_TRIES):
+        before = head()
+        files = sample()
+        problems = tuple(text for each in files if (text := _problem(each)) is not None)
+        if not problems or head() == before:
+            break
+    return Opened(len(files), problems)
+
+
+def some_of(opened: Opened) -> str:
+    """Return the first problems as one text."""
+    shown = opened.problems[:_SHOWN]
+    more = len(opened.problems) - len(shown)
+    return " ".join(
+        [*(f"{each}." for each in shown), *([f"{more} more files have problems."] if more else [])]
+    )
+
+
+def _problem(file: Sampled) -> str | None:
+    """Return what is wrong with a file, None if it can be read to its end."""
+    name = f"the data file {file.path} of {file.storage.uri}"
+    size = file.storage.size(file.path)
+    if size is None:
+        return f"{name} is not there. {_RESTORE}"
+    if size != file.size:
+        return f"{name} has {size} bytes instead of {file.size}. {_RESTORE}"
+    length = min(_END, size)
+    try:
+        (end,) = file.storage.read_ranges([Range(file.path, size - length, length)]) if length else (b"",)
+    except (BadFiles, LakeUnavailable) as error:
+        return f"{name} cannot be read: {error}"
+    return None if end is not None and len(end) == length else f"{name} cannot be read. {_RESTORE}"
+
+
+_RESTORE: Final = (
+    "Readers of the newest snapshot fail. Mount its storage, or restore the file from a backup. If its rows "
+    "are lost, remove it from the table with a tool of the format: no coordinator adds a row a second time"
+)
