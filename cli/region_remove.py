@@ -44,7 +44,7 @@ def remove(settings: Settings, stream: str, region: str, discard: bool) -> None:
 def _require_open(stream: str, state: LogState, region: str, *, discard: bool) -> None:
     """Refuse a region of which nothing is left to remove. Raises UserError."""
     held = state.regions.get(region)
-    if held is not None and held.removed and held.gone:
+    if held is not None and held.removed and held.gone and state.unresolved(region) is None:
         raise UserError(
             f"region {region} of stream {stream} was removed already, and nothing of it waits for a commit; "
             f"{_end(state, region)}"
@@ -59,10 +59,11 @@ def _require_open(stream: str, state: LogState, region: str, *, discard: bool) -
 def _end(state: LogState, region: str) -> str:
     """Format the place where a removed region ends."""
     held = state.regions[region]
+    committed = held.gone and state.unresolved(region) is None
+    pending = "" if committed else ", which is still to be committed"
     if held.final is not None and held.incarnation is not None:
-        pending = "" if held.gone else ", which is still to be committed"
         return f"it ends at checkpoint {held.final} of incarnation {held.incarnation.id}{pending}"
     if held.position is not None:
         at = held.position
-        return f"it ends at checkpoint {at.checkpoint} of incarnation {at.incarnation}"
+        return f"it ends at checkpoint {at.checkpoint} of incarnation {at.incarnation}{pending}"
     return "nothing of it was committed"

@@ -175,6 +175,8 @@ class Refused:
 
     reason: str = ""
     cause: Cause | None = None
+    region: str | None = None
+    """The region whose files are refused; None: unknown, or the cause is no file."""
 
 
 Publication = Published | Conflict | NotPublished | OutcomeUnknown | Refused

@@ -156,8 +156,11 @@ class Committing:
                 # An unknown outcome is asked about. Files are never deleted here.
                 self.retries += 1
                 return None
-            case Refused(reason, cause):
-                return Problem(code=Code.COMMIT_REFUSED, number=made.id, cause=cause, detail=reason)
+            case Refused(reason, cause, region):
+                names = tuple(sorted(made.moves)) if region is None else (region,)
+                return Problem(
+                    code=Code.COMMIT_REFUSED, number=made.id, names=names, cause=cause, detail=reason
+                )
         raise TypeError(f"{publication!r} is no outcome of a publication")
 
     def _resolved(self, made: Decision, snapshot: SnapshotRef, *, reverted: bool) -> Outcome:

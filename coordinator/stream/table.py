@@ -5,7 +5,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
+from dataclasses import replace
 from typing import Final, TypeVar, overload
+
+from aiokafka.errors import KafkaError
 
 from sluicegate.coordinator.account import Account, encode_account
 from sluicegate.coordinator.core.effects import (
@@ -55,9 +58,10 @@ STEP: Final = 8 << 20
 class _Unusable(Exception):
     """The files of an event cannot be committed."""
 
-    def __init__(self, problem: Problem) -> None:
+    def __init__(self, problem: Problem, region: str) -> None:
         super().__init__(problem)
         self.problem = problem
+        self.region = region
 
 
 _NOTHING: Final[Mapping[int, Passed]] = {}
@@ -135,11 +139,9 @@ class StreamTable:
         try:
             return await self._call(lambda: self._publish(effect, bodies, passed, account))
         except _Unusable as error:
-            return Refused(error.problem.detail, _cause_of(error.problem))
+            return Refused(error.problem.detail, _cause_of(error.problem), error.region)
         except BodyUnavailable as error:
             return Refused(cause=error.cause)
-        except BadFiles as error:
-            return Refused(str(error))
         except Exception as error:
             return OutcomeUnknown(f"{type(error).__name__}: {error}")
 
@@ -250,11 +252,27 @@ class StreamTable:
     ) -> Result:
         done = usable(effect.offsets, passed, _terms(effect))
         text = encode_account(account) if account is not None else ""
-        result = self._publish_checked(effect, bodies, done, text)
+        try:
+            result = self._publish_checked(effect, bodies, done, text)
+        except BadFiles as error:
+            result = Refused(str(error))
+        if isinstance(result, Refused) and result.cause is None:
+            return replace(result, region=self._refused_region(effect, bodies))
         if done and isinstance(result, NotPublished) and result.cause == _OUTDATED:
             # The table has changed since the check before the decision, so all events are checked again.
             return self._publish_checked(effect, bodies, {}, text)
         return result
+
+    def _refused_region(self, effect: Publish, bodies: BodySource) -> str | None:
+        """Return the first region of which the table does not take an event; None if none is found."""
+        with suppress(LakeUnavailable, BodyUnavailable, KafkaError, TimeoutError):
+            for offset in sorted(effect.offsets):
+                event = bodies[offset]
+                try:
+                    self._opened().check([self._read(event, effect)])
+                except (BadFiles, TableRefused):
+                    return event.envelope.region
+        return None
 
     def _publish_checked(
         self, effect: Publish, bodies: BodySource, done: Mapping[int, Passed], account: str
@@ -296,21 +314,21 @@ class StreamTable:
             if error.problem.code is Code.MALFORMED_BODY:
                 self.broken[offset] = event.body, error.problem
                 unreadable = {"code": Code.BODY_UNREADABLE, "number": offset, "event": event.envelope.id}
-                raise _Unusable(error.problem.model_copy(update=unreadable)) from None
+                raise _Unusable(error.problem.model_copy(update=unreadable), error.region) from None
             raise
 
     def _read(self, event: WrittenEvent, effect: CheckFiles | Publish | Terms) -> FilesWritten:
         """Return the files of an event that obeys the logged policy. Raises _Unusable."""
         files = read_files(event.envelope, event.body)
         if isinstance(files, Problem):
-            raise _Unusable(files)
+            raise _Unusable(files, event.envelope.region)
         problem = location_problem(files, effect.allowed_locations)
         if problem is None and effect.names_checked:
             problem = names_problem(attempt_of(event.envelope), files)
         if problem is None and files.format != self._settings.format:
             problem = Problem(code=Code.OTHER_FORMAT, names=(files.format, self._settings.format))
         if problem is not None:
-            raise _Unusable(problem)
+            raise _Unusable(problem, event.envelope.region)
         return files
 
 

@@ -118,9 +118,10 @@ MESSAGES: Final[Mapping[Code, Message]] = {
     ),
     Code.COMMIT_REFUSED: Message(
         _STALLED,
-        "the table refuses the commit of decision {number}[: {detail}]",
+        "the table refuses the commit of decision {number} with checkpoints of {names}[: {detail}]",
         "Remove the cause; the commit is tried again by itself. To give the decision up: `sluicegate commit "
-        "revert --stream {stream} --decision {number} --region REGION`",
+        "revert --stream {stream} --decision {number} --region {first}`[, or with the region of {rest} whose "
+        "files are refused]. That region reads again what it had in the decision",
     ),
     Code.RETRYING: Message(
         "Stream {stream} tries again",

@@ -118,6 +118,31 @@ async def test_check_and_publication_compare_the_names(checked: bool) -> None:
     assert f"sluicegate region reset --stream {STREAM} --region r1" in sentence
 
 
+async def test_a_refused_publication_names_the_region_whose_files_are_refused() -> None:
+    """Both regions are in the decision; the operator's order names the one that reads again."""
+    settings = StreamSettings(format="memory", table=f"memory://{STREAM}", commit_user="u")
+    ADAPTER.create(STREAM)
+    other = body_of("data-1").model_copy(update={"format_version": 2})
+    events = {
+        0: WrittenEvent(AT, body_of("data-0").model_dump_json().encode()),
+        1: WrittenEvent(AT._replace(id="e2", region="r2"), other.model_dump_json().encode()),
+    }
+    try:
+        with ThreadPoolExecutor(1) as threads:
+            table = StreamTable(settings, threads)
+            await table.inspect(InspectTable())
+            made = await table.publish(Publish(1, "d", None, None, (0, 1), ALLOWED, False), events)
+            table.close()
+    finally:
+        ADAPTER.drop(STREAM)
+    assert isinstance(made, Refused)
+    assert made.region == "r2"
+    refused = Problem(code=Code.COMMIT_REFUSED, number=1, names=(made.region,), detail=made.reason)
+    assert f"revert --stream {STREAM} --decision 1 --region r2`. That region" in format_problem(
+        refused, STREAM
+    )
+
+
 @pytest.mark.parametrize(
     ("files", "code"),
     [

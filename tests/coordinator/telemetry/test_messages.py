@@ -92,7 +92,7 @@ _ARGUMENTS: Final[dict[Code, tuple[str, ...]]] = {
     Code.TABLE_AHEAD: ("number", "other"),
     Code.TABLE_CONTRADICTS: ("number", "first", "detail"),
     Code.ABSENCE_UNPROVEN: ("number", "detail"),
-    Code.COMMIT_REFUSED: ("number", "detail"),
+    Code.COMMIT_REFUSED: ("number", "names", "detail"),
     Code.RETRYING: ("first", "detail"),
     Code.NOT_APPLICABLE: ("region", "number", "other", "names"),
     Code.STALE_POLICY: ("number", "other"),
