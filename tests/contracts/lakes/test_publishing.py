@@ -2,6 +2,7 @@
 
 from sluicegate.lakes.port import (
     Absent,
+    CommitRequest,
     Conflict,
     Found,
     NotPublished,
@@ -177,3 +178,22 @@ def test_one_file_in_two_checked_events_is_refused(lake: Lake) -> None:
     checked = [*stream.committer.check([event]), *stream.committer.check([event.model_copy()])]
     assert isinstance(stream.publish(1, stream.head(1), checked), Refused)
     assert lake.ids() == []
+
+
+def test_a_commit_on_another_head_of_the_same_number_is_not_this_one(lake: Lake) -> None:
+    """Another coordinator has published the decision after the table was set back and grown again."""
+    stream = Stream(lake)
+    for decision in (1, 2):
+        stream.commit(decision, [decision])
+    files, asked = stream.committer.check([lake.event([3])]), stream.head(3)
+    lake.rollback(1)
+    lake.foreign([100])
+    other = lake.committer()
+    head = other.inspect().head
+    assert head is not None
+    assert asked is not None
+    assert head != asked
+    request = CommitRequest(3, "digest-3", head, None, files)
+    assert isinstance(other.publish(request), Published)
+    assert isinstance(stream.publish(3, asked, files), Conflict)
+    assert lake.ids() == [1, 3, 100]
