@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -64,13 +65,19 @@ def _digest(number: int, results: Sequence[WriterResult], source_offsets: str) -
 
 
 def offsets_text(source_offsets: Any) -> str:
-    """Return source offsets in canonical JSON. Raises BadOption."""
+    """Return source offsets in canonical JSON. Raises BadOption if they do not come back from it as they are.
+
+    A restart compares with what it gets back: a key 0 that comes back as "0" is not found, and its rows are
+    read again.
+    """
     if source_offsets is None:
         raise BadOption(
             "source_offsets must not be None: it is the place in your source after this checkpoint, and the "
             "only thing that a restart continues from. Give JSON data, such as {} for a source without one"
         )
     try:
+        if (change := _changed(source_offsets, "source_offsets")) is not None:
+            raise BadOption(f"source_offsets must be JSON data that come back unchanged: {change}")
         text = json.dumps(source_offsets, sort_keys=True, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise BadOption(f"source_offsets must be JSON data: {error}") from error
@@ -80,6 +87,26 @@ def offsets_text(source_offsets: Any) -> str:
             "the place in the source elsewhere, and give its name"
         )
     return text
+
+
+def _changed(value: Any, place: str) -> str | None:
+    """Return the first part of a value that JSON changes, with the way out; None if it changes nothing."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            if not isinstance(key, str):
+                return f"the key {key!r} of {place} would come back as text. Use texts as keys"
+            if (change := _changed(each, f"{place}[{key!r}]")) is not None:
+                return change
+        return None
+    if isinstance(value, list):
+        changes = (_changed(each, f"{place}[{number}]") for number, each in enumerate(value))
+        return next((change for change in changes if change is not None), None)
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{place} is {value}, which JSON does not have. Give a number, or a text"
+    if value is None or isinstance(value, str | int | float):
+        return None
+    way = "a list" if isinstance(value, tuple | set | frozenset) else "a text, a number, a list or a dict"
+    return f"{place} is of the type {type(value).__name__}, which JSON does not have. Give {way}"
 
 
 def parsed_offsets(text: str | None) -> Any:

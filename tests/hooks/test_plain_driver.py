@@ -1,7 +1,11 @@
 """Parts of the plain Python driver that need no server."""
 
+from datetime import UTC, datetime
+
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sluicegate.events.models import Assignment, Position, RegionHeartbeat
 from sluicegate.writer_hooks import (
@@ -15,6 +19,7 @@ from sluicegate.writer_hooks import (
     driver_state,
 )
 from sluicegate.writer_hooks.beats import Beats
+from sluicegate.writer_hooks.completions import offsets_text, parsed_offsets
 from sluicegate.writer_hooks.job import _ids_of, _newest
 from sluicegate.writer_hooks.kafka import KafkaSettings
 from sluicegate.writer_hooks.region import Region, Registered
@@ -156,6 +161,53 @@ def test_a_wait_for_a_commit_is_logged(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({0: 10}, "the key 0 of source_offsets would come back as text. Use texts as keys"),
+        ({"a": {None: 1}}, "the key None of source_offsets['a'] would come back as text"),
+        ({True: 1}, "the key True of"),
+        ({1.5: 1, "1.5": 2}, "the key 1.5 of"),
+        (
+            {"a": [1, (2, 3)]},
+            "source_offsets['a'][1] is of the type tuple, which JSON does not have. Give a list",
+        ),
+        ((1, 2), "source_offsets is of the type tuple"),
+        ({"a": float("nan")}, "source_offsets['a'] is nan, which JSON does not have"),
+        ([float("inf")], "source_offsets[0] is inf"),
+        ({"a": {1}}, "source_offsets['a'] is of the type set"),
+        (b"x", "source_offsets is of the type bytes"),
+        (datetime(2026, 1, 1, tzinfo=UTC), "source_offsets is of the type datetime"),
+        (None, "must not be None"),
+    ],
+)
+def test_source_offsets_that_json_changes_are_refused(given: object, told: str) -> None:
+    """They would come back as others, and a restart would not find its place in the source."""
+    with pytest.raises(BadOption) as raised:
+        offsets_text(given)
+    assert told in str(raised.value)
+
+
+def test_a_list_that_contains_itself_is_refused() -> None:
+    endless: list[object] = []
+    endless.append(endless)
+    with pytest.raises(BadOption, match="must be JSON data"):
+        offsets_text(endless)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=10,
+)
+
+
+@given(JSON.filter(lambda value: value is not None))
+def test_source_offsets_come_back_as_they_were_given(value: object) -> None:
+    found = parsed_offsets(offsets_text(value))
+    assert (found, repr(type(found))) == (value, repr(type(value)))
+
+
 def test_a_region_remembers_as_many_jobs_as_a_completion_can_carry() -> None:
     assert _newest([str(number) for number in range(3_000)]) == [str(n) for n in range(2_000, 3_000)]
     long = [f"{number:0200}" for number in range(1_000)]
