@@ -1,6 +1,7 @@
 """Root command. A command is imported on its first use: no command waits for the packages of another."""
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import click
@@ -8,6 +9,7 @@ from click.exceptions import NoSuchCommand
 
 import sluicegate
 from sluicegate.cli.group import LazyCommands
+from sluicegate.coordinator.runtime.signals import hold_signals
 
 COMMANDS: Final = {
     "assignment": "assignment",
@@ -54,6 +56,14 @@ class _Root(LazyCommands):
     def __init__(self, *, renamed: Mapping[str, str], **rest: Any) -> None:
         super().__init__(**rest)
         self._renamed = renamed
+
+    def main(self, args: Sequence[str] | None = None, *rest: Any, **named: Any) -> Any:
+        """Run a command; its arguments are those of the process by default."""
+        given = sys.argv[1:] if args is None else args
+        if given[:1] == ["run"]:
+            # A signal must not meet the default handlers while the command is imported.
+            hold_signals()
+        return super().main(args, *rest, **named)
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]

@@ -20,10 +20,10 @@ def run(context: click.Context, settings: Settings) -> None:
     Kafka at 127.0.0.1:9092, or at SLUICEGATE_KAFKA__BOOTSTRAP_SERVERS.
     """
     from sluicegate.coordinator.listeners.facts import refuse_senseless
-    from sluicegate.coordinator.runtime.process import Signals, run_process
+    from sluicegate.coordinator.runtime.process import run_process
     from sluicegate.coordinator.runtime.service import Service
+    from sluicegate.coordinator.runtime.signals import hold_signals
 
-    signals = Signals()
     secrets = set(settings.secrets())
     configure_logging(settings.log, secrets)
     arm(settings.failpoints, settings.failpoints_log)
@@ -37,4 +37,4 @@ def run(context: click.Context, settings: Settings) -> None:
 
     with as_user_errors(settings):
         refuse_senseless(settings, unready=False)
-        run_process(Service(settings, load), signals)
+        run_process(Service(settings, load), hold_signals())

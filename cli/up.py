@@ -240,7 +240,12 @@ def _start(path: Path, log: Path) -> "ChildProcess":
     from sluicegate.embedded.process import ChildProcess
 
     command = [sys.executable, "-c", _PROGRAM, "run", "--config", str(path)]
-    return ChildProcess(command, log_file=log, cwd=path.parent)
+    # The child begins with the signal blocked, and has it when it can reload: the default would end it.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    try:
+        return ChildProcess(command, log_file=log, cwd=path.parent)
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
 
 
 def _require_coordinator(coordinator: "ChildProcess", log: Path) -> None:

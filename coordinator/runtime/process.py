@@ -1,43 +1,15 @@
-"""Process of a service: its signals, and a last log line with the cause of its end."""
+"""Process of a service: its end by a signal, and a last log line with the cause of its end."""
 
 import asyncio
 import signal
-from collections.abc import Callable
 from typing import Protocol
 
 import structlog
 
 from sluicegate.coordinator.runtime.memory import calm_collector, keep_freed_memory
+from sluicegate.coordinator.runtime.signals import Signals
 
 log = structlog.get_logger(__name__)
-
-_ENDING = (signal.SIGTERM, signal.SIGINT)
-
-
-class Signals:
-    """Signals of the process. A signal before the service listens takes effect when it does."""
-
-    def __init__(self) -> None:
-        self._early: list[signal.Signals] = []
-        self.cause: str | None = None
-        """The signal that ended the service."""
-        for number in (*_ENDING, signal.SIGHUP):
-            signal.signal(number, lambda found, _: self._early.append(signal.Signals(found)))
-
-    def listen(self, stop: Callable[[], None], reload: Callable[[], None]) -> None:
-        """Call `stop` or `reload` on the signals, from the running event loop."""
-        loop = asyncio.get_running_loop()
-
-        def end(number: signal.Signals) -> None:
-            self.cause = number.name
-            log.info("stopping", cause=number.name)
-            stop()
-
-        for number in _ENDING:
-            loop.add_signal_handler(number, end, number)
-        loop.add_signal_handler(signal.SIGHUP, reload)
-        for number in self._early:
-            reload() if number is signal.SIGHUP else end(number)
 
 
 class Runs(Protocol):
@@ -53,9 +25,17 @@ class Runs(Protocol):
 
 
 async def _serve(service: Runs, signals: Signals) -> None:
-    stop = asyncio.Event()
-    signals.listen(stop.set, service.reload)
-    await service.run(stop)
+    stop, loop = asyncio.Event(), asyncio.get_running_loop()
+
+    def end(number: signal.Signals) -> None:
+        log.info("stopping", cause=number.name)
+        stop.set()
+
+    signals.listen(loop, end, service.reload)
+    try:
+        await service.run(stop)
+    finally:
+        signals.leave(loop)
 
 
 def run_process(service: Runs, signals: Signals) -> None:

@@ -21,7 +21,12 @@ from sluicegate.coordinator.runtime.janitor import Janitor
 from sluicegate.coordinator.runtime.kafka_watch import KafkaWatch
 from sluicegate.coordinator.runtime.measuring import loop_lag, measure
 from sluicegate.coordinator.runtime.memory import Collector
-from sluicegate.coordinator.runtime.startup import load_adapters, make_store, wait_for_topics
+from sluicegate.coordinator.runtime.startup import (
+    load_adapters,
+    make_store,
+    table_problems,
+    wait_for_topics,
+)
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.settings.reloading import plan_reload, read_settings
 from sluicegate.coordinator.stream.links import Links
@@ -206,9 +211,14 @@ class Service:
         if self._load is None:
             return
         loaded = await asyncio.to_thread(read_settings, self._load)
-        if not isinstance(loaded, Settings):
+        problems = (
+            await asyncio.to_thread(table_problems, self._settings, loaded)
+            if isinstance(loaded, Settings)
+            else loaded
+        )
+        if problems or not isinstance(loaded, Settings):
             way_out = "correct the settings, see `sluicegate check`, and send SIGHUP again"
-            log.error("settings not reloaded, those before stay in force", problems=loaded, way_out=way_out)
+            log.error("settings not reloaded, those before stay in force", problems=problems, way_out=way_out)
             return
         plan = plan_reload(self._settings, loaded)
         self._settings = plan.settings

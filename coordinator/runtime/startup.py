@@ -8,7 +8,7 @@ import structlog
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import KafkaError
 
-from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.settings.model import Settings, StreamSettings
 from sluicegate.coordinator.stream.links import Partitions
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.grants import lacking
@@ -22,7 +22,7 @@ from sluicegate.kafka.topics import (
     TopicsRefused,
     verify_topics,
 )
-from sluicegate.lakes.port import TableRefused
+from sluicegate.lakes.port import LakeUnavailable, TableRefused
 from sluicegate.lakes.registry import adapter
 from sluicegate.state_store import StateStore
 
@@ -102,6 +102,32 @@ async def load_adapters(settings: Settings) -> None:
     for name in {stream.format for stream in settings.streams.values()}:
         with suppress(TableRefused):
             await asyncio.to_thread(adapter, name)
+
+
+def table_problems(held: Settings, wanted: Settings) -> list[str]:
+    """Return why tables of new or changed streams cannot be used; blocks.
+
+    A stream that runs must not stall for a wrong key of a reload. So a changed table is opened, too. One that
+    does not answer is no problem of the settings, and a new stream may wait for its table.
+    """
+    found = []
+    for name, stream in wanted.streams.items():
+        before = held.streams.get(name)
+        if before is not None and _table_of(before) == _table_of(stream):
+            continue
+        try:
+            opened = adapter(stream.format)
+            table = opened.parse_table(stream.table, stream.adapter_options())
+            if before is not None:
+                with suppress(LakeUnavailable):
+                    opened.open_committer(table, stream.commit_user).close()
+        except TableRefused as error:
+            found.append(f"streams.{name}: {error}")
+    return found
+
+
+def _table_of(stream: StreamSettings) -> tuple[object, ...]:
+    return stream.table, stream.format, stream.adapter_options(), stream.commit_user
 
 
 def make_store(settings: Settings) -> StateStore | None:

@@ -52,10 +52,14 @@ class IcebergAdapter:
         self._defaults = dict(defaults or {})
 
     def parse_table(self, text: str, options: Mapping[str, str] | None = None) -> TableRef:
-        """Read a path or a URI of the folder of a table's data. Raises TableRefused for other storage."""
+        """Read a path or a URI of the folder of a table's data.
+
+        Raises TableRefused for other storage, and for options without a meaning.
+        """
         table = TableRef(text, location_uri(text), {**self._defaults, **(options or {})})
         identifier_of(table)
         _kind_of_catalog(table)
+        check_options(table)
         return table
 
     def with_local_catalog(self, options: Mapping[str, str], folder: Path) -> dict[str, str]:

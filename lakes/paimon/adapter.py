@@ -27,8 +27,13 @@ class PaimonAdapter:
     port_version = PORT_VERSION
 
     def parse_table(self, text: str, options: Mapping[str, str] | None = None) -> TableRef:
-        """Read a path or a URI of a table's folder. Raises TableRefused for unknown storage."""
-        return TableRef(text, location_uri(text), dict(options or {}))
+        """Read a path or a URI of a table's folder. Raises TableRefused for unknown storage, and options."""
+        for name in options or {}:
+            raise TableRefused(
+                f"Paimon tables have no options, and {name} is given. Leave it out; a table has its own "
+                "options in its schema"
+            )
+        return TableRef(text, location_uri(text))
 
     def open_committer(self, table: TableRef, commit_user: str) -> PaimonCommitter:
         """Open the committer half. Raises TableRefused or LakeUnavailable."""

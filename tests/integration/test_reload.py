@@ -216,14 +216,17 @@ async def test_an_invalid_file_changes_nothing_and_says_what_to_do(place: Place)
         await job.register()
         async with busy(job) as done:
             await more(done)
-            for number, more_lines in enumerate(('partial = "sometimes"', "no toml"), start=1):
+            wrong_key = '[streams.flights.options]\nbranhc = "main"'
+            wrong = ('partial = "sometimes"', "no toml", wrong_key)
+            for number, more_lines in enumerate(wrong, start=1):
                 service.reload({"flights": more_lines})
                 told = await service.told("settings not reloaded, those before stay in force", number)
                 assert told["level"] == "error"
                 assert "SIGHUP again" in told["way_out"]
-            first, second = service.events("settings not reloaded, those before stay in force")
+            first, second, third = service.events("settings not reloaded, those before stay in force")
             assert any("streams.flights.partial" in problem for problem in first["problems"])
             assert any("is not valid TOML" in problem for problem in second["problems"])
+            assert any("streams.flights: Paimon tables have no options" in one for one in third["problems"])
             await more(done)
             service.reload({"flights": ""})
             told = await service.told("settings reloaded")
