@@ -12,12 +12,12 @@ import pytest
 from sluicegate.coordinator.listeners import worker
 from sluicegate.coordinator.listeners.problems import ListenerCode
 from sluicegate.coordinator.listeners.reader import Piece
-from sluicegate.coordinator.listeners.record import ListenerRecord
+from sluicegate.coordinator.listeners.record import ListenerRecord, furthest
 from sluicegate.coordinator.listeners.worker import Worker
 from sluicegate.coordinator.settings.listeners import ListenerSettings
 from sluicegate.coordinator.stream.outcomes import Announced, Outcomes, outcome_of
 from sluicegate.events.notifications import Committed, Notification, NotificationType, SavepointTaken
-from sluicegate.listeners.port import Action, Done, Outcome, Result, State, Step
+from sluicegate.listeners.port import Action, Done, Outcome, Refused, Result, State, Step
 from sluicegate.listeners.webhook import WebhookOptions
 from tests.integration.waiting import until
 
@@ -31,6 +31,7 @@ class Listener:
 
     def __init__(self) -> None:
         self.got: list[str] = []
+        self.result: Result = Done()
 
     def initial(self) -> Nothing:
         return Nothing()
@@ -46,7 +47,7 @@ class Listener:
 
     async def run(self, action: Action) -> Result:
         self.got.append(action.key)
-        return Done()
+        return self.result
 
     async def close(self) -> None:
         """Release nothing."""
@@ -264,3 +265,53 @@ async def test_the_way_out_drops_no_decision_that_the_topic_has() -> None:
         problem = world.outcomes.shown["l"].problem
         assert problem is not None
         assert "skip_through = 2 in" in problem.message
+
+
+async def test_a_repetition_of_any_notification_of_the_newest_decision_is_not_handled_again() -> None:
+    world = World()
+    async with world.running():
+        world.announce(1)
+        world.announce(1, savepoint="first")
+        world.announce(1, savepoint="second")
+        await world.got("c1", "first", "second")
+        for name in ("first", "second"):
+            world.announce(1, savepoint=name)
+        world.announce(2)
+        await world.got("c1", "first", "second", "c2")
+
+
+async def test_decisions_up_to_the_named_one_are_skipped() -> None:
+    world = World()
+    world.skip_through = 2
+    async with world.running():
+        for decision in (1, 2, 3):
+            world.announce(decision)
+        await world.got("c3")
+    assert world.record.decision == 3
+
+
+async def test_a_refused_action_is_not_run_again_by_the_next_owner() -> None:
+    world = World()
+    world.listener.result = Refused("never")
+    for _ in range(2):
+        world.outcomes.shown.clear()
+        async with world.running():
+            world.announce(1)
+            await until(lambda: world.code == ListenerCode.REFUSED)
+    assert (world.listener.got, world.record.refused) == (["c1"], "never")
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"decision": 2, "step": 1}, {"decision": 1, "step": 9}),
+        ({"decision": 0, "step": 1}, {"decision": None, "step": 9}),
+        ({"decision": 1, "step": 2}, {"decision": 1, "step": 1, "offset": 9}),
+        ({"decision": 1, "offset": 2}, {"decision": 1, "offset": 1}),
+    ],
+)
+def test_the_record_that_is_further_on_counts(one: dict[str, int], other: dict[str, int]) -> None:
+    """A former owner that still runs writes more records, and handles nothing."""
+    record = World().record
+    first, second = record.model_copy(update=one), record.model_copy(update=other)
+    assert furthest([first, second]) == furthest([second, first]) == first

@@ -1,0 +1,399 @@
+"""Defects outside of the core, one line each: a text of a function, and the wrong text in its place.
+
+A seam is a function by its object, not by its file, so a move of the function needs no change here.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sluicegate.cli import options, status_lines
+from sluicegate.cli import wait as cli_wait
+from sluicegate.coordinator.dead_letters.letterbox import Letterbox
+from sluicegate.coordinator.listeners.record import ListenerRecord
+from sluicegate.coordinator.listeners.worker import Worker
+from sluicegate.coordinator.stream import continuity, limits, outcomes
+from sluicegate.coordinator.stream.append_times import AppendTimes
+from sluicegate.coordinator.stream.early import EarlyChecks, Passed
+from sluicegate.coordinator.stream.holding import Pace
+from sluicegate.coordinator.stream.joining import Changes
+from sluicegate.coordinator.stream.outcomes import Outcomes
+from sluicegate.coordinator.stream.partition import PartitionRunner
+from sluicegate.coordinator.stream.runner import StreamRunner
+from sluicegate.coordinator.stream.unroutable import UnroutableEvents
+from sluicegate.kafka import fetching
+from sluicegate.kafka.bodies import Budget
+from sluicegate.lakes import history, twins
+from sluicegate.lakes.delta import decisions as delta_decisions
+from sluicegate.lakes.delta.committer import DeltaCommitter
+from sluicegate.lakes.threads import CommitThreads
+from sluicegate.listeners.mark_done import policy as mark_policy
+from sluicegate.listeners.mark_done import progress as mark_progress
+from sluicegate.listeners.small_files import policy as small_policy
+from sluicegate.listeners.tags import periods
+from sluicegate.replay import orphan_events, window
+from sluicegate.replay.comparison import Comparison
+from sluicegate.replay.orphans import Search
+from sluicegate.replay.repair import Repair
+from sluicegate.state_store.memory import MemoryStateStore
+from sluicegate.writer_hooks import completions
+from sluicegate.writer_hooks.backpressure import Backpressure, Repetition
+from sluicegate.writer_hooks.beats import Beats
+from sluicegate.writer_hooks.driver_state import DriverState
+from sluicegate.writer_hooks.upload.losses import Losses
+from sluicegate.writer_hooks.upload.spool import Spool
+
+DELIVERY: Final = "tests/coordinator/stream/test_delivery.py"
+OFFSETS: Final = "tests/coordinator/stream/test_offsets.py"
+CONTINUITY: Final = "tests/coordinator/stream/test_continuity.py"
+EARLY: Final = "tests/coordinator/stream/test_early_checks.py"
+OUTCOMES: Final = "tests/coordinator/stream/test_outcomes.py"
+LISTENER: Final = "tests/coordinator/listeners/test_worker.py"
+TYPES: Final = "tests/listeners"
+STORE: Final = "tests/contracts/state_store"
+LAKES: Final = "tests/lakes/delta tests/contracts/lakes tests/lakes"
+REPLAY: Final = "tests/replay"
+HOOKS: Final = "tests/hooks"
+CLI: Final = "tests/cli"
+
+
+@dataclass(frozen=True)
+class Plant:
+    """A wrong line of one function, and the fast tests that see it."""
+
+    name: str
+    seam: Callable[..., Any] | property
+    right: str
+    """A part of the function's text that is there once."""
+    wrong: str
+    seen_by: str
+    """Files or folders of tests, with spaces between them."""
+
+
+PLANTS: Final = (
+    # --- reading of partitions ------------------------------------------------------------------------
+    Plant(
+        "a joining stream does not hold the low-water mark",
+        *(PartitionRunner.low_water, ", *self.changes.joining.values()", "", DELIVERY),
+    ),
+    Plant(
+        "a letter that waits does not hold the low-water mark",
+        *(PartitionRunner.low_water, "[] if first is None else [first]", "[]", OFFSETS),
+    ),
+    Plant(
+        "the position of the partition is released",
+        *(PartitionRunner._release, "offset := self.low_water()", "offset := self.position", OFFSETS),
+    ),
+    Plant(
+        "released offsets move back",
+        *(PartitionRunner._release, "> (-1 if self._released is None else self._released)", "> -1", OFFSETS),
+    ),
+    Plant(
+        "an own consumer does not go back to the position of the partition",
+        *(Changes.catch_up, "consumer.seek(source, joint)", "pass", DELIVERY),
+    ),
+    Plant(
+        "an own consumer delivers the record at the joint",
+        *(Changes.catch_up, "if each.offset < end]", "if each.offset <= end]", DELIVERY),
+    ),
+    Plant(
+        "a stream that a reload adds holds no offset while it is prepared",
+        *(Changes._join, "self.joining[name] = min(runner.needed, host.position)", "pass", DELIVERY),
+    ),
+    Plant(
+        "records before the position are taken",
+        *(fetching.check_order, "records[0].offset < begin", "False", DELIVERY),
+    ),
+    Plant(
+        "a stream takes a record twice",
+        *(StreamRunner.deliver, "record.offset < self._next", "False", DELIVERY),
+    ),
+    Plant(
+        "the low-water mark moves before the record is acknowledged",
+        StreamRunner._follow_up,
+        "await self._kafka.record(",
+        "self.low_water = record.low_water; await self._kafka.record(",
+        OFFSETS,
+    ),
+    Plant(
+        "results count after the loss of the partition",
+        *(StreamRunner.stop, "self._outcomes_count = grace > 0", "self._outcomes_count = True", OFFSETS),
+    ),
+    Plant(
+        "a publication that raised counts as not made",
+        *(StreamRunner._attempt, "isinstance(effect, Publish)", "False", OFFSETS),
+    ),
+    Plant(
+        "a flood counts in seconds",
+        Pace.over,
+        "* self.limit / 1000",
+        "* self.limit",
+        "tests/coordinator/stream/test_pace.py",
+    ),
+    Plant(
+        "a stream with another commit user continues",
+        *(continuity.other_user, "(None, commit_user)", "(record.commit_user, commit_user)", CONTINUITY),
+    ),
+    Plant(
+        "a log that ends before the record continues it",
+        *(continuity.discontinuity, "reached > log.end", "reached > log.end + 1", CONTINUITY),
+    ),
+    Plant(
+        "a log without the needed events continues the record",
+        *(continuity.discontinuity, "record.low_water < log.begin", "False", CONTINUITY),
+    ),
+    Plant(
+        "another event at the offset of the record continues it",
+        *(continuity.discontinuity, "events[record.applied] != known", "False", CONTINUITY),
+    ),
+    Plant(
+        "registrations of former owners are refused again",
+        *(
+            UnroutableEvents.apply,
+            "record.offset >= self._first and",
+            "",
+            "tests/coordinator/stream/test_unroutable.py",
+        ),
+    ),
+    Plant(
+        "an append time is that of the next record",
+        *(
+            AppendTimes.saw,
+            "self._end = records[-1].offset + 1",
+            "self._end = records[-1].offset",
+            "tests/coordinator/stream/test_append_times.py",
+        ),
+    ),
+    Plant(
+        "a check of forgotten files is kept",
+        *(EarlyChecks.keep, "self._bodies.size(offset) == 0", "False", EARLY),
+    ),
+    Plant(
+        "a check holds under another policy",
+        *(Passed.holds, "self.terms == terms and", "", EARLY),
+    ),
+    Plant(
+        "one checkpoint is left out of a region that fits alone",
+        *(
+            limits.fit,
+            "len(sizes[name]) > 1",
+            "len(sizes[name]) > 0",
+            "tests/coordinator/stream/test_limits.py",
+        ),
+    ),
+    Plant("a budget gives back nothing", Budget.give_back, "-= size", "-= 0", EARLY),
+    # --- letters ----------------------------------------------------------------------------------------
+    Plant(
+        "letters before the group's offset are sent again",
+        *(Letterbox._put, "offset < self._first or", "", "tests/coordinator/test_letterbox.py"),
+    ),
+    Plant(
+        "the last waiting letter is the first",
+        *(Letterbox.first_waiting, "min(", "max(", "tests/coordinator/test_letterbox.py"),
+    ),
+    Plant(
+        "the mark leaves out the first letter",
+        *(Letterbox.note, "if offset >= first", "if offset > first", "tests/coordinator/test_letterbox.py"),
+    ),
+    # --- listeners --------------------------------------------------------------------------------------
+    Plant(
+        "a listener remembers one id of a decision",
+        *(Worker._place, "(*(self.record.seen if same else ()), outcome.id)", "(outcome.id,)", LISTENER),
+    ),
+    Plant(
+        "the place of a listener is not written without a state",
+        *(Worker._finish, "bool(place) or bool(step.actions) or", "", LISTENER),
+    ),
+    Plant(
+        "the last decision to skip is not skipped",
+        *(Worker._handle, "<= self._settings.skip_through", "< self._settings.skip_through", LISTENER),
+    ),
+    Plant(
+        "the id of the topic is not compared",
+        *(Worker._next, 'piece.topic not in ("", self._topic)', "False", LISTENER),
+    ),
+    Plant(
+        "a loss is named before the topic is read",
+        *(Worker._refuse_loss, "offset, end = 0, 1", "offset, end = 0, 0", LISTENER),
+    ),
+    Plant(
+        "a refused action is not remembered",
+        *(Worker._until_done, 'await self._write({"refused": result.reason', "({1: 1", LISTENER),
+    ),
+    Plant(
+        "the record with more steps counts, not the one further on",
+        ListenerRecord.rank,
+        "(-1 if self.decision is None else self.decision, self.step, self.offset)",
+        "(self.step, self.decision or -1, self.offset)",
+        LISTENER,
+    ),
+    Plant(
+        "outcomes owed are ignored",
+        *(outcomes.decision_before, "decision - 1 for decision", "decision for decision", OUTCOMES),
+    ),
+    Plant(
+        "a dropped outcome counts as held",
+        *(Outcomes.announced, "self._held.popleft().offset + 1", "self._held.popleft().offset", OUTCOMES),
+    ),
+    Plant(
+        "outcomes are announced before listeners have records",
+        *(Outcomes.before_announcing, "await self._gate.wait()", "pass", OUTCOMES),
+    ),
+    Plant("a partition is done at its watermark", mark_policy._passed, "watermark >", "watermark >=", TYPES),
+    Plant(
+        "the watermark of marks falls",
+        mark_policy.commit,
+        "_highest(progress.watermark, seen.watermark)",
+        "seen.watermark",
+        TYPES,
+    ),
+    Plant("two partitions have one name", mark_progress._escaped, '.replace("/", "%2F")', "", TYPES),
+    Plant(
+        "a late partition is marked at once",
+        *(mark_policy._is_due, "now > each.last + terms.settle", "True", TYPES),
+    ),
+    Plant("a period that ends now has passed", periods.passed, "end < time", "end <= time", TYPES),
+    Plant(
+        "a tag of a period that had one is made again",
+        *(periods.passed, "end <= after", "end < after", TYPES),
+    ),
+    Plant(
+        "small files of a repeated commit count twice",
+        *(small_policy.commit, "seen.decision <= counts.decision", "seen.decision < counts.decision", TYPES),
+    ),
+    # --- state store ------------------------------------------------------------------------------------
+    Plant(
+        "a view is replaced whatever its time is",
+        *(MemoryStateStore.replace, "await self.stamp(view.stream) != stamp", "False", STORE),
+    ),
+    # --- lakes ------------------------------------------------------------------------------------------
+    Plant(
+        "Delta's own version is found on another head",
+        *(DeltaCommitter._ours, "before.ref != request.head", "False", LAKES),
+    ),
+    Plant(
+        "the mark of a cloned Delta table counts",
+        delta_decisions.mark_of,
+        "and table == number_of(state.metadata.id)",
+        "",
+        LAKES,
+    ),
+    Plant(
+        "a mark above its table counts",
+        *(delta_decisions.mark_of, "version > state.version", "False", LAKES),
+    ),
+    Plant(
+        "a snapshot of another content is an ancestor",
+        *(history._standing, "past.ref == ref", "past.ref.id == ref.id", LAKES),
+    ),
+    Plant(
+        "a foreign id of the recorded head counts",
+        *(history._walk, "(past.digest or past.ref != recorded)", "True", LAKES),
+    ),
+    Plant("files of two events may be one", twins.Twins.add_checked, "self._met |= digests", "pass", LAKES),
+    Plant(
+        "stuck threads are not replaced",
+        *(CommitThreads.relieve, "started > late", "True", LAKES),
+    ),
+    # --- replay -----------------------------------------------------------------------------------------
+    Plant(
+        "repair fills a hole",
+        *(Repair._commit, "decision.id != self._last + 1", "False", REPLAY),
+    ),
+    Plant(
+        "repair commits before a newer decision",
+        *(Repair._is_missing, "finding.decision < history.newest", "False", REPLAY),
+    ),
+    Plant(
+        "the grace period counts from the event",
+        *(Search._orphans, "now - orphan.since", "now - orphan.arrival.time", REPLAY),
+    ),
+    Plant(
+        "an orphan's path that was named since is deleted",
+        *(Search._still, "file.path not in self._named_since and", "", REPLAY),
+    ),
+    Plant(
+        "an incarnation that a withdrawal can bring back has orphans",
+        *(orphan_events._ended_for_good, "[state.former,", "[None,", REPLAY),
+    ),
+    Plant(
+        "checkpoints of the open decision are committed",
+        orphan_events._committed,
+        "state.pending.before.regions if state.pending is not None else state.regions",
+        "state.regions",
+        REPLAY,
+    ),
+    Plant(
+        "a commit without a digest orders decisions",
+        *(Comparison.__init__, "any(past.digest for past in held)", "True", REPLAY),
+    ),
+    Plant(
+        "a decision that is there twice is there",
+        *(Comparison.judge, "len(found) > 1", "len(found) > 2", REPLAY),
+    ),
+    Plant(
+        "a reverted decision ends a window",
+        *(window.Window.place, "not logged.reverted and", "", REPLAY),
+    ),
+    # --- writer hooks -----------------------------------------------------------------------------------
+    Plant(
+        "two results of one writer are completed",
+        *(completions.completion, "len({*names}) < len(names)", "False", HOOKS),
+    ),
+    Plant(
+        "the digest of a completion leaves out its events",
+        *(completions._digest, "[number, events, source_offsets]", "[number, source_offsets]", HOOKS),
+    ),
+    Plant(
+        "one more checkpoint waits than is allowed",
+        *(Backpressure.excess, "len(completed) >= self", "len(completed) > self", HOOKS),
+    ),
+    Plant("pauses do not double", Repetition.is_due, "min(2 * self.pause", "min(self.pause", HOOKS),
+    Plant(
+        "a beginning takes back no idleness",
+        *(Beats.begin, "if may_be_idle:", "if False:", HOOKS),
+    ),
+    Plant(
+        "a beginning that failed counts as begun",
+        *(Beats.begin, "self._newest = before", "pass", HOOKS),
+    ),
+    Plant(
+        "idleness counts only once it is acknowledged",
+        *(Beats._beat, "self._may_be_idle = self._may_be_idle or idle", "pass", HOOKS),
+    ),
+    Plant(
+        "a commit of another digest counts",
+        *(DriverState._read_commit, "found.position != at", "False", HOOKS),
+    ),
+    Plant(
+        "a doubt ends without an answer",
+        DriverState._check,
+        "self.doubt()\n        place = ",
+        "place = ",
+        HOOKS,
+    ),
+    Plant(
+        "a decided checkpoint counts as uncommitted",
+        *(DriverState._excess, "if number > self._decided", "if True", HOOKS),
+    ),
+    Plant(
+        "a checkpoint with files in the spool is reported as lost",
+        *(Losses.report, "min(here, default=number + 1) <= number", "False", HOOKS),
+    ),
+    Plant(
+        "time in which Kafka was away counts",
+        *(Losses.report, "_OUTAGE < now - looked < math.inf", "False", HOOKS),
+    ),
+    Plant(
+        "the files of an attempt go before its entry",
+        *(Spool._sweep_files, "if not any(attempt in entry for", "if not any(False for", HOOKS),
+    ),
+    Plant(
+        "an own checkpoint counts against the limit of the spool",
+        *(Spool.excess, "- {checkpoint}", "", HOOKS),
+    ),
+    # --- cli --------------------------------------------------------------------------------------------
+    Plant("a time without a zone is local", cli_wait._parse_time, ".replace(tzinfo=UTC)", "", CLI),
+    Plant("an unknown stream is taken", options.require_stream, "if stream not in", "if stream in", CLI),
+    Plant("ages are of the future", status_lines._ago, "now - millis", "millis - now", CLI),
+)
