@@ -22,6 +22,8 @@ _GZIP: Final = b"\x1f\x8b"
 _NUMBER: Final = re.compile(r"(\d+)-")
 _PREVIOUS_VERSIONS: Final = "write.metadata.previous-versions-max"
 _DEFAULT_PREVIOUS_VERSIONS: Final = 100
+_DELETES: Final = "write.metadata.delete-after-commit.enabled"
+_METADATA: Final = (".metadata.json", ".metadata.json.gz")
 
 Snapshot = Mapping[str, Any]
 """A snapshot, as in the metadata file."""
@@ -232,6 +234,20 @@ class Metadata:
         log: list[Any] = [*(self.fields.get("metadata-log") or ()), mine]
         return log[-max(most, 1) :]
 
+    def superseded(self, base: "Metadata") -> list[str]:
+        """Return the metadata files that the table's properties delete with this state, made on `base`.
+
+        They are those that have left the log of earlier files, as with Iceberg's own library. The log is text
+        that others wrote, so only metadata files in the table's folder for them count. A table whose files
+        another one may use (`gc.enabled`) keeps all.
+        """
+        properties = self.properties
+        if not _is_on(properties, _DELETES, "false") or not _is_on(properties, "gc.enabled", "true"):
+            return []
+        kept = {self.location, base.location, *_logged(self)}
+        mine = [name for name in _logged(base) if posixpath.dirname(name) == self.metadata_folder]
+        return [name for name in mine if name not in kept and name.endswith(_METADATA)]
+
     def next_location(self) -> str:
         """Return a new location for the metadata file after this one."""
         number = _NUMBER.match(posixpath.basename(self.location))
@@ -255,6 +271,15 @@ class Metadata:
         body, (snapshots, log) = json.dumps(self.fields)[:-1].encode(), self._texts
         text = b'%b, "snapshots": [%b], "snapshot-log": [%b]}' % (body, snapshots, log)
         return gzip.compress(text, 6) if self.location.endswith(".gz.metadata.json") else text
+
+
+def _logged(metadata: Metadata) -> list[str]:
+    """Return the earlier metadata files that a state names."""
+    return [str(each.get("metadata-file")) for each in metadata.fields.get("metadata-log") or ()]
+
+
+def _is_on(properties: Mapping[str, str], name: str, default: str) -> bool:
+    return properties.get(name, default).strip().lower() == "true"
 
 
 def parse(location: str, raw: bytes) -> Metadata:

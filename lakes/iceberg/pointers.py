@@ -53,6 +53,7 @@ class PointerCatalog(ABC):
             raise
         if swapped:
             self._known = made
+            self._files.discard(made.superseded(base))
         else:
             discard_overtaken(self._files, new)
         return swapped

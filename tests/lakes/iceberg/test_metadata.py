@@ -9,8 +9,8 @@ import pytest
 
 from sluicegate.lakes.iceberg.ancestry import DECISION, WATERMARK, Ancestry, marker_property
 from sluicegate.lakes.iceberg.metadata import MAIN, Metadata, parse
-from sluicegate.lakes.port import Absent, Ahead, Found, Unproven
-from tests.contracts.lakes.harness import USER, Stream
+from sluicegate.lakes.port import Absent, Ahead, Found, Published, Unproven
+from tests.contracts.lakes.harness import USER, Fault, Stream
 from tests.contracts.lakes.iceberg_lake import IcebergLake, local
 
 
@@ -51,6 +51,88 @@ def test_the_log_of_metadata_files_has_a_limit(tmp_path: Path) -> None:
     numbers = [int(Path(location).name.split("-")[0]) for location in (*before, lake.metadata.location)]
     assert numbers == list(range(8))
     assert all(local(location).exists() for location in before)
+
+
+DELETES = {"write.metadata.previous-versions-max": "3", "write.metadata.delete-after-commit.enabled": "true"}
+
+
+def metadata_files(lake: IcebergLake) -> set[str]:
+    return {each.name for each in (lake.root / "metadata").glob("*.metadata.json")}
+
+
+def test_metadata_files_that_leave_the_log_are_deleted_where_the_table_says_so(tmp_path: Path) -> None:
+    lake = IcebergLake(tmp_path, properties=DELETES)
+    stream = Stream(lake)
+    for decision in range(1, 8):
+        stream.commit(decision, [decision])
+        log = {Path(each["metadata-file"]).name for each in lake.fields()["metadata-log"]}
+        assert metadata_files(lake) == {*log, Path(lake.metadata.location).name}
+    assert len(metadata_files(lake)) == 4
+    assert lake.ids() == list(range(1, 8))
+
+
+def test_fewer_former_versions_delete_the_others_at_once(tmp_path: Path) -> None:
+    lake = IcebergLake(tmp_path)
+    stream = Stream(lake)
+    for decision in range(1, 8):
+        stream.commit(decision, [decision])
+    lake.edit(lambda fields: fields.setdefault("properties", {}).update(DELETES))
+    assert len(metadata_files(lake)) == 9
+    stream.commit(8, [8])
+    # The log of the edited file lacks the one before it.
+    assert len(metadata_files(lake)) == 5
+    assert lake.ids() == list(range(1, 9))
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        {"write.metadata.delete-after-commit.enabled": "false"},
+        # Another table may have files of this one.
+        {"gc.enabled": "false"},
+    ],
+)
+def test_metadata_files_are_kept_where_the_table_says_so(tmp_path: Path, kept: Mapping[str, str]) -> None:
+    lake = IcebergLake(tmp_path, properties={**DELETES, **kept})
+    stream = Stream(lake)
+    for decision in range(1, 8):
+        stream.commit(decision, [decision])
+    assert len(metadata_files(lake)) == 8
+
+
+def test_a_log_of_metadata_files_deletes_nothing_else(tmp_path: Path) -> None:
+    """The log is text: of a copy of the table it names files of the original, and it can be forged."""
+    lake = IcebergLake(tmp_path, properties=DELETES)
+    stream = Stream(lake)
+    stream.commit(1, [1])
+    data = next(lake.root.rglob("*.parquet"))
+    other = tmp_path / "other" / "metadata" / "00000-a.metadata.json"
+    other.parent.mkdir(parents=True)
+    other.write_text("{}")
+    (snapshot_list,) = (lake.root / "metadata").glob("snap-*.avro")
+    named = [f"file://{each}" for each in (data, other, snapshot_list)]
+
+    def change(fields: dict[str, Any]) -> None:
+        fields["metadata-log"] = [{"timestamp-ms": 1, "metadata-file": name} for name in named]
+
+    lake.edit(change)
+    for decision in range(2, 8):
+        stream.commit(decision, [decision])
+    assert all(each.exists() for each in (data, other, snapshot_list))
+    assert lake.ids() == list(range(1, 8))
+
+
+@pytest.mark.parametrize("fault", [Fault.AWAY, Fault.LOST])
+def test_a_commit_that_may_not_be_there_deletes_no_metadata_file(tmp_path: Path, fault: Fault) -> None:
+    lake = IcebergLake(tmp_path, properties=DELETES)
+    stream = Stream(lake)
+    for decision in range(1, 6):
+        stream.commit(decision, [decision])
+    before = metadata_files(lake)
+    faulty = Stream(lake, lake.committer(fault=fault))
+    faulty.recorded = stream.recorded
+    assert not isinstance(faulty.publish(6, faulty.head(6), [lake.event([6])]), Published)
+    assert metadata_files(lake) >= before
 
 
 def test_compressed_metadata_is_read_and_written(tmp_path: Path) -> None:
