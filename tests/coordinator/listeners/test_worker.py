@@ -170,6 +170,21 @@ async def test_a_topic_that_is_made_again_under_a_running_owner() -> None:
     assert (world.code, world.record.topic) == (None, "second")
 
 
+async def test_repeated_outcomes_of_one_decision_are_handled_once() -> None:
+    """A new owner announces what the newest record owes, so several outcomes of a decision come twice."""
+    world = World()
+    world.announce(1)
+    world.announce(1, savepoint="first")
+    world.announce(1, savepoint="second")
+    async with world.running():
+        await world.got("c1", "first", "second")
+        world.announce(1)
+        world.announce(1, savepoint="first")
+        world.announce(2)
+        await world.got("c1", "first", "second", "c2")
+    assert (world.record.decision, world.record.seen) == (2, ("c2",))
+
+
 @pytest.mark.parametrize("ids", [True, False], ids=["with ids", "of brokers without ids"])
 async def test_a_topic_that_is_made_again_between_two_owners(ids: bool) -> None:
     """The new topic is longer than the former one was, so the offset of the record is in it."""

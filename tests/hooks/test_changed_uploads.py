@@ -1,0 +1,37 @@
+"""A function of the user sees a file before its upload, and must not change it."""
+
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+
+from sluicegate.events.models import Assignment
+from sluicegate.writer_hooks.kafka import KafkaSettings
+from sluicegate.writer_hooks.region import Region
+from sluicegate.writer_hooks.upload import sending
+from sluicegate.writer_hooks.upload.entry import read_entry
+from sluicegate.writer_hooks.upload.failures import Lost
+from sluicegate.writer_hooks.upload.options import Uploads
+from sluicegate.writer_hooks.upload.spool import make_spool
+from tests.hooks.test_spool import enter
+
+
+def _change(function: str, local: str, uri: str, **rest: object) -> None:
+    Path(local).write_bytes(b"other rows")
+
+
+def test_a_file_that_the_function_changes_is_not_uploaded(tmp_path: Path) -> None:
+    """The event has the size and the statistics of the rows that the task has written."""
+    spool, table = make_spool(str(tmp_path / "spool")), tmp_path / "table"
+    kafka = KafkaSettings(bootstrap_servers="127.0.0.1:1")
+    region = Region("flights", "r1", kafka, Assignment(number=0, regions=("r1",)))
+    name = enter(spool, region, str(table), uploads=Uploads(before_publish="scans:scan"))
+    entry = read_entry(spool, name)
+    assert entry is not None
+    with (
+        patch.object(sending, "call_before_publish", _change),
+        patch.object(sending, "_publish", lambda *_: None),
+        pytest.raises(Lost, match="has other content than its task has written"),
+    ):
+        sending.send(spool, name, entry, sending.Credentials(), set())
+    assert not [each for each in table.rglob("*") if each.is_file()]
