@@ -30,6 +30,7 @@ COMMANDS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "remove": ("region remove", ("region remove",)),
     "discard": ("region remove --discard", ("region remove",)),
     "close": ("assignment close", ("assignment close",)),
+    "skip": ("stream skip", ("stream skip",)),
     "withdraw": ("assignment withdraw", ("assignment withdraw",)),
     "revert": ("commit revert", ("commit revert",)),
     "savepoint": ("stream savepoint", ("stream savepoint",)),

@@ -106,7 +106,7 @@ async def order(
         message.headers.append(order_header(current_order()))
         offset = await log.append(message, signed=True)
         effect, reason = None, ""
-        noted = await _note_nobody(settings)
+        noted = await note_nobody(settings)
         async with ended_with(tell_reasons(settings, stream, noted)):
             try:
                 effect = await asyncio.wait_for(_follow(log, offset, awaited), patience)
@@ -134,7 +134,7 @@ async def _follow(log: StreamLog, offset: int, awaited: Await[T]) -> T:
     raise AssertionError("a log is followed without end")
 
 
-async def _note_nobody(settings: Settings) -> str:
+async def note_nobody(settings: Settings) -> str:
     """Print when the order takes effect if no coordinator runs. Return the reason, else an empty text."""
     with suppress(KafkaError, OSError):
         if await count_members(settings) == 0:

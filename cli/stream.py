@@ -17,7 +17,8 @@ from sluicegate.cli.group import LazyCommands
         "recover": "recover",
         "resume": "pausing",
         "savepoint": "savepoint",
+        "skip": "skip",
     },
 )
 def stream() -> None:
-    """Pause and resume a stream, take savepoints of it, wait for its end, adopt, recover or forget it."""
+    """Pause, resume, adopt, recover or forget a stream, take savepoints, wait for its end, skip a record."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 
@@ -24,10 +24,20 @@ from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.fetching import read_batches
+from sluicegate.replay.log import read_range
+from sluicegate.replay.skipped import Skipped
 
 POLL_MS: Final = 300
 STUCK: Final = 120.0
 """Seconds without progress after which a read fails."""
+
+
+class Unreadable(UserError):
+    """The stream stalls at a record that only a newer release reads."""
+
+    def __init__(self, record: ConsumerRecord, problem: Problem, stream: str) -> None:
+        self.record = record
+        super().__init__(format_problem(problem, stream))
 
 
 class Step(NamedTuple):
@@ -49,6 +59,7 @@ class StreamLog:
         self._settings = settings
         self._consumer = consumer
         self._signatures = settings.kafka.signatures()
+        self._skipped = Skipped(self._signatures.read, self._range, self._end)
 
     async def read_to_end(self) -> None:
         """Apply everything that is in the log now. Raises KafkaError, UserError, TimeoutError."""
@@ -103,17 +114,33 @@ class StreamLog:
         # Each record is applied when its step is taken, so that the replica is as of that step.
         # Records that cannot be decoded become dead letters: no producer of the protocol wrote them.
         batches = (await read_batches(self._consumer, self.source, timeout_ms=POLL_MS)).batches
-        steps = (self._apply(each) for each in batches.get(self.source, []))
+        records = batches.get(self.source, [])
+        position = await self._consumer.position(self.source)
+        if await self._skipped.note(records):
+            self._consumer.seek(self.source, position)
+        steps = (self._apply(each) for each in records)
         return (step for step in steps if step is not None)
 
+    async def _end(self) -> int:
+        end: int = (await self._consumer.end_offsets([self.source]))[self.source]
+        return end
+
+    def _range(self, start: int, end: int) -> AsyncGenerator[list[ConsumerRecord], None]:
+        return read_range(self._consumer, self.source, start, end, STUCK)
+
     def _apply(self, raw: ConsumerRecord) -> Step | None:
-        reading = self._signatures.read(raw.offset, raw.timestamp, raw.headers, raw.value)
+        reading = self._skipped.decode(raw.offset, raw.timestamp, raw.headers, raw.value)
         if reading.flaw is not None and reading.flaw.stalls and reading.flaw.stream == self._stream:
-            raise UserError(format_problem(reading.flaw.problem, self._stream))
+            if raw.offset > self.replica.applied:
+                raise Unreadable(raw, reading.flaw.problem, self._stream)
+            return None
         record = reading.record
         if record is None or record.envelope.stream != self._stream:
             return None
-        return Step(record, self.replica.step(record))
+        applied = self.replica.step(record)
+        if applied.ignored is not None and applied.ignored.code is Code.SKIPPED_LATE:
+            raise UserError(format_problem(applied.ignored, self._stream))
+        return Step(record, applied)
 
 
 @asynccontextmanager
@@ -122,6 +149,14 @@ async def open_log(settings: Settings, stream: str) -> AsyncIterator[StreamLog]:
 
     Raises KafkaError, TimeoutError, and UserError if this release cannot read the record or the log.
     """
+    async with connect_log(settings, stream) as log:
+        await log.read_to_end()
+        yield log
+
+
+@asynccontextmanager
+async def connect_log(settings: Settings, stream: str) -> AsyncIterator[StreamLog]:
+    """Open the log of a stream where its newest state record needs it. Raises as `open_log` does."""
     dated = await _dated_record(settings, stream)
     if settings.kafka.signing.mode == "off" and dated.must_sign:
         raise UserError(NEEDS_KEYS)
@@ -143,9 +178,7 @@ async def open_log(settings: Settings, stream: str) -> AsyncIterator[StreamLog]:
             raise UserError(format_problem(problem, stream))
         consumer.assign([source])
         consumer.seek(source, record.low_water)
-        log = StreamLog(settings, record, source, consumer)
-        await log.read_to_end()
-        yield log
+        yield StreamLog(settings, record, source, consumer)
 
 
 async def _base_record(settings: Settings, stream: str, begin: int) -> StateRecord | None:

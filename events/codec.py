@@ -220,7 +220,7 @@ def read_record(offset: int, time: int, headers: Sequence[RawHeader], value: byt
             return Reading(None, envelope._replace(problem=located))
         return Reading(None, envelope)
     if envelope.type is FILES_WRITTEN:
-        return _new(Reading, (_new(LogRecord, (offset, time, envelope, None, "")), None))
+        return _new(Reading, (_new(LogRecord, (offset, time, envelope, None, "", "")), None))
     body = read_body(envelope.type, value)
     if isinstance(body, Problem):
         record = LogRecord(offset, time, envelope, None, body.detail or str(body.code))
@@ -321,6 +321,24 @@ def _read_written(attributes: _Attributes) -> Envelope | None:
         return None
     values = (event, FILES_WRITTEN, stream, region, life, number, writer, attempt, files, rows, size)
     return _new(Envelope, values)
+
+
+def newer_envelope(headers: Sequence[RawHeader]) -> Envelope:
+    """Return the attributes of a record of a newer major version, as far as this release can read them.
+
+    Its type is known, and so is its stream. The others are empty if they have another form there.
+    """
+    get, match = dict(headers).get, _VERSIONED.fullmatch(dict(headers).get("ce_type") or b"")
+    kind = EVENT_SHAPES[b"%b.v%d" % (match[1] if match else b"", MAJOR_VERSION)].type
+
+    def text(name: str, read: Callable[[bytes | None], str]) -> str:
+        try:
+            return read(get(name))
+        except ValueError:
+            return ""
+
+    region, incarnation = text("ce_region", _read_name), text("ce_incarnation", _read_name)
+    return Envelope(text("ce_id", _read_id), kind, _stream(headers) or "", region, incarnation)
 
 
 def read_addressed(headers: Sequence[RawHeader], kinds: Mapping[bytes, _Kind]) -> "Addressed[_Kind] | Flaw":

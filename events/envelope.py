@@ -109,6 +109,8 @@ class LogRecord(NamedTuple):
     """None for a `files.written`, whose body is not needed to decide, and for an unreadable body."""
     unreadable: str = ""
     """Reason why the body cannot be decoded; empty: it can."""
+    skipped: str = ""
+    """Digest of a record that only a newer release reads, and that an order skips; empty: it is none."""
 
 
 def with_counts(envelope: Envelope, body: FilesWritten) -> Envelope:

@@ -325,7 +325,17 @@ class StreamPolicy(Body):
 
 
 Command = Literal[
-    "remove", "discard", "close", "withdraw", "revert", "savepoint", "drain", "cancel", "pause", "resume"
+    "remove",
+    "discard",
+    "close",
+    "withdraw",
+    "revert",
+    "savepoint",
+    "drain",
+    "cancel",
+    "pause",
+    "resume",
+    "skip",
 ]
 
 
@@ -343,6 +353,7 @@ class StreamCommand(Body):
       work is outside of the log.
     - `pause`, `resume`: stop and start decisions. `resume` with a head states that no commit of the
       unresolved decision is in the table at or before that snapshot; with `committed`, that one is.
+    - `skip`: read over one record that only a newer release reads. Its region stalls until a new incarnation.
     """
 
     command: Command
@@ -355,6 +366,10 @@ class StreamCommand(Body):
     head: Head | None = None
     committed: bool = False
     """True: the head contains the commit of the decision. Only `resume` has it, with a head."""
+    offset: Count | None = None
+    """Offset of the record to skip, which is before the order."""
+    digest: Digest | None = None
+    """Digest of that record: SHA-256 over its key, headers and value."""
 
     @model_validator(mode="after")
     def _check_arguments(self) -> Self:
@@ -373,6 +388,7 @@ _NEEDED: Final[dict[str, tuple[str, ...]]] = {
     "savepoint": ("name",),
     "drain": ("name",),
     "cancel": ("name",),
+    "skip": ("offset", "digest"),
 }
 
 

@@ -59,6 +59,7 @@ class Code(StrEnum):
     FILES_LOST = "files-lost"
     FINAL_TOO_OLD = "final-too-old"
     REVERTED = "reverted"
+    RECORD_SKIPPED = "record-skipped"
 
     # Conditions that end by themselves after their cause is removed.
     EVENTS_MISSING = "events-missing"
@@ -85,6 +86,7 @@ class Code(StrEnum):
     # Conditions of the whole stream.
     PAUSED = "paused"
     RECORD_UNREADABLE = "record-unreadable"
+    SKIPPED_LATE = "skipped-late"
     LOG_DISCONTINUOUS = "log-discontinuous"
     OTHER_PARTITION = "other-partition"
     OTHER_COMMIT_USER = "other-commit-user"

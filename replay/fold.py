@@ -62,7 +62,9 @@ class LogFold:
             self.unverified.note(offset, time, flaw)
         if record is None or record.envelope.stream != self.stream:
             return None
-        return self.apply(record)
+        # The files of a skipped record are nobody's: they are neither committed nor orphans.
+        step = self.apply(record)
+        return None if record.skipped else step
 
     def apply(self, record: LogRecord) -> Step | None:
         """Apply one record of the stream; None if no later record can be applied."""
@@ -86,6 +88,8 @@ class LogFold:
         if state.pending is not None and record.offset == state.pending.offset:
             self._time = record.time
         applied = self.replica.step(record)
+        if applied.ignored is not None and applied.ignored.code is Code.SKIPPED_LATE:
+            self.problem = applied.ignored
         settled = None
         if applied.resolved is not None and self._open is not None:
             outcome = body if isinstance(body, CutCommitted | CutReverted) else None

@@ -4,7 +4,7 @@ import re
 import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import aclosing, asynccontextmanager
 from typing import Final, NamedTuple, Protocol
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
@@ -31,6 +31,7 @@ from sluicegate.kafka.fetching import read_batches
 from sluicegate.kafka.internals import client_of
 from sluicegate.kafka.patience import patiently
 from sluicegate.replay.errors import ReplayRefused
+from sluicegate.replay.skipped import Skipped
 from sluicegate.replay.start import Start, start_of
 
 MOST_RECORDS: Final = 5_000
@@ -103,7 +104,8 @@ class StreamLog:
         self.partition: int = source.partition
         self.fetcher = fetcher
         self.signatures = settings.kafka.signatures()
-        self.decode: Decoder = self.signatures.read
+        self._skipped = Skipped(self.signatures.read, self._range, self.end)
+        self.decode: Decoder = self._skipped.decode
         self._source = source
         self._settings = settings
         self._consumer = consumer
@@ -124,10 +126,27 @@ class StreamLog:
         return await self.end() if (at := found[self._source]) is None else int(at.offset)
 
     async def read(self, start: int, end: int) -> AsyncGenerator[list[ConsumerRecord], None]:
-        """Yield the records from `start` to before `end`, once, in order. Raises KafkaError, TimeoutError."""
+        """Yield the records from `start` to before `end`, once, in order. Raises KafkaError, TimeoutError.
+
+        Records that only a newer release reads are skipped by orders that follow them. So the first such
+        record has the rest of the log searched for orders.
+        """
+        position = start
+        while position < end:
+            async with aclosing(self._range(position, end)) as batches:
+                async for batch in batches:
+                    position = batch[-1].offset + 1
+                    searched = await self._skipped.note(batch)
+                    yield batch
+                    if searched:
+                        # The search has moved the consumer.
+                        break
+                else:
+                    return
+
+    def _range(self, start: int, end: int) -> AsyncGenerator[list[ConsumerRecord], None]:
         patience = self._settings.kafka.request_timeout * 4
-        async for batch in read_range(self._consumer, self._source, start, end, patience):
-            yield batch
+        return read_range(self._consumer, self._source, start, end, patience)
 
     async def bodies(self, offsets: Sequence[int]) -> dict[int, WrittenEvent]:
         """Read the `files.written` at these offsets. Raises BodyUnavailable, KafkaError, TimeoutError."""

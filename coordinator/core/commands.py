@@ -37,6 +37,8 @@ def obey(log: Log, offset: int, body: StreamCommand) -> Problem | None:
         case "cancel" if any(each.name == body.name for each in state.savepoints):
             state.savepoints = [each for each in state.savepoints if each.name != body.name]
             return None
+        case "skip":
+            return _skip(state, body)
     return problem
 
 
@@ -58,6 +60,15 @@ def _pause(log: Log, body: StreamCommand) -> Problem | None:
             return Problem(code=Code.NOT_APPLICABLE, number=body.decision)
     state.paused = False
     return None
+
+
+def _skip(state: LogState, body: StreamCommand) -> Problem | None:
+    """Note the order of a record that was skipped for it; every reader has known the order before."""
+    for each in state.skipped:
+        if (each.offset, each.digest) == (body.offset, body.digest):
+            again, each.ordered = each.ordered, True
+            return Problem(code=Code.DUPLICATE, number=body.offset) if again else None
+    return Problem(code=Code.NOT_APPLICABLE, number=body.offset)
 
 
 def _remove(log: Log, name: str, *, discard: bool) -> Problem | None:

@@ -20,7 +20,7 @@ from sluicegate.coordinator.core.log_state import (
 from sluicegate.coordinator.core.pending import PendingCheckpoints, Sealed
 from sluicegate.events.models import Position
 from sluicegate.events.notifications import RegistrationAnswered
-from sluicegate.events.problems import Problem
+from sluicegate.events.problems import Code, Problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +90,9 @@ class Log:
         """True if the newest heartbeat says that the region has no work, and nothing of it is pending."""
         region, pending = self.state.regions.get(name), self.pending.get(name)
         if region is None or not region.live or not region.idle:
+            return False
+        if region.fault is not None and region.fault.code is Code.RECORD_SKIPPED:
+            # The skipped record may have stated rows, so nothing is known of what the driver has begun.
             return False
         # A long first batch may be under way when a heartbeat says idle: the watermark must not pass it. The
         # same holds for the final checkpoint of a closed region, even if nothing of it has arrived yet.

@@ -220,6 +220,15 @@ class Proof(Light):
     head: Head
 
 
+class SkippedRecord(Light):
+    """A record that only a newer release reads, and that an order skips."""
+
+    offset: int
+    digest: str
+    ordered: bool = False
+    """True once its order was read, too."""
+
+
 class LogState(Light):
     """The fold of a stream's log, as of one offset."""
 
@@ -236,6 +245,7 @@ class LogState(Light):
     regions: dict[str, RegionState] = {}
     ended: list[str] = []
     """Incarnations that ended, of all regions; none of them lives again."""
+    skipped: list[SkippedRecord] = []
     savepoints: list[Savepoint] = []
     paused: bool = False
     decided: int = 0

@@ -98,11 +98,18 @@ class StreamMachine:
         fresh = record.offset > self.replica.applied
         applied = self.replica.step(record)
         self.position = record.offset + 1
-        if fresh:
+        if applied.ignored is not None and applied.ignored.code is Code.SKIPPED_LATE:
+            self.block(applied.ignored, record.offset, keep_record=True)
+            return applied
+        if fresh and record.skipped:
+            # Its region stalls, or its registration is refused: the driver looks at the state.
+            self.outbox.note_change()
+        elif fresh:
             self.activity.read(record, applied.ignored, self._now)
+        if fresh:
             # The reactions to earlier records are in the state record.
             self.outbox.applied_id = record.envelope.id
-        if record.envelope.type is FILES_WRITTEN:
+        if record.envelope.type is FILES_WRITTEN and not record.skipped:
             if applied.ignored is not None:
                 self._conditions.unused(record.envelope)
         elif fresh:

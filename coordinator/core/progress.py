@@ -46,11 +46,11 @@ def completed(log: Log, record: LogRecord, body: CheckpointCompleted, region: Re
     newest = at.digest if settled and at is not None and at.checkpoint == number else None
     known = newest if settled else pending.digest_of(number)
     if known is not None and known != body.source_digest:
-        _stall(region, pending.problem(Code.COMPLETED_DIFFERENTLY, number))
+        stall(region, pending.problem(Code.COMPLETED_DIFFERENTLY, number))
     if settled or known is not None:
         return _SETTLED if settled else _REPLAYED
     if (problem := pending.complete(number, body, record.offset, record.time)) is not None:
-        _stall(region, problem)
+        stall(region, problem)
     begin(region, number)
     _reopen(region, number)
     seal(log, name, record.time)
@@ -63,7 +63,7 @@ def failed(log: Log, envelope: Envelope, body: CheckpointFailed, region: RegionS
     sealed = any(each.position.checkpoint == number for each in pending.sealed)
     if body.outcome != "lost" or sealed or region.covers(envelope.incarnation, number):
         return _SETTLED
-    _stall(region, pending.problem(Code.FILES_LOST, number).model_copy(update={"detail": body.reason}))
+    stall(region, pending.problem(Code.FILES_LOST, number).model_copy(update={"detail": body.reason}))
     return None
 
 
@@ -93,7 +93,7 @@ def closed(log: Log, envelope: Envelope, body: RegionClosed, region: RegionState
     pending, at, final = log.pending[envelope.region], region.position, body.final
     own = at if at is not None and at.incarnation == envelope.incarnation else None
     if own is not None and (final is None or final < own.checkpoint):
-        _stall(region, pending.problem(Code.FINAL_TOO_OLD, own.checkpoint, other=final))
+        stall(region, pending.problem(Code.FINAL_TOO_OLD, own.checkpoint, other=final))
         return None
     last = pending.last_completed()
     if last is not None and (final is None or last > final):
@@ -114,13 +114,13 @@ def seal(log: Log, name: str, time: int) -> None:
     pending = log.pending[name]
     before = len(pending.sealed)
     if (problem := pending.seal(time)) is not None:
-        _stall(log.state.regions[name], problem)
+        stall(log.state.regions[name], problem)
     if len(pending.sealed) > before:
         # A savepoint that was ordered while the region lagged waits for its next sealed checkpoint.
         log.retarget(name, pending.sealed[0].position)
 
 
-def _stall(region: RegionState, problem: Problem) -> None:
+def stall(region: RegionState, problem: Problem) -> None:
     """Stall a region until a new incarnation registers; the first reason stays."""
     if region.fault is None:
         region.fault = problem

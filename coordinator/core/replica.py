@@ -6,9 +6,9 @@ collects the pending checkpoints of it; it changes nothing else.
 
 from sluicegate.coordinator.core import commands, decisions, progress, registration
 from sluicegate.coordinator.core.log import Applied, Log
-from sluicegate.coordinator.core.log_state import LogState, RegionState, reaches
+from sluicegate.coordinator.core.log_state import LogState, RegionState, SkippedRecord, reaches
 from sluicegate.coordinator.core.pending import PendingCheckpoints
-from sluicegate.events.envelope import FILES_WRITTEN, EventType, LogRecord
+from sluicegate.events.envelope import FILES_WRITTEN, PER_REGION, EventType, LogRecord
 from sluicegate.events.models import (
     CheckpointCompleted,
     CutAbandoned,
@@ -36,6 +36,8 @@ class Replica:
         self.lost_content = False
         """True if records are gone that the unresolved decision of the state record needs."""
         self._recorded = applied
+        self._included: set[tuple[int, str]] = set()
+        """Records that only a newer release reads, by offset and digest, and whose effect the state has."""
         self._refilling = applied >= 0
 
     @property
@@ -52,6 +54,9 @@ class Replica:
 
     def step(self, record: LogRecord) -> Applied:
         """Apply a record, or refill from it if the state includes it. Offsets must rise."""
+        if record.offset <= self._recorded and record.skipped:
+            self._include(record)
+            return _APPLIED
         if record.offset <= self._recorded:
             # The state has the effect of this record; only the pending checkpoints are not part of it.
             self.refill(record)
@@ -64,6 +69,8 @@ class Replica:
     def apply(self, record: LogRecord) -> Applied:
         """Apply one record that the state does not include yet."""
         self.applied = record.offset
+        if record.skipped:
+            return self._skip(record)
         if record.envelope.type is FILES_WRITTEN:
             # Most events are of this type, and none of them answers, resolves, ends or reaches anything.
             ignored = self._add_files(record)
@@ -112,6 +119,8 @@ class Replica:
         match record.body:
             case StreamPolicy() as body:
                 return self._set_policy(body)
+            case StreamCommand(offset=int(), digest=str()) as body if self._has(body):
+                return Problem(code=Code.SKIPPED_LATE, number=body.offset, other=record.offset)
             case StreamCommand() as body:
                 return commands.obey(log, record.offset, body)
             case CutDecided() as body:
@@ -155,6 +164,42 @@ class Replica:
             source_offsets=committed.source_offsets,
             decision=state.decided,
         )
+
+    def _has(self, body: StreamCommand) -> bool:
+        """True if an order skips a record whose effect the state has: a newer release has applied it."""
+        return body.command == "skip" and (body.offset, body.digest) in self._included
+
+    def _include(self, record: LogRecord) -> None:
+        """Note a record that only a newer release reads, at or before the offset of the state.
+
+        The state has whatever effect it had there. If that is not the one of a skipped record, a newer
+        release has applied it, and an order comes too late.
+        """
+        if all(each.offset != record.offset for each in self.state.skipped):
+            self._included.add((record.offset, record.skipped))
+
+    def _skip(self, record: LogRecord) -> Applied:
+        """Read over a record that only a newer release reads, since an order names it.
+
+        It has no effect. But a driver believes what it has said there, so its region stalls.
+        """
+        envelope, offset, state = record.envelope, record.offset, self.state
+        state.skipped.append(SkippedRecord(offset=offset, digest=record.skipped))
+        problem = Problem(code=Code.RECORD_SKIPPED, region=envelope.region or None, number=offset)
+        if envelope.type is EventType.REGION_REGISTERED:
+            if not envelope.id:
+                return Applied(problem)
+            answer = RegistrationAnswered(registration=envelope.id, accepted=False, problem=problem)
+            return Applied(problem, answer)
+        if envelope.type in PER_REGION and envelope.type is not EventType.REGION_HEARTBEAT:
+            # In the newer version, an attribute can have another name: then it may be of any region.
+            for name in [envelope.region] if envelope.region else list(state.regions):
+                region = state.regions.get(name)
+                life = region.live_incarnation if region is not None else None
+                if region is not None and life is not None and envelope.incarnation in ("", life):
+                    found = problem.model_copy(update={"region": name, "incarnation": life})
+                    progress.stall(region, found)
+        return Applied(problem)
 
     def _set_policy(self, body: StreamPolicy) -> Problem | None:
         held = self.state.policy.number if self.state.policy is not None else 0

@@ -36,6 +36,8 @@ class Stream(Protocol):
     stream: str
     settings: StreamSettings
     low_water: int
+    reads_again: bool
+    """True if the stream has to read its log again, from its newest state record."""
 
     @property
     def needed(self) -> int:
@@ -114,7 +116,9 @@ class Changes(Generic[S]):
             while True:
                 wanted = self._host.wanted()
                 leaving = [
-                    each for name, each in self._host.streams.items() if wanted.get(name) != each.settings
+                    each
+                    for name, each in self._host.streams.items()
+                    if wanted.get(name) != each.settings or each.reads_again
                 ]
                 await asyncio.gather(*(self._leave(each) for each in leaving))
                 self.joining = {name: at for name, at in self.joining.items() if name in wanted}

@@ -9,6 +9,7 @@ from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream.rivals import Rivals
 from sluicegate.coordinator.telemetry.metrics import Metrics
 from sluicegate.coordinator.telemetry.tracing import Spans
+from sluicegate.events.skipping import Skips
 from sluicegate.kafka.bodies import BodyFetcher, Budget
 from sluicegate.kafka.ends import EndOffsets
 from sluicegate.kafka.producer import SessionProducer
@@ -52,6 +53,7 @@ class LogPartition(Protocol):
     number: int
     letters: Letterbox
     rivals: Rivals
+    skips: Skips
 
     async def end_offset(self) -> int:
         """Return the end offset: the last offset plus one. Raises KafkaError."""

@@ -41,6 +41,7 @@ from sluicegate.events.envelope import EventType
 from sluicegate.events.orders import is_note
 from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Code, Problem
+from sluicegate.events.skipping import Skips
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit, reach
 from sluicegate.kafka.fetching import NotContiguous, check_order
@@ -60,6 +61,7 @@ class PartitionRunner:
         self.trouble: str | None = None
         """Reason of the last failed start; None if none failed."""
         self.rivals = Rivals(links.settings.kafka.group_id)
+        self.skips = Skips()
         self.streams: dict[str, StreamRunner] = {}
         self._consumer = consumer
         self._links = links
@@ -256,6 +258,8 @@ class PartitionRunner:
                 runner.tick()
         for runner in self.holding.runners.values():
             runner.report()
+        if not self._changing and any(each.reads_again for each in self.streams.values()):
+            self.change()
 
     async def refuse(self) -> None:
         """Stall every stream of the partition: its log cannot be read further. Raises KafkaError."""

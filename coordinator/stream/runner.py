@@ -59,6 +59,7 @@ from sluicegate.events.codec import Flaw
 from sluicegate.events.encoding import Unencodable
 from sluicegate.events.envelope import FILES_WRITTEN, EventType, LogRecord
 from sluicegate.events.problems import Code, Problem
+from sluicegate.events.skipping import digest_of, skipped_record
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import reach
 from sluicegate.kafka.bodies import Bodies, BodyUnavailable, WrittenEvent
@@ -81,6 +82,8 @@ class StreamRunner:
     last_view: StateRecord | None = None
     touched = True
     """True if a record has arrived since the core was polled."""
+    reads_again = False
+    """True if an order skips the record at which the stream stalls: the log is read again, without it."""
 
     def __init__(
         self,
@@ -118,6 +121,8 @@ class StreamRunner:
         self._early = EarlyChecks(self._table, self.bodies, links.budget)
         self.running: set[asyncio.Task[None]] = set()
         self.closed = False
+        self._unreadable: tuple[int, str] | None = None
+        """Offset and digest of the record at which the stream stalls, since only a newer release reads it."""
         self._next = 0
         """The smallest offset that the next record may have."""
         self._outcomes_count = True
@@ -155,17 +160,33 @@ class StreamRunner:
             self.machine.block(failed_at(record.offset, error), record.offset, keep_record=True)
 
     def unreadable(self, record: ConsumerRecord, problem: Problem) -> None:
-        """Stall at a record that only a newer release can read, unless the state has its effect already."""
-        if record.offset > self.machine.replica.applied:
-            self.touched = True
-            by_release = problem.model_copy(update={"names": release_named(record.headers)})
-            self.machine.block(by_release, record.offset)
+        """Stall at a record that only a newer release can read, unless an order skips it.
+
+        It stalls nothing if the state has its effect already.
+        """
+        offset, headers = record.offset, record.headers
+        digest = digest_of(record.key, headers, record.value)
+        self.touched = True
+        if offset <= self.machine.replica.applied or self._partition.skips.name(self.stream, offset, digest):
+            self._skip(skipped_record(offset, record.timestamp, headers, digest))
+            return
+        self._unreadable = self._unreadable or (offset, digest)
+        by_release = problem.model_copy(update={"names": release_named(headers)})
+        self.machine.block(by_release, offset)
+
+    def _skip(self, record: LogRecord) -> None:
+        fresh = record.offset > self.machine.replica.applied
+        ignored = self.machine.step(record).ignored
+        if fresh and ignored is not None and ignored.code is Code.RECORD_SKIPPED:
+            self._log.warning("record skipped", offset=record.offset, region=record.envelope.region)
 
     def _deliver_control(self, record: ConsumerRecord, read: LogRecord, malformed: Problem | None) -> None:
         """Pass an event other than `files.written` to the core, with its dead letters, logs and counts."""
         envelope, replica, letters = read.envelope, self.machine.replica, self._partition.letters
         if malformed is not None:
             letters.put(record, malformed, self.stream)
+        if self._partition.skips.note(read) and self._unreadable is not None:
+            self.reads_again = self._partition.skips.name(self.stream, *self._unreadable)
         if envelope.type is EventType.CUT_DECIDED:
             self._summaries.decided(read)
             if record.offset >= self.since:

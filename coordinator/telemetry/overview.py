@@ -17,7 +17,13 @@ MISSED: Final = 3
 """Number of missing heartbeats in a row before a region counts as silent."""
 NOT_READ: Final = frozenset(
     {
-        *(Code.EVENTS_LIMITED, Code.RECORD_UNREADABLE, Code.LOG_DISCONTINUOUS, Code.OLDER_RELEASE),
+        *(
+            Code.EVENTS_LIMITED,
+            Code.RECORD_UNREADABLE,
+            Code.SKIPPED_LATE,
+            Code.LOG_DISCONTINUOUS,
+            Code.OLDER_RELEASE,
+        ),
         *(Code.STATE_RECORD_NEWER, Code.STATE_RECORD_OLDER, Code.STATE_RECORD_MALFORMED),
         *(Code.OTHER_PARTITION, Code.OTHER_COMMIT_USER),
     }

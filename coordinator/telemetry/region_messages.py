@@ -47,6 +47,11 @@ _UNTIL_RESET: Final[Mapping[Code, Message]] = {
         "location is an older one",
         "Use the newest state of the location, or set this one to the committed position: " + RESET,
     ),
+    Code.RECORD_SKIPPED: Message(
+        "Region {region} is stalled",
+        "an order skipped its record at offset {number}, so what that said is unknown",
+        _RESET,
+    ),
     Code.REVERTED: Message(
         _STALLED,
         "decision {number} with checkpoints of the region was reverted",

@@ -50,9 +50,14 @@ MESSAGES: Final[Mapping[Code, Message]] = {
         _STALLED,
         "this release cannot read the record[ at offset {number}] of the events topic[ ({detail})][, which "
         "release {first} wrote]",
-        UPGRADE + "; the stream then continues by itself. If a program wrote it by mistake, take the stream "
-        "out of the settings, and continue under another name with the same commit_user: `sluicegate stream "
-        "adopt --stream NAME --from-table --from-stream {stream}`",
+        UPGRADE + "; the stream then continues by itself. If a program wrote it by mistake, skip it: "
+        "`sluicegate stream skip --stream {stream} --offset {number}`",
+    ),
+    Code.SKIPPED_LATE: Message(
+        _STALLED,
+        "the order at offset {other} skips the record at offset {number}, which a coordinator had applied "
+        "before",
+        "If no newer release can run, " + ADOPT,
     ),
     Code.LOG_DISCONTINUOUS: Message(
         _STALLED,

@@ -14,12 +14,13 @@ from sluicegate.events.dead_letters import Letter, Place
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import StreamCommand
+from sluicegate.events.partitioning import partition_of
 from sluicegate.kafka.clients import started
 from sluicegate.lakes.port import CommitRequest, Published
 from sluicegate.lakes.registry import adapter
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
 from tests.cli.acting import two_regions
-from tests.cli.deployment import Deployment
+from tests.cli.deployment import PARTITIONS, Deployment
 from tests.cli.history import STREAM, History
 from tests.hooks.locations import completion, finish, plan
 
@@ -121,6 +122,16 @@ def with_forgotten(deployment: Deployment, _: Path) -> tuple[str, ...]:
     record = StateRecord(stream="trains", applied=-1, low_water=0, state=LogState())
     deployment.write_state((b"trains", encode_record(record)))
     return ("--stream", "trains", "--yes")
+
+
+def with_newer(deployment: Deployment, _: Path) -> tuple[str, ...]:
+    """Prepare a stream with a record that only a newer release reads, at the end of its log."""
+    two_regions(deployment).send()
+    offset = len(deployment.events(STREAM))
+    headers = [("ce_type", b"sluicegate.region.heartbeat.v9"), ("ce_stream", STREAM.encode())]
+    topic = deployment.settings.kafka.topic_names().events
+    produce(deployment, topic, b"newer", b"{}", headers, partition_of(STREAM, PARTITIONS))
+    return (*OF_STREAM, "--offset", str(offset))
 
 
 def with_letter(deployment: Deployment, _: Path) -> tuple[str, ...]:

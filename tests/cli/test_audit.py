@@ -32,6 +32,7 @@ from tests.cli.preparing import (
     with_letter,
     with_location,
     with_lost_topics,
+    with_newer,
     with_provisional,
     with_savepoint,
 )
@@ -59,6 +60,7 @@ ORDERS: Final[dict[str, tuple[Prepare, int]]] = {
     "stream pause": (fresh(), 0),
     "stream recover": (with_damaged_record, 0),
     "stream resume": (fresh(), 0),
+    "stream skip": (with_newer, 0),
     "stream savepoint": (fresh("--name", "s1", "--timeout", "10ms"), 1),
 }
 """Orders, with what each one needs, and its exit status where no coordinator runs."""

@@ -19,7 +19,7 @@ NOUNS = {
     "orphans": ["delete", "list"],
     "region": ["remove", "reset"],
     "replay": ["rebuild", "repair", "verify"],
-    "stream": ["adopt", "cancel", "drain", "forget", "pause", "recover", "resume", "savepoint"],
+    "stream": ["adopt", "cancel", "drain", "forget", "pause", "recover", "resume", "savepoint", "skip"],
     "topics": ["create"],
     "uploads": ["discard", "drain", "list"],
 }

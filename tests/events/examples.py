@@ -125,6 +125,8 @@ BODIES: Final[dict[EventType, Body]] = {
         decision=5,
         name="upgrade",
         head=HEAD,
+        offset=17,
+        digest="d17",
         committed=True,
     ),
     EventType.CUT_DECIDED: CutDecided(

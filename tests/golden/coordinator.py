@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from sluicegate.coordinator.core.effects import (
     Announce,
@@ -30,7 +30,7 @@ from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.retention import recovery_record
 from sluicegate.coordinator.stream.limits import Limits, fit, narrowed
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
-from sluicegate.events.models import Body, FileInfo, FilesWritten
+from sluicegate.events.models import Body, FileInfo, FilesWritten, StreamCommand
 from sluicegate.events.problems import Code, Problem
 from sluicegate.lakes.memory import MemoryCommitter
 from sluicegate.lakes.memory_table import MemoryTable
@@ -107,6 +107,17 @@ class World:
         self.log.append(Entry(self.now, Envelope(identity, kind, STREAM, *at, *written), body))
         return number
 
+    def read(self, offset: int) -> LogRecord | None:
+        """Return a record as a reader of the whole log has it; None if it has no effect there."""
+        entry, skipped = self.log[offset], ""
+        if offset in self.newer:
+            skipped = f"digest-{offset}"
+            orders = (each.body for each in self.log[offset:] if isinstance(each.body, StreamCommand))
+            if not any((each.offset, each.digest) == (offset, skipped) for each in orders):
+                return None
+        body = None if offset in self.garbled else entry.body
+        return LogRecord(offset, entry.time, entry.envelope, body, skipped=skipped)
+
     def recovery(self) -> StateRecord | None:
         """Return the record from which a coordinator starts."""
         newest = StateRecord.model_validate_json(self.record) if self.record else None
@@ -131,13 +142,26 @@ class Coordinator:
     def __init__(self, world: World, name: str = "") -> None:
         self.world = world
         self.name = name
+        self._committer = MemoryCommitter(world.table, world.user)
+        self._begin(frozenset())
+
+    def _begin(self, skipped: frozenset[int]) -> None:
+        """Read the log from the newest record, without the records that orders skip."""
+        world = self.world
         self.machine = StreamMachine(STREAM, 0, world.recovery(), world.settings)
         self.flying: list[Effect] = []
+        self._skipped, self._stalled_at = skipped, cast("int | None", None)
         self._next = max(self.machine.low_water, world.begin)
         if self.machine.low_water < world.begin:
             problem = Problem(code=Code.LOG_DISCONTINUOUS, number=self.machine.low_water)
             self.machine.block(problem, world.begin)
-        self._committer = MemoryCommitter(world.table, world.user)
+
+    def _is_way_out(self, offset: int, body: StreamCommand) -> bool:
+        """True for the order to skip the record at which the stream stalls."""
+        at = self._stalled_at
+        return (
+            at is not None and body.command == "skip" and (body.offset, body.digest) == (at, f"digest-{at}")
+        )
 
     def work(self) -> None:
         """Do everything that can be done at this time. Raises Crashed if a crash was ordered."""
@@ -157,12 +181,20 @@ class Coordinator:
         while self._next < len(world.log):
             offset, entry = self._next, world.log[self._next]
             self._next += 1
-            if offset in world.newer:
+            known = offset in self._skipped or offset <= self.machine.replica.applied
+            if offset in world.newer and not known:
+                self._stalled_at = offset if self._stalled_at is None else self._stalled_at
                 self.machine.block(Problem(code=Code.RECORD_UNREADABLE, number=offset), offset)
+                continue
+            if isinstance(entry.body, StreamCommand) and self._is_way_out(offset, entry.body):
+                # What came in between is read again, after the record.
+                self._begin(self._skipped | {self._stalled_at or 0})
                 continue
             body = None if offset in world.garbled else entry.body
             reason = "no JSON" if offset in world.garbled else ""
-            applied = self.machine.step(LogRecord(offset, entry.time, entry.envelope, body, reason))
+            newer = f"digest-{offset}" if offset in world.newer else ""
+            record = LogRecord(offset, entry.time, entry.envelope, body, reason, newer)
+            applied = self.machine.step(record)
             quiet = entry.envelope.type is EventType.REGION_REGISTERED or offset < world.seen
             if applied.ignored is not None and not quiet:
                 world.say(f"{self.name}ignored {entry.envelope.type}: {problem_line(applied.ignored)}")

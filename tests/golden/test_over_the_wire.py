@@ -9,10 +9,11 @@ from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.record_codec import decode_record, encode_record
 from sluicegate.events.codec import Flaw, read_files, read_record
 from sluicegate.events.encoding import Message, encode_event, encode_notification
-from sluicegate.events.envelope import EventType, LogRecord
+from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.feed import read_notification
 from sluicegate.events.notifications import Notification
 from sluicegate.events.problems import Code
+from sluicegate.events.skipping import skipped_record
 from tests.golden.coordinator import STREAM, World
 from tests.golden.script import Script
 from tests.golden.test_cases import FILES
@@ -21,14 +22,16 @@ from tests.golden.test_cases import FILES
 def messages(world: World) -> Iterator[tuple[int, int, Message]]:
     """Yield the log of a case as messages, with offset and append time."""
     for offset, entry in enumerate(world.log):
-        body = world.files(offset) if entry.envelope.type is EventType.FILES_WRITTEN else entry.body
-        message = encode_event(entry.envelope, body or world.settings.policy, entry.time)
+        kind, region, incarnation = entry.envelope.type, entry.envelope.region, entry.envelope.incarnation
         if offset in world.newer:
-            headers = [
-                (name, value.replace(b".v2", b".v3") if name == "ce_type" else value)
-                for name, value in message.headers
-            ]
-            message = message._replace(headers=headers)
+            plain = Envelope(entry.envelope.id, EventType.STREAM_POLICY, STREAM)
+            message = encode_event(plain, world.settings.policy, entry.time)
+            newer = {"ce_type": f"sluicegate.{kind}.v3", "ce_region": region, "ce_incarnation": incarnation}
+            headers = dict(message.headers) | {name: value.encode() for name, value in newer.items() if value}
+            message = message._replace(headers=list(headers.items()))
+        else:
+            body = world.files(offset) if kind is EventType.FILES_WRITTEN else entry.body
+            message = encode_event(entry.envelope, body or world.settings.policy, entry.time)
         if offset in world.garbled:
             message = message._replace(value=b"no JSON")
         yield offset, entry.time, message
@@ -37,10 +40,9 @@ def messages(world: World) -> Iterator[tuple[int, int, Message]]:
 def read_directly(world: World) -> Replica:
     """Return a replica that has applied the records of a case as they are."""
     replica = Replica(STREAM, 0)
-    for offset, entry in enumerate(world.log):
-        if offset not in world.newer:
-            body = None if offset in world.garbled else entry.body
-            replica.step(LogRecord(offset, entry.time, entry.envelope, body))
+    for offset in range(len(world.log)):
+        if (record := world.read(offset)) is not None:
+            replica.step(record)
     return replica
 
 
@@ -52,6 +54,9 @@ def read_messages(world: World) -> Replica:
         assert (flaw is not None and flaw.stalls) == (offset in world.newer)
         held = offset in world.garbled and world.log[offset].envelope.type is not EventType.FILES_WRITTEN
         assert (flaw is not None and flaw.problem.code is Code.MALFORMED_BODY) == held
+        skipped = world.read(offset) if offset in world.newer else None
+        if skipped is not None:
+            record = skipped_record(offset, time, message.headers, skipped.skipped)
         if record is None:
             continue
         replica.step(record)

@@ -19,7 +19,7 @@ OF_THE_SERVICE: Final = frozenset(
         Code.OTHER_FORMAT,
         Code.BODY_UNREADABLE,
         Code.TOO_MANY_FILES,
-        Code.RECORD_UNREADABLE,
+        Code.SKIPPED_LATE,
         Code.LOG_DISCONTINUOUS,
         Code.OTHER_PARTITION,
         Code.OTHER_COMMIT_USER,

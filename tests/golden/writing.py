@@ -3,7 +3,7 @@
 from sluicegate.coordinator.core import cuts, decisions
 from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.settings import MachineSettings
-from sluicegate.events.envelope import EventType, LogRecord
+from sluicegate.events.envelope import PER_CHECKPOINT, EventType
 from sluicegate.events.models import (
     Assignment,
     Body,
@@ -103,9 +103,10 @@ class LogWords:
         """Nobody can read the body of the newest event."""
         self.world.garbled.add(len(self.world.log) - 1)
 
-    def do_newer(self) -> None:
+    def do_newer(self, kind: str = "stream.policy", region: str = "", incarnation: str = "") -> None:
         """A record that only a newer release reads."""
-        self.world.newer.add(self.world.append(EventType.STREAM_POLICY, None))
+        number = 0 if kind in PER_CHECKPOINT else -1
+        self.world.newer.add(self.world.append(EventType(kind), None, (region, incarnation, number)))
 
     def do_failed(self, region: str, incarnation: str, at: str, outcome: str) -> None:
         body = CheckpointFailed.model_validate({"outcome": outcome})
@@ -150,8 +151,10 @@ class LogWords:
         self.world.append(EventType.REGION_CLOSED, body, (region, incarnation, -1))
 
     def do_command(self, command: str, **how: str) -> None:
-        """region= number= decision= name= head=SNAPSHOT: an operator's order."""
+        """region= number= decision= name= head=SNAPSHOT offset=: an operator's order."""
         found: dict[str, object] = dict(how)
+        if "offset" in how:
+            found.setdefault("digest", f"digest-{how['offset']}")
         if "head" in how:
             number = int(how["head"])
             there = self.world.table.at(number)
@@ -205,9 +208,9 @@ class LogWords:
     def reader(self) -> Replica:
         """Return a replica that has read all of the log."""
         replica = Replica(STREAM, 0)
-        for offset, entry in enumerate(self.world.log):
-            body = None if offset in self.world.garbled else entry.body
-            replica.step(LogRecord(offset, entry.time, entry.envelope, body))
+        for offset in range(len(self.world.log)):
+            if (record := self.world.read(offset)) is not None:
+                replica.step(record)
         return replica
 
 

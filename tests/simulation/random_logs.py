@@ -66,6 +66,8 @@ _TIMES_OF: Final = {
     "withdrawal": 0.8,
     "pause": 0.4,
     "other policy": 0.3,
+    "skipped": 0.6,
+    "order to skip": 0.6,
 }
 """By kind of event, how often it is drawn."""
 
@@ -115,9 +117,9 @@ class RandomLog:
         envelope = Envelope(event or f"e{self._ids}", kind, STREAM, *at, *written)
         return self._add(envelope, body)
 
-    def _add(self, envelope: Envelope, body: Body | None) -> tuple[LogRecord, Applied]:
+    def _add(self, envelope: Envelope, body: Body | None, skipped: str = "") -> tuple[LogRecord, Applied]:
         offset = len(self.records)
-        record = LogRecord(offset, offset * 10, envelope, body, "")
+        record = LogRecord(offset, offset * 10, envelope, body, "", skipped)
         self.records.append(record)
         return record, self.replica.step(record)
 
@@ -154,6 +156,19 @@ class RandomLog:
             max_failure_ratio=ratio,
             future_limit=limits[most],
         )
+
+    def _skipped(self, name: str) -> Any:
+        """A record that only a newer release reads; an order to skip it may follow."""
+        kind = self.random.choice((EventType.CHECKPOINT_COMPLETED, EventType.FILES_WRITTEN))
+        life = self._life(name)
+        self._ids += 1
+        number = max(0, self._number(name, life) + 1)
+        return self._add(Envelope(f"e{self._ids}", kind, STREAM, name, life, number), None, "digest")
+
+    def _order_to_skip(self, _: str) -> Any:
+        skipped = [each.offset for each in self.records if each.skipped] or [0]
+        body = StreamCommand(command="skip", offset=self.random.choice(skipped), digest="digest")
+        return self._append(EventType.STREAM_COMMAND, body)
 
     # --- drivers and writers ----------------------------------------------------------------------
 

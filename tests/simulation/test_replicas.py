@@ -4,8 +4,9 @@ from typing import Any, Final
 
 import pytest
 
+from sluicegate.coordinator.core.log_state import LogState
 from sluicegate.coordinator.core.pending import PendingCheckpoints
-from sluicegate.events.models import Position
+from sluicegate.events.models import Position, StreamCommand
 from tests.simulation.random_logs import differences
 from tests.simulation.seams import Defect, Function, planted, skip
 
@@ -24,12 +25,31 @@ def _forgets_the_rest(right: Function) -> Function:
     return wrong
 
 
+def _reads_skipped(right: Function) -> Function:
+    return lambda replica, record: replica.refill(record)
+
+
+def _forgets_skipped(right: Function) -> Function:
+    """Forget a skipped record at its order: the next one meets a state that has another effect."""
+
+    def wrong(state: LogState, body: StreamCommand) -> Any:
+        found = right(state, body)
+        state.skipped = [each for each in state.skipped if each.offset != body.offset]
+        return found
+
+    return wrong
+
+
 IN_RECOVERIES: Final = (
     Defect("a loser is forgotten", "events that an unresolved decision settles", skip, ("I15",)),
     Defect(
         "a revert restores sealed checkpoints only", "the decided checkpoints", _forgets_the_rest, ("I15",)
     ),
     Defect("the end of a region discards nothing", "discarding", skip, ("I15",)),
+    Defect(
+        "a skipped record is read again", "skipped records that the state includes", _reads_skipped, ("I15",)
+    ),
+    Defect("an order skips a record twice", "orders to skip", _forgets_skipped, ("I15",)),
 )
 """The simulator sees these too rarely: they need a restart between two events of one checkpoint."""
 
