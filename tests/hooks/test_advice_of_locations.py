@@ -54,6 +54,7 @@ def test_a_location_that_only_spark_finds_is_given_as_its_uri(tmp_path: Path) ->
     """Spark takes a path to be of its default file system, and Python of the machine's own."""
     root, meant = tmp_path / "default-fs" / "checkpoints" / "jfk", tmp_path / "checkpoints" / "jfk"
     plan(root, *range(4))
+    finish(root, *range(4))
     with pytest.raises(
         BadCheckpointLocation, match="give the checkpoint location as the full URI that Spark uses"
     ):

@@ -8,7 +8,7 @@ import pytest
 from sluicegate.events.models import Position
 from sluicegate.writer_hooks import BadCheckpointLocation, NotOurs, start_incarnation
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
-from tests.hooks.locations import plan
+from tests.hooks.locations import finish, plan
 
 
 def offsets(folder: Path, batch: int, source: str, *, watermark: int = 0, clock: int = 1) -> None:
@@ -125,7 +125,8 @@ def test_streams_of_one_query_have_markers_of_their_own(tmp_path: Path) -> None:
     assert (only.marker(), day.marker(), night.marker()) == (first, first, None)
     with pytest.raises(BadCheckpointLocation, match=r"no sluicegate/streams/night\.json"):
         night.ready_marker()
-    start_incarnation(f"{tmp_path}#stream=night", first=1)
+    finish(tmp_path, 0)
+    start_incarnation(f"{tmp_path}#stream=night", first=1, unwritten=True)
     found = night.marker()
     assert found is not None
     assert (found.first, only.marker()) == (1, first)

@@ -17,7 +17,7 @@ from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.writer_hooks import BadCheckpointLocation, start_incarnation
 from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.region import Event
-from sluicegate.writer_hooks.spark.incarnation import register_query
+from sluicegate.writer_hooks.spark.incarnation import check_location, register_query
 from tests.hooks.conftest import Job
 from tests.hooks.locations import position
 from tests.hooks.log import refuse, silent
@@ -300,10 +300,14 @@ def test_numbering_that_began_elsewhere_needs_a_word(job: Job) -> None:
     job.marker.unlink()
     job.options["stream"] = other = f"{job.options['stream']}-other"
     job.feed("b", 1, start=100)
-    with pytest.raises(StreamingQueryException, match=r"BadCheckpointLocation.*first=1"):
+    with pytest.raises(StreamingQueryException, match=r"BadCheckpointLocation.*batch 1 is planned.*first=2"):
         job.run()
 
-    incarnation = start_incarnation(str(job.checkpoint), first=1)
+    with pytest.raises(
+        BadCheckpointLocation, match=r"the former sink does not have batch 1, add unwritten=True"
+    ):
+        start_incarnation(str(job.checkpoint), first=1)
+    incarnation = start_incarnation(str(job.checkpoint), first=1, unwritten=True)
     job.run()
     job.log.wait_completed(1)
     ((envelope, completion),) = job.log.of(CheckpointCompleted, incarnation)
@@ -328,22 +332,26 @@ def test_a_location_of_another_region_is_refused(job: Job) -> None:
 
 
 def test_a_location_of_another_stream_is_refused_and_can_be_taken_along(job: Job) -> None:
+    """Each text is followed; the old stream commits late."""
     job.feed("a", 1)
     job.run()
     old = job.options["stream"]
-    job.options["stream"] = new = f"{old}-moved"
+    moved = job.options | {"stream": f"{old}-moved"}
+    with pytest.raises(BadCheckpointLocation, match=rf"wrote to the stream {old} so far.*first=1\)"):
+        check_location(SinkOptions.parse(moved))
+    start_incarnation(str(job.checkpoint), first=1)
+    job.options = moved | {"registration.timeout": "3"}
     job.feed("b", 1, start=100)
-    with pytest.raises(StreamingQueryException, match=rf"wrote to the stream {old} so far.*first=1"):
+    early = rf"of its region JFK, the stream {old} has committed nothing.*shows checkpoint 0 as committed"
+    with pytest.raises(StreamingQueryException, match=early):
         job.run()
-    assert {envelope.stream for envelope, _ in job.log.of(RegionRegistered)} == {old}
-
-    with pytest.raises(BadCheckpointLocation, match="from batch 0 on"):
-        start_incarnation(str(job.checkpoint), first=0)
-    incarnation = start_incarnation(str(job.checkpoint), first=1)
+    assert {envelope.stream for envelope, _ in job.log.registrations()} == {old}
+    job.log.judges.commit(old)
+    job.options = moved
     job.run()
     job.log.wait_completed(1)
-    ((envelope, completion),) = job.log.of(CheckpointCompleted, incarnation)
-    assert (envelope.stream, envelope.checkpoint) == (new, 1)
+    ((envelope, completion),) = job.log.of(CheckpointCompleted, job.incarnation())
+    assert (envelope.stream, envelope.checkpoint) == (moved["stream"], 1)
     assert completion.predecessor is None
 
 

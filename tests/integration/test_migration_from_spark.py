@@ -162,7 +162,7 @@ async def test_a_query_leaves_its_sink_and_goes_back(
     assert in_table == 1
     first = page["first_batch"](location, in_table)
     assert first == 2
-    start_incarnation(location, first=first)
+    start_incarnation(location, first=first, unwritten=True)
     job.feed([3])
     async with running(place.settings()):
         await job.run()

@@ -1,11 +1,12 @@
 """A query continues in another stream or assignment as the refusals advise: no row is lost or doubled."""
 
+import asyncio
 import re
 
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from sluicegate.writer_hooks import start_incarnation
+from sluicegate.writer_hooks import BadCheckpointLocation, PreflightFailed, preflight, start_incarnation
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import delete_records
@@ -22,9 +23,14 @@ async def told_to_begin(job: FilesJob) -> tuple[str, int]:
     """Run into the refusal of a location that wrote to another stream; returns it, and the batch it names."""
     with pytest.raises(StreamingQueryException, match="wrote to the stream flights so far") as failure:
         await job.run_all()
-    found = re.search(r"start_incarnation\(location, first=(\d+)\)", str(failure.value))
-    assert found is not None, failure.value
-    return str(failure.value), int(found[1])
+    return str(failure.value), number_in(str(failure.value))
+
+
+def number_in(text: str) -> int:
+    """Return the batch that an advice names."""
+    found = re.search(r"start_incarnation\(location, first=(\d+)\)", text)
+    assert found is not None, text
+    return int(found[1])
 
 
 async def test_a_stream_whose_events_were_deleted_continues_in_a_new_one(
@@ -52,24 +58,27 @@ async def test_a_stream_whose_events_were_deleted_continues_in_a_new_one(
         await holds(place, 1, 2, 3, 4, 5)
 
 
-async def taken_along(place: Place, job: FilesJob) -> None:
-    """Continue in the new stream as the refusal says, after two batches that the old one has."""
-    job.options = NEW
-    job.feed([3])
-    _, first = await told_to_begin(job)
-    start_incarnation(str(job.checkpoint), first=first)
-    await job.run_all()
-    await holds(place, 1, 2, 3)
-
-
 async def test_a_query_is_taken_along_to_a_new_stream(place: Place, spark: SparkThread) -> None:
+    """It was stopped cleanly, and then has another option. The check before the start names the batch."""
     job = FilesJob(spark, place)
     async with running(place.settings("flights", "flights2")):
         await batches(place, job, [1], [2])
-        await taken_along(place, job)
+        job.options = NEW
+        with pytest.raises(PreflightFailed) as failure:
+            await asyncio.to_thread(preflight, job.sink_options)
+        first = number_in(str(failure.value))
+        assert first == 2
+        with pytest.raises(BadCheckpointLocation, match=rf"first={first}\)"):
+            start_incarnation(str(job.checkpoint), first=first - 1)
+        with pytest.raises(BadCheckpointLocation, match=rf"first={first}\)"):
+            start_incarnation(str(job.checkpoint), first=first + 1)
+        start_incarnation(str(job.checkpoint), first=first)
+        job.feed([3])
+        await job.run_all()
+        await holds(place, 1, 2, 3)
 
 
-async def test_a_batch_that_the_old_stream_has_is_finished_there(place: Place, spark: SparkThread) -> None:
+async def test_a_planned_batch_is_finished_in_the_old_stream(place: Place, spark: SparkThread) -> None:
     """The query died between its last completion and Spark's own note of it: Spark runs that batch again."""
     job = FilesJob(spark, place)
     async with running(place.settings("flights", "flights2")):
@@ -78,11 +87,16 @@ async def test_a_batch_that_the_old_stream_has_is_finished_there(place: Place, s
             (job.checkpoint / "commits" / name).unlink(missing_ok=True)
         job.options = NEW
         refusal, first = await told_to_begin(job)
-        assert first == 1
-        assert "If batch 1 is committed in flights too, start the query in that stream once more" in refusal
+        assert "batch 1 is planned and not finished, and may be there already" in refusal
+        with pytest.raises(BadCheckpointLocation, match="Start the query once more with the stream flights"):
+            start_incarnation(str(job.checkpoint), first=first)
         job.options = {}
         await job.run_all()
-        await taken_along(place, job)
+        start_incarnation(str(job.checkpoint), first=first)
+        job.options = NEW
+        job.feed([3])
+        await job.run_all()
+        await holds(place, 1, 2, 3)
 
 
 def of_assignment(number: int, regions: str, after: int = 0) -> dict[str, str]:

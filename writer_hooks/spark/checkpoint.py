@@ -57,7 +57,10 @@ class IncarnationMarker(BaseModel):
     resetting: bool = False
     """True during a reset of the location. No batch may run until the reset is finished."""
     former: "IncarnationMarker | None" = None
-    """During a reset: the marker that is restored if the new incarnation is refused."""
+    """During a reset: the marker that is restored if the new incarnation is refused.
+
+    Before the first registration in another stream: the marker of the stream before.
+    """
 
 
 class CompletedNote(BaseModel):
@@ -177,11 +180,35 @@ class Checkpoint:
         if newest is not None and newest > 0:
             raise BadCheckpointLocation(
                 f"the checkpoint location {self._location.uri} has batches up to {newest}, but no "
-                f"{self._own_file}. If another sink wrote them, record where this one begins with "
-                f"sluicegate.writer_hooks.start_incarnation({self._shown}, first={newest}); "
-                "if the file was deleted, restore it"
+                f"{self._own_file}. If the file was deleted, restore it. If another sink wrote them: "
+                f"{self.format_beginning('the former sink')}"
             )
         return None
+
+    def next_batch(self) -> int:
+        """Return the number of the first batch that Spark has not completed."""
+        completed = self.newest_completed()
+        return completed + 1 if completed is not None else 0
+
+    def is_at_rest(self) -> bool:
+        """Return True if Spark has completed every batch that it has planned."""
+        planned = self.newest_planned()
+        return planned is None or planned < self.next_batch()
+
+    def format_beginning(self, former: str) -> str:
+        """Format how the numbering continues here after `former`, which names the former target."""
+        planned, following = self.newest_planned(), self.next_batch()
+        begin = f"sluicegate.writer_hooks.start_incarnation({self._shown}, first="
+        if planned is None or self.is_at_rest():
+            return (
+                f"let everything up to batch {following - 1} be committed there, and record where this sink "
+                f"begins with {begin}{following})"
+            )
+        return (
+            f"batch {planned} is planned and not finished, and may be there already. Start the query once "
+            f"more with {former}, so that it finishes the batch, and stop it. Then let everything be "
+            f"committed there, and record where this sink begins with {begin}{planned + 1})"
+        )
 
     def known_query(self) -> str:
         """Return the id of the query; raise BadCheckpointLocation if Spark has written none."""

@@ -8,9 +8,10 @@ steps, the next start repeats the steps that follow the marker, with the same in
 
 import logging
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import Position, RegionClosed, RegionHeartbeat
@@ -38,6 +39,9 @@ from sluicegate.writer_hooks.registration import (
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker, new_incarnation
 
 _log = logging.getLogger(__name__)
+
+_PAUSE: Final = 0.5
+"""Seconds between two questions to the stream that the query wrote before."""
 
 
 class QueryRegistered(NamedTuple):
@@ -68,6 +72,7 @@ def register_query(
     else:
         _check_owner(options, checkpoint, marker)
         if marker.stream is None or marker.query is None:
+            _require_committed_before(options.region, checkpoint, marker, stopped)
             marker = _complete(options, checkpoint, marker)
         if marker.assignment < region.assignment.number:
             marker = _begin_assignment(options, checkpoint, marker, stopped)
@@ -136,6 +141,7 @@ def probe_query(options: SinkOptions) -> None:
     elif marker.stream is not None and marker.assignment < region.assignment.number:
         _probe_next(region, checkpoint, marker, running)
     else:
+        _require_committed_before(region, checkpoint, marker, running)
         _, answer = ask_until_known(
             region, lambda: _restart_event(region, checkpoint, marker, probe=True), running
         )
@@ -159,12 +165,19 @@ def check_live(options: SinkOptions, own: Registered, stopped: Stopped = running
 # --- incarnations that begin ----------------------------------------------------------------------
 
 
-def start_incarnation(checkpoint_location: str, first: int) -> str:
+def start_incarnation(checkpoint_location: str, first: int, *, unwritten: bool = False) -> str:
     """Record that this sink begins at batch `first` of a query that wrote to another target before.
 
-    The other target may be another sink, or another stream of this one. A stream that already has batches of
-    the query refuses the new incarnation. Returns the id of the incarnation. Raises BadCheckpointLocation if
-    the recorded incarnation begins at that batch or later, or if there is no query.
+    The other target may be another sink, or another stream of this one. It must have committed every batch
+    before that one. A stream that already has batches of the query refuses the new incarnation. Returns the
+    id of the incarnation.
+
+    `first` follows the newest batch that Spark has completed. A batch that is planned and not completed may
+    be in the other target already, so the query has to finish it there. `unwritten` states that another sink
+    does not have it.
+
+    Raises BadCheckpointLocation if the recorded incarnation begins at that batch or later, if there is no
+    query, or if another batch follows. Then nothing is changed, and the text names the right one.
     """
     checkpoint = Checkpoint(checkpoint_location)
     query, known = checkpoint.known_query(), checkpoint.marker()
@@ -173,7 +186,25 @@ def start_incarnation(checkpoint_location: str, first: int) -> str:
             f"the query in {checkpoint_location} has the incarnation {known.incarnation} from batch "
             f"{known.first} on"
         )
-    marker = IncarnationMarker(query=query, incarnation=new_incarnation(), first=first)
+    former = (
+        f"the stream {known.stream}" if known is not None and known.stream is not None else "the former sink"
+    )
+    stated = unwritten and known is None
+    if first != checkpoint.next_batch() or not (stated or checkpoint.is_at_rest()):
+        more = (
+            ""
+            if known is not None or checkpoint.is_at_rest()
+            else (
+                f". If you have seen that the former sink does not have batch {checkpoint.next_batch()}, add "
+                f"unwritten=True to first={checkpoint.next_batch()}"
+            )
+        )
+        raise BadCheckpointLocation(
+            f"the query in {checkpoint_location} does not continue at batch {first}, and rows would be lost "
+            f"or written twice. To continue: {checkpoint.format_beginning(former)}{more}"
+        )
+    before = known.former if known is not None and known.stream is None else known
+    marker = IncarnationMarker(query=query, incarnation=new_incarnation(), first=first, former=before)
     checkpoint.write_marker(marker)
     return marker.incarnation
 
@@ -227,11 +258,51 @@ def _probe_next(
     return incarnation, base, first
 
 
+def _require_committed_before(
+    region: Region, checkpoint: Checkpoint, marker: IncarnationMarker, stopped: Stopped
+) -> None:
+    """Wait until the stream before has committed all batches before this one's first.
+
+    The location does not continue in that stream, so nothing of it would be written again. Raises
+    BadCheckpointLocation after the registration timeout.
+    """
+    former = marker.former
+    if marker.stream is not None or former is None or former.stream is None or former.region is None:
+        return
+    place = replace(region, stream=former.stream, name=former.region)
+    assignment = region.assignment.model_copy(
+        update={"number": former.assignment, "regions": (former.region,)}
+    )
+    place = replace(place, assignment=assignment)
+    expected, until = (
+        checkpoint.predecessor(former, marker.first),
+        time.monotonic() + region.registration_timeout,
+    )
+    while True:
+        answer = ask(place, place.registration(new_incarnation(), None, probe=True), stopped)
+        if answer.committed == expected and answer.unresolved is None:
+            return
+        unknown = answer.problem is not None and answer.problem.code is Code.UNKNOWN_STREAM
+        if unknown or stopped() or time.monotonic() + _PAUSE >= until:
+            break
+        time.sleep(_PAUSE)
+    at = "nothing" if answer.committed is None else f"checkpoint {answer.committed.checkpoint}"
+    why = f" ({answer.reason.rstrip('.')})" if unknown else ""
+    raise BadCheckpointLocation(
+        f"the query may not begin in the stream {region.stream} at batch {marker.first} yet: of its region "
+        f"{former.region}, the stream {former.stream} has committed {at}{why}, and not exactly what is "
+        f"before that batch. Start it again when `sluicegate status --stream {former.stream}` shows "
+        f"checkpoint {marker.first - 1} as committed. If that never comes, use a new checkpoint location, "
+        "with a source that begins right after the committed rows"
+    )
+
+
 def _complete(options: SinkOptions, checkpoint: Checkpoint, marker: IncarnationMarker) -> IncarnationMarker:
     """Add the query and its region to a marker that was written before they were known."""
     region, query = options.region, checkpoint.known_query()
     number = region.assignment.number if marker.stream is None else marker.assignment
     known = {"query": query, "stream": region.stream, "region": region.name, "assignment": number}
+    known |= {"former": None}
     marker = marker.model_copy(update=known)
     checkpoint.write_marker(marker)
     return marker
@@ -258,15 +329,11 @@ def _check_owner(options: SinkOptions, checkpoint: Checkpoint, marker: Incarnati
     """Refuse a location whose batches belong to another stream or region."""
     location, region = options.checkpoint_location, options.region
     if marker.stream not in (None, region.stream):
-        old, first = marker.stream, checkpoint.newest_planned()
         raise BadCheckpointLocation(
-            f"the query in {location} wrote to the stream {old} so far, not to {region.stream}. If the "
-            f"option stream is wrong, correct it. To continue in the new stream, let all before batch "
-            f"{first} be committed in {old}, and record that: "
-            f"sluicegate.writer_hooks.start_incarnation(location, first={first}). If batch {first} is "
-            f"committed in {old} too, start the query in that stream once more, so that it finishes the "
-            "batch, which would be written twice else. Or use a new checkpoint location, with a source that "
-            "begins right after the committed rows"
+            f"the query in {location} wrote to the stream {marker.stream} so far, not to {region.stream}. If "
+            "the option stream is wrong, correct it. To continue in the new stream: "
+            f"{checkpoint.format_beginning(f'the stream {marker.stream}')}. Or use a new checkpoint "
+            "location, with a source that begins right after the committed rows"
         )
     if marker.region not in (None, region.name):
         raise BadCheckpointLocation(
