@@ -55,7 +55,8 @@ MESSAGES: Final[Mapping[Code, Message]] = {
     Code.ASSIGNMENT_WITHDRAWN: Message(
         _ASSIGNMENT,
         "an operator withdrew assignment {other}, and no number up to that one can be used again",
-        "Set the option `assignment` of all queries of the new job to a number above {other}",
+        "Set the option `assignment` of all queries of the new job to a number above {other}. A RegionRunner "
+        "names its way out when it is started again",
     ),
     Code.ASSIGNMENT_DIFFERS: Message(
         _ASSIGNMENT,

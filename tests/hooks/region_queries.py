@@ -1,5 +1,6 @@
 """Query of a region whose coordinator is the test."""
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
@@ -23,7 +24,7 @@ class Answered(RegionQuery):
 
     answer: RegistrationAnswered = ACCEPTED
 
-    def probe(self, stopped: Stopped = running) -> RegistrationAnswered:
+    def probe(self, stopped: Stopped = running, patience: float = math.inf) -> RegistrationAnswered:
         return self.answer
 
 

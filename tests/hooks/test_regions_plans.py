@@ -1,17 +1,24 @@
 """Divisions, offsets, reactions and plans of the region runner, as pure data."""
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random
 from threading import Event
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from sluicegate.events.models import Assignment, Position, RegionRegistered
+from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.models import Assignment, Position, RegionRegistered, StreamCommand
 from sluicegate.events.notifications import RegistrationAnswered
-from sluicegate.writer_hooks.errors import BadCheckpointLocation, BadOption, RegionReplaced
+from sluicegate.writer_hooks.errors import (
+    BadCheckpointLocation,
+    BadOption,
+    RegionReplaced,
+    RegistrationUnanswered,
+)
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
 from sluicegate.writer_hooks.spark.regions import runner as runner_module
 from sluicegate.writer_hooks.spark.regions import settings as settings_module
@@ -27,7 +34,8 @@ from sluicegate.writer_hooks.spark.regions.seeds import files_of, history, seed
 from sluicegate.writer_hooks.spark.regions.settings import chosen_sink, require_options
 from sluicegate.writer_hooks.spark.regions.source import Source, require_divisible
 from sluicegate.writer_hooks.spark.reset import ResetOrder, reset_region
-from tests.hooks.region_queries import ACCEPTED, OPTIONS, query_of
+from tests.hooks.region_queries import ACCEPTED, OPTIONS, Answered, query_of
+from tests.hooks.replica import Judges
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -206,6 +214,78 @@ def test_old_regions_without_a_place_or_a_commit_refuse_the_change(tmp_path: Pat
     seed(plans.location_of(plan, "r"), [], "s", "r", 1, Position(incarnation="a", checkpoint=3, digest="d"))
     with pytest.raises(BadCheckpointLocation, match="Run the division of plan 1 again, and repeat"):
         change._require_committed(query)
+
+
+def withdrawn_runner(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, judges: Judges, **more: Any
+) -> RegionRunner:
+    """Return a runner at a base whose plans the replica of a stream judges."""
+    session = cast("SparkSession", SimpleNamespace(_jsparkSession=None))
+    source = Source("json")
+    made = RegionRunner(session, OPTIONS, source, regions=by_path({"a": "/in/a"}), base=str(tmp_path), **more)
+
+    def answered(plan: Plan, name: str) -> RegionQuery:
+        query = query_of(made._plans, plan, name)
+        event = query.region.registration("probe", None, probe=True)
+        body = event.body
+        assert isinstance(body, RegionRegistered)
+        body = body.model_copy(update={"table": None})
+        answer = judges.apply(event.envelope, body)
+        assert answer is not None
+        return query_of(made._plans, plan, name, answer)
+
+    monkeypatch.setattr(made, "_query", answered)
+    return made
+
+
+def register(judges: Judges, plan: Plan, incarnation: str) -> RegistrationAnswered:
+    assignment = Assignment(number=plan.number, regions=plan.division.regions, after=plan.after)
+    body = RegionRegistered(assignment=assignment)
+    envelope = Envelope(f"e-{incarnation}", EventType.REGION_REGISTERED, "s", "a", incarnation)
+    answer = judges.apply(envelope, body)
+    assert answer is not None
+    return answer
+
+
+def test_a_first_plan_that_was_withdrawn_is_begun_again_as_the_text_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else its queries find nothing new to read, end well, and none of their rows is ever committed."""
+    judges = Judges()
+    first = withdrawn_runner(tmp_path, monkeypatch, judges)._current_plan()
+    assert register(judges, first, "i1").accepted
+    assert withdrawn_runner(tmp_path, monkeypatch, judges)._current_plan() == first
+    judges.order("s", StreamCommand(command="withdraw", number=1))
+    assert not register(judges, first, "i2").accepted
+    again = withdrawn_runner(tmp_path, monkeypatch, judges)
+    with pytest.raises(
+        DivisionRefused, match=r"withdrew assignment 1, .*first_assignment=\(2, 0\): "
+    ) as told:
+        again._current_plan()
+    named = re.search(r"first_assignment=\((\d+), (\d+)\)", str(told.value))
+    assert named is not None
+    pair = int(named[1]), int(named[2])
+    plan = withdrawn_runner(tmp_path, monkeypatch, judges, first_assignment=pair)._current_plan()
+    assert (plan.number, plan.after, plan.former, plan.division) == (2, 0, None, first.division)
+    assert register(judges, plan, "i3").accepted
+    # The next runs need no other argument than this one, nor even that.
+    for more in ({"first_assignment": pair}, {}):
+        assert withdrawn_runner(tmp_path, monkeypatch, judges, **more)._current_plan() == plan
+
+
+def test_a_first_plan_continues_where_nobody_says_if_it_was_withdrawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    runner = withdrawn_runner(tmp_path, monkeypatch, Judges())
+    first = runner._current_plan()
+
+    def unanswered(self: RegionQuery, stopped: object, patience: float) -> RegistrationAnswered:
+        assert patience == 10.0
+        raise RegistrationUnanswered("nobody")
+
+    monkeypatch.setattr(Answered, "probe", unanswered)
+    assert runner._current_plan() == first
+    assert "nobody says if the assignment of plan 1 was withdrawn" in caplog.text
 
 
 def test_a_region_that_another_query_has_is_not_reset(tmp_path: Path) -> None:

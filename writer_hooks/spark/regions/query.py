@@ -1,6 +1,7 @@
 """Query of one region: its start, its orderly end, and its reset."""
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -139,10 +140,14 @@ class RegionQuery:
         marker = self.checkpoint.marker()
         return marker is not None and marker.resetting
 
-    def probe(self, stopped: Stopped = running) -> RegistrationAnswered:
-        """Ask for the region's position and its live incarnation; nothing is changed."""
+    def probe(self, stopped: Stopped = running, patience: float = math.inf) -> RegistrationAnswered:
+        """Ask for the region's position and its live incarnation; nothing is changed.
+
+        `patience`: seconds for the answer, at most the registration timeout.
+        """
         region = self.region
-        return ask(region, region.registration(new_incarnation(), None, probe=True), stopped)
+        registration = region.registration(new_incarnation(), None, probe=True)
+        return ask(region, registration, stopped, patience=patience)
 
     def reset(self, reason: str, stopped: Stopped = running) -> ResetDone:
         """Set the location back to the committed position. The query must not run.

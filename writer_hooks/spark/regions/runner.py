@@ -1,6 +1,7 @@
 """Runner of all regions of a stream: one query for each, in one driver."""
 
 import logging
+import math
 import signal
 import threading
 from collections.abc import Iterator, Mapping
@@ -8,6 +9,7 @@ from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final
 
+from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.events.problems import Code
 from sluicegate.writer_hooks.commit_feed import CommitFeed
 from sluicegate.writer_hooks.errors import BadOption, HookError, PublishFailed, RegistrationUnanswered
@@ -31,6 +33,8 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _POLL: Final = 0.2  # seconds
+_PATIENCE: Final = 10.0
+"""Seconds for the coordinator to say if the first plan was withdrawn."""
 _SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -226,7 +230,9 @@ class RegionRunner:
         if self._division.kind == "partition":
             self._require_partitions(self._division)
         newest = self._plans.newest()
-        while newest is not None and newest.former is not None and self._is_withdrawn(newest):
+        while newest is not None and (answer := self._withdrawal(newest)) is not None:
+            if newest.former is None:
+                return self._first_plan_again(newest, answer)
             _log.warning("plan %d is given up: its assignment was withdrawn", newest.number)
             self._plans.give_up(newest.number)
             newest = self._plans.newest()
@@ -258,9 +264,55 @@ class RegionRunner:
         self._plans.write(plan)
         return plan
 
-    def _is_withdrawn(self, plan: Plan) -> bool:
-        answer = self._query(plan, plan.division.regions[0]).probe(self._stopping.is_set)
-        return answer.problem is not None and answer.problem.code is Code.ASSIGNMENT_WITHDRAWN
+    def _withdrawal(self, plan: Plan) -> RegistrationAnswered | None:
+        """Return the coordinator's answer if the assignment of a plan was withdrawn, else None.
+
+        The first plan needs no answer: without a coordinator its queries continue, and ask themselves.
+        """
+        query = self._query(plan, plan.division.regions[0])
+        try:
+            answer = query.probe(self._stopping.is_set, math.inf if plan.former is not None else _PATIENCE)
+        except (RegistrationUnanswered, PublishFailed) as error:
+            if plan.former is not None:
+                raise
+            _log.warning("nobody says if the assignment of plan %d was withdrawn: %s", plan.number, error)
+            return None
+        withdrawn = answer.problem is not None and answer.problem.code is Code.ASSIGNMENT_WITHDRAWN
+        return answer if withdrawn else None
+
+    def _first_plan_again(self, old: Plan, answer: RegistrationAnswered) -> Plan:
+        """Begin the first plan again, under another number. Nothing of the withdrawn one is committed.
+
+        The caller has to state the number: an operator has withdrawn the plan for a reason. Raises
+        DivisionRefused.
+        """
+        number, after = self._first
+        burned = max(old.number, (answer.problem.other if answer.problem is not None else None) or 0)
+        if number <= burned:
+            place, ending, stream = "0", "", self._settings.options["stream"]
+            if answer.decision:
+                place = "DECISION"
+                ending = (
+                    f". DECISION is the number that `sluicegate assignment close --stream {stream} --wait` "
+                    "shows, which ends the assignment that is in force again"
+                )
+            raise DivisionRefused(
+                f"an operator withdrew assignment {old.number}, the one of the first plan. Nothing of it is "
+                "committed, and nothing will be. To read its rows again, start the runner with "
+                f"first_assignment=({burned + 1}, {place}): it begins where that plan began{ending}"
+            )
+        require_same_source(self._source, old)
+        _log.warning("plan %d is given up: its assignment was withdrawn", old.number)
+        plan = Plan(
+            number=max(number, self._plans.next_number(number)),
+            after=after,
+            division=self._division,
+            offsets=old.offsets,
+            source=old.source,
+        )
+        self._plans.write(plan)
+        self._plans.give_up(old.number)
+        return plan
 
     def _prepare(self, plan: Plan) -> None:
         """Seed the locations of a plan that follows another one of files."""
