@@ -1,6 +1,6 @@
 """A batch takes "idle" back before its first row: the region is not idle while it runs, however long."""
 
-import time
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -23,19 +23,34 @@ pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.seam]
 MARK: Final = "mark"
 
 
-def slow(folder: Path) -> Callable[[int], int]:
-    """Return a function of a row that waits for a file, if its id is 100."""
-    began, may_end = folder / "began", folder / "may-end"
+class Gate:
+    """Holds a batch: the function of a row waits in Spark's worker, until the test lets it go."""
 
-    def wait(number: int) -> int:
-        deadline = time.monotonic() + BACKSTOP
-        if number == 100:
-            began.touch()
-            while not may_end.exists() and time.monotonic() < deadline:
-                time.sleep(0.05)
-        return number
+    def __init__(self, folder: Path) -> None:
+        self.began, self._pipe = folder / "began", folder / "gate"
+        os.mkfifo(self._pipe)
+        # With both directions, neither this nor a write waits for the other end.
+        self._end = os.open(self._pipe, os.O_RDWR)
 
-    return wait
+    def function(self) -> Callable[[int], int]:
+        """Return a function that waits if the id of its row is 100."""
+        began, pipe = str(self.began), str(self._pipe)
+
+        def wait(number: int) -> int:
+            if number == 100 and not os.path.exists(began):
+                open(began, "w").close()
+                with open(pipe, "rb", buffering=0) as opened:
+                    opened.read(1)
+            return number
+
+        return wait
+
+    def open(self) -> None:
+        """Let the batch go."""
+        os.write(self._end, b"x")
+
+    def close(self) -> None:
+        os.close(self._end)
 
 
 def mark(job: Job) -> None:
@@ -58,7 +73,8 @@ def beats(job: Job) -> list[RegionHeartbeat]:
 def test_a_long_batch_after_a_pause_is_not_idle(job: Job, sink: str) -> None:
     job.feed("a", 1)
     rows: Any = job.rows()
-    rows = rows.withColumn("id", udf(slow(job.folder), LongType(), useArrow=False)(col("id")))
+    gate = Gate(job.folder)
+    rows = rows.withColumn("id", udf(gate.function(), LongType(), useArrow=False)(col("id")))
     trigger = {"processingTime": "100 milliseconds"}
     if sink == "foreachBatch":
         query = start(job, ForeachBatch(job.options), rows, **trigger)
@@ -69,7 +85,7 @@ def test_a_long_batch_after_a_pause_is_not_idle(job: Job, sink: str) -> None:
         job.log.judges.commit(job.options["stream"])
         job.log.wait(lambda: is_idle(job), "never idle")
         job.feed("b", 1, start=100)
-        wait_until((job.folder / "began").exists)
+        wait_until(gate.began.exists)
         # Whatever was acknowledged before the first row is in the log before this.
         mark(job)
         assert not is_idle(job)
@@ -77,7 +93,7 @@ def test_a_long_batch_after_a_pause_is_not_idle(job: Job, sink: str) -> None:
         job.log.wait(lambda: len(beats(job)) >= seen + 2, "no heartbeats during the batch")
         assert not is_idle(job)
         assert not any(body.idle for body in beats(job)[seen:])
-        (job.folder / "may-end").touch()
+        gate.open()
         job.log.wait_completed(1)
         # The pause commits; the region is idle after this batch, whose number its heartbeats name.
         job.log.judges.commit(job.options["stream"])
@@ -85,6 +101,7 @@ def test_a_long_batch_after_a_pause_is_not_idle(job: Job, sink: str) -> None:
         assert [body.begins for body in beats(job) if body.begins is not None] == [1]
         assert {body.after for body in beats(job) if body.idle} == {0, 1}
     finally:
-        (job.folder / "may-end").touch()
+        gate.open()
         query.stop()
         query.awaitTermination()
+        gate.close()
