@@ -132,7 +132,7 @@ class RegionDriver:
         losses = Losses(self._region, uploads) if uploads is not None else None
         self._beats.start(
             registered,
-            lambda: self._state.check(registered, base),
+            lambda: self._state.look(registered, base),
             lambda: self._report_losses(registered, losses),
         )
         return after

@@ -138,6 +138,16 @@ class DriverState:
             self._read_commit(answer.committed)
         return answer
 
+    def look(self, registered: Registered, base: Position | None) -> None:
+        """Do as `check`, and ask at intervals while a completed checkpoint waits for its commit.
+
+        Without a commit nobody else says that the log does not know this driver, as after an adoption.
+        """
+        oldest = self.oldest()
+        if oldest is not None and self._is_question_due(oldest[0]):
+            self.doubt()
+        self.check(registered, base)
+
     def _check(self, registered: Registered, base: Position | None) -> RegistrationAnswered | None:
         with self.lock:
             if self._error is not None:

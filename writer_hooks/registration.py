@@ -59,6 +59,8 @@ _ENDED: Final = frozenset(
     }
 )
 """Answers to a probe of the own incarnation which state that it has ended."""
+_UNKNOWN: Final = frozenset({None, Code.BASE_DIFFERS, Code.BASE_UNRESOLVED})
+"""Answers to a probe of the own incarnation as of a new one: the log does not have its registration."""
 
 
 def running() -> bool:
@@ -151,7 +153,14 @@ def require_live(region: Region, own: Registered, answer: RegistrationAnswered, 
         return
     if answer.live is not None:
         raise RegionReplaced(replaced(region, answer.reason or f"incarnation {answer.live} is live"))
-    if answer.problem is not None and answer.problem.code in _ENDED:
+    code = answer.problem.code if answer.problem is not None else None
+    if code in _UNKNOWN:
+        raise RegionReplaced(
+            f"this driver does not write the region {region.name} of the stream {region.stream} any more: "
+            "the log does not have its registration, as after `sluicegate stream adopt`, or on other topics. "
+            "Nothing that it completes counts. Start a new driver, which begins at the committed position"
+        )
+    if code in _ENDED:
         raise RegionReplaced(
             f"this driver does not write the region {region.name} of the stream {region.stream} any more: "
             f"its incarnation has ended, and nothing that it writes from now on counts. {answer.reason}"

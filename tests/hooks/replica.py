@@ -6,6 +6,7 @@ from pathlib import Path
 
 from sluicegate.coordinator.core import cuts, decisions
 from sluicegate.coordinator.core.log import Applied
+from sluicegate.coordinator.core.log_state import RegionPhase
 from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
@@ -64,6 +65,15 @@ class Judges:
             assert isinstance(made, CutDecided), made
             assert self._append(stream, EventType.CUT_DECIDED, made).ignored is None
             return made
+
+    def adopt(self, stream: str) -> None:
+        """Continue from the committed positions alone, as after an adoption: no incarnation is known."""
+        with self._lock:
+            before = self.replica(stream)
+            state = before.state.model_copy(deep=True)
+            for region in state.regions.values():
+                region.phase, region.incarnation, region.run = RegionPhase.WAITING, None, None
+            self._replicas[stream] = Replica(stream, 0, state, before.applied)
 
     def revert(self, stream: str, region: str) -> None:
         """Give the unresolved decision up."""
