@@ -15,10 +15,11 @@ from sluicegate.coordinator.core.effects import WriteRecord
 from sluicegate.coordinator.listeners import worker
 from sluicegate.coordinator.stream import outcomes, runner
 from sluicegate.writer_hooks import driver
+from sluicegate.writer_hooks.spark import begun, checkpoint, registry
 from sluicegate.writer_hooks.upload import sending
 from tests.coordinator.listeners import test_worker
 from tests.coordinator.stream import test_low_water, test_owed_outcomes
-from tests.hooks import test_changed_uploads, test_completing
+from tests.hooks import test_changed_uploads, test_completing, test_pauses
 
 SEAMS: Final[dict[str, tuple[Any, str]]] = {
     "the place of a listener": (worker.Worker, "_place"),
@@ -26,6 +27,9 @@ SEAMS: Final[dict[str, tuple[Any, str]]] = {
     "what follows an effect": (runner.StreamRunner, "_follow_up"),
     "the decision before an owner": (outcomes, "decision_before"),
     "a completion": (driver.RegionDriver, "_complete"),
+    "a pause of a query": (checkpoint.Checkpoint, "pause"),
+    "the beginning of a batch": (begun, "_state_beginning"),
+    "the note of an idle heartbeat": (registry.Registry, "say_idle"),
 }
 """Named places where a defect is planted. A rename of a function is made here, too."""
 
@@ -119,6 +123,24 @@ PLANTS: Final = (
         "a completion",
         _completes_afterwards,
         (test_completing.test_a_commit_during_the_publication_is_read,),
+    ),
+    Plant(
+        "a query is idle while a batch runs",
+        "a pause of a query",
+        lambda right: lambda self: checkpoint.Pause(self.newest_completed()),
+        (test_pauses.test_spark_reports_a_pause_while_the_next_batch_runs,),
+    ),
+    Plant(
+        "a batch after a pause states nothing",
+        "the beginning of a batch",
+        lambda right: lambda *_: None,
+        (test_pauses.test_a_batch_takes_back_what_a_heartbeat_may_have_said,),
+    ),
+    Plant(
+        "an idle heartbeat is not noted",
+        "the note of an idle heartbeat",
+        lambda right: lambda self, query: None,
+        (test_pauses.test_a_batch_takes_back_what_a_heartbeat_may_have_said,),
     ),
 )
 
