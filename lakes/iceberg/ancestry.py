@@ -1,6 +1,6 @@
 """The history of a branch of an Iceberg table: snapshots name their parents."""
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from sluicegate.lakes import history
@@ -23,15 +23,18 @@ class Ancestry:
     """One branch of one state of a table, for questions about its history."""
 
     def __init__(
-        self, metadata: Metadata, branch: str, adders: Callable[[Snapshot], Set[int]] | None = None
+        self,
+        metadata: Metadata,
+        branch: str,
+        has_files_of: Callable[[Snapshot, Snapshot], bool] | None = None,
     ) -> None:
         """Find the head. Raises LakeUnavailable if the branch does not exist.
 
-        `adders` returns the ids of the snapshots that have added the manifests of a snapshot.
+        `has_files_of` returns True if the first snapshot shows files that the second one added.
         """
         self._metadata = metadata
         self._branch = branch
-        self._adders = adders
+        self._has_files_of = has_files_of
         self._head = metadata.head(branch)
 
     def look_for(self, commit_user: str, asked: tuple[int, str], recorded: SnapshotRef | None) -> Answer:
@@ -57,16 +60,16 @@ class Ancestry:
         while marker is not None and below is not None and ref_of(below).id > marker.snapshot.id:
             before = self._before(below)
             if isinstance(before, NoParent):
-                return marker._replace(certain=self._is_added_by(marker.snapshot))
+                return marker._replace(certain=self._is_made_on(marker.snapshot))
             below = before
         return marker
 
-    def _is_added_by(self, ref: SnapshotRef) -> bool:
-        """Return True if the head has a manifest that a listed snapshot added."""
-        there = _number(ref.identity)
-        if self._adders is None or self._head is None or there not in self._metadata.by_id:
+    def _is_made_on(self, ref: SnapshotRef) -> bool:
+        """Return True if the head shows files that a listed snapshot added."""
+        there = self._metadata.by_id.get(_number(ref.identity) or 0)
+        if self._has_files_of is None or self._head is None or there is None:
             return False
-        return there in self._adders(self._head)
+        return self._has_files_of(self._head, there)
 
     def history(self) -> TableHistory:
         """Read the history back from its head."""

@@ -91,7 +91,7 @@ class IcebergCommitter:
         return self._ancestry(metadata).look_for(self._user, (decision, digest), recorded)
 
     def _ancestry(self, metadata: Metadata) -> Ancestry:
-        return Ancestry(metadata, self._branch, partial(self._adders, metadata))
+        return Ancestry(metadata, self._branch, partial(self._has_files_of, metadata))
 
     def _require_base(self, metadata: Metadata, head: Snapshot | None) -> None:
         """Prove that what a commit on a head builds on is there. Raises LakeUnavailable or TableRefused.
@@ -102,12 +102,12 @@ class IcebergCommitter:
         with suppress(UnknownMetadata):
             drafts.require_base(metadata, head, with_file=self._catalog.reads_files)
 
-    def _adders(self, metadata: Metadata, head: Snapshot) -> set[int]:
-        """Return the snapshots that have added the manifests of a head; none if they cannot be known."""
+    def _has_files_of(self, metadata: Metadata, head: Snapshot, other: Snapshot) -> bool:
+        """Return True if the manifests of a head show that it was made on another snapshot."""
         try:
-            return self._open(self._view(metadata))[2].adders(head)
+            return self._open(self._view(metadata))[2].has_files_of(head, other)
         except (TableRefused, UnknownMetadata):
-            return set()
+            return False
 
     def identity(self) -> str:
         return self._load().identity

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from sluicegate.lakes.avro import BadContainer
+from sluicegate.lakes.avro import BadContainer, records
 from sluicegate.lakes.bases import Base, missing
 from sluicegate.lakes.iceberg.entries import Entries
 from sluicegate.lakes.iceberg.files import Files
@@ -74,6 +74,8 @@ class Drafts:
         self._unmergeable: set[str] = set()
         """Locations of manifests that were found unfit for a merge; they are not read again."""
         self._base = Base()
+        self._shown: dict[tuple[str, int], bool] = {}
+        """By list and snapshot, the newest answer about the entries of rewritten manifests."""
         self._known: tuple[str, list[Line]] = "", []
         """Location and lines of the newest list that was read or made."""
 
@@ -118,12 +120,33 @@ class Drafts:
         """Keep the lines of a list that was committed, so that the next commit does not read it."""
         self._known = draft.list_path, draft.lines
 
-    def adders(self, head: Snapshot) -> set[int]:
-        """Return the ids of the snapshots that have added the manifests of a snapshot.
+    def has_files_of(self, head: Snapshot, other: Snapshot) -> bool:
+        """Return True if the manifests of a head show that it was made on another snapshot.
 
-        Raises LakeUnavailable or UnknownMetadata.
+        A manifest names the snapshot that made it. One that was rewritten names in its entries the snapshots
+        that added the files, and the sequence numbers of these, which no other snapshot has. Raises
+        LakeUnavailable or UnknownMetadata.
         """
-        return {int(line.fields["added_snapshot_id"]) for line in self._lines_of(head)}
+        number, position = other["snapshot-id"], other.get("sequence-number")
+        lines = self._lines_of(head)
+        if any(line.fields["added_snapshot_id"] == number for line in lines):
+            return True
+        known = self._shown.get((str(head.get("manifest-list")), number))
+        if known is None:
+            # It costs a read of all manifests, once for each head, until the next commit of ours.
+            entries = (entry for line in lines for entry in self._entries(line.path))
+            known = any(
+                entry.get("snapshot_id") == number or entry.get("file_sequence_number") == position
+                for entry in entries
+            )
+            self._shown = {(str(head.get("manifest-list")), number): known}
+        return known
+
+    def _entries(self, path: str) -> list[dict[str, Any]]:
+        try:
+            return records(self._read(path))
+        except BadContainer as error:
+            raise LakeUnavailable(f"{path} cannot be read: {error}. Restore the file") from error
 
     def _chunks(self, draft: Draft, entries: Iterable[Entries]) -> Iterator[tuple[int, Sequence[Entries]]]:
         """Split the entries by spec, into manifests of about the target size before compression."""

@@ -35,6 +35,45 @@ def test_a_branch_that_keeps_a_commit_does_not_stop_the_next(
     assert lake.ids() == [1, 2, 3, 100, 101]
 
 
+@pytest.mark.parametrize("steps", [("rewrite-manifests",), ("compact",), ("rewrite-manifests", "compact")])
+def test_rewritten_manifests_show_a_kept_commit(
+    tmp_path: Path, iceberg_java: IcebergJava, steps: tuple[str, ...]
+) -> None:
+    lake = IcebergLake(tmp_path)
+    catalog = sql_catalog(lake.database, f"file://{lake.root.parent}")
+    stream = Stream(lake)
+    stream.commit(1, [1])
+    made = stream.commit(2, [2])
+    name = {"name": "audit", "snapshot": int(made.identity)}
+    iceberg_java.change("branch-at", catalog, str(lake.table_name), **name)
+    iceberg_java.change("append", catalog, str(lake.table_name), ids=[100])
+    for step in steps:
+        iceberg_java.change(step, catalog, str(lake.table_name))
+    iceberg_java.change("expire", catalog, str(lake.table_name), keep=1)
+    answer = stream.ask(3)
+    assert isinstance(answer, Absent)
+    stream.publish(3, answer.head, [lake.event([3])])
+    assert lake.ids() == [1, 2, 3, 100]
+
+
+def test_rewritten_manifests_show_no_commit_that_was_rolled_back(
+    tmp_path: Path, iceberg_java: IcebergJava
+) -> None:
+    lake = IcebergLake(tmp_path)
+    catalog = sql_catalog(lake.database, f"file://{lake.root.parent}")
+    stream = Stream(lake)
+    first = stream.commit(1, [1])
+    made = stream.commit(2, [2])
+    name = {"name": "audit", "snapshot": int(made.identity)}
+    iceberg_java.change("branch-at", catalog, str(lake.table_name), **name)
+    iceberg_java.change("rollback", catalog, str(lake.table_name), snapshot=int(first.identity))
+    iceberg_java.change("append", catalog, str(lake.table_name), ids=[100])
+    iceberg_java.change("rewrite-manifests", catalog, str(lake.table_name))
+    iceberg_java.change("expire", catalog, str(lake.table_name), keep=1)
+    assert isinstance(stream.ask(3), Unproven)
+    assert lake.ids() == [1, 100]
+
+
 def test_a_kept_commit_that_was_rolled_back_is_no_part_of_the_table(
     tmp_path: Path, iceberg_java: IcebergJava
 ) -> None:
