@@ -14,8 +14,8 @@ SIZE: Final = 16
 """Bytes of the digest of a path. It is smaller than most paths, and a commit may have a million files."""
 
 
-_ODD: Final = ("//", "/./", "/../")
-"""Of paths that a file system takes for shorter ones."""
+_ODD: Final = ("//", "/./", "/../", "#", "?")
+"""Of paths that a file system takes for shorter ones, and those that readers of URIs cut."""
 _DIGEST: Final = Struct(f"{SIZE}s")
 
 
@@ -25,7 +25,7 @@ def path_digest(path: str) -> bytes:
 
 
 def is_plain(path: str) -> bool:
-    """Return True for a path, or several with a slash between them, without parts that lead nowhere else."""
+    """Return True for a path, or several with a slash between them, that all readers read alike."""
     parts = f"/{path}/"
     return not any(odd in parts for odd in _ODD)
 
@@ -37,7 +37,8 @@ def paths_of(event: FilesWritten) -> bytes:
     there twice, or an orphan's cleaner could take a file of the table for another one.
     """
     if not is_plain("/".join([file.path for file in event.files])):
-        _refuse_odd(event)
+        for file in event.files:
+            require_plain(file.path)
     digests = [path_digest(file.path) for file in event.files]
     if len(set(digests)) < len(digests):
         seen = Twins()
@@ -46,10 +47,13 @@ def paths_of(event: FilesWritten) -> bytes:
     return b"".join(digests)
 
 
-def _refuse_odd(event: FilesWritten) -> None:
-    for file in event.files:
-        if not is_plain(file.path):
-            raise BadFiles(f"the path {file.path!r} has an empty part or dots. Write it without them")
+def require_plain(path: str) -> None:
+    """Raise BadFiles for a path that readers do not read alike."""
+    if not is_plain(path):
+        raise BadFiles(
+            f"the path {path!r} has an empty part, dots, '#' or '?', and not all readers find such a file. Write "
+            "it without them"
+        )
 
 
 def digests_in(paths: bytes) -> set[bytes]:

@@ -13,7 +13,7 @@ from sluicegate.lakes.committers import look
 from sluicegate.lakes.footers import read_footers
 from sluicegate.lakes.port import BadFiles, LakeUnavailable
 from sluicegate.lakes.storage import Storage
-from sluicegate.lakes.twins import is_plain
+from sluicegate.lakes.twins import require_plain
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -59,8 +59,7 @@ def described(event: FilesWritten, storage: Storage, version: int, describe: Des
     """
     bare = [file for file in event.files if not file.metadata]
     for file in bare:
-        if not is_plain(file.path):
-            raise BadFiles(f"the path {file.path!r} has an empty part or dots. Write it without them")
+        require_plain(file.path)
         if not file.path.endswith(_ENDING):
             raise BadFiles(f"the file {file.path} has no metadata, and its name does not end with {_ENDING}")
     look(storage, [event.model_copy(update={"files": tuple(bare)})])

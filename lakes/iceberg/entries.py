@@ -28,7 +28,7 @@ from sluicegate.lakes.iceberg.values import (
     partition_text,
 )
 from sluicegate.lakes.port import BadFiles, TableRefused
-from sluicegate.lakes.twins import is_plain
+from sluicegate.lakes.twins import require_plain
 
 _BOUNDS: Final = ("lower_bounds", "upper_bounds")
 _NUMBERS: Final = "q"
@@ -143,8 +143,7 @@ class _Checks:
         return record, self._widened.setdefault(partition_key(partition), partition)
 
     def _decoded(self, file: FileInfo) -> Partition:
-        if not is_plain(file.path):
-            raise BadFiles(f"the path {file.path!r} has an empty part or dots. Write it without them")
+        require_plain(file.path)
         try:
             record = self.layout.decode(file.metadata)
         except Exception as error:  # malformed bytes may raise any error in the parser

@@ -119,6 +119,12 @@ class TableView:
         """Start of the paths of all data files."""
         self.event_location = uri_of(self.data_location)
         """The same folder, as events write it."""
+        for folder in (self.data_location, self.metadata_location):
+            if "#" in folder or "?" in folder:
+                raise TableRefused(
+                    f"the location {folder} has '#' or '?', where some readers end the path, pyiceberg among "
+                    "them. Give the table a location without these"
+                )
         # Refuse a folder without support before files are written for it.
         uri_of(self.metadata_location)
 

@@ -233,7 +233,7 @@ LIES: dict[str, tuple[Callable[[Place], FileInfo], str]] = {
         _bytes(lambda raw: raw[:4] + raw[-8 - int.from_bytes(raw[-8:-4], "little") :]),
         "outside of its data. Write it again",
     ),
-    "climbing": (_changed(path="a/../region=EU/x.parquet"), "empty part or dots"),
+    "climbing": (_changed(path="a/../region=EU/x.parquet"), "empty part, dots"),
     "another ending": (_changed(path="region=EU/bucket-0/data-0-x.orc"), "does not end with .parquet"),
 }
 

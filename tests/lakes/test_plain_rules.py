@@ -183,3 +183,13 @@ def test_files_of_other_libraries_are_committed(
     commit(table, event(table, FileInfo(path=name, size=size, rows=3, partition={"region": "EU"})))
     assert table.lake.ids() == [1, 2, 3]
     assert table.bounded() == ({"id", "name", "at"} if table.format == "delta" else set())
+
+
+@pytest.mark.parametrize("lake", ["paimon", "iceberg", "delta"])
+@pytest.mark.parametrize("odd", ["#", "?"])
+def test_a_name_that_some_readers_cut_is_refused(tmp_path: Path, lake: str, odd: str) -> None:
+    """pyiceberg takes what follows for the end of a URI."""
+    table = place(lake, tmp_path)
+    file = write(table, rows((*ROW, "EU")), f"{table.folder}data-0-{uuid.uuid4().hex}{odd}x.parquet")
+    with pytest.raises(BadFiles, match="Write it without them"):
+        Stream(table.lake).committer.check([event(table, file)])

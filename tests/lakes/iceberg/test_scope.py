@@ -40,6 +40,8 @@ CHANGES: dict[str, tuple[Callable[[Fields], Any], str]] = {
     "encryption": (_property("encryption.key-id", "k"), r"encryption\.key-id"),
     "keys": (lambda fields: fields.update({"encryption-keys": [{"key-id": "a"}]}), "encryption keys"),
     "upserts": (_property("write.upsert.enabled", "true"), r"write\.upsert\.enabled"),
+    "location": (lambda fields: fields.update({"location": f"{fields['location']}#1"}), "'#' or '\\?'"),
+    "data path": (_property("write.data.path", "/lake/what?"), "'#' or '\\?'"),
     "orc": (_property("write.format.default", "orc"), r"write\.format\.default"),
     "identifiers": (
         lambda fields: fields["schemas"][0].update({"identifier-field-ids": [1]}),
