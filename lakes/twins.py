@@ -51,8 +51,8 @@ def require_plain(path: str) -> None:
     """Raise BadFiles for a path that readers do not read alike."""
     if not is_plain(path):
         raise BadFiles(
-            f"the path {path!r} has an empty part, dots, '#' or '?', and not all readers find such a file. Write "
-            "it without them"
+            f"the path {path!r} has an empty part, dots, '#' or '?', and not all readers find such a file. "
+            "Write it without them"
         )
 
 

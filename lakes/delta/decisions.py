@@ -5,7 +5,8 @@ the clean-up of the log inside checkpoints:
 
 - the decision under the commit user, as Delta's own sinks write it,
 - a number of the digest under `<user>.digest`,
-- the mark in parts under `<user>.mark.<n>`: decision, version, table and whole digest.
+- the mark in parts under `<user>.mark.<n>`: decision, version, table and whole digest,
+- the table's watermark under `sluicegate.watermark`, for all users together.
 
 Another product that commits under the name of the user replaces the first one alone.
 """
@@ -17,14 +18,14 @@ from hashlib import sha256
 from itertools import count
 from typing import Final, NamedTuple
 
-from sluicegate.lakes.delta.actions import Txn
+from sluicegate.lakes.delta.actions import WATERMARK, Txn
 from sluicegate.lakes.delta.log import State, Version
 from sluicegate.lakes.history import PastSnapshot
 
 DECISION: Final = "sluicegate.decision"
 DIGEST: Final = "sluicegate.digest"
 ACCOUNT: Final = "sluicegate.account"
-RESERVED: Final = re.compile(r".*\.(digest|mark\.[0-9]+)", re.DOTALL)
+RESERVED: Final = re.compile(r".*\.(digest|mark\.[0-9]+)|sluicegate\.watermark", re.DOTALL)
 """Names that are no commit users, since transactions of other users have them."""
 
 _PART: Final = 7
@@ -50,7 +51,7 @@ def number_of(text: str) -> int:
     return int.from_bytes(sha256(text.encode()).digest()[:8], "big") >> 1
 
 
-def transactions(user: str, mark: Mark, table: str) -> list[dict[str, object]]:
+def transactions(user: str, mark: Mark, table: str, watermark: int | None) -> list[dict[str, object]]:
     """Return the transactions of a commit to the table with this identity."""
     content = _packed(mark, table)
     parts = [content[start : start + _PART].ljust(_PART, b"\0") for start in range(0, len(content), _PART)]
@@ -58,6 +59,7 @@ def transactions(user: str, mark: Mark, table: str) -> list[dict[str, object]]:
         (user, mark.decision),
         (f"{user}.digest", number_of(mark.digest)),
         *((f"{user}.mark.{number}", int.from_bytes(part, "big")) for number, part in enumerate(parts)),
+        *([(WATERMARK, watermark)] if watermark is not None else []),
     ]
     return [
         {"txn": {"appId": app, "version": version, "lastUpdated": mark.time_ms}} for app, version in pairs

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from sluicegate.lakes.delta.actions import (
+    WATERMARK,
     Actions,
     Malformed,
     Metadata,
@@ -79,7 +80,7 @@ class State:
     txns: dict[str, Txn]
     domains: dict[str, str | None]
     watermark: int | None
-    """Highest one of the commits since the newest checkpoint, in milliseconds since the Unix epoch."""
+    """Highest one of all commits, in milliseconds since the Unix epoch."""
 
     @property
     def version(self) -> int:
@@ -237,6 +238,9 @@ class Log:
                 found.update(head.actions)
         if head is None or found.protocol is None or found.metadata is None:
             raise Malformed("the log has no protocol or no metadata")
+        # The commit that states it may be before the checkpoint. Its transaction is in that, too.
+        kept = found.txns.get(WATERMARK)
+        watermark = _higher(watermark, kept.version if kept is not None else None)
         return State(head, found.protocol, found.metadata, found.txns, found.domains, watermark)
 
     def _base(self, listing: Listing) -> tuple[Actions, int, str]:

@@ -66,19 +66,20 @@ class Draft:
 
     def render(self, user: str, request: CommitRequest, now_ms: int) -> Content:
         """Return the content of the version. Raises TableRefused if the log lacks something that it needs."""
-        info: dict[str, Any] = {"commitInfo": self._info(request, now_ms)}
+        marks = [mark for mark in (self.state.watermark, request.watermark) if mark is not None]
+        watermark = max(marks, default=None)
+        info: dict[str, Any] = {"commitInfo": self._info(request, now_ms, watermark)}
         before = mark_of(self.state, user)
         time_ms = now_ms if before is None else max(now_ms, before.time_ms + 1)
         mark = Mark(request.decision, request.digest, self.state.version + 1, time_ms)
-        head = [info, *transactions(user, mark, self.state.metadata.id)]
+        head = [info, *transactions(user, mark, self.state.metadata.id, watermark)]
         if self._next > self._first:
             said = {"domain": _ROW_DOMAIN, "configuration": json.dumps({_HIGHEST: self._next - 1})}
             head.append({"domainMetadata": {**said, "removed": False}})
         made = [json.dumps(action, separators=(",", ":")).encode() for action in head]
         return Content(b"\n".join(made) + b"\n", self.lines)
 
-    def _info(self, request: CommitRequest, now_ms: int) -> Mapping[str, Any]:
-        marks = [mark for mark in (self.state.watermark, request.watermark) if mark is not None]
+    def _info(self, request: CommitRequest, now_ms: int, watermark: int | None) -> Mapping[str, Any]:
         partitions = json.dumps(list(self.state.metadata.partition_columns))
         info: dict[str, Any] = {
             "timestamp": now_ms,
@@ -97,8 +98,8 @@ class Draft:
             DIGEST: request.digest,
             **({ACCOUNT: request.account} if request.account else {}),
         }
-        if marks:
-            info[WATERMARK] = str(max(marks))
+        if watermark is not None:
+            info[WATERMARK] = str(watermark)
         if self._tracks:
             info["tags"] = {"delta.rowTracking.preserved": "true"}
         return info | in_commit_time(self.state, now_ms)

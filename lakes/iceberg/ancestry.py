@@ -101,8 +101,16 @@ class Ancestry:
             if value is not None or DECISION in summary:
                 return value
             before = self._before(snapshot)
+            if before is NoParent.UNREADABLE:
+                return self._kept_watermark()
             snapshot = before if not isinstance(before, NoParent) else None
         return None
+
+    def _kept_watermark(self) -> int | None:
+        """Return the watermark that the table's property has: the snapshot with it has expired."""
+        name = watermark_property(self._branch)
+        identity, _, value = self._metadata.properties.get(name, "").partition(":")
+        return _number(value) if identity == self._metadata.identity else None
 
     def _parent(self, past: PastSnapshot) -> PastSnapshot | NoParent:
         before = self._before(self._metadata.by_id[int(past.ref.identity)])
@@ -191,6 +199,11 @@ def marker_property(commit_user: str, branch: str) -> str:
 def account_property(commit_user: str, branch: str) -> str:
     """Return the name of the property with the account of a user's newest commit."""
     return f"{_ACCOUNT}.{commit_user}" + ("" if branch == MAIN else f"@{branch}")
+
+
+def watermark_property(branch: str) -> str:
+    """Return the name of the property with the watermark of the newest commit of this product."""
+    return WATERMARK + ("" if branch == MAIN else f"@{branch}")
 
 
 def marker_text(identity: str, marker: Marker) -> str:

@@ -23,6 +23,7 @@ from sluicegate.lakes.iceberg.ancestry import (
     marker_text,
     past_of,
     ref_of,
+    watermark_property,
 )
 from sluicegate.lakes.iceberg.catalog import Catalog, NoTable
 from sluicegate.lakes.iceberg.drafts import Draft, Drafts, NewSnapshot, summary_totals
@@ -226,6 +227,8 @@ class IcebergCommitter:
         # It replaces any other mark: the answer to the question was that a higher one counts for nothing.
         marker = Marker(request.decision, request.digest, ref_of(snapshot))
         mark = {marker_property(self._user, self._branch): marker_text(metadata.identity, marker)}
+        if (watermark := snapshot["summary"].get(WATERMARK)) is not None:
+            mark[watermark_property(self._branch)] = f"{metadata.identity}:{watermark}"
         if request.account:
             mark[account_property(self._user, self._branch)] = f"{metadata.identity}:{request.account}"
         return Append(snapshot, self._branch, head, mark)

@@ -1,5 +1,7 @@
 """The committer half of every table format: what publishing a decision does to the table."""
 
+import pytest
+
 from sluicegate.lakes.port import (
     Absent,
     CommitRequest,
@@ -197,3 +199,21 @@ def test_a_commit_on_another_head_of_the_same_number_is_not_this_one(lake: Lake)
     assert isinstance(other.publish(request), Published)
     assert isinstance(stream.publish(3, asked, files), Conflict)
     assert lake.ids() == [1, 3, 100]
+
+
+@pytest.mark.parametrize("expired", [False, True], ids=["whole", "expired"])
+def test_the_watermark_of_a_table_does_not_fall_behind_another_stream(lake: Lake, expired: bool) -> None:
+    """The other stream has committed it, a foreign job has followed, and its snapshot may have expired."""
+    Stream(lake).commit(1, [1], watermark=5_000)
+    lake.foreign([100])
+    lake.foreign([101])
+    if expired:
+        lake.expire(1)
+    other = Stream(lake, lake.committer("stream-b"))
+    other.recorded = other.committer.inspect().head
+    head = other.committer.inspect().head
+    request = CommitRequest(1, "digest-1", head, 4_000, other.committer.check([lake.event([2])]))
+    assert other.committer.identity() == other.table
+    assert isinstance(other.committer.publish(request), Published)
+    assert lake.watermark() == 5_000
+    assert lake.ids() == [1, 2, 100, 101]

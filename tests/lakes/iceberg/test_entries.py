@@ -239,7 +239,7 @@ def test_another_spelling_of_a_path_is_refused(lake: IcebergLake, between: str) 
     for files in ((file, twin), (twin,)):
         # Of a partition that is known, and of one that is not.
         for each in (stream, Stream(lake)):
-            with pytest.raises(BadFiles, match="empty part, dots, .* Write it without them"):
+            with pytest.raises(BadFiles, match=r"empty part, dots, .* Write it without them"):
                 each.committer.check([event.model_copy(update={"files": files})])
     stream.committer.check([event])
     assert isinstance(stream.publish(1, stream.head(1), [event]), Published)
