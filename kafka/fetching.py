@@ -5,12 +5,12 @@ fetched once more as bytes and taken apart here, so that only the record itself 
 """
 
 import asyncio
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from struct import Struct
 from types import MappingProxyType
 from typing import Final, NamedTuple
 
-import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError, for_code
 from aiokafka.protocol.fetch import FetchRequest
@@ -18,7 +18,7 @@ from aiokafka.record.util import decode_varint
 
 from sluicegate.kafka.internals import RecordBatch, client_of, encoded_records, positions
 
-log = structlog.get_logger(__name__)
+_log = logging.getLogger(__name__)
 
 UNREADABLE_NAME: Final = (
     "the name of a header is not UTF-8, so no client can be relied on to read the message"
@@ -54,7 +54,9 @@ class NotContiguous(KafkaError):  # type: ignore[misc]
             f"the log of partition {source.partition} is read at offset {found}, but {expected} is the next"
         )
         super().__init__(text)
-        log.error("log not read in order", partition=source.partition, expected=expected, found=found)
+        _log.error(
+            "partition %d is not read in order: offset %d in place of %d", source.partition, found, expected
+        )
 
 
 def check_order(source: TopicPartition, begin: int, records: Sequence[ConsumerRecord], end: int) -> None:

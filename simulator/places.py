@@ -70,9 +70,10 @@ class Place:
         """Move to a sealed position, with the watermarks on the way."""
         for at in self.sealed():
             mark = self.life.completions[at.checkpoint].watermark if self.life is not None else None
+            if self.at is None or self.at.incarnation != at.incarnation:
+                self.watermark = None
             if mark is not None and mark < FAR:
-                own = self.at is not None and self.at.incarnation == at.incarnation
-                self.watermark = max(mark, self.watermark) if own and self.watermark is not None else mark
+                self.watermark = mark if self.watermark is None else max(mark, self.watermark)
             self.at = at
             if at == to:
                 return

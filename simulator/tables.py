@@ -110,12 +110,23 @@ class Tables:
         table = self.world.table
         ours = [each.decision for each in table.snapshots if each.commit_user == COMMIT_USER and each.digest]
         settled = [n for n, each in enumerate(self.truth.verdicts, 1) if each.outcome]
+        if settled and settled[-1] in ours and not self._has_outcome(settled[-1]):
+            # The commit of the log was rolled back before its outcome was logged, and a revert is in its place.
+            return False
         if ours and settled and max(ours) < settled[-1]:
             # The command refuses the statement: the table lacks a committed decision. A careless operator has
             # another command. Then the log alone must refute a head that is older than the lost commit.
             lost = [each.id for each in self.world.rolled_back if is_ours(each, settled[-1])]
             return table.head is not None and table.head.id <= max(lost, default=0)
         return not self.world.rolled_back or bool(ours) or table.snapshots == table.history
+
+    def _has_outcome(self, decision: int) -> bool:
+        """True if the history has the commit of a decision's outcome: that of its files, or its revert."""
+        verdict = self.truth.verdicts[decision - 1]
+        return any(
+            is_ours(each, decision) and (each.digest == verdict.body.digest) == (verdict.outcome == "committed")
+            for each in self.world.table.history
+        )
 
     def restore(self) -> None:
         """Put the snapshots back that were rolled back or have expired."""
@@ -126,7 +137,7 @@ class Tables:
             self.world.rolled_back = []
         # A revert has an empty commit, which the table must have too.
         settled = [n for n, each in enumerate(self.truth.verdicts, 1) if each.outcome]
-        if former and settled and not any(is_ours(each, settled[-1]) for each in table.history):
+        if former and settled and not self._has_outcome(settled[-1]):
             # Others may have committed meanwhile: their commits are lost.
             table.rollback(0)
             table.restore(former)

@@ -85,9 +85,12 @@ def _advance_to(region: RegionState, sealed: Sealed, doubt: Problem | None) -> N
     if body is None:
         return
     same = before is not None and before.incarnation == sealed.position.incarnation
+    if not same:
+        # What a former incarnation stated is no promise about the sources that this one reads.
+        region.watermark = None
     if body.watermark is not None and (doubt is None or doubt.code is not Code.WATERMARK_IGNORED):
         # A writer sends each checkpoint's own maximum, which may be lower than the one before.
-        lower = same and region.watermark is not None and body.watermark < region.watermark
+        lower = region.watermark is not None and body.watermark < region.watermark
         region.watermark = region.watermark if lower else body.watermark
     if body.listeners:
         region.listeners = {**region.listeners, **body.listeners}

@@ -32,12 +32,17 @@ def known_head(table: TableProgress, state: LogState) -> Head | None:
     the snapshot of the newest outcome does. None: read the whole history.
     """
     asked = asked_decision(state)
-    if table.upto == asked - 1:
+    stated = state.proof is not None and state.proof.decision == asked
+    # The newest outcome may be of another history than the one that the table has had since: ask for that one.
+    if table.upto == asked - 1 and (stated or not _lacks(table.head, state.snapshot)):
         return table.head
-    if state.proof is not None and state.proof.decision == asked:
-        # The operator looked at the table as it is: the log may name snapshots that were rolled back.
-        return state.proof.head
-    return state.snapshot
+    # The operator looked at the table as it is: the log may name snapshots that were rolled back.
+    return state.proof.head if state.proof is not None and stated else state.snapshot
+
+
+def _lacks(head: Head | None, made: Head | None) -> bool:
+    """True if a history that ends with this head cannot contain the other one: positions only rise."""
+    return made is not None and (head is None or (head != made and head.snapshot <= made.snapshot))
 
 
 def recorded_head(table: TableProgress, state: LogState) -> Head | None:
@@ -84,4 +89,4 @@ def _names_older(state: LogState) -> bool:
     made, proof = state.snapshot, state.proof
     if made is None or proof is None or proof.decision != asked_decision(state):
         return False
-    return proof.head is None or (proof.head != made and proof.head.snapshot <= made.snapshot)
+    return _lacks(proof.head, made)
