@@ -37,6 +37,7 @@ class Code(StrEnum):
     REGION_NOT_ASSIGNED = "region-not-assigned"
     ASSIGNMENT_OLDER = "assignment-older"
     ASSIGNMENT_TOO_HIGH = "assignment-too-high"
+    TOO_MANY_REGIONS = "too-many-regions"
     ASSIGNMENT_WITHDRAWN = "assignment-withdrawn"
     ASSIGNMENT_DIFFERS = "assignment-differs"
     ASSIGNMENT_OPEN = "assignment-open"
@@ -76,6 +77,7 @@ class Code(StrEnum):
     BODY_UNREADABLE = "body-unreadable"
     TOO_MANY_FILES = "too-many-files"
     TOO_MANY_BYTES = "too-many-bytes"
+    TEXTS_TOO_LARGE = "texts-too-large"
     WAITS_FOR_REGIONS = "waits-for-regions"
     SAVEPOINT_WAITS = "savepoint-waits"
     DRAIN_WAITS = "drain-waits"
@@ -107,6 +109,7 @@ class Code(StrEnum):
     REPLAYED = "replayed"
     UNEXPECTED = "unexpected"
     NOT_APPLICABLE = "not-applicable"
+    TOO_MANY_SAVEPOINTS = "too-many-savepoints"
     STALE_POLICY = "stale-policy"
 
     # Reasons for which a decision, an outcome or an abandoned attempt is void.

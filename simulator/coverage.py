@@ -64,6 +64,7 @@ RESULTS: Final = (
 )
 COMMANDS: Final = (
     "remove", "discard", "close", "withdraw", "revert", "savepoint", "drain", "cancel", "pause", "resume",
+    "skip",
 )  # fmt: skip
 REFUSALS: Final = (
     Code.NO_POLICY,

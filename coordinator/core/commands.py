@@ -1,5 +1,7 @@
 """Orders of operators, as part of the log."""
 
+from typing import Final
+
 from sluicegate.coordinator.core import registration
 from sluicegate.coordinator.core.log import Log
 from sluicegate.coordinator.core.log_state import (
@@ -13,6 +15,9 @@ from sluicegate.coordinator.core.log_state import (
 )
 from sluicegate.events.models import StreamCommand
 from sluicegate.events.problems import Code, Problem
+
+_MOST_SAVEPOINTS: Final = 5
+"""Open savepoints and drains: each has a target for every region."""
 
 
 def obey(log: Log, offset: int, body: StreamCommand) -> Problem | None:
@@ -102,6 +107,10 @@ def _savepoint(log: Log, name: str, *, drain: bool) -> Problem | None:
     state = log.state
     if any(each.name == name for each in state.savepoints):
         return Problem(code=Code.DUPLICATE)
+    if len(state.savepoints) >= _MOST_SAVEPOINTS:
+        return Problem(
+            code=Code.TOO_MANY_SAVEPOINTS, number=_MOST_SAVEPOINTS, names=(state.savepoints[0].name,)
+        )
     savepoint = Savepoint(name=name, drain=drain)
     if not drain:
         sealed = {region: log.sealed(region) for region in state.active()}

@@ -14,6 +14,7 @@ from math import floor
 from types import MappingProxyType
 from typing import Final, Literal
 
+from sluicegate.coordinator.core import texts
 from sluicegate.coordinator.core.log import Log
 from sluicegate.coordinator.core.log_state import reaches
 from sluicegate.coordinator.core.pending import Sealed
@@ -60,16 +61,18 @@ def next_moves(log: Log, excluded: Container[str] = ()) -> Moves:
 
 def _next_moves(log: Log, excluded: Container[str], upto: Moves) -> tuple[Moves, bool]:
     """Return the moves of the next cut, and True if it is a full one."""
-    whole = _frontiers(log, excluded, upto)
+    whole = texts.fitting(log, _frontiers(log, excluded, upto))
     # A full cut first: it is the only one that may reach the barrier.
     if whole and not unmoved(log, whole) and _fullness_problem(log, whole) is None:
         return whole, True
-    return {name: at for name in whole if (at := _before_barrier(log, name, upto)) is not None}, False
+    moves = {name: at for name in whole if (at := _before_barrier(log, name, upto)) is not None}
+    return texts.fitting(log, moves), False
 
 
 def movable(log: Log, excluded: Container[str] = ()) -> list[str]:
     """Return the regions that could move in a partial cut; their alignment timeouts count."""
-    return [name for name in _frontiers(log, excluded) if _before_barrier(log, name) is not None]
+    whole = texts.fitting(log, _frontiers(log, excluded))
+    return [name for name in whole if _before_barrier(log, name) is not None]
 
 
 def _frontiers(log: Log, excluded: Container[str], upto: Moves = _UNLIMITED) -> dict[str, Position]:
@@ -186,6 +189,8 @@ def problem_of(log: Log, body: CutDecided) -> Problem | None:
             return problem
     if not moves:
         return Problem(code=Code.NOTHING_MOVES, number=number)
+    if problem := texts.problem_of(log, moves):
+        return problem
     # The vector names the regions that stay, too: a reader of one event knows the whole cut.
     if body.cut != whole_cut(log, moves):
         return Problem(code=Code.INCOMPLETE_CUT, number=number)

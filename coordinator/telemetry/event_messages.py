@@ -33,6 +33,11 @@ _WITHOUT_EFFECT: Final[Mapping[Code, Message]] = {
         "the regions {names}]",
         "Compare it with " + STATUS + ", then give a new one",
     ),
+    Code.TOO_MANY_SAVEPOINTS: Message(
+        "The order has no effect",
+        "the stream has {number} open savepoints and drains, and no more are allowed",
+        "Wait for them, or cancel one: `sluicegate stream cancel --stream {stream} --name {first}`",
+    ),
     Code.STALE_POLICY: Message(
         "The settings of one coordinator are not used",
         "number {other} is in force, and it sent number {number} instead of the next one",

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from sluicegate.coordinator.telemetry.message import RESET, STATUS, Message
+from sluicegate.coordinator.telemetry.message import NEW_STREAM, RESET, STATUS, Message
 from sluicegate.events.problems import Code
 
 _REFUSED: Final = "The registration of region {region} is refused"
@@ -51,6 +51,11 @@ MESSAGES: Final[Mapping[Code, Message]] = {
         "its number {number} is more than {other} above the newest one, and numbers have a limit",
         "Set the option `assignment` of all queries of the new job to a lower number, such as the newest one "
         "plus 1",
+    ),
+    Code.TOO_MANY_REGIONS: Message(
+        _ASSIGNMENT,
+        "with those of earlier assignments, the stream would have {other} regions, and 1,000 are allowed",
+        "Give the regions names that the stream has already. If that is impossible, " + NEW_STREAM,
     ),
     Code.ASSIGNMENT_WITHDRAWN: Message(
         _ASSIGNMENT,

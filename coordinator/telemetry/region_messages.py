@@ -93,6 +93,11 @@ _WAITING: Final[Mapping[Code, Message]] = {
         "its incarnation {incarnation} has ended",
         "Stop the query. It has to read again what is not committed. " + _RESET,
     ),
+    Code.TEXTS_TOO_LARGE: Message(
+        "Region {region} is not committed",
+        "source offsets and listeners of all regions would have {number} bytes, and {other} are allowed",
+        "Let its driver state shorter ones. " + _RESET,
+    ),
     Code.WATERMARK_IGNORED: Message(
         "Watermark {first} of checkpoint {checkpoint} of region {region} counts as none",
         "it is too far ahead, or in no year from 1 to 9999[. In {second}, it would be right]",

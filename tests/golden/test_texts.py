@@ -1,0 +1,118 @@
+"""The texts of all regions together have a limit, so that each state record fits into a message."""
+
+import random
+import string
+from typing import Final
+
+from sluicegate.coordinator.core import texts
+from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.record_codec import encode_record
+from sluicegate.events.models import MOST_REGIONS, MOST_TEXT
+from sluicegate.kafka.topics import MAX_MESSAGE_BYTES
+from tests.golden.coordinator import STREAM
+from tests.golden.script import Script
+
+LARGE: Final = "x" * (MOST_TEXT - 5_000)
+"""Source offsets that an event may have; four of them fit."""
+REGIONS: Final = tuple(f"r{number}" for number in range(6))
+
+
+def played(*lines: str) -> str:
+    """Return the reactions to the lines, without the long texts."""
+    return Script().run("\n".join(lines)).replace(LARGE, "LARGE")
+
+
+def registered(names: tuple[str, ...] = REGIONS) -> list[str]:
+    return [f"regions {' '.join(names)}", *(f"register {name} {name}.0" for name in names)]
+
+
+def test_a_region_with_too_much_text_stays_and_the_others_commit() -> None:
+    batches = [f"batch {name} {name}.0 0 f{name} offsets={LARGE} &" for name in REGIONS[:5]]
+    found = played(
+        *registered(),
+        # The first cut is full, so it waits: five of these are too much.
+        *batches,
+        "batch r5 r5.0 0 f5 offsets=short",
+        "show conditions",
+        "register r0 r0.1 replaces=r0.0",
+        "batch r0 r0.1 0 again offsets=short",
+        # A second one, in a partial cut.
+        f"batch r5 r5.0 1 g5 offsets={LARGE} &",
+        "batch r0 r0.1 1 g0 offsets=short",
+        "tick 11000",
+        "show conditions",
+        "register r5 r5.1 base=r5.0:0 replaces=r5.0",
+        "batch r5 r5.1 1 h5 after=r5.0:0 offsets=short &",
+        "tick 11000",
+    )
+    first, _, rest = found.partition("register r0 r0.1")
+    assert "Publish" not in first
+    assert "conditions: stall texts-too-large region=r0 other=262144" in first
+    assert "Publish 1" in rest
+    assert "stall texts-too-large region=r5 other=262144" in rest
+    assert "fallback" in rest
+    assert "Publish 3 [h5]" in rest
+
+
+def test_listeners_of_a_region_add_up() -> None:
+    """Each completion may name others."""
+    states = [" ".join(f"l{batch}x{each}={'y' * 3_000}" for each in range(20)) for batch in range(6)]
+    found = played(
+        *registered(("r1",)),
+        *(f"batch r1 r1.0 {n} f{n} {each}" for n, each in enumerate(states)),
+        "show conditions",
+    )
+    assert "Publish 4" in found
+    assert "Publish 5" not in found
+    assert "texts-too-large region=r1" in found
+
+
+def test_open_savepoints_have_a_limit() -> None:
+    script = [
+        *registered(("r1",)),
+        *(f"command savepoint name=s{each}" for each in range(6)),
+        "command cancel name=s0",
+    ]
+    found = played(*script, "command savepoint name=s5")
+    assert found.count("ignored stream.command: too-many-savepoints number=5 [s0]") == 1
+
+
+def test_regions_that_left_count() -> None:
+    names = tuple(f"n{number}" for number in range(MOST_REGIONS))
+    found = played(
+        *registered(("r1",)),
+        "batch r1 r1.0 0 a",
+        "close r1 r1.0 0",
+        f"regions {' '.join(names)}",
+        "register n0 n0.0 number=1 after=1",
+        f"regions {' '.join(names[1:])}",
+        "register n1 n1.0 number=1 after=1",
+    )
+    assert f"refused too-many-regions other={MOST_REGIONS + 1} number=1 " in found
+    assert "n1 n1.0 accepted" in found
+
+
+def test_the_largest_record_fits_into_a_message() -> None:
+    """All regions, with as much text as may be, and an unresolved decision that replaces all of it."""
+    dice, names = random.Random(1), [f"region-{number}" for number in range(MOST_REGIONS)]
+    each = texts.MOST // MOST_REGIONS - 20
+    lives = {name: f"{dice.getrandbits(128):032x}" for name in names}
+    script, former = Script(), dict[str, str]()
+    script.run(
+        "\n".join([f"regions {' '.join(names)}", *(f"register {name} {lives[name]} &" for name in names)])
+    )
+    for number in range(2):
+        digests = {name: f"{dice.getrandbits(256):064x}" for name in names}
+        cut = " ".join(f"{name}={lives[name]}:{number}:{digests[name]}" for name in names)
+        lines: list[str] = []
+        for name, digest in digests.items():
+            text = "".join(dice.choices(string.ascii_letters + string.digits, k=each))
+            after = f"{lives[name]}:0:{former[name]}" if number else "-"
+            how = f"digest={digest} offsets={text} after={after} &"
+            lines.append(f"batch {name} {lives[name]} {number} f{number}{name} {how}")
+        script.run("\n".join([*lines, f"decide {number + 1} {cut} &", *([] if number else ["outcome 1 &"])]))
+        former = digests
+    state = script.reader().state
+    assert (state.decided, state.pending is not None, len(state.regions)) == (2, True, MOST_REGIONS)
+    record = StateRecord(stream=STREAM, applied=1, low_water=0, state=state)
+    assert len(encode_record(record)) < MAX_MESSAGE_BYTES
