@@ -49,10 +49,10 @@ CONTINUITY: Final = "tests/coordinator/stream/test_continuity.py"
 EARLY: Final = "tests/coordinator/stream/test_early_checks.py"
 OUTCOMES: Final = "tests/coordinator/stream/test_outcomes.py"
 LISTENER: Final = "tests/coordinator/listeners/test_worker.py"
-TYPES: Final = "tests/listeners"
+MARKS: Final = "tests/listeners/mark_done/test_watermark.py tests/listeners/mark_done/test_times.py"
+TAGS: Final = "tests/listeners/tags/test_periods.py"
 STORE: Final = "tests/contracts/state_store"
 LAKES: Final = "tests/lakes/delta tests/contracts/lakes tests/lakes"
-REPLAY: Final = "tests/replay"
 HOOKS: Final = "tests/hooks"
 CLI: Final = "tests/cli"
 
@@ -239,27 +239,32 @@ PLANTS: Final = (
         "outcomes are announced before listeners have records",
         *(Outcomes.before_announcing, "await self._gate.wait()", "pass", OUTCOMES),
     ),
-    Plant("a partition is done at its watermark", mark_policy._passed, "watermark >", "watermark >=", TYPES),
+    Plant("a partition is done at its watermark", mark_policy._passed, "watermark >", "watermark >=", MARKS),
     Plant(
         "the watermark of marks falls",
         mark_policy.commit,
         "_highest(progress.watermark, seen.watermark)",
         "seen.watermark",
-        TYPES,
+        MARKS,
     ),
-    Plant("two partitions have one name", mark_progress._escaped, '.replace("/", "%2F")', "", TYPES),
+    Plant("two partitions have one name", mark_progress._escaped, '.replace("/", "%2F")', "", MARKS),
     Plant(
         "a late partition is marked at once",
-        *(mark_policy._is_due, "now > each.last + terms.settle", "True", TYPES),
+        *(mark_policy._is_due, "now > each.last + terms.settle", "True", MARKS),
     ),
-    Plant("a period that ends now has passed", periods.passed, "end < time", "end <= time", TYPES),
+    Plant("a period that ends now has passed", periods.passed, "end < time", "end <= time", TAGS),
     Plant(
         "a tag of a period that had one is made again",
-        *(periods.passed, "end <= after", "end < after", TYPES),
+        *(periods.passed, "end <= after", "end < after", TAGS),
     ),
     Plant(
         "small files of a repeated commit count twice",
-        *(small_policy.commit, "seen.decision <= counts.decision", "seen.decision < counts.decision", TYPES),
+        *(
+            small_policy.commit,
+            "seen.decision <= counts.decision",
+            "seen.decision < counts.decision",
+            "tests/listeners/small_files/test_policy.py",
+        ),
     ),
     # --- state store ------------------------------------------------------------------------------------
     Plant(
@@ -269,7 +274,12 @@ PLANTS: Final = (
     # --- lakes ------------------------------------------------------------------------------------------
     Plant(
         "Delta's own version is found on another head",
-        *(DeltaCommitter._ours, "before.ref != request.head", "False", LAKES),
+        *(
+            DeltaCommitter._ours,
+            "before.ref != request.head",
+            "False",
+            "tests/lakes/delta/test_own_versions.py",
+        ),
     ),
     Plant(
         "the mark of a cloned Delta table counts",
@@ -298,42 +308,52 @@ PLANTS: Final = (
     # --- replay -----------------------------------------------------------------------------------------
     Plant(
         "repair fills a hole",
-        *(Repair._commit, "decision.id != self._last + 1", "False", REPLAY),
+        *(Repair._commit, "decision.id != self._last + 1", "False", "tests/replay/test_repair.py"),
     ),
     Plant(
         "repair commits before a newer decision",
-        *(Repair._is_missing, "finding.decision < history.newest", "False", REPLAY),
+        *(Repair._is_missing, "finding.decision < history.newest", "False", "tests/replay/test_repair.py"),
     ),
     Plant(
         "the grace period counts from the event",
-        *(Search._orphans, "now - orphan.since", "now - orphan.arrival.time", REPLAY),
+        *(
+            Search._orphans,
+            "now - orphan.since",
+            "now - orphan.arrival.time",
+            "tests/replay/test_orphan_search.py",
+        ),
     ),
     Plant(
         "an orphan's path that was named since is deleted",
-        *(Search._still, "file.path not in self._named_since and", "", REPLAY),
+        *(Search._still, "file.path not in self._named_since and", "", "tests/replay/test_orphan_search.py"),
     ),
     Plant(
         "an incarnation that a withdrawal can bring back has orphans",
-        *(orphan_events._ended_for_good, "[state.former,", "[None,", REPLAY),
+        *(orphan_events._ended_for_good, "[state.former,", "[None,", "tests/replay/test_orphan_events.py"),
     ),
     Plant(
         "checkpoints of the open decision are committed",
         orphan_events._committed,
         "state.pending.before.regions if state.pending is not None else state.regions",
         "state.regions",
-        REPLAY,
+        "tests/replay/test_orphan_events.py",
     ),
     Plant(
         "a commit without a digest orders decisions",
-        *(Comparison.__init__, "any(past.digest for past in held)", "True", REPLAY),
+        *(
+            Comparison.__init__,
+            "any(past.digest for past in held)",
+            "True",
+            "tests/replay/test_comparison.py",
+        ),
     ),
     Plant(
         "a decision that is there twice is there",
-        *(Comparison.judge, "len(found) > 1", "len(found) > 2", REPLAY),
+        *(Comparison.judge, "len(found) > 1", "len(found) > 2", "tests/replay/test_comparison.py"),
     ),
     Plant(
         "a reverted decision ends a window",
-        *(window.Window.place, "not logged.reverted and", "", REPLAY),
+        *(window.Window.place, "not logged.reverted and", "", "tests/replay/test_window.py"),
     ),
     # --- writer hooks -----------------------------------------------------------------------------------
     Plant(

@@ -1,0 +1,54 @@
+"""An orphan is deletable when the record that made it one is old, and nothing has named its file since."""
+
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import AsyncMock, MagicMock
+
+import pytest
+
+from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.replay.orphan_events import Arrival, Orphan
+from sluicegate.replay.orphans import Deletable, Search
+from sluicegate.replay.start import Start
+
+GRACE = 100
+NOW = 1_000
+
+
+def orphan(since: int, offset: int = 3) -> Orphan:
+    """Return an orphan whose own event is very old."""
+    return Orphan(Arrival(offset, 0, "e", "r1", "q", 0, "w"), "lost", since)
+
+
+def search_of(*found: Orphan, end: int = 10) -> Search:
+    """Return a search that has read the log up to offset 10."""
+    log = MagicMock(end=AsyncMock(return_value=end), partition=0)
+    made = Search("s", log, Start(0, LogState(), -1), MagicMock(), GRACE, lambda _: None)
+    made._position = 10
+    made._old = {each.arrival.offset for each in found}
+    events: Any = SimpleNamespace(orphans=lambda state: iter(found))
+    made._events = events
+    return made
+
+
+@pytest.mark.parametrize(("since", "old"), [(NOW - GRACE, 1), (NOW - GRACE + 1, 0), (NOW, 0)])
+def test_the_grace_period_counts_from_the_record_that_made_the_orphan(since: int, old: int) -> None:
+    found, young = search_of(orphan(since))._orphans(NOW)
+    assert (len(found), young) == (old, 1 - old)
+
+
+@pytest.mark.parametrize(
+    ("path", "since", "deletable"),
+    [("free", 0, True), ("named", 0, False), ("free", NOW, False)],
+    ids=["as before", "named since", "younger than it was"],
+)
+async def test_a_file_is_looked_at_again_before_its_deletion(
+    path: str, since: int, *, deletable: bool
+) -> None:
+    made = search_of(lost := orphan(since), end=11)
+
+    async def read(end: int, comparison: object = None, seen: Any = None) -> None:
+        made._named_since.add("named")
+
+    made._read = read  # type: ignore[method-assign]
+    assert await made._still(Deletable(path, 1, lost), NOW) is deletable
