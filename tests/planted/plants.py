@@ -52,9 +52,6 @@ LISTENER: Final = "tests/coordinator/listeners/test_worker.py"
 MARKS: Final = "tests/listeners/mark_done/test_watermark.py tests/listeners/mark_done/test_times.py"
 TAGS: Final = "tests/listeners/tags/test_periods.py"
 STORE: Final = "tests/contracts/state_store"
-LAKES: Final = "tests/lakes/delta tests/contracts/lakes tests/lakes"
-HOOKS: Final = "tests/hooks"
-CLI: Final = "tests/cli"
 
 
 @dataclass(frozen=True)
@@ -286,24 +283,35 @@ PLANTS: Final = (
         delta_decisions.mark_of,
         "and table == number_of(state.metadata.id)",
         "",
-        LAKES,
+        "tests/contracts/lakes/test_markers.py tests/lakes/delta/test_log.py",
     ),
     Plant(
         "a mark above its table counts",
-        *(delta_decisions.mark_of, "version > state.version", "False", LAKES),
+        *(
+            delta_decisions.mark_of,
+            "version > state.version",
+            "False",
+            "tests/contracts/lakes/test_markers.py tests/lakes/delta/test_log.py",
+        ),
     ),
     Plant(
         "a snapshot of another content is an ancestor",
-        *(history._standing, "past.ref == ref", "past.ref.id == ref.id", LAKES),
+        *(history._standing, "past.ref == ref", "past.ref.id == ref.id", "tests/lakes/test_history.py"),
     ),
     Plant(
         "a foreign id of the recorded head counts",
-        *(history._walk, "(past.digest or past.ref != recorded)", "True", LAKES),
+        *(history._walk, "(past.digest or past.ref != recorded)", "True", "tests/lakes/test_history.py"),
     ),
-    Plant("files of two events may be one", twins.Twins.add_checked, "self._met |= digests", "pass", LAKES),
+    Plant(
+        "files of two events may be one",
+        twins.Twins.add_checked,
+        "self._met |= digests",
+        "pass",
+        "tests/lakes/test_twins.py",
+    ),
     Plant(
         "stuck threads are not replaced",
-        *(CommitThreads.relieve, "started > late", "True", LAKES),
+        *(CommitThreads.relieve, "started > late", "True", "tests/lakes/test_threads.py"),
     ),
     # --- replay -----------------------------------------------------------------------------------------
     Plant(
@@ -358,62 +366,111 @@ PLANTS: Final = (
     # --- writer hooks -----------------------------------------------------------------------------------
     Plant(
         "two results of one writer are completed",
-        *(completions.completion, "len({*names}) < len(names)", "False", HOOKS),
+        *(completions.completion, "len({*names}) < len(names)", "False", "tests/hooks/test_completions.py"),
     ),
     Plant(
         "the digest of a completion leaves out its events",
-        *(completions._digest, "[number, events, source_offsets]", "[number, source_offsets]", HOOKS),
+        *(
+            completions._digest,
+            "[number, events, source_offsets]",
+            "[number, source_offsets]",
+            "tests/hooks/test_completions.py",
+        ),
     ),
     Plant(
         "one more checkpoint waits than is allowed",
-        *(Backpressure.excess, "len(completed) >= self", "len(completed) > self", HOOKS),
+        *(
+            Backpressure.excess,
+            "len(completed) >= self",
+            "len(completed) > self",
+            "tests/hooks/test_driver_state.py",
+        ),
     ),
-    Plant("pauses do not double", Repetition.is_due, "min(2 * self.pause", "min(self.pause", HOOKS),
+    Plant(
+        "pauses do not double",
+        Repetition.is_due,
+        "min(2 * self.pause",
+        "min(self.pause",
+        "tests/hooks/test_driver_state.py",
+    ),
     Plant(
         "a beginning takes back no idleness",
-        *(Beats.begin, "if may_be_idle:", "if False:", HOOKS),
+        *(Beats.begin, "if may_be_idle:", "if False:", "tests/hooks/test_plain_driver.py"),
     ),
     Plant(
         "a beginning that failed counts as begun",
-        *(Beats.begin, "self._newest = before", "pass", HOOKS),
+        *(Beats.begin, "self._newest = before", "pass", "tests/hooks/test_plain_driver.py"),
     ),
     Plant(
         "idleness counts only once it is acknowledged",
-        *(Beats._beat, "self._may_be_idle = self._may_be_idle or idle", "pass", HOOKS),
+        *(
+            Beats._beat,
+            "self._may_be_idle = self._may_be_idle or idle",
+            "pass",
+            "tests/hooks/test_plain_driver.py",
+        ),
     ),
     Plant(
         "a commit of another digest counts",
-        *(DriverState._read_commit, "found.position != at", "False", HOOKS),
+        *(DriverState._read_commit, "found.position != at", "False", "tests/hooks/test_driver_state.py"),
     ),
     Plant(
         "a doubt ends without an answer",
         DriverState._check,
         "self.doubt()\n        place = ",
         "place = ",
-        HOOKS,
+        "tests/hooks/test_driver_state.py",
     ),
     Plant(
-        "a decided checkpoint counts as uncommitted",
-        *(DriverState._excess, "if number > self._decided", "if True", HOOKS),
+        "a commit takes later checkpoints along",
+        *(
+            DriverState._read_commit,
+            "if each <= at.checkpoint",
+            "if True",
+            "tests/hooks/test_driver_state.py",
+        ),
     ),
     Plant(
         "a checkpoint with files in the spool is reported as lost",
-        *(Losses.report, "min(here, default=number + 1) <= number", "False", HOOKS),
+        *(Losses.report, "min(here, default=number + 1) <= number", "False", "tests/hooks/test_spooling.py"),
     ),
     Plant(
         "time in which Kafka was away counts",
-        *(Losses.report, "_OUTAGE < now - looked < math.inf", "False", HOOKS),
+        *(Losses.report, "_OUTAGE < now - looked < math.inf", "False", "tests/hooks/test_spooling.py"),
     ),
     Plant(
         "the files of an attempt go before its entry",
-        *(Spool._sweep_files, "if not any(attempt in entry for", "if not any(False for", HOOKS),
+        *(
+            Spool._sweep_files,
+            "if not any(attempt in entry for",
+            "if not any(False for",
+            "tests/hooks/test_spooling.py",
+        ),
     ),
     Plant(
         "an own checkpoint counts against the limit of the spool",
-        *(Spool.excess, "- {checkpoint}", "", HOOKS),
+        *(Spool.excess, "- {checkpoint}", "", "tests/hooks/test_spooling.py"),
     ),
     # --- cli --------------------------------------------------------------------------------------------
-    Plant("a time without a zone is local", cli_wait._parse_time, ".replace(tzinfo=UTC)", "", CLI),
-    Plant("an unknown stream is taken", options.require_stream, "if stream not in", "if stream in", CLI),
-    Plant("ages are of the future", status_lines._ago, "now - millis", "millis - now", CLI),
+    Plant(
+        "a time without a zone is local",
+        cli_wait._parse_time,
+        ".replace(tzinfo=UTC)",
+        "",
+        "tests/cli/test_parsing.py",
+    ),
+    Plant(
+        "an unknown stream is taken",
+        options.require_stream,
+        "if stream not in",
+        "if stream in",
+        "tests/cli/test_parsing.py",
+    ),
+    Plant(
+        "ages are of the future",
+        status_lines._ago,
+        "now - millis",
+        "millis - now",
+        "tests/cli/test_parsing.py",
+    ),
 )

@@ -103,3 +103,11 @@ def test_a_commit_that_the_log_does_not_have_is_foreign_within_the_range() -> No
     assert comparison.foreign(1, None) == [foreign(2, 2, "d2"), foreign(5, 3, "x")]
     assert comparison.foreign(1, 4) == [foreign(2, 2, "d2")]
     assert comparison.foreign(3, 4) == []
+
+
+def test_a_commit_without_a_digest_orders_nothing() -> None:
+    """Another job made it under the stream's commit user, so its id proves nothing of earlier decisions."""
+    foreign_one = Comparison(history((US, 1, ""), whole=False), US)
+    assert foreign_one.judge(committed(2)).status is CommitStatus.UNKNOWN
+    own = Comparison(history((US, 1, "d1"), whole=False), US)
+    assert own.judge(committed(2)).status is CommitStatus.MISSING

@@ -1,6 +1,7 @@
 """The age of an orphan counts from the record that made it one, not from its own event."""
 
-from typing import Any, Final
+from types import SimpleNamespace
+from typing import Any, Final, cast
 
 import pytest
 
@@ -13,11 +14,12 @@ from sluicegate.events.models import (
     CutCommitted,
     CutDecided,
     Head,
+    Position,
     RegionRegistered,
     StreamPolicy,
 )
 from sluicegate.replay.fold import LogFold
-from sluicegate.replay.orphan_events import Orphan, OrphanEvents
+from sluicegate.replay.orphan_events import Orphan, OrphanEvents, _committed, _ended_for_good
 from sluicegate.replay.start import Start
 
 DAY: Final = 86_400_000
@@ -92,3 +94,30 @@ def test_the_work_of_an_incarnation_is_as_old_as_its_end(later: int) -> None:
     for _ in range(later):
         log.put(EventType.REGION_REGISTERED, next_life.model_copy(update={"replaces": "x"}), "z")
     assert (log.orphan().arrival.event, log.orphan().since) == (lost, ended)
+
+
+def ended(name: str, **state: Any) -> set[str]:
+    """Return the incarnations that have ended for good in a state."""
+    pending = state.get("pending")
+    found = SimpleNamespace(ended={name: 1, "q9": 2}, former=state.get("former"), pending=pending)
+    return _ended_for_good(cast(Any, found))
+
+
+def test_an_incarnation_that_can_live_again_has_no_orphans() -> None:
+    """A withdrawal brings the incarnations of the former assignment back, and a revert those before it."""
+    former = SimpleNamespace(suspended={"q1": 1})
+    assert ended("q1") == {"q1", "q9"}
+    assert ended("q1", former=former) == {"q9"}
+    pending = SimpleNamespace(before=SimpleNamespace(former=former))
+    assert ended("q1", pending=pending) == {"q9"}
+
+
+def test_the_position_of_an_unresolved_decision_is_not_committed() -> None:
+    """Its revert makes the losing attempts of its checkpoints pending again."""
+    newer, older = (Position(incarnation="q", checkpoint=number, digest="d") for number in (2, 1))
+    decided = {"r1": SimpleNamespace(position=newer)}
+    before = SimpleNamespace(regions={"r1": SimpleNamespace(position=older)})
+    unresolved = SimpleNamespace(regions=decided, pending=SimpleNamespace(before=before))
+    assert _committed(cast(Any, unresolved), "r1") == older
+    assert _committed(cast(Any, SimpleNamespace(regions=decided, pending=None)), "r1") == newer
+    assert _committed(cast(Any, unresolved), "r2") is None
