@@ -282,3 +282,35 @@ def test_a_marker_above_the_asked_decision_says_that_the_table_is_ahead() -> Non
     tree.gone |= {first, lost}
     expired = tree.commits[ahead], tree.parent, tree.at, USER
     assert look_for(*expired, (2, "digest-2"), first, marker) == Ahead(3, marker[:2])
+
+
+def line_of(*commits: tuple[str, int, str]) -> tuple[Tree, SnapshotRef]:
+    """Return a history from its first snapshot on: by whom, which decision, its digest."""
+    tree, head = Tree(), None
+    for position, (user, decision, digest) in enumerate(commits, 1):
+        head = tree.add(head, position, user, decision)
+        tree.commits[head] = PastSnapshot(head, user, decision, digest)
+    assert head is not None
+    return tree, head
+
+
+def test_a_marker_of_a_snapshot_with_another_content_is_rolled_back() -> None:
+    """The table was rolled back, and somebody else made another snapshot of that number."""
+    tree, head = line_of((USER, 1, "d1"), ("another", 0, ""), ("another", 0, ""))
+    marker = Marker(2, "d2", SnapshotRef(2, "of the former history"))
+    found = newest_decisions(tree.commits[head], tree.parent, tree.at, USER, marker)
+    assert (found.decision, found.made) == (1, 1)
+    asked = look_for(tree.commits[head], tree.parent, tree.at, USER, (2, "d2"), None, marker)
+    assert isinstance(asked, Absent)
+
+
+def test_a_foreign_id_of_the_recorded_snapshot_proves_nothing() -> None:
+    """An operator has named that snapshot: a foreign job of the same user made it, with the asked id."""
+    tree, head = line_of((USER, 1, "d1"), (USER, 2, ""), ("another", 0, ""))
+    recorded = tree.ancestors(head)[1]
+    asked = look_for(tree.commits[head], tree.parent, tree.at, USER, (2, "d2"), recorded)
+    assert isinstance(asked, Absent)
+    # Above it, a foreign commit with this id is in the way.
+    tree, head = line_of((USER, 1, "d1"), ("another", 0, ""), (USER, 2, ""))
+    asked = look_for(tree.commits[head], tree.parent, tree.at, USER, (2, "d2"), tree.ancestors(head)[1])
+    assert isinstance(asked, OtherDigest)

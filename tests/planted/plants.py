@@ -244,7 +244,13 @@ PLANTS: Final = (
         "seen.watermark",
         MARKS,
     ),
-    Plant("two partitions have one name", mark_progress._escaped, '.replace("/", "%2F")', "", MARKS),
+    Plant(
+        "two partitions have one name",
+        mark_progress._escaped,
+        '.replace("/", "%2F")',
+        "",
+        "tests/listeners/mark_done/test_names.py",
+    ),
     Plant(
         "a late partition is marked at once",
         *(mark_policy._is_due, "now > each.last + terms.settle", "True", MARKS),
@@ -283,7 +289,7 @@ PLANTS: Final = (
         delta_decisions.mark_of,
         "and table == number_of(state.metadata.id)",
         "",
-        "tests/contracts/lakes/test_markers.py tests/lakes/delta/test_log.py",
+        "tests/lakes/delta/test_marks.py",
     ),
     Plant(
         "a mark above its table counts",
@@ -291,7 +297,7 @@ PLANTS: Final = (
             delta_decisions.mark_of,
             "version > state.version",
             "False",
-            "tests/contracts/lakes/test_markers.py tests/lakes/delta/test_log.py",
+            "tests/lakes/delta/test_marks.py",
         ),
     ),
     Plant(
