@@ -9,6 +9,8 @@ from typing import Any, Final
 
 from sluicegate.cli import options, status_lines
 from sluicegate.cli import wait as cli_wait
+from sluicegate.coordinator.core import cuts
+from sluicegate.coordinator.core.candidate import Candidate
 from sluicegate.coordinator.dead_letters.letterbox import Letterbox
 from sluicegate.coordinator.listeners.record import ListenerRecord
 from sluicegate.coordinator.listeners.worker import Worker
@@ -48,6 +50,7 @@ OFFSETS: Final = "tests/coordinator/stream/test_offsets.py"
 CONTINUITY: Final = "tests/coordinator/stream/test_continuity.py"
 EARLY: Final = "tests/coordinator/stream/test_early_checks.py"
 OUTCOMES: Final = "tests/coordinator/stream/test_outcomes.py"
+GOLDEN: Final = "tests/golden/test_cases.py"
 LISTENER: Final = "tests/coordinator/listeners/test_worker.py"
 MARKS: Final = "tests/listeners/mark_done/test_watermark.py tests/listeners/mark_done/test_times.py"
 TAGS: Final = "tests/listeners/tags/test_periods.py"
@@ -179,6 +182,21 @@ PLANTS: Final = (
         ),
     ),
     Plant("a budget gives back nothing", Budget.give_back, "-= size", "-= 0", EARLY),
+    Plant(
+        "a cut takes the checkpoints that do not fit",
+        cuts._fitting,
+        "each.position.checkpoint <= last.checkpoint",
+        "True",
+        GOLDEN,
+    ),
+    Plant(
+        "what did not fit never follows",
+        *(Candidate.read, "self._upto.clear()", "pass", GOLDEN),
+    ),
+    Plant(
+        "events that were not checked count as checked",
+        *(Candidate.checked, "each for each in offsets if each not in found.left", "offsets", GOLDEN),
+    ),
     # --- letters ----------------------------------------------------------------------------------------
     Plant(
         "letters before the group's offset are sent again",
