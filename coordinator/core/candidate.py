@@ -24,7 +24,10 @@ class Candidate:
         self.excluded = dict(excluded)
         """Regions whose files the table would not take."""
         self._upto: dict[str, Position] = {}
-        """Regions of which a part fits into the next commit, with the last checkpoint of that part."""
+        """Regions of which a part fits into the next commit, with the last checkpoint of that part.
+
+        Once that is decided, it is sealed no more, and limits nothing.
+        """
         self.appended_at: int | None = None
         """Offset of the last entry of this coordinator, until it is read back."""
         self._log = log
@@ -71,8 +74,6 @@ class Candidate:
         match record.body:
             case CutDecided() if applied.ignored is None:
                 self._decided_at = now
-                # What did not fit is now the next to be committed.
-                self._upto.clear()
             case CutAbandoned() if applied.ignored is None:
                 self._abandoned_at = now
             case StreamPolicy():

@@ -108,6 +108,23 @@ def test_a_beginning_without_acknowledgement_is_an_error_and_stated_again(
     assert sent.bodies[-1].begins == 0
 
 
+def test_a_region_whose_beginning_failed_is_idle_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing has begun, so other regions do not wait for it."""
+    sent = Sent(monkeypatch)
+    beats = Beats(region(), interval=0.01, idle_after=0.0)
+    beats.start(Registered("driver-1", "run"))
+    beats.begin(2)
+    beats.complete(2)
+    wait_until(lambda: sent.idle()[-1:] == [2])
+    sent.fails = True
+    with pytest.raises(PublishFailed):
+        beats.begin(3)
+    sent.fails = False
+    seen = len(sent.bodies)
+    wait_until(lambda: any(body.idle and body.after == 2 for body in sent.bodies[seen:]))
+    beats.stop(idle=False)
+
+
 @pytest.mark.parametrize(("interval", "idle_after"), [(0.0, 1.0), (1.0, -1.0)])
 def test_a_wrong_cadence_is_refused(interval: float, idle_after: float) -> None:
     with pytest.raises(BadOption, match=r"must be above 0, and idle_after \(.*\) at least 0, in seconds"):
