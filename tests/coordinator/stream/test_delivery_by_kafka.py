@@ -9,6 +9,9 @@ from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 
 from sluicegate.coordinator.stream.joining import Changes
 from tests.integration.conftest import Place
+from tests.integration.coordinator import running
+from tests.integration.letters import home_of
+from tests.integration.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.seam]
 
@@ -28,9 +31,10 @@ class Partition:
     fed: list[int] = field(default_factory=list)
 
     def feed(self, runner: object, record: ConsumerRecord) -> bool:
-        if record.offset % OWN == 0:
+        is_own: bool = record.offset % OWN == 0
+        if is_own:
             self.fed.append(record.offset)
-        return record.offset % OWN == 0
+        return is_own
 
     def advance(self) -> None:
         """Read on, and deliver to the stream if it has joined."""
@@ -65,3 +69,22 @@ async def test_a_consumer_that_reads_past_the_partition(place: Place) -> None:
     while host.position < RECORDS:
         host.advance()
     assert (joined > 150, host.fed) == (True, list(range(START, RECORDS, OWN)))
+
+
+async def test_a_consumer_that_is_moved_ends_the_session_and_loses_nothing(
+    place: Place, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Events would be applied twice, or left out. The next session reads from the state records."""
+    async with place.job() as job, running(place.settings()) as service:
+        await job.register()
+        await job.run_batch([1])
+        await job.committed([1])
+        consumer = service._consumer
+        assert consumer is not None
+        source = TopicPartition(place.topics.events, home_of("flights"))
+        runner = service._runners[source.partition]
+        consumer.seek(source, runner.position - 1)
+        await until(lambda: service._consumer not in (None, consumer))
+        await job.run_batch([2])
+        await job.committed([1, 2])
+    assert "is not read in order: offset" in caplog.text
