@@ -171,12 +171,5 @@ IN_COMMITS: Final = (
         ("I1", "I3", "I7", "I2", "I12"),
         ("freeze", "thaw", "rebalance", "record lost"),
     ),
-    Defect(
-        "the decision's content is not collected",
-        "the end of reading again",
-        skip,
-        ("I1", "I12"),
-        ("crash", "unknown, invisible"),
-    ),
     Defect("registrations are not answered", "answers to registrations", skip, ("I12",), ()),
 )
