@@ -111,7 +111,7 @@ class Tables:
         ours = [each.decision for each in table.snapshots if each.commit_user == COMMIT_USER and each.digest]
         settled = [n for n, each in enumerate(self.truth.verdicts, 1) if each.outcome]
         if settled and settled[-1] in ours and not self._has_outcome(settled[-1]):
-            # The commit of the log was rolled back before its outcome was logged, and a revert is in its place.
+            # The commit of the log was rolled back before its outcome was logged: a revert is in its place.
             return False
         if ours and settled and max(ours) < settled[-1]:
             # The command refuses the statement: the table lacks a committed decision. A careless operator has
@@ -124,7 +124,8 @@ class Tables:
         """True if the history has the commit of a decision's outcome: that of its files, or its revert."""
         verdict = self.truth.verdicts[decision - 1]
         return any(
-            is_ours(each, decision) and (each.digest == verdict.body.digest) == (verdict.outcome == "committed")
+            is_ours(each, decision)
+            and (each.digest == verdict.body.digest) == (verdict.outcome == "committed")
             for each in self.world.table.history
         )
 

@@ -17,6 +17,10 @@ _HEARTBEATS: Final = 3
 """Number of heartbeats in a row that an idle region may miss."""
 
 
+_MOST_STRAYS: Final = 100
+"""Regions whose stray queries are shown."""
+
+
 class Activity:
     """The activity of the drivers of one stream."""
 
@@ -80,6 +84,9 @@ class Activity:
         elif not isinstance(body, CheckpointCompleted):
             return
         if life not in self._log.state.ended or (region is not None and region.phase is RegionPhase.LIVE):
+            return
+        if len(self.strays) >= _MOST_STRAYS and name not in self.strays:
+            # An event can name any region, and each state record has all conditions.
             return
         self.strays[name] = Problem(code=Code.STILL_RUNNING, region=name, incarnation=life)
         self._stray_until[name] = now + max(self._silence, _HEARTBEATS * (interval or 0))

@@ -33,7 +33,7 @@ def known_head(table: TableProgress, state: LogState) -> Head | None:
     """
     asked = asked_decision(state)
     stated = state.proof is not None and state.proof.decision == asked
-    # The newest outcome may be of another history than the one that the table has had since: ask for that one.
+    # The newest outcome may be of another history than the one that the table has had since: ask for that.
     if table.upto == asked - 1 and (stated or not _lacks(table.head, state.snapshot)):
         return table.head
     # The operator looked at the table as it is: the log may name snapshots that were rolled back.

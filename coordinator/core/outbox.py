@@ -47,6 +47,21 @@ _OF_DECISIONS: Final = (Code.BASE_UNRESOLVED, Code.ASSIGNMENT_UNRESOLVED)
 """Refusals that the outcome of a decision ends."""
 
 
+_MOST_DUE: Final = 100
+"""Notifications in one record, which has a limit. Registrations pile up while no coordinator answers them."""
+_MOST_REFUSED: Final = 100
+"""Regions whose refusal is shown."""
+_MOST_NAMES: Final = 10
+_LONGEST_DETAIL: Final = 200
+
+
+def _shortened(problem: Problem) -> Problem:
+    """Return a problem for the status alone, as short as a sentence needs it."""
+    return problem.model_copy(
+        update={"names": problem.names[:_MOST_NAMES], "detail": problem.detail[:_LONGEST_DETAIL]}
+    )
+
+
 class Outbox:
     """Answers that wait, the state record to be written, and the notifications to be sent."""
 
@@ -113,7 +128,10 @@ class Outbox:
                 continue
             self.refused.pop(envelope.region, None)
             if answer.problem is not None:
-                self.refused[envelope.region] = answer.problem
+                self.refused[envelope.region] = _shortened(answer.problem)
+                if len(self.refused) > _MOST_REFUSED:
+                    # Anybody can ask for a region of any name.
+                    del self.refused[next(iter(self.refused))]
         self._answers = []
 
     # --- notifications ----------------------------------------------------------------------------
@@ -231,6 +249,9 @@ class Outbox:
         """Return the next effect, if one is due; a record only while the state may be written."""
         if not self._recorded:
             return Announce(self.due[0]) if self.due else None
+        if writable and len(self.due) > _MOST_DUE:
+            # The next reader reads the log from the record before, and announces these again.
+            return Announce(self.due[0])
         if writable and not self._answers and (self._changes > 0 or self._is_old(now)):
             self._writing = self._changes
             return WriteRecord(record())

@@ -44,7 +44,7 @@ _BODIES: Final[Mapping[EventType, Mapping[str, Any]]] = {
     EventType.CHECKPOINT_FAILED: {"outcome": "lost"},
     EventType.REGION_HEARTBEAT: {"idle": True, "interval": 1, "run": "RUN"},
     EventType.REGION_CLOSED: {"final": 0, "run": "RUN"},
-    EventType.STREAM_POLICY: {"number": 2, "partial": "allow", "allowed_locations": ["memory://"]},
+    EventType.STREAM_POLICY: {"number": 2, "partial": "never", "allowed_locations": ["memory://"]},
     EventType.CUT_DECIDED: {"decision": 2, "cut": {"r1": _AT}, "digest": "d", "head": _HEAD},
     EventType.CUT_COMMITTED: {"decision": 2, "digest": "d", "table": "t", "snapshot": _HEAD},
     EventType.CUT_REVERTED: {"decision": 2, "digest": "d", "table": "t", "snapshot": _HEAD},

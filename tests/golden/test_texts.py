@@ -92,6 +92,22 @@ def test_regions_that_left_count() -> None:
     assert "n1 n1.0 accepted" in found
 
 
+def test_answers_that_piled_up_are_announced_before_a_record_has_all_of_them() -> None:
+    """Regions of any name may ask while no coordinator answers."""
+    script = Script()
+    asked = [f"register x{number} x{number}.0 &" for number in range(150)]
+    lines = [*registered(("r1",)), f"batch r1 r1.0 0 a offsets={LARGE}", "crash", *asked]
+    lines += ["register r1 r1.0 planned=0 &"] * 120
+    found = script.run("\n".join([*lines, "trace WriteRecord", "start", "batch r1 r1.0 1 b offsets=short"]))
+    records = [line for line in found.splitlines() if line.startswith("> WriteRecord")]
+    assert max(int(line.rpartition(" ")[2]) for line in records) <= 100
+    assert found.count("> Announce registration.answered") == 1 + 150 + 120
+    assert "[b] on" in found
+    record = StateRecord.model_validate_json(script.world.record or "")
+    assert len(record.refused) == 100
+    assert len(encode_record(record)) < MAX_MESSAGE_BYTES
+
+
 def test_the_largest_record_fits_into_a_message() -> None:
     """All regions, with as much text as may be, and an unresolved decision that replaces all of it."""
     dice, names = random.Random(1), [f"region-{number}" for number in range(MOST_REGIONS)]
