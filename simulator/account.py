@@ -36,6 +36,8 @@ class Account:
     """Former incarnations, by region and name."""
     accepted: dict[str, bool] = field(default_factory=dict)
     """By id of the registration."""
+    told: dict[str, list[Position | None]] = field(default_factory=dict)
+    """By id of the registration, the committed positions of its region where it is in the log."""
     followed: dict[int, int] = field(default_factory=dict)
     """By number of an assignment, the decision that it follows."""
 
@@ -47,6 +49,13 @@ class Account:
     def open(self) -> Verdict | None:
         """Return the decision without an outcome."""
         return self.verdicts[-1] if self.verdicts and not self.verdicts[-1].outcome else None
+
+    def committed(self, name: str) -> Position | None:
+        """Return the position of a region without a decision that has no outcome."""
+        if self.open is not None and name in self.open.moves:
+            return self.open.before[name]
+        place = self.places.get(name)
+        return place.at if place is not None else None
 
     def active(self) -> list[str]:
         return [name for name in self.regions if name not in self.places or not self.places[name].gone]

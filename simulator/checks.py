@@ -319,9 +319,14 @@ class Checks:
             case IncarnationsEnded():
                 self._check_ended(body)
             case RegistrationAnswered():
-                accepted = truth.accepted.get(body.registration, False)
-                if body.accepted and not accepted:
-                    raise Violation("I2", f"registration {body.registration} is answered as accepted")
+                self._check_answer(body)
+
+    def _check_answer(self, body: RegistrationAnswered) -> None:
+        truth, at = self.truth, body.committed
+        if body.accepted and not truth.accepted.get(body.registration, False):
+            raise Violation("I2", f"registration {body.registration} is answered as accepted")
+        if at is not None and at not in truth.told.get(body.registration, []):
+            raise Violation("I15", f"checkpoint {at.checkpoint} is told as committed, and is not")
 
     def unannounced(self) -> list[tuple[object, ...]]:
         """Return the outcomes and the savepoints that nobody was told of."""

@@ -4,6 +4,7 @@ There are no records and no recovery in it, so a bug of those cannot hide here.
 """
 
 from copy import deepcopy
+from typing import Final
 
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import (
@@ -25,6 +26,9 @@ from sluicegate.events.models import (
 from sluicegate.simulator.account import Account
 from sluicegate.simulator.judging import abandonment_problem, cannot_follow, decision_problem, may_register
 from sluicegate.simulator.places import Life, Place, Savepoint, Verdict
+
+MOST_SAVEPOINTS: Final = 5
+"""Savepoints and drains that may be open."""
 
 
 class Truth(Account):
@@ -166,6 +170,7 @@ class Truth(Account):
 
     def _register(self, envelope: Envelope, body: RegionRegistered) -> None:
         known = self.places.get(envelope.region)
+        self.told.setdefault(envelope.id, []).append(self.committed(envelope.region))
         if known is not None and known.run == envelope.id:
             return
         verdict = may_register(self, envelope, body)
@@ -240,8 +245,8 @@ class Truth(Account):
                 self._withdraw(body.number or 0)
             case "revert":
                 self._revert(offset, body)
-            case "savepoint" | "drain" if body.name and all(b.name != body.name for b in self.savepoints):
-                self._save(body.name, drain=body.command == "drain")
+            case "savepoint" | "drain" if self._may_save(body.name):
+                self._save(body.name or "", drain=body.command == "drain")
             case "cancel":
                 self.savepoints = [each for each in self.savepoints if each.name != body.name]
 
@@ -273,6 +278,10 @@ class Truth(Account):
         for place in self.places.values():
             if place.live and place.life is not None:
                 place.life = Life(place.life.name, place.life.base)
+
+    def _may_save(self, name: str | None) -> bool:
+        names = [each.name for each in self.savepoints]
+        return bool(name) and name not in names and len(names) < MOST_SAVEPOINTS
 
     def _save(self, name: str, *, drain: bool) -> None:
         savepoint = Savepoint(name, drain, {}, set())

@@ -50,6 +50,16 @@ def _of_newest_sealed(right: Function) -> Function:
     return wrong
 
 
+def _decided_as_committed(right: Function) -> Function:
+    def wrong(self: Any, record: Any) -> Any:
+        problem, answer = right(self, record)
+        region = self.state.regions.get(record.envelope.region)
+        at = region.position if region is not None else None
+        return problem, answer.model_copy(update={"committed": at})
+
+    return wrong
+
+
 def _highest_of_regions(right: Function) -> Function:
     def wrong(self: Any, state: Any) -> Any:
         step = right(self, state)
@@ -104,6 +114,13 @@ IN_DELETIONS: Final = (
         _of_newest_sealed,
         ("I11",),
         ("reset", "stand still"),
+    ),
+    Defect(
+        "an answer tells a decided position as committed",
+        "judging a registration",
+        _decided_as_committed,
+        ("I15",),
+        ("reset", "restart", "unknown, invisible"),
     ),
     Defect(
         "a commit has the watermark of its fastest region",
