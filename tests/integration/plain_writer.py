@@ -104,7 +104,7 @@ class PlainWriter:
     async def register(self) -> dict[str, Any]:
         """Probe for the position, register there, and return the answer."""
         probe = await self._ask({"probe": True})
-        self.base = probe["decided"]
+        self.base = probe["committed"]
         answer = await self._ask({"base": self.base, "replaces": probe["live"]})
         if answer["accepted"]:
             self.run = answer["registration"]
