@@ -4,6 +4,7 @@ Every value is looked at, since nobody does after a commit: readers fail at text
 null where the table promises a value. Arrow trusts the types of its arrays, and checks neither.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -29,14 +30,15 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     metadata LOCAL_TIMES are refused in a column with one. Raises SchemaMismatch with the names of all columns
     that do not fit.
     """
-    names, metadata = batch.schema.names, batch.schema.metadata
-    unknown = [field for field in batch.schema if field.name not in schema.names]
-    twice = sorted({name for name in names if names.count(name) > 1})
+    # Arrow makes the list of names anew each time: with thousands of columns, that is most of the work.
+    named, known, metadata = Counter(batch.schema.names), frozenset(schema.names), batch.schema.metadata
+    unknown = [field for field in batch.schema if field.name not in known]
+    twice = sorted(name for name, number in named.items() if number > 1)
     problems = [f"the table has no column {field.name}" for field in unknown]
     problems += [f"the column {name} is there twice" for name in twice]
     arrays = []
     for field in schema:
-        if names.count(field.name) == 1:
+        if named[field.name] == 1:
             array, problem = _fit(batch.column(field.name), field)
             problem = zone_problem(batch.schema.field(field.name), field, metadata) or problem
         else:

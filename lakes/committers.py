@@ -133,6 +133,15 @@ def with_overwriting(answer: Answer, storage: Storage) -> Answer:
     return replace(answer, cause=cause.model_copy(update={"code": CauseCode.RECORDED_OVERWRITTEN}))
 
 
+def refuse_specs(event: FilesWritten, name: str) -> None:
+    """Raise BadFiles if an event names a partition spec, which the format of this name does not have."""
+    if event.spec_id:
+        raise BadFiles(
+            f"the files state the partition spec {event.spec_id}, but tables of the format {name} have no "
+            "partition specs. Leave spec_id out of the event"
+        )
+
+
 def refuse_other_schema(event: FilesWritten, digest: str) -> None:
     """Raise BadFiles if the files were written with another schema than that of their id in the table."""
     if event.schema_digest not in ("", digest):

@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, Self, cast
 
-from sluicegate.lakes.port import Adapter, FileWriter, TableRef, TableRefused
+from sluicegate.events.models import LONGEST_METADATA
+from sluicegate.lakes.port import Adapter, FileWriter, SchemaMismatch, TableRef, TableRefused
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -120,8 +121,9 @@ class FileOptions:
         """Check that the table has the named columns. Raises TableRefused."""
         bounded = self.statistics if isinstance(self.statistics, tuple) else ()
         named = {SORT: [each.name for each in self.sort or ()], STATISTICS: bounded}
+        known = frozenset(columns.names)
         for option, names in named.items():
-            unknown = [name for name in names if name not in columns.names]
+            unknown = [name for name in names if name not in known]
             if unknown:
                 raise TableRefused(
                     f"the option {PREFIX}{option} names {_listed(unknown)}, which {location} does not have. "
@@ -252,6 +254,20 @@ def _sort(option: str, text: str) -> tuple[SortColumn, ...]:
             f"nothing, such as `carrier, time_hour desc`: {text!r}"
         )
     return tuple(found)
+
+
+def require_short(metadata: bytes, location: str, remedy: str) -> bytes:
+    """Return the metadata of a file, unless no event can carry it. Raises SchemaMismatch with the remedy.
+
+    Statistics are most of it, so tables with very many columns need a choice.
+    """
+    if len(metadata) > LONGEST_METADATA:
+        raise SchemaMismatch(
+            f"the statistics of a file of {location} have {len(metadata)} bytes, and its event takes "
+            f"{LONGEST_METADATA}. Name the columns that need some in the option {PREFIX}{STATISTICS}, or "
+            f"{remedy}"
+        )
+    return metadata
 
 
 def _compression(option: str, text: str) -> Compression:

@@ -5,6 +5,7 @@ it, the others find it.
 """
 
 import logging
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -44,14 +45,15 @@ def gained(rows: pa.Schema, table: pa.Schema) -> list[pa.Field]:
 
     Raises SchemaMismatch with all reasons if there are such columns, and the schemas differ otherwise too.
     """
-    added = [field for field in rows if field.name not in table.names]
+    known = [*table.names, *rows.names]
+    added = _besides(rows, table)
     if not added:
         return []
     problems = [
         *_twice(rows),
         *_changed(rows, table),
         *_missing(rows, table, added),
-        *(text for field in added for text in never_added(field, [*table.names, *rows.names])),
+        *(text for field in added for text in never_added(field, known)),
     ]
     if problems:
         raise SchemaMismatch(f"no column is added to the table ({_listed(added)}): " + "; ".join(problems))
@@ -63,14 +65,20 @@ def still_missing(added: Sequence[pa.Field], table: pa.Schema) -> list[pa.Field]
 
     Raises SchemaMismatch if that writer has added a column of the same name and another type.
     """
-    found = pa.schema(added)
+    found, known = pa.schema(added), table.names
     problems = [
         *_changed(found, table),
-        *(text for field in added for text in differing_in_case(field, table.names)),
+        *(text for field in added for text in differing_in_case(field, known)),
     ]
     if problems:
         raise SchemaMismatch("another writer has changed the table at the same time: " + "; ".join(problems))
-    return [field for field in added if field.name not in table.names]
+    return _besides(found, table)
+
+
+def _besides(columns: pa.Schema, others: pa.Schema) -> list[pa.Field]:
+    """Return the columns whose names the others lack."""
+    names = frozenset(others.names)
+    return [field for field in columns if field.name not in names]
 
 
 def storable(kind: pa.DataType) -> pa.DataType:
@@ -108,13 +116,14 @@ def _column(field: pa.Field) -> pa.Field:
 
 
 def _twice(rows: pa.Schema) -> list[str]:
-    twice = sorted({name for name in rows.names if rows.names.count(name) > 1})
+    twice = sorted(name for name, number in Counter(rows.names).items() if number > 1)
     return [f"the rows have the column {name} twice; leave one out" for name in twice]
 
 
 def _changed(rows: pa.Schema, table: pa.Schema) -> list[str]:
     """Compare the types of the columns that both have."""
-    both = [(field, table.field(field.name)) for field in rows if field.name in table.names]
+    names = frozenset(table.names)
+    both = [(field, table.field(field.name)) for field in rows if field.name in names]
     zones = [zone_problem(field, there, rows.metadata) for field, there in both]
     return [text for text in zones if text is not None] + [
         f"the column {there.name} is {there.type} in the table, not {field.type}; convert the rows to "
@@ -126,7 +135,7 @@ def _changed(rows: pa.Schema, table: pa.Schema) -> list[str]:
 
 def _missing(rows: pa.Schema, table: pa.Schema, added: Sequence[pa.Field]) -> list[str]:
     """Refuse rows that have lost columns while they gained others: a renamed column looks like that."""
-    missing = [field for field in table if field.name not in rows.names]
+    missing = _besides(table, rows)
     if not missing:
         return []
     text = (

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING
 
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.checked import Premises
+from sluicegate.lakes.committers import refuse_specs
 from sluicegate.lakes.delta.actions import Malformed, Metadata, Protocol
 from sluicegate.lakes.delta.earlier import schemas_of
 from sluicegate.lakes.delta.entries import FORMAT, FORMAT_VERSION, Entries, Examiner
@@ -53,6 +54,7 @@ class Examinations:
         Raises BadFiles, LakeUnavailable.
         """
         self._follow(state)
+        refuse_specs(event, FORMAT)
         examiner, event = self._examiner(state, event.schema_id), located(event, self._location)
         if event.format == FORMAT and event.location == self._location and not is_described(event):
             describe = self._describer(state, event.schema_id).describe

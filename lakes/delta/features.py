@@ -53,6 +53,7 @@ _PRIMITIVE: Final = re.compile(
     r"string|long|integer|short|byte|float|double|boolean|binary|date|timestamp|timestamp_ntz"
     r"|decimal\((?:[1-9]|[12][0-9]|3[0-8]),\s*(?:[0-9]|[12][0-9]|3[0-8])\)"
 )
+_CODEC: Final = "delta.parquet.compression.codec"
 _CODECS: Final = frozenset({"none", "uncompressed", "snappy", "gzip", "lz4_raw", "zstd"})
 
 
@@ -67,7 +68,7 @@ _REFUSED_PROPERTIES: Final[Mapping[str, Callable[[str], bool]]] = {
     "delta.enableIcebergCompatV2": _is_true,
     "delta.enableIcebergCompatV3": _is_true,
     "delta.coordinatedCommits.commitCoordinator-preview": lambda value: value not in ("", "{}"),
-    "delta.parquet.compression.codec": lambda value: value.strip().lower() not in _CODECS,
+    _CODEC: lambda value: value.strip().lower() not in _CODECS,
     MODE: lambda value: value.strip().lower() not in ("none", "name", "id"),
 }
 """Properties that need more than an append, each with a test of its value."""
@@ -122,7 +123,8 @@ def out_of_scope(protocol: Protocol, metadata: Metadata) -> str | None:
     for key, value in metadata.configuration.items():
         forbids = _REFUSED_PROPERTIES.get(key)
         if key.startswith(_CONSTRAINT) or (forbids is not None and forbids(value)):
-            return f"its property {key} = {value} is not supported"
+            known = f", only {', '.join(sorted(_CODECS))}" if key == _CODEC else ""
+            return f"its property {key} = {value} is not supported{known}"
     if metadata.provider.lower() != "parquet":
         return f"its data files have the format {metadata.provider}, which is not supported"
     try:

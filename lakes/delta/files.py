@@ -21,7 +21,7 @@ from sluicegate.lakes.delta.statistics import leaves, make_statistics
 from sluicegate.lakes.durable import make_inside
 from sluicegate.lakes.encodings import Dictionaries
 from sluicegate.lakes.event_time import event_time_range
-from sluicegate.lakes.file_options import Compression, FileOptions, FileSettings
+from sluicegate.lakes.file_options import Compression, FileOptions, FileSettings, require_short
 from sluicegate.lakes.floats import Counts, Floats
 from sluicegate.lakes.rolling import close_broken
 from sluicegate.lakes.storage import Storage
@@ -31,6 +31,7 @@ _CODECS: Final = {"none": "uncompressed", "lz4_raw": "lz4"}
 _SIZE: Final = re.compile(r"([0-9]{1,15})(k|m|g|t|)b?")
 _UNITS: Final = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
 _DEFAULT_INDEXED: Final = 32
+_FEWER: Final = "set the property delta.dataSkippingNumIndexedCols to a lower number"
 _NUMBER: Final = re.compile(r"-?[0-9]{1,9}")
 
 Range = tuple[int | None, int | None]
@@ -166,6 +167,7 @@ class DataFile:
         columns = self._layout.schema.data
         said = make_statistics(footer, columns, self._layout.bounded, self._layout.counted, self._counts.null)
         values = {each.name: self._texts[each.physical] for each in self._layout.schema.partitions}
+        line = encode(self.path, self._texts, size, time.time_ns() // 1_000_000, said)
         return FileInfo(
             path=self.path,
             size=size,
@@ -173,7 +175,7 @@ class DataFile:
             partition=values,
             min_event_time=self._times[0],
             max_event_time=self._times[1],
-            metadata=encode(self.path, self._texts, size, time.time_ns() // 1_000_000, said),
+            metadata=require_short(line, self._storage.uri, _FEWER),
         )
 
     def abort(self) -> None:

@@ -63,7 +63,8 @@ class DeltaWriter:
         self._described = False
 
     def write(self, batch: pa.RecordBatch) -> None:
-        missing = [name for name in self._defaults if name not in batch.schema.names]
+        names = frozenset(batch.schema.names)
+        missing = [name for name in self._defaults if name not in names]
         if missing:
             raise SchemaMismatch(
                 f"the rows lack {missing}: these columns have defaults, which this writer does not compute"

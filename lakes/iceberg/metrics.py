@@ -1,5 +1,6 @@
 """Metrics of data files, from the footers of Parquet files."""
 
+import re
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final
@@ -28,6 +29,11 @@ _FIELDS: Final = (
     *("lower_bounds", "upper_bounds"),
 )
 _NONE: Final = MetricsMode(MetricModeTypes.NONE)
+_DEFAULT_MODE: Final = "write.metadata.metrics.default"
+_COLUMN_MODE: Final = "write.metadata.metrics.column."
+_MOST: Final = "write.metadata.metrics.max-inferred-column-defaults"
+_DEFAULT_MOST: Final = 100
+_MODE: Final = re.compile(r"none|counts|full|truncate\([1-9][0-9]*\)")
 _FULL: Final = MetricsMode(MetricModeTypes.FULL)
 _COUNTS: Final = MetricsMode(MetricModeTypes.COUNTS)
 _TRUNCATE: Final = MetricsMode(MetricModeTypes.TRUNCATE, 16)
@@ -138,11 +144,40 @@ def _start(chunk: Any) -> int:
     return int(first if dictionary is None or not chunk.has_dictionary_page else min(first, dictionary))
 
 
-def _plan(table: TableView) -> Any:
+def _plan(table: TableView) -> dict[int, Any]:
+    """Return the mode of each column, as the properties say. Raises TableRefused.
+
+    As with Iceberg's own library, a table without a default mode has metrics of its first 100 columns, of
+    those that it is sorted by, and of those with a mode of their own: the event of each file has them.
+    """
     try:
-        return compute_statistics_plan(table.schema, dict(table.properties))
+        plan: dict[int, Any] = compute_statistics_plan(table.schema, dict(table.properties))
     except ValueError as error:
+        pairs = table.properties.items()
+        wrong = [f"{name} = {value}" for name, value in pairs if _is_no_mode(name, value)]
         raise TableRefused(
-            f"a property write.metadata.metrics.* of {table.event_location} has no valid value: {error}. "
-            "Correct it"
+            f"{table.event_location}: the property {', '.join(wrong) or 'write.metadata.metrics.*'} is no "
+            f"mode of statistics ({error}). Set it to none, counts, full or truncate(16)"
         ) from error
+    return _limited(table, plan)
+
+
+def _limited(table: TableView, plan: dict[int, Any]) -> dict[int, Any]:
+    if _DEFAULT_MODE in table.properties:
+        return plan
+    text = table.properties.get(_MOST, "").strip()
+    most = int(text) if text.isdigit() else _DEFAULT_MOST
+    top = [field.field_id for field in table.schema.fields if field.field_id in plan]
+    first = {*list(dict.fromkeys([*top, *plan]))[:most]}
+    first.update(field.get("source-id", -1) for field in table.raw_sort_fields)
+    return {
+        column: each
+        if column in first or f"{_COLUMN_MODE}{each.column_name}" in table.properties
+        else replace(each, mode=_NONE)
+        for column, each in plan.items()
+    }
+
+
+def _is_no_mode(name: str, value: str) -> bool:
+    """Return True for a property that states a mode of statistics, with a value that is none."""
+    return name.startswith((_DEFAULT_MODE, _COLUMN_MODE)) and _MODE.fullmatch(value.strip().lower()) is None

@@ -13,6 +13,12 @@ _TARGET: Final = "write.target-file-size-bytes"
 _ROW_GROUP: Final = "write.parquet.row-group-size-bytes"
 _DEFAULT_TARGET: Final = 512 << 20
 _LARGEST: Final = (1 << 63) - 1
+_CODECS: Final[Mapping[str, str]] = {
+    **{name: name for name in ("zstd", "snappy", "gzip", "lz4", "brotli", "uncompressed")},
+    # The name of Parquet for what Arrow writes as LZ4.
+    "lz4_raw": "lz4",
+}
+"""Codecs by their names in the property."""
 _DIGITS: Final = 19
 """Of that number."""
 
@@ -52,10 +58,11 @@ def _sort_order(table: TableView, columns: pa.Schema) -> tuple[SortColumn, ...] 
 
 
 def _compression(properties: Mapping[str, str]) -> Compression:
-    codec = properties.get("write.parquet.compression-codec", "zstd").lower()
-    if codec != "uncompressed" and not _is_codec(codec):
+    text = properties.get("write.parquet.compression-codec", "zstd")
+    codec = _CODECS.get(text.strip().lower())
+    if codec is None:
         raise TableRefused(
-            f"the property write.parquet.compression-codec = {codec} is not supported; use zstd, snappy, "
+            f"the property write.parquet.compression-codec = {text} is not supported; use zstd, snappy, "
             "gzip, lz4, brotli or uncompressed"
         )
     level = properties.get("write.parquet.compression-level", "").strip()
@@ -73,13 +80,6 @@ def _check_level(codec: str, level: int) -> None:
             f"the property write.parquet.compression-level = {level} is no level of {codec}: {error}. "
             "Correct or remove it"
         ) from error
-
-
-def _is_codec(name: str) -> bool:
-    try:
-        return bool(pa.Codec.is_available(name))
-    except ValueError:
-        return False
 
 
 def _positive(properties: Mapping[str, str], name: str, default: int) -> int:

@@ -23,7 +23,7 @@ from sluicegate.events.models import FileInfo
 from sluicegate.lakes.durable import make_inside
 from sluicegate.lakes.encodings import Dictionaries
 from sluicegate.lakes.event_time import event_time_range
-from sluicegate.lakes.file_options import NO_OPTIONS, FileOptions
+from sluicegate.lakes.file_options import NO_OPTIONS, FileOptions, require_short
 from sluicegate.lakes.floats import Counts, Floats
 from sluicegate.lakes.iceberg.files import local_of
 from sluicegate.lakes.iceberg.layout import Layout, Partition
@@ -39,6 +39,7 @@ from sluicegate.lakes.row_buffer import RowBuffer
 from sluicegate.lakes.storage import Storage
 from sluicegate.lakes.storage_errors import unwritable
 
+_FEWER: Final = "set the property write.metadata.metrics.default to counts or none"
 HELD_BYTES: Final = 256 << 20
 """Bytes of open files that are kept in memory, if the table is in an object store."""
 _UNSORTED: Final = 0
@@ -287,7 +288,7 @@ class IcebergWriter:
             partition=self._texts(closed.partition),
             min_event_time=lowest,
             max_event_time=highest,
-            metadata=self._layout.encode(record),
+            metadata=require_short(self._layout.encode(record), self.location, _FEWER),
         )
 
     def _texts(self, partition: Partition) -> dict[str, str | None]:

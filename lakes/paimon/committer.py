@@ -15,6 +15,7 @@ from sluicegate.lakes.committers import (
     made_by,
     overtaken,
     refuse_other_schema,
+    refuse_specs,
     unknown,
     with_overwriting,
 )
@@ -106,6 +107,7 @@ class PaimonCommitter:
 
         Raises BadFiles or LakeUnavailable.
         """
+        refuse_specs(event, FORMAT)
         if not self._table.has_schema(event.schema_id):
             raise BadFiles(f"the files were written with schema {event.schema_id}, which the table lacks")
         if event.schema_digest:

@@ -18,6 +18,24 @@ _CODEC: Final = "file.compression"
 _LEVEL: Final = "file.compression.zstd-level"
 _STATS: Final = "metadata.stats-mode"
 _UNBOUNDED: Final = ("none", "counts")
+_ZSTD_LEVEL: Final = re.compile(r"[1-9]|1[0-9]|2[0-2]")
+_CODECS: Final[Mapping[str, Mapping[str, str]]] = {
+    "parquet": {
+        **{name: name for name in ("zstd", "snappy", "gzip", "lz4", "brotli", "none")},
+        # The name of Parquet for what Arrow writes as LZ4.
+        "lz4_raw": "lz4",
+        "uncompressed": "none",
+    },
+    "orc": {
+        **{name: name for name in ("zstd", "snappy", "lz4", "zlib", "uncompressed")},
+        "none": "uncompressed",
+    },
+    "avro": {
+        **{name: name for name in ("zstd", "zstandard", "snappy", "deflate", "bzip2", "xz", "null")},
+        "none": "null",
+    },
+}
+"""By format of files, codecs of the library by their names in the option."""
 _MODE: Final = re.compile(r"none|counts|full|truncate\(([1-9][0-9]{0,8})\)")
 _LONGEST: Final = 128
 """Characters of a bound. Bounds travel in events, and in the manifests that every reader loads."""
@@ -46,8 +64,12 @@ def library_options(files: FileOptions, options: Mapping[str, str]) -> dict[str,
     wanted = files.compression
     if wanted is not None:
         found[_CODEC] = "none" if wanted.codec == "uncompressed" else wanted.codec
-    elif _LEVEL not in options:
-        wanted = Compression(options.get(_CODEC, "zstd").lower())
+    else:
+        codec = _codec(options)
+        if codec != options.get(_CODEC, "zstd"):
+            found[_CODEC] = codec
+        if not _has_level(options):
+            wanted = Compression(codec)
     if wanted is not None and wanted.codec == "zstd":
         found[_LEVEL] = str(wanted.arguments()["compression_level"])
     # The statistics of a file contain its range of event times. `none` is an explicit choice of the user.
@@ -85,6 +107,31 @@ def _mode(options: Mapping[str, str], column: str) -> re.Match[str]:
             "or truncate(16)"
         )
     return found
+
+
+def _codec(options: Mapping[str, str]) -> str:
+    """Return the table's codec as the library names it. Raises TableRefused for one that it cannot write."""
+    text, kind = options.get(_CODEC, "zstd"), options.get("file.format", "parquet").lower()
+    codecs = _CODECS[kind]
+    found = codecs.get(text.strip().lower())
+    if found is None:
+        raise TableRefused(
+            f"the option {_CODEC} = {text} of the table is not supported for {kind} files. Set it to one of "
+            f"{', '.join(codecs)}"
+        )
+    return found
+
+
+def _has_level(options: Mapping[str, str]) -> bool:
+    """Return True if the table has a level of zstd. Raises TableRefused for one that there is not."""
+    text = options.get(_LEVEL)
+    if text is None:
+        return False
+    if not _ZSTD_LEVEL.fullmatch(text.strip()):
+        raise TableRefused(
+            f"the option {_LEVEL} = {text} of the table is no level of zstd. Set it to a number from 1 to 22"
+        )
+    return True
 
 
 def _require_parquet(files: FileOptions, options: Mapping[str, str]) -> None:

@@ -19,7 +19,7 @@ from pypaimon.write.commit_message import CommitMessage
 from sluicegate.events.models import FileInfo
 from sluicegate.lakes.arrow import out_of_range
 from sluicegate.lakes.durable import make_inside
-from sluicegate.lakes.file_options import NO_OPTIONS, FileOptions
+from sluicegate.lakes.file_options import NO_OPTIONS, FileOptions, require_short
 from sluicegate.lakes.paimon.buckets import Layout, hash_once, layout, one_group
 from sluicegate.lakes.paimon.data_files import DataFiles, take_bounds
 from sluicegate.lakes.paimon.encoding import encode_entry
@@ -39,6 +39,7 @@ from sluicegate.lakes.row_buffer import RowBuffer
 from sluicegate.lakes.storage import Storage
 from sluicegate.lakes.storage_errors import is_too_long, unwritable
 
+_FEWER: Final = "set the option fields.<column>.stats-mode = none of the table for columns without filters"
 _PREFIX: Final = "data-file.prefix"
 
 
@@ -166,7 +167,7 @@ class PaimonWriter:
             partition=there.values,
             min_event_time=lowest,
             max_event_time=highest,
-            metadata=encode_entry(entry),
+            metadata=require_short(encode_entry(entry), self.location, _FEWER),
         )
 
     def _new_files(self, message: CommitMessage) -> Sequence[DataFileMeta]:
