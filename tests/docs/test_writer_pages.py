@@ -111,7 +111,17 @@ def test_each_code_and_field_that_the_pages_name_exists() -> None:
     fields = {
         name for body in (*BODIES.values(), *NOTIFICATION_BODIES.values()) for name in body.model_fields
     }
-    for name in ("probe", "planned", "replaces", "decided", "live", "run", "source_offsets", "final"):
+    for name in (
+        "probe",
+        "planned",
+        "replaces",
+        "committed",
+        "unresolved",
+        "live",
+        "run",
+        "source_offsets",
+        "final",
+    ):
         assert f"`{name}" in CONTRACT
         assert name in fields
     section = CONTRACT.partition("\n## A region that stops")[2].partition("\n## ")[0]

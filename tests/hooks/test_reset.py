@@ -28,6 +28,7 @@ from sluicegate.writer_hooks.spark.location import Location
 from sluicegate.writer_hooks.spark.reset import ResetDone, ResetOrder, reset_region
 from tests.hooks.locations import FILES, completion, files, finish, plan, position
 from tests.hooks.replica import Judges
+from tests.integration.waiting import BACKSTOP
 
 MARKER = "sluicegate/incarnation.json"
 REGION = Region(
@@ -83,7 +84,7 @@ class Stream:
         self.ends(body, True)
         return answer
 
-    def reset(self, root: Path | None = None, reason: str = "", patience: float = 900.0) -> ResetDone:
+    def reset(self, root: Path | None = None, reason: str = "", patience: float = BACKSTOP) -> ResetDone:
         place = ("s", "EWR", str(root or self.root))
         order = ResetOrder(*place, REGION.assignment, reason=reason, ended=self.ended, patience=patience)
         return reset_region(order, self.ask)
@@ -295,7 +296,7 @@ def test_a_reset_begins_after_the_outcome_of_a_decision(stream: Stream, outcome:
     """A revert would take the position back. Until the outcome, nothing in the location is changed."""
     made, before = stream.judges.decide("s"), files(stream.root)
     with pytest.raises(RegistrationRefused, match=r"base-unresolved\): decision 2 .* Nothing is changed in"):
-        stream.reset(patience=0.0)
+        stream.reset(patience=0.0)  # time: no wait at all
     assert files(stream.root) == before
     probes = 0
 

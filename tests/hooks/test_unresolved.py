@@ -118,7 +118,7 @@ def test_a_repeated_finish_waits_for_the_commit(
     resumed = Job.resumed(first.begun)
     again = complete(pool, log, resumed)
     with Job.resumed(first.begun) as third, pytest.raises(TimeoutError):
-        third.finish([], timeout=0.5)
+        third.finish([], timeout=0.5)  # time: nothing can end this wait earlier
     assert not ended.is_set()
     assert not again.is_set()
     log.judges.resolve(unique, made)
