@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -57,19 +58,30 @@ class Run:
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Iterator[Run]:
+def config(tmp_path: Path) -> Path:
     config = tmp_path / "sluicegate.toml"
     config.write_text(
         f'[kafka]\nbootstrap_servers = "127.0.0.1:{free_port()}"\n[http]\nport = 0\n'
         f'[streams.flights]\ntable = "{tmp_path}/flights"\n',
         encoding="utf-8",
     )
+    return config
+
+
+@contextmanager
+def running(config: Path) -> Iterator[Run]:
     made = Run(config)
     try:
         yield made
     finally:
         made.process.kill()
         made.end()
+
+
+@pytest.fixture
+def run(config: Path) -> Iterator[Run]:
+    with running(config) as made:
+        yield made
 
 
 @pytest.mark.slow
@@ -93,3 +105,17 @@ def test_an_end_while_the_command_is_imported(run: Run) -> None:
     run.process.send_signal(signal.SIGTERM)
     assert run.end() == 0
     assert (run.events()[-1]["event"], run.events()[-1]["cause"]) == ("stopped", "SIGTERM")
+
+
+@pytest.mark.slow
+def test_a_parent_that_blocks_a_signal_loses_none(config: Path) -> None:
+    """`sluicegate up` starts its coordinator so: the signal waits until the process can take it."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    try:
+        with running(config) as run:
+            run.process.send_signal(signal.SIGHUP)
+            run.wait(lambda: run.has("settings reloaded"), "the reload is lost")
+            run.process.send_signal(signal.SIGTERM)
+            assert run.end() == 0
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
