@@ -166,6 +166,21 @@ def test_a_change_after_the_end_by_an_operator_needs_a_committed_end(tmp_path: P
     change(whole)._close(whole)  # without a registration, which would be refused
 
 
+def test_a_change_waits_for_the_outcome_of_a_decision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The region is at its end in a decision, and the committed position is still the one before."""
+    plans = seeded(tmp_path)
+    query = query_of(plans, PLAN, "r")
+    change = Change(query.settings, plans, [query], Event(), lambda _, __: None)
+    open_decision = refused(Code.REGION_REMOVED, committed=AT).model_copy(update={"unresolved": 3})
+    answers = [open_decision, open_decision, refused(Code.REGION_REMOVED)]
+    monkeypatch.setattr(change_module, "_PAUSE", 0.0)
+    monkeypatch.setattr(Answered, "probe", lambda *_: answers.pop(0))
+    change._require_whole(query)
+    assert answers == []
+
+
 def test_the_next_assignment_begins_by_an_answer_that_is_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -209,7 +209,7 @@ class Change:
 
     def _require_whole(self, query: RegionQuery) -> None:
         """Raise DivisionRefused if an operator ended the region before the end of its location."""
-        answer = query.probe(self.stopped.is_set)
+        answer = self._settled(query)
         if not _is_removed(answer):
             return
         expected, stream = self._end(query), query.region.stream
@@ -231,6 +231,13 @@ class Change:
                 "shows the decision and the source offsets"
             )
 
+    def _settled(self, query: RegionQuery) -> RegistrationAnswered:
+        """Return the answer to a probe, once no decision without an outcome moves the region."""
+        while (answer := query.probe(self.stopped.is_set)).unresolved is not None:
+            self._require_running()
+            self.stopped.wait(_PAUSE)
+        return answer
+
     def _close(self, query: RegionQuery) -> None:
         """Close an old region. One that an operator ended is closed, and at its end."""
         if not _is_removed(query.probe(self.stopped.is_set)):
@@ -246,7 +253,7 @@ class Change:
 
     def _require_committed(self, query: RegionQuery) -> None:
         """Raise BadCheckpointLocation unless an old region is committed up to the end of its location."""
-        expected, at = self._end(query), query.probe(self.stopped.is_set).committed
+        expected, at = self._end(query), self._settled(query).committed
         if at != expected:
             raise BadCheckpointLocation(
                 f"the region {query.name} is committed at {at}, and its location ends at {expected}, so "
