@@ -29,6 +29,14 @@ def _found_by_the_marker(right: Function) -> Function:
     return wrong
 
 
+def _pending_only(right: Function) -> Function:
+    def wrong(self: Any, record: Any) -> Any:
+        found = right(self, record)
+        return None if any(found is each for each in self.log.decided.values()) else found
+
+    return wrong
+
+
 def _lost_is_done(right: Function) -> Function:
     def wrong(self: Any, made: Any, effect: Any, publication: Any) -> Any:
         if isinstance(publication, OutcomeUnknown):
@@ -170,6 +178,13 @@ IN_COMMITS: Final = (
         always(True),
         ("I1", "I3", "I7", "I2", "I12"),
         ("freeze", "thaw", "rebalance", "record lost"),
+    ),
+    Defect(
+        "the decision's content is not collected",
+        "the place of an event that is read again",
+        _pending_only,
+        ("I1", "I12"),
+        ("crash", "unknown, invisible"),
     ),
     Defect("registrations are not answered", "answers to registrations", skip, ("I12",), ()),
 )

@@ -95,6 +95,8 @@ SEAMS: Final[dict[str, tuple[Any, str]]] = {
     "the result of a publication": (committing.Committing, "_published"),
     "the read barrier": (machine.StreamMachine, "_is_past_barrier"),
     "applying a record": (replica.Replica, "apply"),
+    "the end of reading again": (replica.Replica, "finish_refill"),
+    "the place of an event that is read again": (replica.Replica, "_place_of"),
     "skipped records that the state includes": (replica.Replica, "_include"),
     "orders to skip": (commands, "_skip"),
     "events that an unresolved decision settles": (replica.Replica, "_keep_for_revert"),

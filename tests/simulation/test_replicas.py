@@ -46,6 +46,7 @@ IN_RECOVERIES: Final = (
         "a revert restores sealed checkpoints only", "the decided checkpoints", _forgets_the_rest, ("I15",)
     ),
     Defect("the end of a region discards nothing", "discarding", skip, ("I15",)),
+    Defect("the end of reading again discards nothing", "the end of reading again", skip, ("I15",)),
     Defect(
         "a skipped record is read again", "skipped records that the state includes", _reads_skipped, ("I15",)
     ),
