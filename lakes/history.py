@@ -240,7 +240,9 @@ def look_for(
 
     The table's marker proves more while its snapshot is in the history: no commit of ours is newer. If that
     snapshot has expired, the marker counts where nothing but expired history is missing. A marker of a
-    snapshot that was rolled back proves nothing but that: a recorded head that is an ancestor counts.
+    snapshot that was rolled back proves nothing but that: a recorded head that is an ancestor counts. Nor
+    does a marker of an earlier decision that is later than a recorded snapshot that was rolled back: it may
+    be of another commit of the same decision.
     """
     if head is None:
         return Absent(None) if recorded is None else _unproven(CauseCode.TABLE_EMPTY, recorded.id)
@@ -251,6 +253,8 @@ def look_for(
     if walk.made is not None and walk.made[0] > asked[0]:
         return Ahead(_highest(walk.highest, walk.made[0]), walk.made)
     doubt, proof = _doubt(head.ref, at, walk, asked[0], recorded), None
+    if marker is not None and marker.decision < asked[0] and _replaces(marker.snapshot, recorded, doubt):
+        marker = None
     if marker is not None and (doubt is not None or marker.decision >= asked[0]):
         standing = _standing(line, at, commit_user, marker)
         if marker.decision > asked[0] and _shows_higher(standing, doubt):
@@ -259,6 +263,15 @@ def look_for(
         alone = standing is _Standing.EXPIRED and doubt is not None and doubt.expired
         proof = _Proof(marker, alone) if alone or standing is _Standing.ANCESTOR else None
     return _concluded(head.ref, asked, walk, doubt, proof)
+
+
+def _replaces(made: SnapshotRef, recorded: SnapshotRef | None, doubt: Unproven | None) -> bool:
+    """True if a commit may be in the place of a recorded one that was rolled back.
+
+    It is at or after the position of that one, which is no ancestor of the head, and has not expired.
+    """
+    lost = recorded is not None and doubt is not None and not doubt.expired
+    return lost and recorded is not None and made != recorded and made.id >= recorded.id
 
 
 def _shows_higher(standing: _Standing, doubt: Unproven | None) -> bool:

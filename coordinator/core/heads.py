@@ -32,12 +32,17 @@ def known_head(table: TableProgress, state: LogState) -> Head | None:
     the snapshot of the newest outcome does. None: read the whole history.
     """
     asked = asked_decision(state)
-    stated = state.proof is not None and state.proof.decision == asked
+    stated = _is_stated(state)
     # The newest outcome may be of another history than the one that the table has had since: ask for that.
     if table.upto == asked - 1 and (stated or not _lacks(table.head, state.snapshot)):
         return table.head
     # The operator looked at the table as it is: the log may name snapshots that were rolled back.
     return state.proof.head if state.proof is not None and stated else state.snapshot
+
+
+def _is_stated(state: LogState) -> bool:
+    """True if an operator has stated which head the asked decision may follow."""
+    return state.proof is not None and state.proof.decision == asked_decision(state)
 
 
 def _lacks(head: Head | None, made: Head | None) -> bool:
@@ -52,8 +57,7 @@ def recorded_head(table: TableProgress, state: LogState) -> Head | None:
     it, unless the record is wrong. So it serves only those who have seen nothing of the table themselves.
     """
     made = state.pending
-    stated = state.proof is not None and state.proof.decision == asked_decision(state)
-    if made is None or stated or table.upto == made.id - 1 or table.contradicted is not None:
+    if made is None or _is_stated(state) or table.upto == made.id - 1 or table.contradicted is not None:
         return None
     return made.head
 

@@ -324,6 +324,21 @@ PLANTS: Final = (
         ),
     ),
     Plant(
+        "the marker alone proves presence",
+        *(
+            history.look_for,
+            "    if walk.made is not None and walk.made[0] > asked[0]:",
+            "    if marker is not None and (marker.decision, marker.digest) == asked:\n"
+            "        return Found(marker.snapshot)\n"
+            "    if walk.made is not None and walk.made[0] > asked[0]:",
+            "tests/contracts/lakes/test_rollbacks.py tests/contracts/lakes/test_markers.py",
+        ),
+    ),
+    Plant(
+        "a marker in the place of a commit that was rolled back proves absence",
+        *(history._replaces, "made.id >= recorded.id", "False", GOLDEN),
+    ),
+    Plant(
         "a foreign id of the recorded head counts",
         *(history._walk, "(past.digest or past.ref != recorded)", "True", "tests/lakes/test_history.py"),
     ),

@@ -6,7 +6,7 @@ from sluicegate.coordinator.core.log import Log
 from sluicegate.coordinator.core.log_state import Revert
 from sluicegate.events.problems import Code
 from sluicegate.lakes.history import _Standing
-from sluicegate.lakes.port import Absent, Found, OutcomeUnknown, Published, SnapshotRef, Unproven
+from sluicegate.lakes.port import Absent, OutcomeUnknown, Published, SnapshotRef, Unproven
 from tests.simulation.seams import Defect, Function, always, skip
 
 _UNPROVEN: Final = (Code.ABSENCE_UNPROVEN, Code.TABLE_CONTRADICTS)
@@ -16,15 +16,6 @@ def _absent_unless_seen(right: Function) -> Function:
     def wrong(head: Any, *arguments: Any) -> Any:
         answer = right(head, *arguments)
         return Absent(head.ref if head else None) if isinstance(answer, Unproven) else answer
-
-    return wrong
-
-
-def _found_by_the_marker(right: Function) -> Function:
-    def wrong(*arguments: Any) -> Any:
-        *_, asked, _, marker = arguments
-        marked = marker is not None and (marker.decision, marker.digest) == asked
-        return Found(marker.snapshot) if marked else right(*arguments)
 
     return wrong
 
@@ -122,13 +113,6 @@ IN_COMMITS: Final = (
         _absent_unless_seen,
         ("I2", "I3"),
         ("expire", "unknown, visible", "foreign", "crash"),
-    ),
-    Defect(
-        "the marker alone proves presence",
-        "the proof of absence",
-        _found_by_the_marker,
-        ("I1", "I12"),
-        ("roll back", "unknown, visible", "crash"),
     ),
     Defect(
         "the marker of a rolled back commit proves",
