@@ -4,8 +4,10 @@ Each test follows the text of the condition word by word, and the table ends exa
 """
 
 import json
+import operator
 import os
 import re
+from functools import partial
 from typing import Any
 
 import pytest
@@ -55,7 +57,8 @@ async def commit(place: Place, job: Job, ids: range) -> None:
         for number in ids:
             event = await job.written(job.write_files([number]))
             await job.complete(event, source_offsets=json.dumps({"next": number + 1}))
-            await until(lambda: ids_of(place), lambda found, last=number: found == [*range(1, last + 1)])
+            wanted = [*range(1, number + 1)]
+            await until(lambda: ids_of(place), partial(operator.eq, wanted))
         done = len(ids_of(place))
         await until(lambda: committed(place), lambda found: found == done)
 

@@ -21,7 +21,7 @@ def found(
     odd: Mapping[str, Txn] = MappingProxyType({}),
 ) -> Mark | None:
     """Read the mark in a state of a table that has the transactions of the mark."""
-    entries = [cast(dict[str, Any], each["txn"]) for each in transactions(USER, mark, made_for)]
+    entries = [cast(dict[str, Any], each["txn"]) for each in transactions(USER, mark, made_for, None)]
     txns = {each["appId"]: Txn(each["version"], each["lastUpdated"]) for each in entries}
     state = SimpleNamespace(txns={**txns, **odd}, version=version, metadata=SimpleNamespace(id=table))
     return mark_of(cast(Any, state), USER)

@@ -126,7 +126,7 @@ def test_files_are_committed_whose_partition_became_wider(
     found = lake.read().column("x")[0].as_py()
     expected = [(1,), (2,), (3,), (4,), (5,)]
     assert duck_rows(lake, "id", "isnan(x)" if found != found else f"x = {found}") == expected
-    literal: Any = IsNaN("x") if found != found else EqualTo("x", found)  # type: ignore[call-arg]
+    literal: Any = IsNaN("x") if found != found else EqualTo("x", found)  # type: ignore[call-arg, misc]
     assert lake.table.scan(row_filter=literal).to_arrow().num_rows == 5
 
 

@@ -9,7 +9,14 @@ ODD = ("a", "a/b", "a%2Fb", "a=b", "a%3Db", "%", "%25", "", "a/b=c", None)
 
 def test_two_partitions_have_two_names() -> None:
     values = [{"x": one, "y": other} for one, other in itertools.product(ODD, repeat=2)]
-    odd_keys = [{"x/y": "1"}, {"x": "1", "y": "2"}, {"x=1/y": "2"}, {"x=1": "2"}, {"x": "1=2"}, {}]
+    odd_keys: list[dict[str, str | None]] = [
+        {"x/y": "1"},
+        {"x": "1", "y": "2"},
+        {"x=1/y": "2"},
+        {"x=1": "2"},
+        {"x": "1=2"},
+        {},
+    ]
     names = [name_of(each) for each in [*values, *odd_keys[:1], *odd_keys[2:]]]
     assert len(set(names)) == len(names)
 
