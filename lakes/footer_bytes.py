@@ -1,33 +1,55 @@
 """Checks of the bytes of a Parquet footer, before the Parquet library reads them.
 
-The library ends the process if the statistics of a column have another length than its type, or if one of two
-bounds is absent. A footer comes from outside, and must not end a coordinator.
+Some footers end the process of the library. They have bounds of another length than the type of their column,
+or one bound without the other. They have histograms of levels that do not fit the nesting of their column, a
+codec that Parquet lacks, or a very deep schema. A footer comes from outside, and must not end a coordinator.
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from sluicegate.lakes.thrift import STRUCT, Reader, Typed
 
 _I32: Final = 5
+_I64: Final = 6
 _BINARY: Final = 8
 _LIST: Final = 9
 
 _SCHEMA, _GROUPS, _ORDERS = 2, 4, 7
 """Fields of a footer."""
-_TYPE, _TYPE_LENGTH, _CHILDREN = 1, 2, 5
+_TYPE, _TYPE_LENGTH, _REPETITION, _CHILDREN = 1, 2, 3, 5
 """Fields of an element of the schema."""
 _COLUMNS: Final = 1
 _META_DATA: Final = 3
-_CHUNK_TYPE, _STATISTICS = 1, 12
+_CHUNK_TYPE, _CODEC, _STATISTICS, _SIZES = 1, 4, 12, 16
 _PAIRS: Final = ((1, 2), (5, 6))
 """Fields of the upper and the lower bound in statistics: of older writers, and of others."""
+_UNENCODED: Final = 1
+_HISTOGRAMS: Final = ((2, "repetition"), (3, "definition"))
+"""Fields of the statistics of sizes: the bytes of texts without their encoding, and values by level."""
 
 _LENGTHS: Final = {0: 1, 1: 4, 2: 8, 3: 12, 4: 4, 5: 8}
 """Bytes of a value by physical type, of boolean, int32, int64, int96, float and double."""
 _BYTE_ARRAY, _FIXED = 6, 7
+_REQUIRED, _OPTIONAL, _REPEATED = 0, 1, 2
+_CODECS: Final = range(8)
+"""From UNCOMPRESSED to LZ4_RAW."""
+_DEEPEST: Final = 100
+"""Levels of a schema. The library follows them on its stack."""
 
 _Struct = Mapping[int, Typed]
+
+
+class _Leaf(NamedTuple):
+    """A column, as the schema describes it."""
+
+    kind: int
+    """Physical type."""
+    length: int
+    """Bytes of a value; 0 for texts and bytes."""
+    repetition: int
+    definition: int
+    """Highest levels of its values."""
 
 
 def check_footer(footer: bytes) -> None:
@@ -38,14 +60,37 @@ def check_footer(footer: bytes) -> None:
         columns = list(_structs(group, _COLUMNS))
         if len(columns) != len(leaves):
             raise ValueError(f"a row group has {len(columns)} columns, and the schema has {len(leaves)}")
-        for column, (kind, length) in zip(columns, leaves, strict=True):
+        for column, leaf in zip(columns, leaves, strict=True):
             described = _field(column, _META_DATA, STRUCT)
-            if described is None or _field(described, _CHUNK_TYPE, _I32) != kind:
+            if described is None or _field(described, _CHUNK_TYPE, _I32) != leaf.kind:
                 raise ValueError("a chunk has another type than its column")
+            if _field(described, _CODEC, _I32) not in _CODECS:
+                raise ValueError("a chunk has no compression codec that Parquet has")
             statistics = _field(described, _STATISTICS, STRUCT)
             if statistics is not None:
-                _check_statistics(statistics, kind, length)
-                _check_order(statistics, kind, has_orders=_ORDERS in found)
+                _check_statistics(statistics, leaf.kind, leaf.length)
+                _check_order(statistics, leaf.kind, has_orders=_ORDERS in found)
+            sizes = _field(described, _SIZES, STRUCT)
+            if sizes is not None:
+                _check_sizes(sizes, leaf)
+
+
+def _check_sizes(sizes: _Struct, leaf: _Leaf) -> None:
+    """Raise ValueError for statistics of sizes that do not fit the type or the nesting of their column."""
+    if _field(sizes, _UNENCODED, _I64) is not None and leaf.kind != _BYTE_ARRAY:
+        raise ValueError("a column without texts or bytes has the size of its texts")
+    for (field, name), highest in zip(_HISTOGRAMS, (leaf.repetition, leaf.definition), strict=True):
+        histogram = _field(sizes, field, _LIST)
+        # Writers may leave a histogram out, or empty.
+        if not histogram:
+            continue
+        if any(each.kind != _I64 for each in histogram):
+            raise ValueError(f"a histogram of {name} levels has no numbers")
+        if len(histogram) != highest + 1:
+            raise ValueError(
+                f"a histogram of {name} levels has {len(histogram)} entries instead of {highest + 1}. Write "
+                "the statistics of sizes as Parquet defines them, or none"
+            )
 
 
 def _check_order(statistics: _Struct, kind: int, *, has_orders: bool) -> None:
@@ -73,16 +118,42 @@ def _check_statistics(statistics: _Struct, kind: int, length: int) -> None:
             raise ValueError("the statistics of a column have no bounds of its type")
 
 
-def _leaves(footer: _Struct) -> Iterator[tuple[int, int]]:
-    """Yield the physical type of each column, with the bytes of a value."""
-    for element in list(_structs(footer, _SCHEMA))[1:]:
-        if _field(element, _CHILDREN, _I32):
+def _leaves(footer: _Struct) -> Iterator[_Leaf]:
+    """Yield the columns of the schema, whose elements come depth first."""
+    elements = list(_structs(footer, _SCHEMA))
+    if not elements:
+        raise ValueError("it has no schema")
+    # Of each open group: the children to come, and the levels of its values.
+    groups = [(_field(elements[0], _CHILDREN, _I32) or 0, 0, 0)]
+    for element in elements[1:]:
+        while groups and not groups[-1][0]:
+            groups.pop()
+        if not groups:
+            raise ValueError("the schema has more elements than its groups have children")
+        left, repetition, definition = groups[-1]
+        groups[-1] = left - 1, repetition, definition
+        repeats = _field(element, _REPETITION, _I32)
+        if repeats not in (_REQUIRED, _OPTIONAL, _REPEATED):
+            raise ValueError("an element of the schema has no repetition that Parquet has")
+        repetition += repeats == _REPEATED
+        definition += repeats != _REQUIRED
+        children = _field(element, _CHILDREN, _I32)
+        if not children:
+            yield _leaf(element, repetition, definition)
             continue
-        kind = _field(element, _TYPE, _I32)
-        if kind not in (*_LENGTHS, _BYTE_ARRAY, _FIXED):
-            raise ValueError("a column has no type that Parquet has")
-        length = _field(element, _TYPE_LENGTH, _I32) or 0
-        yield kind, length if kind == _FIXED else _LENGTHS.get(kind, 0)
+        if len(groups) >= _DEEPEST:
+            raise ValueError(f"its columns are nested in more than {_DEEPEST} levels")
+        groups.append((children, repetition, definition))
+    if any(left for left, _, _ in groups):
+        raise ValueError("a group of the schema lacks children")
+
+
+def _leaf(element: _Struct, repetition: int, definition: int) -> _Leaf:
+    kind = _field(element, _TYPE, _I32)
+    if kind not in (*_LENGTHS, _BYTE_ARRAY, _FIXED):
+        raise ValueError("a column has no type that Parquet has")
+    length = _field(element, _TYPE_LENGTH, _I32) or 0
+    return _Leaf(kind, length if kind == _FIXED else _LENGTHS.get(kind, 0), repetition, definition)
 
 
 def _structs(of: _Struct, field: int) -> Iterator[_Struct]:

@@ -143,6 +143,87 @@ def footer_of(path: Path) -> bytes:
     return raw[-8 - int.from_bytes(raw[-8:-4], "little") : -8]
 
 
+FLAG = (
+    b"\x15\x04\x19,5\x00\x18\x06schema\x15\x02\x00\x15\x00%\x02\x18\x01f\x00\x16\x04\x19\x1c\x19\x1c&\x00\x1c\x15\x00"
+    b"\x19%\x06\x00\x19\x18\x01f\x15\x00\x16\x04\x16T\x16T&\x08<\x18\x01\x01\x18\x01\x01\x16\x02(\x01\x01\x18\x01\x01"
+    b"\x11\x11\x00\x19\x1c\x15\x00\x15\x00\x15\x02\x00<)\x06\x19&\x02\x02\x00\x00\x00\x16T\x16\x04&\x08\x16T\x00"
+    b"( parquet-cpp-arrow version 26.0.1\x19\x1c\x1c\x00\x00\x00"
+)
+"""The footer of pyarrow 26 for a column of booleans that may be null, with statistics of sizes."""
+NUMBERS = (
+    b"\x15\x04\x19L5\x00\x18\x06schema\x15\x02\x005\x02\x18\x01l\x15\x02\x15\x06L<\x00\x00\x005\x04\x18\x04list"
+    b"\x15\x02\x00\x15\x02%\x02\x18\x07element\x00\x16\x04\x19\x1c\x19\x1c&\x00\x1c\x15\x02\x19%\x06\x00\x198\x01l"
+    b"\x04list\x07element\x15\x00\x16\x04\x16H\x16H&\x08I\x1c\x15\x00\x15\x00\x15\x02\x00<)&\x04\x00\x19F\x00\x02"
+    b"\x00\x02\x00\x00\x00\x16H\x16\x04&\x08\x16H\x00( parquet-cpp-arrow version 26.0.1\x19\x1c\x1c"
+    b"\x00\x00\x00"
+)
+"""The same for a column of lists of numbers."""
+
+
+@pytest.mark.parametrize("footer", [FLAG, NUMBERS])
+def test_a_footer_with_histograms_of_its_levels_is_read(footer: bytes) -> None:
+    footer_bytes.check_footer(footer)
+
+
+# Each of these ends the process of pyarrow 26, which checks them in code that cannot raise.
+@pytest.mark.parametrize(
+    ("footer", "part", "changed", "problem"),
+    [
+        (
+            FLAG,
+            b"\x19&\x02\x02\x00",
+            b"\x196\x02\x02\x00\x00",
+            "definition levels has 3 entries instead of 2",
+        ),
+        (FLAG, b"\x19&\x02\x02\x00", b"\x19\x16\x04\x00", "definition levels has 1 entries instead of 2"),
+        (FLAG, b")\x06\x19&", b")&\x04\x00\x19&", "repetition levels has 2 entries instead of 1"),
+        (NUMBERS, b")&\x04\x00", b")6\x04\x00\x00", "repetition levels has 3 entries instead of 2"),
+        (NUMBERS, b")&\x04\x00", b")\x16\x04", "repetition levels has 1 entries instead of 2"),
+        (
+            NUMBERS,
+            b"\x19F\x00\x02\x00\x02",
+            b"\x196\x00\x02\x02",
+            "definition levels has 3 entries instead of 4",
+        ),
+        (FLAG, b"%\x02\x18\x01f", b"%\x00\x18\x01f", "definition levels has 2 entries instead of 1"),
+        (FLAG, b"%\x02\x18\x01f", b"%\x06\x18\x01f", "no repetition that Parquet has"),
+        (FLAG, b"<)\x06\x19", b"<\x16\x02\x19\x06\x19", "without texts or bytes has the size of its texts"),
+        (FLAG, b"f\x15\x00\x16", b"f\x15\x10\x16", "no compression codec that Parquet has"),
+    ],
+)
+def test_a_footer_that_ends_the_process_of_a_newer_library_is_refused(
+    footer: bytes, part: bytes, changed: bytes, problem: str
+) -> None:
+    assert footer.count(part) == 1
+    with pytest.raises(ValueError, match=problem):
+        footer_bytes.check_footer(footer.replace(part, changed))
+
+
+@pytest.mark.parametrize(
+    ("children", "problem"),
+    [(0, "more elements than its groups"), (2, "a group of the schema lacks children")],
+)
+def test_a_schema_whose_groups_have_other_children_is_refused(children: int, problem: str) -> None:
+    changed = FLAG.replace(b"schema\x15\x02", b"schema\x15" + zigzag(children))
+    with pytest.raises(ValueError, match=problem):
+        footer_bytes.check_footer(changed)
+
+
+def test_a_very_deep_schema_is_refused() -> None:
+    """50,000 levels end the process of pyarrow 19."""
+
+    def nested_in(levels: int) -> bytes:
+        group = b"5\x00\x18\x01g\x15\x02\x00"
+        elements = bytes([0x19, 0xF0 | STRUCT]) + varint(2 + levels)
+        return FLAG.replace(b"\x19,", elements, 1).replace(
+            b"\x15\x00%\x02", group * levels + b"\x15\x00%\x02"
+        )
+
+    footer_bytes.check_footer(nested_in(99))
+    with pytest.raises(ValueError, match="nested in more than 100 levels"):
+        footer_bytes.check_footer(nested_in(50_000))
+
+
 @pytest.mark.parametrize(
     ("wanted", "found", "difference"),
     [
