@@ -54,6 +54,17 @@ def test_a_region_with_too_much_text_stays_and_the_others_commit() -> None:
     assert "Publish 3 [h5]" in rest
 
 
+def test_a_decision_of_another_coordinator_with_too_much_text_is_void() -> None:
+    moved = " ".join(f"{name}={name}.0:0" for name in REGIONS[:5])
+    found = played(
+        *registered(REGIONS[:5]),
+        *(f"batch {name} {name}.0 0 f{name} offsets={LARGE} &" for name in REGIONS[:5]),
+        f"decide 1 {moved}",
+    )
+    assert "ignored cut.decided: texts-too-large" in found
+    assert "Publish" not in found
+
+
 def test_listeners_of_a_region_add_up() -> None:
     """Each completion may name others."""
     states = [" ".join(f"l{batch}x{each}={'y' * 3_000}" for each in range(20)) for batch in range(6)]

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from sluicegate.cli import options, status_lines
 from sluicegate.cli import wait as cli_wait
-from sluicegate.coordinator.core import cuts
+from sluicegate.coordinator.core import cuts, texts
 from sluicegate.coordinator.core.candidate import Candidate
 from sluicegate.coordinator.dead_letters.letterbox import Letterbox
 from sluicegate.coordinator.listeners.record import ListenerRecord
@@ -51,6 +51,7 @@ CONTINUITY: Final = "tests/coordinator/stream/test_continuity.py"
 EARLY: Final = "tests/coordinator/stream/test_early_checks.py"
 OUTCOMES: Final = "tests/coordinator/stream/test_outcomes.py"
 GOLDEN: Final = "tests/golden/test_cases.py"
+TEXTS: Final = "tests/golden/test_texts.py"
 LISTENER: Final = "tests/coordinator/listeners/test_worker.py"
 MARKS: Final = "tests/listeners/mark_done/test_watermark.py tests/listeners/mark_done/test_times.py"
 TAGS: Final = "tests/listeners/tags/test_periods.py"
@@ -71,6 +72,23 @@ class Plant:
 
 
 PLANTS: Final = (
+    # --- limit on texts ----------------------------------------------------------------------------
+    Plant(
+        "texts of any size enter a cut",
+        *(texts.problem_of, "_fits(texts) or", "True or", TEXTS),
+    ),
+    Plant(
+        "one limit on texts for each region",
+        *(texts._sum, "sum(map(", "max(map(", TEXTS),
+    ),
+    Plant(
+        "states of listeners do not add up",
+        *(texts._moved, "{**listeners, **body.listeners}", "body.listeners", TEXTS),
+    ),
+    Plant(
+        "a decision of another coordinator may have texts of any size",
+        *(cuts.problem_of, "if problem := texts.problem_of(log, moves):", "if problem := None:", TEXTS),
+    ),
     # --- reading of partitions ------------------------------------------------------------------------
     Plant(
         "a joining stream does not hold the low-water mark",
