@@ -107,7 +107,7 @@ def account_after(stream: str, state: LogState, digest: str) -> Account:
         withdrawn=state.withdrawn,
         watermark=state.watermark,
         regions={name: _region(each) for name, each in regions.items()},
-        ended=list(dict.fromkeys([*state.ended[-_KEPT:], *lives])),
+        ended=list(dict.fromkeys([*list(state.ended)[-_KEPT:], *lives])),
     )
 
 

@@ -82,7 +82,7 @@ class Adopted(NamedTuple):
         head, place = head_of(self.ref), logged.place
         state = state_of(self.account)
         # A driver that registered after the commit has an incarnation that the table does not name.
-        state.ended = list(dict.fromkeys([*state.ended, *logged.lives]))
+        state.ended = dict.fromkeys([*state.ended, *logged.lives])
         state.withdrawn = max(state.withdrawn, logged.state.withdrawn)
         state.partition, state.table, state.snapshot = place.partition, identity, head
         record = StateRecord(
@@ -112,7 +112,7 @@ def state_of(account: Account) -> LogState:
         else None,
         withdrawn=account.withdrawn,
         regions=regions,
-        ended=list(account.ended),
+        ended=dict.fromkeys(account.ended),
         decided=account.decision,
         watermark=account.watermark,
     )

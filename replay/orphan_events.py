@@ -6,7 +6,7 @@ that has ended for good.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from sluicegate.coordinator.core.log_state import LogState, reaches
@@ -58,10 +58,15 @@ class OrphanEvents:
         self._losers: list[Orphan] = []
         self._ended: dict[str, int] = {}
         """By incarnation, the append time of the record that ended it, in milliseconds."""
+        self._begun = False
+        """True once a record was read that the state at the start does not include."""
 
     def note(self, step: Step, state: LogState) -> None:
         """Apply the effect of one record; `state` is the state after it."""
         record, envelope = step.record, step.record.envelope
+        if step.fresh and not self._begun:
+            self._begun = True
+            self._note_ended(self._start, record.time)
         if envelope.type is EventType.FILES_WRITTEN and (step.fresh or self._is_pending(step)):
             checkpoints = self._open[envelope.region, envelope.incarnation]
             arrival = Arrival(
@@ -75,16 +80,22 @@ class OrphanEvents:
             )
             checkpoints.setdefault(envelope.checkpoint, []).append(arrival)
         elif envelope.type in _MAY_END and step.fresh:
-            ended = state.ended
-            if len(ended) != len(self._ended) or envelope.type is not EventType.CUT_DECIDED:
-                self._ended = {each: self._ended.get(each, record.time) for each in ended}
+            self._note_ended(state, record.time)
         if step.settled is not None and isinstance(step.settled.outcome, CutCommitted):
             self._commit(step.settled, record.time)
+
+    def _note_ended(self, state: LogState, time: int) -> None:
+        """Note the incarnations that have ended. The state forgets them; their events stay orphans."""
+        for each in state.ended:
+            self._ended.setdefault(each, time)
+        for each in state.former.suspended if state.former is not None else ():
+            # A revert has brought it back.
+            self._ended.pop(each, None)
 
     def orphans(self, state: LogState) -> Iterator[Orphan]:
         """Yield the orphans, as far as the log has been read; `state` is the state there."""
         yield from self._losers
-        ended = _ended_for_good(state)
+        ended = _ended_for_good([*self._ended, *state.ended], state)
         for (name, incarnation), checkpoints in self._open.items():
             for number, arrivals in checkpoints.items():
                 reason, since = None, 0
@@ -123,10 +134,10 @@ def _committed(state: LogState, name: str) -> Position | None:
     return region.position if region is not None else None
 
 
-def _ended_for_good(state: LogState) -> set[str]:
-    """Return the ended incarnations that neither a withdrawal nor a revert can bring back."""
+def _ended_for_good(ended: Iterable[str], state: LogState) -> set[str]:
+    """Return those of the ended incarnations that neither a withdrawal nor a revert can bring back."""
     former = [state.former, state.pending.before.former if state.pending is not None else None]
-    return {*state.ended}.difference(*(each.suspended for each in former if each is not None))
+    return {*ended}.difference(*(each.suspended for each in former if each is not None))
 
 
 def _may_be_included(state: LogState, name: str, incarnation: str, number: int) -> bool:

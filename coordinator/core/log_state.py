@@ -243,8 +243,13 @@ class LogState(Light):
     withdrawn: int = -1
     """The highest number of a withdrawn assignment; it never comes back."""
     regions: dict[str, RegionState] = {}
-    ended: list[str] = []
-    """Incarnations that ended, of all regions; none of them lives again."""
+    ended: dict[str, str | None] = {}
+    """Incarnations that ended, and their regions; none of them lives again.
+
+    Once a committed cut moves the region, its position is past the base of each, which is the reason for
+    which a registration fails from then on. None: remembered for ever, because another region without a
+    position would accept the base "none", or because the region is unknown.
+    """
     skipped: list[SkippedRecord] = []
     savepoints: list[Savepoint] = []
     paused: bool = False

@@ -140,10 +140,9 @@ def withdraw(log: Log, offset: int, number: int) -> Problem | None:
     if current is None or current.number != number or not current.provisional:
         return Problem(code=Code.NOT_APPLICABLE, number=number)
     suspended = former.suspended if former is not None else []
-    for region in state.regions.values():
-        life = region.incarnation
-        if life is not None and life.id not in (*suspended, *state.ended):
-            state.ended.append(life.id)
+    for name, region in state.regions.items():
+        if region.incarnation is not None and region.incarnation.id not in suspended:
+            log.remember_ended(name, region)
     state.assignment = former.assignment if former is not None else None
     state.regions = former.regions if former is not None else {}
     state.former, state.savepoints = None, []

@@ -7,7 +7,8 @@ from sluicegate.events.envelope import Envelope
 def was_not_live(state: LogState, envelope: Envelope, offset: int) -> bool:
     """True if the incarnation of an event was not live at its offset, which the state is past.
 
-    The end of an incarnation that has no successor yet is not known, so its events count as live.
+    The end of an incarnation that has no successor yet is not known, so its events count as live. The same
+    holds for one that the state may have forgotten.
     """
     region = state.regions.get(envelope.region)
     newest = region.incarnation if region is not None else None
@@ -17,4 +18,6 @@ def was_not_live(state: LogState, envelope: Envelope, offset: int) -> bool:
         return envelope.incarnation not in ended
     if newest.id == envelope.incarnation:
         return offset < newest.from_offset
-    return envelope.incarnation not in ended or offset > newest.from_offset
+    # Before a region has a position, the state forgets none of its incarnations.
+    never = newest.base is None and envelope.incarnation not in ended
+    return never or offset > newest.from_offset

@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
-from sluicegate.coordinator.core import cuts
+from sluicegate.coordinator.core import cuts, decisions
 from sluicegate.coordinator.core.candidate import Candidate
 from sluicegate.coordinator.core.log import Log
 from sluicegate.coordinator.core.machine import StreamMachine
@@ -61,7 +61,46 @@ def _forgets_exclusions(right: Any) -> Any:
     return lambda self, log, settings, excluded: right(self, log, settings, {})
 
 
+def _forgets_at_the_decision(right: Any) -> Any:
+    def wrong(log: Log, offset: int, body: Any) -> Any:
+        found = right(log, offset, body)
+        if found is None:
+            log.forget_ended(log.state.pending.moves if log.state.pending is not None else ())
+        return found
+
+    return wrong
+
+
+def _has_no_base(right: Any) -> Any:
+    def wrong(self: Log, name: str, region: Any) -> None:
+        right(self, name, region)
+        self.state.ended = dict.fromkeys(self.state.ended, name)
+
+    return wrong
+
+
 PLANTS: Final = (
+    Plant(
+        "ended incarnations are remembered for ever",
+        Log,
+        "forget_ended",
+        lambda right: lambda self, moved: None,
+        "registration/ended_incarnations_are_remembered",
+    ),
+    Plant(
+        "a decision forgets ended incarnations before its outcome",
+        decisions,
+        "decide",
+        _forgets_at_the_decision,
+        "registration/ended_incarnations_are_remembered",
+    ),
+    Plant(
+        "ended incarnations without a base are forgotten",
+        Log,
+        "remember_ended",
+        _has_no_base,
+        "registration/an_ended_incarnation_without_a_base",
+    ),
     Plant(
         "heartbeats without effect count when they are read again",
         StreamMachine,

@@ -326,6 +326,27 @@ def test_a_reset_whose_region_was_discarded_since_is_refused(stream: Stream) -> 
     assert marker.incarnation != ended
 
 
+def test_a_repeated_reset_does_not_use_an_incarnation_that_the_log_has_forgotten(
+    stream: Stream, tmp_path: Path
+) -> None:
+    """It was registered, and replaced; then a commit has moved the region."""
+    empty = tmp_path / "empty"
+    stream.ends = ending_at("registration after")
+    with pytest.raises(InjectedFailure):
+        stream.reset(empty)
+    marker = Checkpoint(str(empty)).marker()
+    assert marker is not None
+    stream.ends = lambda _, __: None
+    other = stream.reset().incarnation
+    plan(stream.root, 3)
+    stream.restart(stream.root)
+    stream.write(stream.root, 3)
+    done = stream.reset(empty)
+    assert done.position == position(stream.root, other, 3)
+    assert done.incarnation not in (marker.incarnation, other)
+    assert stream.judges.live("s", "EWR") == done.incarnation
+
+
 def test_a_refusal_leaves_the_location_as_it_was(stream: Stream) -> None:
     stream.judges.order("s", StreamCommand(command="remove", region="EWR", number=0))
     before = files(stream.root)

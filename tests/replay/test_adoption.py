@@ -202,7 +202,7 @@ def test_carried_fields_of_a_commit_are_those_of_the_log() -> None:
     stream.close("r2", "p", 1)
     digest = stream.decide()
     kept, was = stream.adopted(digest), stream.state
-    wanted = _carried(LogState, was) | {"ended": ["q", "p"], "regions": {*was.regions}}
+    wanted = _carried(LogState, was) | {"ended": {"q": None, "p": None}, "regions": {*was.regions}}
     assert _carried(LogState, kept) | {"regions": {*kept.regions}} == wanted
     for name, each in was.regions.items():
         phase = RegionPhase.CLOSED if name == "r2" else RegionPhase.WAITING
@@ -459,7 +459,7 @@ def test_incarnations_of_the_log_end_with_the_adoption_and_its_notices_are_kept(
     log = logged(0, account=account, lives=["q", "after-the-copy"])
     former = StateRecord(stream="s", applied=7, low_water=0, state=LogState(), stalls=3)
     record = choose("s", commits(), log, None).record("s", "user", "t", log, former)
-    assert record.state.ended == ["q", "p", "after-the-copy"]
+    assert record.state.ended == dict.fromkeys(["q", "p", "after-the-copy"])
     assert (record.applied, record.low_water, record.stalls, record.state.table) == (99, 100, 3, "t")
     assert record.table.head == Head(snapshot=4, identity="4")
 

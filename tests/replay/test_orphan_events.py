@@ -16,6 +16,7 @@ from sluicegate.events.models import (
     Head,
     Position,
     RegionRegistered,
+    StreamCommand,
     StreamPolicy,
 )
 from sluicegate.replay.fold import LogFold
@@ -96,11 +97,28 @@ def test_the_work_of_an_incarnation_is_as_old_as_its_end(later: int) -> None:
     assert (log.orphan().arrival.event, log.orphan().since) == (lost, ended)
 
 
+def test_the_work_of_an_ended_incarnation_stays_when_the_state_forgets_it() -> None:
+    log = Log()
+    won = log.put(EventType.FILES_WRITTEN, None, "q", 0)
+    log.commit(won)
+    base = log.fold.replica.state.regions["r1"].position
+    after = RegionRegistered(assignment=ONE, replaces="q", base=base)
+    log.put(EventType.REGION_REGISTERED, after, "p")
+    lost = log.put(EventType.FILES_WRITTEN, None, "p", 1)
+    log.put(EventType.REGION_REGISTERED, after.model_copy(update={"replaces": "p"}), "z")
+    ended = log.now
+    assert log.fold.replica.state.ended == {"q": None, "p": "r1"}
+    log.fold.replica.log.forget_ended(("r1",))
+    log.put(EventType.STREAM_COMMAND, StreamCommand(command="pause"))
+    assert log.fold.replica.state.ended == {"q": None}
+    assert (log.orphan().arrival.event, log.orphan().since) == (lost, ended)
+
+
 def ended(name: str, **state: Any) -> set[str]:
     """Return the incarnations that have ended for good in a state."""
     pending = state.get("pending")
     found = SimpleNamespace(ended={name: 1, "q9": 2}, former=state.get("former"), pending=pending)
-    return _ended_for_good(cast(Any, found))
+    return _ended_for_good(found.ended, cast(Any, found))
 
 
 def test_an_incarnation_that_can_live_again_has_no_orphans() -> None:

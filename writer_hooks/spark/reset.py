@@ -216,11 +216,21 @@ class Reset:
     def _probe(self, ask: Ask) -> RegistrationAnswered:
         base = self._known.base if self._known is not None and self._known.resetting else None
         answer = ask(self._incarnation, self._registration(base, None, probe=True))
-        if answer.problem is not None and answer.problem.code is Code.INCARNATION_ENDED:
-            # An earlier try registered, and its incarnation has ended since.
+        if self._is_used_up(answer):
             self._incarnation = new_incarnation()
             answer = ask(self._incarnation, self._registration(None, None, probe=True))
         return answer
+
+    def _is_used_up(self, answer: RegistrationAnswered) -> bool:
+        """True if an earlier try may have registered its incarnation, and that one has ended since.
+
+        The log forgets an ended incarnation once the committed position is past its base.
+        """
+        known = self._known
+        if known is None or not known.resetting or answer.live == self._incarnation:
+            return False
+        ended = answer.problem is not None and answer.problem.code is Code.INCARNATION_ENDED
+        return ended or answer.committed != known.base
 
     def examine(self, committed: Position | None) -> None:
         """Choose the batch to return to. Raise BadCheckpointLocation if the reset could not be finished.

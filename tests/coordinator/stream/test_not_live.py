@@ -12,6 +12,7 @@ from sluicegate.coordinator.core.log_state import (
 )
 from sluicegate.coordinator.stream.not_live import was_not_live
 from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.models import Position
 
 
 def region(name: str, since: int, phase: RegionPhase = RegionPhase.LIVE) -> RegionState:
@@ -37,8 +38,15 @@ def test_the_former_assignment_was_live_before_the_newest_one(
 
 @pytest.mark.parametrize(("offset", "expected"), [(20, False), (60, True)])
 def test_an_ended_incarnation_was_live_before_its_successor(offset: int, expected: bool) -> None:
-    state = LogState(regions={"r1": region("new", 50)}, ended=["old"])
+    state = LogState(regions={"r1": region("new", 50)}, ended={"old": "r1"})
     assert was_not_live(state, completion("old"), offset) is expected
+
+
+def test_an_incarnation_that_the_state_may_have_forgotten_was_live_before_its_successor() -> None:
+    newest = Incarnation(id="new", from_offset=50, base=Position(incarnation="p", checkpoint=3, digest="d"))
+    state = LogState(regions={"r1": RegionState(phase=RegionPhase.LIVE, incarnation=newest)})
+    assert not was_not_live(state, completion("old"), 20)
+    assert was_not_live(state, completion("old"), 60)
 
 
 def test_an_unknown_incarnation_was_never_live() -> None:
