@@ -71,13 +71,13 @@ def test_every_option_is_in_the_file(folder: Path) -> None:
 
 
 def test_a_format_and_its_options_are_in_the_file() -> None:
-    options = ["--option", "uri=sqlite:////lake/catalog.db?a=b", "--option", 'a "b".c=d\\']
+    options = ["--option", "uri=sqlite:////lake/catalog.db?a=b", "--option", 'catalog=a "b"\\']
     assert init("--format", "iceberg", *options, "--option", "identifier=db.flights").exit_code == 0
     stream = load(FILE, {}).streams["flights"]
     assert stream.format == "iceberg"
     assert {name: each.get_secret_value() for name, each in stream.options.items()} == {
         "uri": "sqlite:////lake/catalog.db?a=b",
-        'a "b".c': "d\\",
+        "catalog": 'a "b"\\',
         "identifier": "db.flights",
     }
 

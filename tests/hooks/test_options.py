@@ -73,7 +73,8 @@ def test_everything_given() -> None:
             "bounded": "TRUE",
             "topic.prefix": "lake",
             "registration.timeout": "2.5",
-            "table.target-file-size": "1mb",
+            "format": "iceberg",
+            "table.uri": "sqlite:////lake/catalog.db",
             "kafka.sasl.password": "secret",
             "queryname": "jfk",
         }
@@ -84,7 +85,7 @@ def test_everything_given() -> None:
     assert options.region.bounded
     assert options.region.commits_topic == "lake.commits"
     assert options.region.registration_timeout == 2.5
-    assert options.table_options == (("target-file-size", "1mb"),)
+    assert options.table_options == (("uri", "sqlite:////lake/catalog.db"),)
     assert "secret" not in repr(options)
     assert pickle.loads(pickle.dumps(options)) == options, "it travels to the executors"  # noqa: S301
 

@@ -307,9 +307,8 @@ def test_a_commit_whose_answer_is_lost_is_found(lake: GlueLake) -> None:
     ],
 )
 def test_other_options_are_refused(lake: GlueLake, option: str, words: str) -> None:
-    table = lake.adapter.parse_table(lake.location, {option: SECRET})
     with pytest.raises(TableRefused, match=words) as caught:
-        lake.adapter.open_committer(table, USER)
+        lake.adapter.parse_table(lake.location, {option: SECRET})
     assert SECRET not in str(caught.value)
 
 
