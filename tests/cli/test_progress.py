@@ -6,6 +6,8 @@ import subprocess
 import sys
 from typing import Final
 
+import pytest
+
 PROGRAM: Final = """
 from sluicegate.cli.progress import progress_line
 import click
@@ -29,6 +31,7 @@ def on_a_terminal(program: str) -> tuple[str, str]:
         return done.stdout.decode(), terminal.read1().decode()
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_one_line_that_is_removed() -> None:
     out, shown = on_a_terminal(PROGRAM.format(wanted=True))
     assert out == "done\n"
@@ -40,12 +43,14 @@ def test_a_terminal_gets_one_line_that_is_removed() -> None:
     assert last == ""
 
 
+@pytest.mark.slow
 def test_beside_json_the_terminal_gets_messages_alone() -> None:
     out, shown = on_a_terminal(PROGRAM.format(wanted=False))
     assert out == "done\n"
     assert shown.replace("\r\n", "\n") == "decision 1 is in the table\n"
 
 
+@pytest.mark.slow
 def test_a_pipe_gets_messages_alone() -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROGRAM.format(wanted=True)], capture_output=True, text=True, check=True

@@ -9,6 +9,7 @@ from click.testing import CliRunner
 from sluicegate.cli import main
 
 
+@pytest.mark.slow
 def test_signs_of_life_go_to_stderr(monkeypatch: pytest.MonkeyPatch) -> None:
     # The package's name for it may be the command that it holds.
     module = import_module("sluicegate.cli.simulate")

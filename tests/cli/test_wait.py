@@ -141,6 +141,7 @@ def test_a_view_that_is_foreign_or_old_decides_nothing(
         assert as_json(result)["watermark"] == shown
 
 
+@pytest.mark.slow
 def test_a_wrong_time_is_refused(nobody: Deployment) -> None:
     result = nobody.run("wait", "--stream", "flights", "--watermark", "noon")
     assert (result.exit_code, "write it as 2013-02-01T00:00:00Z" in result.stderr) == (2, True), result.output

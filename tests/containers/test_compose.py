@@ -38,6 +38,7 @@ def test_the_image_runs_as_its_user_with_a_read_only_file_system(compose: Compos
         subprocess.run([*command, "python", "-c", f"import sluicegate.lakes.{each}.adapter"], check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("format", LOCATIONS)
 def test_the_compose_file_commits_a_row(compose: Compose, format: str) -> None:
     settings = compose.folder / "sluicegate.toml"

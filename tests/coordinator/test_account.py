@@ -60,7 +60,8 @@ def state(**regions: RegionState) -> LogState:
         before=Before(regions=before, watermark=40, provisional=False, former=None),
     )
     current = AssignmentState(number=2, regions=[*regions], after=1, provisional=False)
-    return LogState(assignment=current, regions=regions, ended=["i0"], decided=3, pending=made, watermark=50)
+    ended = {"i0": "r0"}
+    return LogState(assignment=current, regions=regions, ended=ended, decided=3, pending=made, watermark=50)
 
 
 def accounted(log: LogState, digest: str = "content") -> Account:

@@ -1,5 +1,6 @@
 """Retention deletes nothing that is needed, and a stream recovers from a record that the log continues."""
 
+import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
@@ -25,12 +26,14 @@ def record(low_water: int, applied: int) -> StateRecord:
 RECORDS = st.builds(record, OFFSETS, OFFSETS)
 
 
+@pytest.mark.slow
 @given(st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,20}", fullmatch=True), OFFSETS)
 def test_a_base_record_has_a_key_of_its_own(stream: str, start: int) -> None:
     assert read_key(base_key(stream, start)) == (stream, start)
     assert read_key(stream) == (stream, None)
 
 
+@pytest.mark.slow
 @given(st.lists(OFFSETS), OFFSETS, OFFSETS)
 def test_nothing_that_is_needed_or_young_is_deleted(needed: list[int], kept_from: int, begin: int) -> None:
     start = deletion_start(needed, kept_from, begin)
@@ -41,6 +44,7 @@ def test_nothing_that_is_needed_or_young_is_deleted(needed: list[int], kept_from
         assert all(start <= each for each in needed)
 
 
+@pytest.mark.slow
 @given(st.none() | RECORDS, st.dictionaries(OFFSETS, RECORDS), OFFSETS)
 def test_a_stream_recovers_from_a_record_that_the_log_continues(
     newest: StateRecord | None, bases: dict[int, StateRecord], begin: int
@@ -59,6 +63,7 @@ def test_a_stream_recovers_from_a_record_that_the_log_continues(
         assert found is not None
 
 
+@pytest.mark.slow
 @given(st.lists(RECORDS, min_size=1), OFFSETS, OFFSETS, st.data())
 def test_a_zombies_older_record_is_replaced_by_the_base_record(
     history: list[StateRecord], kept_from: int, begin: int, data: st.DataObject
@@ -75,6 +80,7 @@ def test_a_zombies_older_record_is_replaced_by_the_base_record(
     assert found.low_water >= start
 
 
+@pytest.mark.slow
 @given(st.lists(RECORDS, min_size=2, max_size=2))
 def test_a_log_does_not_continue_a_base_record_that_a_zombie_replaced(pair: list[StateRecord]) -> None:
     older, newer = sorted(pair, key=lambda each: each.low_water)

@@ -30,6 +30,7 @@ def test_missing_rows_are_counted(few: pa.Table) -> None:
     assert verdict.sums_wrong
 
 
+@pytest.mark.slow
 def test_duplicated_rows_are_counted(few: pa.Table) -> None:
     verdict = compare(pa.concat_tables([few, few.slice(0, 5), few.slice(0, 1)]), few)
     assert (verdict.rows, verdict.missing, verdict.duplicated, verdict.exact) == (306, 0, 6, False)
@@ -40,11 +41,13 @@ def test_a_missing_and_a_duplicated_row_do_not_cancel_out(few: pa.Table) -> None
     assert (verdict.rows, verdict.missing, verdict.duplicated, verdict.exact) == (300, 1, 1, False)
 
 
+@pytest.mark.slow
 def test_rows_of_no_source_are_counted(few: pa.Table) -> None:
     verdict = compare(_changed(few, "flight_id", 3, -1), few)
     assert (verdict.foreign, verdict.missing, verdict.exact) == (1, 1, False)
 
 
+@pytest.mark.slow
 def test_changed_values_are_found_in_every_column(few: pa.Table) -> None:
     for name in few.column_names:
         if name == "flight_id":

@@ -12,6 +12,7 @@ from sluicegate.demo import data
 from sluicegate.demo.errors import Unavailable
 
 
+@pytest.mark.slow
 def test_every_flight_of_each_airport_is_there(flights: pa.Table) -> None:
     assert data.rows_by_region(flights) == {"EWR": 120_835, "JFK": 111_279, "LGA": 104_662}
     assert flights.column("flight_id").to_pylist() == list(range(data.TOTAL_ROWS))
@@ -53,6 +54,7 @@ def test_the_last_flight_of_each_airport_is_there_so_its_year_is_over(flights: p
         assert max(first["flight_id"].to_pylist()) == max(second["flight_id"].to_pylist())
 
 
+@pytest.mark.slow
 def test_files_hold_every_row_once_in_the_order_of_time(flights: pa.Table, tmp_path: Path) -> None:
     some = flights.slice(0, 5_000)
     files = data.write_batches(some, tmp_path, 7)
@@ -66,6 +68,7 @@ def test_files_hold_every_row_once_in_the_order_of_time(flights: pa.Table, tmp_p
         assert pa.concat_tables(parts).combine_chunks() == own.combine_chunks()
 
 
+@pytest.mark.slow
 def test_no_file_is_empty(flights: pa.Table, tmp_path: Path) -> None:
     files = data.write_batches(flights.slice(0, 10), tmp_path, 8)
     assert all(file.rows > 0 for of in files.values() for file in of)

@@ -67,6 +67,7 @@ def test_rows_and_commits_are_read_back(table: DemoTable, few: pa.Table) -> None
     assert isinstance(first, Commit)
 
 
+@pytest.mark.slow
 def test_a_file_of_another_size_is_damage(table: DemoTable, few: pa.Table) -> None:
     commit(table, few)
     data = max(Path(table.location).rglob("*.parquet"))
@@ -75,6 +76,7 @@ def test_a_file_of_another_size_is_damage(table: DemoTable, few: pa.Table) -> No
         table.read()
 
 
+@pytest.mark.slow
 def test_a_file_that_is_gone_is_damage(table: DemoTable, few: pa.Table) -> None:
     commit(table, few)
     max(Path(table.location).rglob("*.parquet")).unlink()

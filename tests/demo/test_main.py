@@ -72,6 +72,7 @@ def test_number_of_rows_is_that_of_the_data_set() -> None:
     assert CliRunner().invoke(demo, ["--rows", str(TOTAL_ROWS + 1)]).exit_code == 2
 
 
+@pytest.mark.slow
 def test_work_dir_with_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "mine.txt").touch()
     result = CliRunner().invoke(demo, ["--work-dir", str(tmp_path)])

@@ -14,6 +14,7 @@ from sluicegate.demo.table_paimon import PaimonTable
 from tests.demo.tables import append, new_table
 
 
+@pytest.mark.slow
 def test_reads_what_pypaimon_wrote(few: pa.Table, tmp_path: Path) -> None:
     folder = new_table(tmp_path, few.slice(0, 100), few.slice(100, 50), few.slice(150))
     found = read_table(folder)
@@ -28,6 +29,7 @@ def test_table_without_a_commit_is_empty(tmp_path: Path) -> None:
     assert (found.rows.num_rows, found.files, found.commits) == (0, 0, ())
 
 
+@pytest.mark.slow
 def test_same_rows_written_twice_come_back_twice(few: pa.Table, tmp_path: Path) -> None:
     folder = new_table(tmp_path, few, few.slice(0, 40))
     assert read_table(folder).rows.num_rows == 340
@@ -38,6 +40,7 @@ def test_missing_table_is_an_error(tmp_path: Path) -> None:
         read_table(tmp_path / "nowhere")
 
 
+@pytest.mark.slow
 def test_lost_data_file_is_an_error(few: pa.Table, tmp_path: Path) -> None:
     folder = new_table(tmp_path, few)
     next(folder.glob("**/*.parquet")).unlink()
@@ -45,6 +48,7 @@ def test_lost_data_file_is_an_error(few: pa.Table, tmp_path: Path) -> None:
         read_table(folder)
 
 
+@pytest.mark.slow
 def test_lost_snapshot_is_an_error(few: pa.Table, tmp_path: Path) -> None:
     folder = new_table(tmp_path, few.slice(0, 10), few.slice(10))
     (folder / "snapshot" / "snapshot-1").unlink()
@@ -52,6 +56,7 @@ def test_lost_snapshot_is_an_error(few: pa.Table, tmp_path: Path) -> None:
         read_table(folder)
 
 
+@pytest.mark.slow
 def test_rows_in_the_wrong_partition_are_an_error(few: pa.Table, tmp_path: Path) -> None:
     folder = new_table(tmp_path, few.slice(0, 1), few.slice(299))
     first, second = sorted(folder.glob("month=*/bucket-0/*.parquet"))

@@ -57,6 +57,7 @@ def test_each_object_follows_the_schema_strictly(objects: list[dict[str, Any]]) 
         kubernetes_validate.validate(each, version, strict=True)
 
 
+@pytest.mark.slow
 def test_the_schema_refuses_a_mistake(example: list[dict[str, Any]]) -> None:
     budget = of_kind(example, "PodDisruptionBudget")
     wrong = {**budget, "spec": {**budget["spec"], "maxUnavailabel": 1}}
@@ -64,6 +65,7 @@ def test_the_schema_refuses_a_mistake(example: list[dict[str, Any]]) -> None:
         kubernetes_validate.validate(wrong, APIS[0], strict=True)
 
 
+@pytest.mark.slow
 def test_selectors_find_the_pods(objects: list[dict[str, Any]]) -> None:
     deployment = of_kind(objects, "Deployment")
     labels = deployment["spec"]["template"]["metadata"]["labels"].items()
@@ -102,6 +104,7 @@ def test_pods_meet_the_restricted_security_standard(objects: list[dict[str, Any]
             assert {"cpu", "memory"} <= container["resources"]["requests"].keys()
 
 
+@pytest.mark.slow
 def test_the_user_is_that_of_the_image(objects: list[dict[str, Any]]) -> None:
     image = (ROOT / "Dockerfile").read_text(encoding="utf-8")
     for pod in pods(objects):
@@ -163,6 +166,7 @@ def test_the_example_reads_its_secrets_from_mounted_files(
     assert "Secret" not in {each["kind"] for each in example}
 
 
+@pytest.mark.slow
 def test_the_example_has_the_image_of_this_version(example: list[dict[str, Any]]) -> None:
     images = {container["image"] for pod in pods(example) for container in pod["spec"]["containers"]}
     assert images == {f"registry.example/sluicegate-coordinator:{VERSION}"}

@@ -31,6 +31,7 @@ def analyze(*arguments: str | Path) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
+@pytest.mark.slow
 def test_the_unit_is_valid(unit: Path) -> None:
     status, shown = analyze("verify", unit)
     assert status == 0, shown
@@ -38,6 +39,7 @@ def test_the_unit_is_valid(unit: Path) -> None:
     assert "sluicegate" not in shown
 
 
+@pytest.mark.slow
 def test_a_mistake_in_the_unit_is_noticed(unit: Path) -> None:
     unit.write_text(unit.read_text(encoding="utf-8").replace("ProtectHome=yes", "ProtectHome=perhaps"))
     assert "sluicegate.service:" in analyze("verify", unit)[1]

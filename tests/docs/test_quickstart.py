@@ -204,6 +204,7 @@ def test_a_command_that_fails_is_noticed(commands: str, tmp_path: Path) -> None:
         shell.run(Step(commands, []))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("expected", [["1 row"], ["1 row", "2 rows", "3 rows"], ["2 rows", "1 row"]])
 def test_another_output_is_noticed(expected: list[str], tmp_path: Path) -> None:
     clone = tmp_path / "clone"
@@ -214,6 +215,7 @@ def test_another_output_is_noticed(expected: list[str], tmp_path: Path) -> None:
             shell.run(Step("echo 1 row\necho 2 rows\n", expected))
 
 
+@pytest.mark.slow
 def test_a_background_command_that_ends_early_is_noticed(tmp_path: Path) -> None:
     clone = tmp_path / "clone"
     clone.mkdir()

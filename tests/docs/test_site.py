@@ -69,6 +69,7 @@ def copy_of_the_repository(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_diagram_that_is_not_drawn_is_refused(tmp_path: Path) -> None:
     root = copy_of_the_repository(tmp_path / "root")
     page = root / "docs" / "concepts.md"
@@ -79,6 +80,7 @@ def test_a_diagram_that_is_not_drawn_is_refused(tmp_path: Path) -> None:
         stage(tmp_path / "staged", root)
 
 
+@pytest.mark.slow
 def test_files_of_the_repository_become_texts_of_the_site(tmp_path: Path) -> None:
     root = copy_of_the_repository(tmp_path / "root")
     (root / "examples").mkdir()

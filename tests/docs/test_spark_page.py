@@ -17,6 +17,7 @@ FORMATS: Final = ("paimon", "iceberg", "delta")
 """In the order of the page."""
 
 
+@pytest.mark.slow
 def test_the_tables_of_the_page_can_be_written(tmp_path: Path) -> None:
     section = PAGE.read_text(encoding="utf-8").partition("\n## Create the table\n")[2].partition("\n## ")[0]
     blocks = re.findall(r"^```python\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)

@@ -24,6 +24,7 @@ CONTRACT: Final = (ROOT / "docs" / "writers" / "contract.md").read_text(encoding
 FILES: Final = (ROOT / "docs" / "writers" / "files.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", render(), ids=str)
 def test_a_generated_file_is_current(path: Path) -> None:
     current = (ROOT / path).read_text(encoding="utf-8")
@@ -49,6 +50,7 @@ def found(whole: Any, reference: str) -> Any:
     return whole
 
 
+@pytest.mark.slow
 def test_each_reference_of_the_document_leads_somewhere() -> None:
     written = json.loads(json.dumps(document()))
     assert all(isinstance(found(written, each), dict) for each in references(written))

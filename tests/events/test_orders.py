@@ -64,6 +64,7 @@ def test_text_that_could_disguise_itself_is_refused(field: str, text: str) -> No
     assert read_order([(ORDER, json.dumps(values).encode())]) is None
 
 
+@pytest.mark.slow
 @given(st.one_of(st.binary(max_size=300), st.text(max_size=300).map(str.encode), st.none()))
 def test_a_record_is_read_alike_with_any_claim(raw: bytes | None) -> None:
     plain = read_record(7, TIME, PAUSE.headers, PAUSE.value)

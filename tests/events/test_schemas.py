@@ -19,6 +19,7 @@ def test_the_published_schemas_are_current() -> None:
     assert stale_files(PUBLISHED) == [], "run python -m sluicegate.events.schemas"
 
 
+@pytest.mark.slow
 def test_every_type_has_a_schema_with_all_its_fields() -> None:
     files = render()
     events = {wire_type(kind).decode(): body for kind, body in BODIES.items()}

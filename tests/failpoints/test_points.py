@@ -154,6 +154,7 @@ def child(specification: str, log: Path) -> subprocess.Popen[str]:
     )
 
 
+@pytest.mark.slow
 def test_a_process_is_killed_where_it_stands(tmp_path: Path) -> None:
     process = child(f"{HERE}=kill", tmp_path / "hits")
     out, _ = process.communicate(timeout=BACKSTOP)
@@ -161,6 +162,7 @@ def test_a_process_is_killed_where_it_stands(tmp_path: Path) -> None:
     assert read_actions(str(tmp_path / "hits"), "kill") == {HERE: 1}
 
 
+@pytest.mark.slow
 def test_a_process_is_frozen_until_it_is_told_to_go_on(tmp_path: Path) -> None:
     process = child(f"{HERE}=stop", tmp_path / "hits")
     try:

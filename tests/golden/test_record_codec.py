@@ -59,6 +59,7 @@ def test_a_damaged_compressed_record_is_malformed(kept: int) -> None:
     assert code(encode_record(large())[:kept]) is Code.STATE_RECORD_MALFORMED
 
 
+@pytest.mark.slow
 def test_a_record_that_would_fill_the_memory_is_malformed() -> None:
     assert code(bytes(cramjam.zstd.compress(b" " * (65 << 20)))) is Code.STATE_RECORD_MALFORMED
 

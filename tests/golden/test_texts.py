@@ -4,6 +4,8 @@ import random
 import string
 from typing import Final
 
+import pytest
+
 from sluicegate.coordinator.core import texts
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.record_codec import encode_record
@@ -26,6 +28,7 @@ def registered(names: tuple[str, ...] = REGIONS) -> list[str]:
     return [f"regions {' '.join(names)}", *(f"register {name} {name}.0" for name in names)]
 
 
+@pytest.mark.slow
 def test_a_region_with_too_much_text_stays_and_the_others_commit() -> None:
     batches = [f"batch {name} {name}.0 0 f{name} offsets={LARGE} &" for name in REGIONS[:5]]
     found = played(
@@ -54,6 +57,7 @@ def test_a_region_with_too_much_text_stays_and_the_others_commit() -> None:
     assert "Publish 3 [h5]" in rest
 
 
+@pytest.mark.slow
 def test_a_decision_of_another_coordinator_with_too_much_text_is_void() -> None:
     moved = " ".join(f"{name}={name}.0:0" for name in REGIONS[:5])
     found = played(
@@ -65,6 +69,7 @@ def test_a_decision_of_another_coordinator_with_too_much_text_is_void() -> None:
     assert "Publish" not in found
 
 
+@pytest.mark.slow
 def test_listeners_of_a_region_add_up() -> None:
     """Each completion may name others."""
     states = [" ".join(f"l{batch}x{each}={'y' * 3_000}" for each in range(20)) for batch in range(6)]
@@ -103,6 +108,7 @@ def test_regions_that_left_count() -> None:
     assert "n1 n1.0 accepted" in found
 
 
+@pytest.mark.slow
 def test_answers_that_piled_up_are_announced_before_a_record_has_all_of_them() -> None:
     """Regions of any name may ask while no coordinator answers."""
     script = Script()
@@ -119,6 +125,7 @@ def test_answers_that_piled_up_are_announced_before_a_record_has_all_of_them() -
     assert len(encode_record(record)) < MAX_MESSAGE_BYTES
 
 
+@pytest.mark.slow
 def test_the_largest_record_fits_into_a_message() -> None:
     """All regions, with as much text as may be, and an unresolved decision that replaces all of it."""
     dice, names = random.Random(1), [f"region-{number}" for number in range(MOST_REGIONS)]

@@ -44,6 +44,7 @@ def test_every_change_is_in_the_table(changes: set[Change]) -> None:
     assert {each for each in changes if not rows_of(*each)} == set()
 
 
+@pytest.mark.slow
 def test_every_row_occurs(changes: set[Change]) -> None:
     seen = {row for each in changes for row in rows_of(*each)}
     unseen = [row.cause for row in REGION if row not in seen]

@@ -94,6 +94,7 @@ def test_the_predecessor_of_the_first_batch_is_the_base(tmp_path: Path) -> None:
         checkpoint.predecessor(marker, 3)
 
 
+@pytest.mark.slow
 def test_source_offsets_are_json_by_source_and_left_out_if_they_are_long(tmp_path: Path) -> None:
     offsets(tmp_path, 0, '{"t":{"0":5}}\n-')
     found = Checkpoint(str(tmp_path)).batch_source(0).offsets

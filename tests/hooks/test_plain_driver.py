@@ -219,12 +219,14 @@ JSON = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(JSON.filter(lambda value: value is not None))
 def test_source_offsets_come_back_as_they_were_given(value: object) -> None:
     found = parsed_offsets(offsets_text(value))
     assert (found, repr(type(found))) == (value, repr(type(value)))
 
 
+@pytest.mark.slow
 def test_a_region_remembers_as_many_jobs_as_a_completion_can_carry() -> None:
     assert _newest([str(number) for number in range(3_000)]) == [str(n) for n in range(2_000, 3_000)]
     long = [f"{number:0200}" for number in range(1_000)]

@@ -163,6 +163,7 @@ class Answers:
         )
 
 
+@pytest.mark.slow
 def test_a_wait_without_notifications_asks_the_coordinator(tmp_path: Path, registry: Registry) -> None:
     """As in a session without a listener, while another session of the process has one."""
     answers = Answers(None, RegistrationUnanswered("nobody"), at(1), at(2), at(3), at(4))

@@ -114,6 +114,7 @@ def line(topic: str, level: int = logging.ERROR) -> logging.LogRecord:
     return logging.LogRecord("aiokafka.cluster", level, __file__, 1, MISSING, (topic,), None)
 
 
+@pytest.mark.slow
 def test_a_repeated_line_is_shown_at_once_and_then_counted_ever_more_rarely() -> None:
     repetitions, shown = Repetitions(), []
     for tenth in range(10_000):

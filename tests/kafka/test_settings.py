@@ -114,6 +114,7 @@ def test_both_give_clients_the_same(tmp_path: Path) -> None:
         of_hooks.client_options()
 
 
+@pytest.mark.slow
 def test_settings_of_the_hooks_travel_are_keys_and_do_not_show_secrets() -> None:
     settings = hooks(
         security_protocol="SASL_SSL", sasl_username="writer", sasl_password=SECRET, ssl_key_password=SECRET

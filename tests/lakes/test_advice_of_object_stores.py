@@ -84,6 +84,7 @@ def healthy(double: S3Double, environment: pytest.MonkeyPatch) -> None:
     double.faults.clear()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("trouble", "advice", "follow"),
     [
@@ -143,6 +144,7 @@ def test_a_location_is_taken_after_its_correction(location: str, advice: str, co
     assert location_uri(corrected).endswith(corrected)
 
 
+@pytest.mark.slow
 def test_another_store_with_conditional_writes_is_used(s3_double: S3Double) -> None:
     s3_double.heeds_conditions = False
     with pytest.raises(CannotPut, match="Use a store with conditional writes"):
@@ -155,6 +157,7 @@ def test_another_store_with_conditional_writes_is_used(s3_double: S3Double) -> N
     assert open_storage(URI).put_if_absent("snapshot/snapshot-1", b"1")
 
 
+@pytest.mark.slow
 def test_a_table_is_moved_to_a_store_with_conditional_writes(
     s3_double: S3Double, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -258,6 +258,7 @@ def test_a_table_in_a_store_that_is_not_known_is_given_by_a_local_path(tmp_path:
     assert lake.ids() == [1]
 
 
+@pytest.mark.slow
 def test_a_format_that_is_not_known_is_set_to_one_that_is(tmp_path: Path) -> None:
     with pytest.raises(TableRefused) as raised:
         adapter("hudi")
@@ -308,6 +309,7 @@ def test_a_stream_gets_a_table_without_what_is_not_supported(tmp_path: Path, way
     assert lake.ids() == [1]
 
 
+@pytest.mark.slow
 def test_a_table_with_other_buckets_is_made_anew_with_its_rows(tmp_path: Path) -> None:
     lake = fixed(tmp_path / "first", 4, "i64", ["day"])
     stream = Stream(lake)

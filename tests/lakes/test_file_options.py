@@ -110,6 +110,7 @@ def test_rows_of_a_row_group_are_sorted(lake: str, tmp_path: Path) -> None:
     assert made.ids() == list(range(7))
 
 
+@pytest.mark.slow
 def test_rows_of_each_partition_are_sorted(lake: str, tmp_path: Path) -> None:
     made = make(lake, tmp_path, partitioned=True)
     event = written(made, opened(made, sort="id desc"), [rows(range(90), partitions=3)])
@@ -120,6 +121,7 @@ def test_rows_of_each_partition_are_sorted(lake: str, tmp_path: Path) -> None:
     assert made.ids() == list(range(90))
 
 
+@pytest.mark.slow
 def test_the_option_precedes_the_sort_order_of_an_iceberg_table(tmp_path: Path) -> None:
     made = IcebergLake(tmp_path, schema=ICEBERG)
     with made.table.update_sort_order() as update:
@@ -138,6 +140,7 @@ def ids_in_order(writer: FileWriter, batch: pa.RecordBatch) -> list[int]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lake", "properties"),
     [
@@ -227,6 +230,7 @@ def test_files_have_a_dictionary_of_the_columns_that_repeat(lake: str, tmp_path:
     ]
 
 
+@pytest.mark.slow
 def test_a_dictionary_is_left_out_where_it_makes_a_file_larger() -> None:
     numbers = random.Random(3).sample(range(1 << 40), 30_000)
     table = pa.table(

@@ -93,6 +93,7 @@ def matching(made: Lake, column: str, value: Any) -> list[int]:
     return sorted(found)
 
 
+@pytest.mark.slow
 def test_no_statistics_at_all_still_leave_the_event_time(lake: str, tmp_path: Path) -> None:
     made = make(lake, tmp_path)
     event = written(made, opened(made, statistics="none"), [rows(range(3), name=["a", None, "b"])])
@@ -101,6 +102,7 @@ def test_no_statistics_at_all_still_leave_the_event_time(lake: str, tmp_path: Pa
     assert matching(made, "id", 1) == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("lake", "properties"),
     [

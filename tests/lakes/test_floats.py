@@ -158,6 +158,7 @@ def test_nan_that_comes_later_begins_another_file(
     assert "strange" not in bounded(root / second.path)
 
 
+@pytest.mark.slow
 def test_an_iceberg_table_is_filtered_by_duckdb(tmp_path: Path) -> None:
     lake = IcebergLake(tmp_path, schema=ICEBERG)
     stream = Stream(lake)

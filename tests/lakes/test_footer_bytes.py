@@ -209,6 +209,7 @@ def test_a_schema_whose_groups_have_other_children_is_refused(children: int, pro
         footer_bytes.check_footer(changed)
 
 
+@pytest.mark.slow
 def test_a_very_deep_schema_is_refused() -> None:
     """50,000 levels end the process of pyarrow 19."""
 

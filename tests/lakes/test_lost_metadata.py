@@ -45,6 +45,7 @@ def maintenance_of(table: Path, lake: str) -> CopiesFiles:
     return capable(opened, CopiesFiles, "a rebuild")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lake", tables.FORMATS)
 def test_files_go_into_a_new_table_with_the_same_columns(tmp_path: Path, lake: str) -> None:
     table = tables.create_table(tmp_path, "flights", lake)
@@ -58,6 +59,7 @@ def test_files_go_into_a_new_table_with_the_same_columns(tmp_path: Path, lake: s
     committer.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wrong", WRONG)
 @pytest.mark.parametrize("lake", tables.FORMATS)
 def test_files_do_not_go_into_a_table_with_other_columns(tmp_path: Path, lake: str, wrong: str) -> None:

@@ -145,6 +145,7 @@ def test_a_truncated_answer_is_never_taken_for_the_file(s3_double: S3Double, sto
         storage.read(NAME)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [100, (16 << 20) + 1], ids=["one request", "parts"])
 @pytest.mark.parametrize(
     "effect", [Effect.LOST_BEFORE, Effect.LOST_AFTER, Effect.UNAVAILABLE, Effect.ERROR_AFTER]
@@ -155,6 +156,7 @@ def test_uploads_are_repeated(s3_double: S3Double, storage: Storage, effect: Eff
     assert s3_double.objects["warehouse/numbers/bucket-0/data.parquet"] == bytes(size)
 
 
+@pytest.mark.slow
 def test_an_upload_that_ends_early_leaves_nothing(s3_double: S3Double, storage: Storage) -> None:
     s3_double.strike(Effect.REJECTED, "data.parquet")
     with pytest.raises(LakeUnavailable, match=r"cannot write data\.parquet to the folder"):
@@ -197,6 +199,7 @@ def test_the_environment_cannot_switch_conditions_off(
     assert not storage.put_if_absent(NAME, b"theirs")
 
 
+@pytest.mark.slow
 def test_a_listing_of_many_pages_is_whole(s3_double: S3Double, storage: Storage) -> None:
     names = [f"{number:05}.json" for number in range(2_500)]
     s3_double.objects.update({f"warehouse/numbers/log/{name}": b"{}" for name in names})
@@ -226,6 +229,7 @@ def without_effect(storage: Storage) -> list[Callable[[], object]]:
     ]
 
 
+@pytest.mark.slow
 def test_no_error_shows_credentials(s3_double: S3Double, storage: Storage) -> None:
     s3_double.access_keys.clear()
     for step in without_effect(storage):

@@ -75,6 +75,7 @@ def test_an_entry_has_no_bounds_of_floats(table: Place) -> None:
     )
 
 
+@pytest.mark.slow
 def test_bounds_of_a_part_of_the_rows_are_left_out(table: Place, duck: duckdb.DuckDBPyConnection) -> None:
     """The library adds up the nulls, and joins the bounds, of those row groups alone that have them."""
     path = f"{table.folder}data-0-parts.parquet"
@@ -91,6 +92,7 @@ def test_bounds_of_a_part_of_the_rows_are_left_out(table: Place, duck: duckdb.Du
     assert "name" not in table.bounded()
 
 
+@pytest.mark.slow
 def test_a_long_footer_is_read_whole(table: Place, duck: duckdb.DuckDBPyConnection) -> None:
     data = rows(*((number, "n" * 3_000, *ROWS[0][2:]) for number in range(60)))
     file = write(table, data, row_group_size=1, use_dictionary=False)
@@ -100,6 +102,7 @@ def test_a_long_footer_is_read_whole(table: Place, duck: duckdb.DuckDBPyConnecti
     assert table.read(duck, "id >= 58") == [58, 59]
 
 
+@pytest.mark.slow
 def test_other_texts_of_the_location_are_the_same_place(
     table: Place, duck: duckdb.DuckDBPyConnection
 ) -> None:
@@ -115,6 +118,7 @@ def test_other_texts_of_the_location_are_the_same_place(
     assert len(table.read(duck, "true")) == len(others) * len(ROWS)
 
 
+@pytest.mark.slow
 def test_files_with_and_without_metadata_are_in_one_commit(
     table: Place, duck: duckdb.DuckDBPyConnection
 ) -> None:
@@ -296,6 +300,7 @@ def _refused(table: Place, bad: FilesWritten, text: str) -> None:
     assert len(stream.committer.check([good])) == 1
 
 
+@pytest.mark.slow
 def test_a_rebuild_copies_files_without_metadata(
     table: Place, duck: duckdb.DuckDBPyConnection, tmp_path: Path
 ) -> None:

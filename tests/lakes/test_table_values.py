@@ -15,6 +15,7 @@ ICEBERG_CODEC = "write.parquet.compression-codec"
 METRICS = "write.metadata.metrics"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codec", ["lz4_raw", "LZ4", "brotli", " snappy", "uncompressed"])
 def test_a_codec_of_an_iceberg_table_is_followed(tmp_path: Path, codec: str) -> None:
     follows(IcebergLake(tmp_path, properties={ICEBERG_CODEC: codec}))

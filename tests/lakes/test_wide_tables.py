@@ -46,6 +46,7 @@ def test_ten_thousand_columns_take_a_moment(tmp_path: Path, kind: str) -> None:
     assert time.process_time() - started < 16
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("properties", "first", "other"),
     [

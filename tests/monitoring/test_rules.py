@@ -32,6 +32,7 @@ def promtool() -> str:
     return found
 
 
+@pytest.mark.slow
 def test_promtool_finds_nothing_wrong_with_the_rules(promtool: str) -> None:
     done = subprocess.run([promtool, "check", "rules", RULES], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -30,6 +30,7 @@ def winners_of(log: Sequence[Entry]) -> set[int]:
     return {offset for each in decisions(EMPTY, log) if not each.reverted for offset in each.decision.parts}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_decisions_are_those_of_the_account_without_the_core(seed: int) -> None:
     schedule = watched(seed)
@@ -47,6 +48,7 @@ def test_decisions_are_those_of_the_account_without_the_core(seed: int) -> None:
     assert found == [(each.body.decision, each.body.digest, each.parts, each.outcome) for each in told]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_decision_of_a_log_is_in_its_table(seed: int) -> None:
     world = watched(seed).world
@@ -112,6 +114,7 @@ def test_an_orphan_at_any_moment_is_never_committed(seed: int) -> None:
         assert not (paths(schedule, orphans) - paths(schedule, written - orphans)) & committed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 def test_in_the_end_everything_that_is_in_no_commit_is_an_orphan(seed: int) -> None:
     """At rest nothing is pending, so only events of stalled and live incarnations are left."""
@@ -126,6 +129,7 @@ def test_in_the_end_everything_that_is_in_no_commit_is_an_orphan(seed: int) -> N
             assert region is None or not region.covers(entry.envelope.incarnation, entry.envelope.checkpoint)
 
 
+@pytest.mark.slow
 def test_losers_and_discarded_work_are_found() -> None:
     reasons = {"without it": 0, "has ended": 0}
     for seed in SEEDS:

@@ -88,6 +88,7 @@ async def repaired(
     return await repair.run(EMPTY, window or whole(), ignore, ignore)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_the_log_of_every_schedule_verifies_against_its_table(
     seed: int, threads: ThreadPoolExecutor
@@ -106,6 +107,7 @@ async def test_the_log_of_every_schedule_verifies_against_its_table(
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_every_schedules_table_is_rebuilt_from_its_log(seed: int, threads: ThreadPoolExecutor) -> None:
     schedule = watched(seed)
@@ -120,6 +122,7 @@ async def test_every_schedules_table_is_rebuilt_from_its_log(seed: int, threads:
     assert (again.commits, again.found) == (0, made.commits)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [0, 1, 2])
 async def test_an_interrupted_rebuild_continues(keep: int, threads: ThreadPoolExecutor) -> None:
     schedule = watched(SEEDS[1])
@@ -231,6 +234,7 @@ async def test_a_hole_below_a_later_decision_is_not_filled(
     assert [each.decision for each in holed.history] == ([1, 3] if start == "earliest" else [1])
 
 
+@pytest.mark.slow
 async def test_an_orphan_waits_from_the_record_that_made_it_one(threads: ThreadPoolExecutor) -> None:
     """A file may be as old as its event and still be needed until the commit without it."""
     grace, late = 1_000, 0

@@ -64,6 +64,7 @@ def test_a_fragment_becomes_an_entry(project: Path, kind: str) -> None:
     assert "- History shows the watermark." in shown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["+words.feature.md", "words.md", "notes.txt"])
 def test_a_fragment_of_another_type_is_refused(project: Path, name: str) -> None:
     (project / "changes" / name).write_text("Text.\n", encoding="utf-8")
@@ -82,6 +83,7 @@ def test_the_changelog_has_a_section_of_this_version() -> None:
     assert text.count("<!-- towncrier release notes start -->") == 1
 
 
+@pytest.mark.slow
 def test_a_release_needs_its_tag_and_a_dated_section(project: Path) -> None:
     assert release_check(project, "v9.9.9")[0] == 1
     changelog = project / "CHANGELOG.md"

@@ -31,6 +31,7 @@ def test_only_listed_modules_decode_the_log_without_signatures() -> None:
     assert {str(path.relative_to(ROOT)) for path in paths if decoders(path)} == {*ALLOWED}
 
 
+@pytest.mark.slow
 def test_every_fold_of_the_product_gets_a_decoder() -> None:
     folds = {
         str(path.relative_to(ROOT)): len(node.args)

@@ -24,6 +24,7 @@ def test_each_page_is_current() -> None:
     assert stale == [], "run python -m docs_site.reference"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", ["settings.md", "cli.md", "codes.md"])
 def test_each_row_has_a_meaning(page: str) -> None:
     found = rows(page)
@@ -31,6 +32,7 @@ def test_each_row_has_a_meaning(page: str) -> None:
     assert [row[0] for row in found if not row[-1]] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("codes", [Code, CauseCode])
 def test_each_code_has_one_row(codes: type[Code] | type[CauseCode]) -> None:
     named = [name for members in groups(codes).values() for name in members]
@@ -39,6 +41,7 @@ def test_each_code_has_one_row(codes: type[Code] | type[CauseCode]) -> None:
     assert {f"`{each}`" for each in codes} <= {*shown}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "kind", "default"),
     [

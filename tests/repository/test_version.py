@@ -14,6 +14,7 @@ from tests.repository.test_layout import ROOT
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]
 
 
+@pytest.mark.slow
 def test_package_command_and_metric_have_the_version_of_the_project() -> None:
     assert sluicegate.__version__ == VERSION
     command = [
@@ -27,6 +28,7 @@ def test_package_command_and_metric_have_the_version_of_the_project() -> None:
     assert f'sluicegate_build_info{{version="{VERSION}"}} 1.0' in Metrics().render().decode()
 
 
+@pytest.mark.slow
 def test_a_checkout_that_is_not_installed_has_no_version_and_works() -> None:
     """Without the distribution's metadata, as in a zip file beside a job."""
     program = (
@@ -52,6 +54,7 @@ def test_another_attribute_is_refused() -> None:
         _ = sluicegate.versions
 
 
+@pytest.mark.slow
 def test_no_other_file_has_the_version_in_an_assignment() -> None:
     listed = subprocess.run(
         ["git", "ls-files", "*.py", "*.toml"], cwd=ROOT, capture_output=True, text=True, check=True

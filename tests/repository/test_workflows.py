@@ -51,11 +51,13 @@ def test_a_mistake_in_a_workflow_is_noticed(tmp_path: Path) -> None:
     assert done.returncode == 1
 
 
+@pytest.mark.slow
 def test_the_workflows_pass_the_audit() -> None:
     done = run(of_this_environment("zizmor"), "--offline", "--no-progress", "--no-config", FOLDER)
     assert done.returncode == 0, done.stdout
 
 
+@pytest.mark.slow
 def test_an_action_that_is_not_pinned_fails_the_audit(tmp_path: Path) -> None:
     folder = tmp_path / ".github" / "workflows"
     folder.mkdir(parents=True)

@@ -6,6 +6,7 @@ from tests.integration.conftest import Place
 from tests.security.fuzzing import attack, classify_all, classify_hostile, confuse_machine, read_hostile
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_damaged_messages_are_read_or_refused(seed: int) -> None:
     found = read_hostile(seed, 500)
@@ -26,6 +27,7 @@ async def test_a_flood_of_hostile_messages_leaves_the_neighbour_alone(place: Pla
     assert (await attack(place, seed=1, rounds=3, flood=150))["rows"] > 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(20))
 def test_every_hostile_message_has_a_code_or_an_effect(seed: int) -> None:
     found = classify_hostile(seed, 500)

@@ -117,6 +117,7 @@ def test_half_a_login_of_the_hooks_is_told(options: dict[str, str], said: str) -
     assert SECRET not in str(refused.value)
 
 
+@pytest.mark.slow
 def test_what_a_file_holds_does_not_travel_to_executors(secret_file: str) -> None:
     options = {
         "kafka.security.protocol": "SASL_SSL",

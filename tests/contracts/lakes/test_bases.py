@@ -21,6 +21,7 @@ def folder(lake: Lake, request: pytest.FixtureRequest) -> Path:
 each_table = pytest.mark.parametrize("lake", ALL_TABLES, indirect=True)
 
 
+@pytest.mark.slow
 @each_table
 def test_nothing_is_committed_to_a_table_whose_folder_is_away(
     lake: Lake, folder: Path, tmp_path: Path
@@ -58,6 +59,7 @@ def test_files_of_a_table_that_is_away_are_not_blamed(lake: Lake, folder: Path, 
     stream.committer.check([event])
 
 
+@pytest.mark.slow
 @each_table
 @pytest.mark.parametrize("again", [True, False], ids=["same-committer", "new-committer"])
 def test_nothing_is_committed_on_metadata_that_lacks_a_file(
@@ -85,6 +87,7 @@ def test_nothing_is_committed_on_metadata_that_lacks_a_file(
     assert lake.ids() == sorted([1, 2, 3, *(each * 10 for each in range(4, decision))])
 
 
+@pytest.mark.slow
 @each_table
 def test_the_newest_snapshot_is_opened(lake: Lake, folder: Path, tmp_path: Path) -> None:
     stream = Stream(lake)

@@ -1,5 +1,7 @@
 """The committer half of every table format: what the history proves of an unknown outcome."""
 
+import pytest
+
 from sluicegate.events.causes import CauseCode
 from sluicegate.lakes.port import (
     Absent,
@@ -55,6 +57,7 @@ def test_a_conflict_names_its_reason(lake: Lake) -> None:
     assert outcome.cause.code is CauseCode.OTHER_WRITER
 
 
+@pytest.mark.slow
 def test_a_successor_finds_what_its_predecessor_left_unknown(lake: Lake) -> None:
     Stream(lake).commit(1, [1])
     recorded = lake.committer().inspect().head
@@ -104,6 +107,7 @@ def test_other_users_decisions_are_no_evidence(lake: Lake) -> None:
     assert lake.committer("stream-c").inspect().newest_decision is None
 
 
+@pytest.mark.slow
 def test_absence_is_proven_across_foreign_commits(lake: Lake) -> None:
     stream = Stream(lake)
     stream.commit(1, [1])
@@ -115,6 +119,7 @@ def test_absence_is_proven_across_foreign_commits(lake: Lake) -> None:
     assert lake.place(answer.head) == 6
 
 
+@pytest.mark.slow
 def test_a_commit_is_found_below_others_though_what_was_recorded_has_expired(lake: Lake) -> None:
     stream = Stream(lake)
     stream.commit(1, [1])
@@ -126,6 +131,7 @@ def test_a_commit_is_found_below_others_though_what_was_recorded_has_expired(lak
     assert answer == Found(made)
 
 
+@pytest.mark.slow
 def test_an_expired_record_proves_nothing_by_itself(lake: Lake) -> None:
     stream = Stream(lake)
     stream.commit(1, [1])
@@ -136,6 +142,7 @@ def test_an_expired_record_proves_nothing_by_itself(lake: Lake) -> None:
     assert isinstance(stream.ask(1), Found if lake.marked else Unproven)
 
 
+@pytest.mark.slow
 def test_an_expired_record_is_not_replaced_by_the_decision_before(lake: Lake) -> None:
     """Its id may be a foreign job's; what was decided may lie in what has expired."""
     stream = Stream(lake)

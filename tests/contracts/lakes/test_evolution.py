@@ -62,6 +62,7 @@ def meanwhile(lake: EvolvingLake, act: Callable[[], None], monkeypatch: pytest.M
     return results
 
 
+@pytest.mark.slow
 def test_a_gained_column_is_added_once_and_older_rows_have_null(evolving: EvolvingLake) -> None:
     stream = Stream(evolving)
     stream.commit(1, [1])
@@ -111,6 +112,7 @@ def test_files_of_the_older_schema_are_committed_after_the_change(evolving: Evol
     assert evolving.rows() == expected
 
 
+@pytest.mark.slow
 def test_a_check_before_the_change_does_not_count_after_it(evolving: EvolvingLake) -> None:
     stream = Stream(evolving)
     older = evolving.event([1])
@@ -138,6 +140,7 @@ def test_two_writers_who_gain_the_same_column_make_one_schema(
     assert evolving.rows() == [{"id": 1, "note": "row 1"}]
 
 
+@pytest.mark.slow
 def test_columns_of_another_product_at_the_same_time_are_kept(
     evolving: EvolvingLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -169,6 +172,7 @@ def test_another_type_of_another_product_is_refused(
     assert evolving.schemas() == 2
 
 
+@pytest.mark.slow
 def test_a_foreign_writer_goes_on_between_our_commits(evolving: EvolvingLake) -> None:
     stream = Stream(evolving)
     evolving.foreign([1])

@@ -26,6 +26,7 @@ def goes_on(lake: Lake, stream: Stream, decision: int) -> None:
         stream.recorded = answer.snapshot
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("theirs", [[1], [0], [1, 0, 1], [0, 1]], ids=str)
 def test_a_lower_id_above_a_decision_doubles_no_rows(lake: Lake, theirs: list[int]) -> None:
     stream = Stream(lake)
@@ -39,6 +40,7 @@ def test_a_lower_id_above_a_decision_doubles_no_rows(lake: Lake, theirs: list[in
     assert lake.ids() == [1, 2, 3, *range(100, 100 + len(theirs))]
 
 
+@pytest.mark.slow
 def test_lower_ids_between_the_record_and_the_head_hide_nothing(lake: Lake) -> None:
     stream = Stream(lake)
     stream.commit(1, [1])
@@ -69,6 +71,7 @@ def test_the_same_id_does_not_hide_that_ours_was_given_up(lake: Lake) -> None:
     assert stream.ask(2) == OtherDigest("void-of-2")
 
 
+@pytest.mark.slow
 def test_the_same_id_does_not_hide_that_ours_has_expired(lake: Lake) -> None:
     stream = Stream(lake)
     stream.commit(1, [1])
@@ -79,6 +82,7 @@ def test_the_same_id_does_not_hide_that_ours_has_expired(lake: Lake) -> None:
     assert stream.ask(2) == Ahead(3, (3, "digest-3"))
 
 
+@pytest.mark.slow
 def test_the_same_id_in_the_place_of_ours_is_told(lake: Lake) -> None:
     stream = Stream(lake)
     stream.commit(1, [1])
@@ -90,6 +94,7 @@ def test_the_same_id_in_the_place_of_ours_is_told(lake: Lake) -> None:
     assert lake.ids() == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_higher_id_publishes_nothing(lake: Lake) -> None:
     stream = Stream(lake)
     stream.commit(1, [1])
@@ -98,6 +103,7 @@ def test_a_higher_id_publishes_nothing(lake: Lake) -> None:
     assert stream.ask(2) == Ahead(9)
 
 
+@pytest.mark.slow
 def test_the_highest_decision_is_the_newest(lake: Lake) -> None:
     stream = Stream(lake)
     for decision in (1, 2, 3):
@@ -107,6 +113,7 @@ def test_the_highest_decision_is_the_newest(lake: Lake) -> None:
     assert lake.committer().inspect().newest_decision == 3
 
 
+@pytest.mark.slow
 def test_a_lower_id_proves_nothing_where_the_record_has_expired(lake: Lake) -> None:
     """Decision 2 was made before everything that can still be read; decision 1 is not ours."""
     stream = Stream(lake)
@@ -139,6 +146,7 @@ def test_the_id_of_another_deployment_proves_nothing_either(lake: Lake) -> None:
     assert isinstance(stream.ask(2), Unproven)
 
 
+@pytest.mark.slow
 def test_without_a_record_the_whole_history_is_read(lake: Lake) -> None:
     stream = Stream(lake)
     lake.impostor(0, [100])
@@ -152,6 +160,7 @@ def test_without_a_record_the_whole_history_is_read(lake: Lake) -> None:
     assert lake.ids() == [1, 2, 3, 100, 101]
 
 
+@pytest.mark.slow
 def test_a_lower_id_covers_no_hole_in_the_history(lake: Lake) -> None:
     stream = Stream(lake)
     stream.commit(1, [1])

@@ -81,6 +81,7 @@ def test_nothing_is_lost_or_doubled(lake: Lake, seed: int) -> None:
     assert lake.watermark() == DECISIONS
 
 
+@pytest.mark.slow
 def test_a_coordinator_left_behind_publishes_nothing(lake: Lake) -> None:
     log = [lake.event([decision]) for decision in (1, 2, 3)]
     behind, ahead = Coordinator(lake, log, None), Coordinator(lake, log, None)

@@ -54,6 +54,7 @@ def test_a_file_that_nothing_refers_to_is_deleted_once(lake: Lake) -> None:
     assert lake.ids() == [1]
 
 
+@pytest.mark.slow
 def test_a_file_that_is_committed_meanwhile_is_not_deleted(lake: Lake) -> None:
     stream = Stream(lake)
     late, loser = lake.event([1]), lake.event([2])
@@ -68,6 +69,7 @@ def test_a_file_that_is_committed_meanwhile_is_not_deleted(lake: Lake) -> None:
     assert lake.ids() == [1]
 
 
+@pytest.mark.slow
 def test_files_of_expired_snapshots_stay_referenced(lake: Lake) -> None:
     stream = Stream(lake)
     event = lake.event([1])
@@ -90,6 +92,7 @@ def test_nothing_is_known_of_a_table_that_is_away(lake: Lake) -> None:
         assert lake.maintenance().file_status([path]) == {path: FileStatus.GONE}
 
 
+@pytest.mark.slow
 def test_a_table_like_another_takes_its_files(lake: Lake) -> None:
     stream = Stream(lake)
     events = [lake.event([1]), lake.event([2])]

@@ -27,6 +27,7 @@ def expired(lake: Lake) -> Stream:
     return stream
 
 
+@pytest.mark.slow
 def test_a_commit_that_has_expired_is_found(marked: Lake) -> None:
     stream = expired(marked)
     answer = stream.ask(2)
@@ -37,6 +38,7 @@ def test_a_commit_that_has_expired_is_found(marked: Lake) -> None:
     assert stream.ask(2, "another") == OtherDigest("digest-2")
 
 
+@pytest.mark.slow
 def test_the_next_decision_is_absent_after_the_expiry_of_the_one_before(marked: Lake) -> None:
     stream = expired(marked)
     head = stream.head(3)
@@ -46,16 +48,19 @@ def test_the_next_decision_is_absent_after_the_expiry_of_the_one_before(marked: 
     assert marked.ids() == [1, 2, 3, 100, 101]
 
 
+@pytest.mark.slow
 def test_a_decision_that_is_missing_before_the_asked_one_is_told(marked: Lake) -> None:
     answer = expired(marked).ask(4)
     assert isinstance(answer, Unproven)
     assert not answer.expired
 
 
+@pytest.mark.slow
 def test_a_higher_decision_is_told_though_it_has_expired(marked: Lake) -> None:
     assert expired(marked).ask(1) == Ahead(2, (2, "digest-2"))
 
 
+@pytest.mark.slow
 def test_a_void_that_has_expired_is_found(marked: Lake) -> None:
     stream = Stream(marked)
     head = stream.commit(1, [1])
@@ -66,6 +71,7 @@ def test_a_void_that_has_expired_is_found(marked: Lake) -> None:
     assert isinstance(stream.ask(2, "void-of-2"), Found)
 
 
+@pytest.mark.slow
 def test_foreign_ids_under_our_user_do_not_hide_a_commit_that_has_expired(marked: Lake) -> None:
     stream = expired(marked)
     for decision in (1, 2, 9):
@@ -75,6 +81,7 @@ def test_foreign_ids_under_our_user_do_not_hide_a_commit_that_has_expired(marked
     assert stream.ask(3) == Ahead(9)
 
 
+@pytest.mark.slow
 def test_each_commit_user_has_its_own_marker(marked: Lake) -> None:
     theirs = Stream(marked, marked.committer("stream-b"))
     theirs.commit(1, [10])
@@ -85,6 +92,7 @@ def test_each_commit_user_has_its_own_marker(marked: Lake) -> None:
     assert marked.committer("stream-c").inspect().newest_made is None
 
 
+@pytest.mark.slow
 def test_decisions_that_were_rolled_back_are_committed_again_on_a_head_before_them(marked: Lake) -> None:
     """As a repair does: their ids are not above that of the marker."""
     stream = Stream(marked)
@@ -99,12 +107,14 @@ def test_decisions_that_were_rolled_back_are_committed_again_on_a_head_before_th
     assert marked.committer().inspect().newest_made == 3
 
 
+@pytest.mark.slow
 def test_a_table_in_the_place_of_ours_has_no_marker(marked: Lake) -> None:
     expired(marked)
     marked.replace()
     assert Stream(marked).ask(1) == Absent(None)
 
 
+@pytest.mark.slow
 def test_a_rolled_back_commit_is_not_found(marked: Lake) -> None:
     stream = Stream(marked)
     for decision in (1, 2):
@@ -118,6 +128,7 @@ def test_a_rolled_back_commit_is_not_found(marked: Lake) -> None:
     assert (state.newest_decision, state.newest_made) == (1, 1)
 
 
+@pytest.mark.slow
 def test_a_marker_hides_no_rollback_of_others(marked: Lake) -> None:
     """What others have committed after ours is theirs: our decisions are all there."""
     stream = Stream(marked)

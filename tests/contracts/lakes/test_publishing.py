@@ -33,6 +33,7 @@ def test_a_published_decision_is_found_with_its_rows(lake: Lake) -> None:
     assert (state.head, state.newest_decision, state.identity) == (made, 1, stream.table)
 
 
+@pytest.mark.slow
 def test_a_commit_takes_many_events_at_once(lake: Lake) -> None:
     stream = Stream(lake)
     events = [lake.event([number]) for number in range(7)]
@@ -40,6 +41,7 @@ def test_a_commit_takes_many_events_at_once(lake: Lake) -> None:
     assert lake.ids() == list(range(7))
 
 
+@pytest.mark.slow
 def test_decisions_follow_each_other(lake: Lake) -> None:
     stream = Stream(lake)
     refs = [stream.commit(decision, [decision]) for decision in range(1, 6)]
@@ -86,6 +88,7 @@ def test_another_users_decision_is_not_taken_for_a_repetition(lake: Lake) -> Non
     assert lake.ids() == [1]
 
 
+@pytest.mark.slow
 def test_a_moved_head_is_a_conflict_and_asking_again_goes_on(lake: Lake) -> None:
     stream = Stream(lake)
     stream.commit(1, [1])
@@ -128,6 +131,7 @@ def test_an_empty_commit_makes_a_snapshot(lake: Lake) -> None:
     assert lake.ids() == [1]
 
 
+@pytest.mark.slow
 def test_the_watermark_never_regresses(lake: Lake) -> None:
     stream = Stream(lake)
     stream.commit(1, [1], watermark=5_000)
@@ -182,6 +186,7 @@ def test_one_file_in_two_checked_events_is_refused(lake: Lake) -> None:
     assert lake.ids() == []
 
 
+@pytest.mark.slow
 def test_a_commit_on_another_head_of_the_same_number_is_not_this_one(lake: Lake) -> None:
     """Another coordinator has published the decision after the table was set back and grown again."""
     stream = Stream(lake)
@@ -201,6 +206,7 @@ def test_a_commit_on_another_head_of_the_same_number_is_not_this_one(lake: Lake)
     assert lake.ids() == [1, 3, 100]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("expired", [False, True], ids=["whole", "expired"])
 def test_the_watermark_of_a_table_does_not_fall_behind_another_stream(lake: Lake, expired: bool) -> None:
     """The other stream has committed it, a foreign job has followed, and its snapshot may have expired."""

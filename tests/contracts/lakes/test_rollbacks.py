@@ -1,5 +1,7 @@
 """The committer half of every table format: tables that others have set back or replaced."""
 
+import pytest
+
 from sluicegate.lakes.port import Conflict, TableReplaced, Unproven
 from tests.contracts.lakes.harness import Lake, Stream
 
@@ -13,6 +15,7 @@ def test_a_rolled_back_table_is_noticed(lake: Lake) -> None:
     assert isinstance(stream.ask(4), Unproven)
 
 
+@pytest.mark.slow
 def test_a_table_rolled_back_and_grown_again_is_noticed(lake: Lake) -> None:
     stream = Stream(lake)
     for decision in (1, 2, 3):
@@ -45,6 +48,7 @@ def test_a_publication_on_a_head_that_was_rolled_back_is_a_conflict(lake: Lake) 
     assert lake.ids() == [1]
 
 
+@pytest.mark.slow
 def test_a_head_of_the_same_number_but_other_content_is_a_conflict(lake: Lake) -> None:
     stream = Stream(lake)
     stream.commit(1, [1])
@@ -56,6 +60,7 @@ def test_a_head_of_the_same_number_but_other_content_is_a_conflict(lake: Lake) -
     assert lake.ids() == [1, 100]
 
 
+@pytest.mark.slow
 def test_a_replaced_table_is_noticed(lake: Lake) -> None:
     stream = Stream(lake)
     stream.commit(1, [1])
@@ -66,6 +71,7 @@ def test_a_replaced_table_is_noticed(lake: Lake) -> None:
     assert answer.identity == lake.committer().inspect().identity != old
 
 
+@pytest.mark.slow
 def test_the_identity_is_that_of_the_table_that_is_there_now(lake: Lake) -> None:
     stream = Stream(lake)
     stream.commit(1, [1])
@@ -81,6 +87,7 @@ def test_files_state_the_identity_of_the_table_that_they_were_written_for(lake: 
     assert lake.event([2]).table_identity == lake.committer().identity() != stream.table
 
 
+@pytest.mark.slow
 def test_the_highest_own_decision_of_a_rolled_back_table_is_known(lake: Lake) -> None:
     """A foreign job that commits as the same user hides nothing."""
     lake.foreign([100])
@@ -98,6 +105,7 @@ def test_the_highest_own_decision_of_a_rolled_back_table_is_known(lake: Lake) ->
     assert (state.newest_decision, state.newest_made) == (2, 0)
 
 
+@pytest.mark.slow
 def test_only_a_marker_shows_own_decisions_in_an_expired_history(lake: Lake) -> None:
     Stream(lake).commit(1, [1])
     lake.foreign([100])

@@ -110,6 +110,7 @@ def test_a_snapshot_that_has_expired_gets_no_tag(tagged: PaimonLake | IcebergLak
     assert make(tagged, "late", first, 1) == SnapshotExpired()
 
 
+@pytest.mark.slow
 def test_a_tag_is_found_after_its_snapshot_has_expired(tmp_path: Path) -> None:
     """In Iceberg, a snapshot with a tag does not expire."""
     lake = PaimonLake(tmp_path)
@@ -141,6 +142,7 @@ def test_the_retention_is_the_one_of_the_format(tagged: PaimonLake | IcebergLake
     assert found[1].trim_to_snapshot() == found[0].trim_to_snapshot()
 
 
+@pytest.mark.slow
 def test_a_branch_is_no_tag(tmp_path: Path) -> None:
     lake = IcebergLake(tmp_path, 2)
     ref = Stream(lake).commit(1, [1])
@@ -175,6 +177,7 @@ def test_a_tag_that_was_put_meanwhile_is_compared(tmp_path: Path) -> None:
     assert make_tag(Late(lake.location), tag) == TagThere()
 
 
+@pytest.mark.slow
 def test_a_commit_in_between_does_not_keep_the_tag_from_iceberg(tmp_path: Path) -> None:
     lake = IcebergLake(tmp_path, 2)
     stream = Stream(lake)

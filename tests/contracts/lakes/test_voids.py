@@ -1,9 +1,12 @@
 """The committer half of every table format: empty commits in the place of decisions."""
 
+import pytest
+
 from sluicegate.lakes.port import CommitRequest, Conflict, Found, OtherDigest, OutcomeUnknown, Published
 from tests.contracts.lakes.harness import Fault, Lake, Stream
 
 
+@pytest.mark.slow
 def test_a_void_is_an_empty_commit_in_the_place_of_a_decision(lake: Lake) -> None:
     stream = Stream(lake)
     stream.commit(1, [1], 5_000)

@@ -73,6 +73,7 @@ def test_a_large_file_is_whole(storage: Storage) -> None:
     assert storage.read("bucket-0/large") == content
 
 
+@pytest.mark.slow
 def test_a_file_is_visible_whole_or_not_at_all(place: Place, storage: Storage) -> None:
     content = bytes(4 << 20)
     seen: set[int | None] = set()

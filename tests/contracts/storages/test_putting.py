@@ -76,6 +76,7 @@ def test_nothing_but_the_files_is_left(storage: Storage) -> None:
     assert storage.names(".") == ["snapshot"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [16, 1 << 20])
 def test_a_race_has_one_winner(place: Place, size: int) -> None:
     """Each writer has clients of its own, as another process has."""
@@ -125,6 +126,7 @@ def test_a_stamp_is_of_one_content(place: Place, storage: Storage) -> None:
     assert storage.stamp(name) == put
 
 
+@pytest.mark.slow
 def test_a_file_that_replaces_another_one_has_another_stamp(place: Place, storage: Storage) -> None:
     """Also one of the same size, at the same moment."""
     name, other = "snapshot/snapshot-1", place.open()

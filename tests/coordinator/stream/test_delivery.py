@@ -58,6 +58,7 @@ async def test_a_held_stream_is_delivered_what_its_consumer_read_too_early(log: 
     exactly_once(log, STREAM, OTHER)
 
 
+@pytest.mark.slow
 @given(
     before=st.text("fh.", max_size=12),
     later=st.text("fh.", max_size=30),

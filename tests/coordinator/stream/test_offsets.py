@@ -80,6 +80,7 @@ async def test_the_low_water_mark_moves_after_the_record_is_acknowledged(
     assert runner.low_water == 8
 
 
+@pytest.mark.slow
 async def test_a_publication_that_raises_has_an_unknown_outcome(
     log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,5 +1,7 @@
 """The partitions and sizes that an outcome names."""
 
+import pytest
+
 from sluicegate.coordinator.stream.tally import LONGEST, MOST_SIZES, Tally, sizes_of, touched
 from sluicegate.events.models import FileInfo, FilesOfSize, FilesWritten
 
@@ -66,6 +68,7 @@ def test_more_than_a_message_can_hold_are_unknown() -> None:
     assert known.sizes is not None
 
 
+@pytest.mark.slow
 def test_more_sizes_than_a_message_can_hold_are_unknown_and_the_partitions_are_not() -> None:
     many: list[dict[str, str | None]] = [{"a": str(number)} for number in range(MOST_SIZES + 1)]
     found = touched(sizes_of(event(*many)))

@@ -64,6 +64,7 @@ async def get(url: str, authorization: str | None = None, ca: Path | None = None
         return answer.status, answer.headers.get("WWW-Authenticate")
 
 
+@pytest.mark.slow
 async def test_each_path_but_the_probes_needs_a_token(tmp_path: Path) -> None:
     async with serving(token_files=token_files(tmp_path, FIRST, SECOND)) as (_, url):
         for path in CLOSED:

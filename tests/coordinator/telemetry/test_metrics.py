@@ -110,6 +110,7 @@ def test_each_method_moves_its_metric(
     assert value_of(metrics, name, **labels) == value
 
 
+@pytest.mark.slow
 def test_gauges_of_revoked_partitions_and_streams_are_removed() -> None:
     metrics = Metrics()
     for partition in (1, 2):

@@ -29,6 +29,7 @@ def lake(tmp_path: Path) -> DeltaLake:
     return DeltaLake(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_restore_takes_rows_back_and_no_decision(lake: DeltaLake) -> None:
     stream = Stream(lake)
     stream.commit(1, [1])
@@ -56,6 +57,7 @@ def test_a_restore_between_the_question_and_the_commit_is_a_conflict(lake: Delta
     assert lake.ids() == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_restore_from_before_all_commits_is_no_fresh_table(lake: DeltaLake) -> None:
     stream = Stream(lake)
     stream.commit(1, [1])

@@ -96,6 +96,7 @@ def test_a_commit_of_others_at_the_same_time_is_kept(tmp_path: Path, theirs: str
     assert len(lake.rows()) == (1 if theirs == "append" else 0)
 
 
+@pytest.mark.slow
 def test_a_version_that_comes_too_late_does_not_count(tmp_path: Path) -> None:
     """Clean-up makes the number free again, but no reader uses it."""
     lake = DeltaLake(tmp_path)
@@ -179,6 +180,7 @@ def test_a_writer_that_is_killed_leaves_all_or_nothing(tmp_path: Path, point: Fa
     assert lake.versions() == [0, 1]
 
 
+@pytest.mark.slow
 def test_a_product_goes_on_from_our_schema(tmp_path: Path) -> None:
     lake = DeltaLake(tmp_path)
     gain(lake.location)

@@ -259,6 +259,7 @@ def test_a_path_outside_of_the_folder_of_its_partition_is_refused(lake: DeltaLak
     assert "is no data file in the folder 'part=p'" in refused(lake, with_file(event, path=path))
 
 
+@pytest.mark.slow
 def test_an_event_that_contradicts_its_lines_is_refused(lake: DeltaLake) -> None:
     event = lake.write(ROWS)
     wrong: list[dict[str, Any]] = [{"rows": 3}, {"size": 1}, {"partition": {"part": "q"}}, {"partition": {}}]

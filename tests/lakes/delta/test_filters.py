@@ -47,6 +47,7 @@ def test_duckdb_loses_rows_by_wrong_bounds(duck: duckdb.DuckDBPyConnection, tmp_
     assert lost == SKIPPABLE - NOT_BY_DUCKDB
 
 
+@pytest.mark.slow
 def test_the_dataset_of_deltalake_finds_booleans(table: Path) -> None:
     """Of a file without bounds of a column, it takes all values for null."""
     (flag,) = (each for each in ALL if each.place == "flag")

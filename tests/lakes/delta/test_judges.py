@@ -65,6 +65,7 @@ PARTITIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PARTITIONS)
 def test_readers_parse_the_text_of_a_partition(
     tmp_path: Path, duck: duckdb.DuckDBPyConnection, name: str
@@ -144,6 +145,7 @@ def test_the_library_works_on_between_our_commits(tmp_path: Path, duck: duckdb.D
     assert [each.decision for each in history.commits if each.commit_user == USER] == [6, 5, 4, 3, 2, 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["none", "name", "id"])
 def test_duckdb_reads_null_where_files_are_older_than_a_column(
     tmp_path: Path, duck: duckdb.DuckDBPyConnection, mode: str

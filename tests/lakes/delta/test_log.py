@@ -40,6 +40,7 @@ def forget_before(lake: DeltaLake, version: int) -> None:
             (lake.log / name).unlink()
 
 
+@pytest.mark.slow
 def test_the_state_is_that_of_the_library(tmp_path: Path) -> None:
     lake = committed(tmp_path, 3)
     state = load(lake)
@@ -48,6 +49,7 @@ def test_the_state_is_that_of_the_library(tmp_path: Path) -> None:
     assert state.txns[USER].version == lake.table.transaction_version(USER) == 3
 
 
+@pytest.mark.slow
 def test_a_checkpoint_replaces_what_was_before_it(tmp_path: Path) -> None:
     lake = committed(tmp_path, 5)
     whole = load(lake)
@@ -58,6 +60,7 @@ def test_a_checkpoint_replaces_what_was_before_it(tmp_path: Path) -> None:
     assert state.head.ref == whole.head.ref
 
 
+@pytest.mark.slow
 def test_a_mark_survives_in_a_checkpoint_of_the_library(tmp_path: Path) -> None:
     lake = committed(tmp_path, 2)
     made = mark_of(load(lake), USER)
@@ -87,6 +90,7 @@ def in_parts(lake: DeltaLake, version: int, number: int) -> list[Path]:
     return parts
 
 
+@pytest.mark.slow
 def test_a_checkpoint_in_parts_counts_when_all_are_there(tmp_path: Path) -> None:
     lake = committed(tmp_path, 4)
     whole = load(lake)
@@ -152,6 +156,7 @@ def test_a_checkpoint_of_version_2_is_read_with_its_sidecars(tmp_path: Path, end
     assert lake.maintenance().file_status([file.path]) == {file.path: "referenced"}
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_passed_over_while_an_older_way_is_there(tmp_path: Path) -> None:
     lake = committed(tmp_path, 4)
     DeltaTable(lake.location, version=2).create_checkpoint()

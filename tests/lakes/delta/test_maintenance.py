@@ -16,6 +16,7 @@ from tests.contracts.lakes.harness import USER, Stream
 from tests.lakes.delta.making import column, info, metadata, put
 
 
+@pytest.mark.slow
 def test_a_removed_file_stays_referenced_while_an_old_version_has_it(tmp_path: Path) -> None:
     lake = DeltaLake(tmp_path)
     stream = Stream(lake)
@@ -31,6 +32,7 @@ def test_a_removed_file_stays_referenced_while_an_old_version_has_it(tmp_path: P
     assert lake.maintenance().file_status([file.path]) == {file.path: FileStatus.REFERENCED}
 
 
+@pytest.mark.slow
 def test_a_damaged_log_lets_no_file_be_deleted(tmp_path: Path) -> None:
     lake = DeltaLake(tmp_path)
     Stream(lake).commit(1, [1])
@@ -130,6 +132,7 @@ def rebuilt(maintenance: DeltaMaintenance, events: list[FilesWritten]) -> list[d
     return sorted(pa.table(copy.scan()).to_pylist(), key=lambda row: str(row["id"]))
 
 
+@pytest.mark.slow
 def test_a_table_like_one_that_got_a_column_takes_the_files_from_before(tmp_path: Path) -> None:
     lake = DeltaLake(tmp_path)
     events = evolved(lake)
@@ -146,6 +149,7 @@ def test_a_table_like_one_that_got_a_column_takes_the_files_from_before(tmp_path
     assert rebuilt(third, events) == NOTES
 
 
+@pytest.mark.slow
 def test_another_engine_writes_to_the_new_table(tmp_path: Path) -> None:
     lake = DeltaLake(tmp_path)
     events = evolved(lake)

@@ -72,6 +72,7 @@ def test_all_but_the_columns_stays_as_it_is(tmp_path: Path) -> None:
     assert (said_of_it["operation"], said_of_it["readVersion"]) == ("ADD COLUMNS", 0)
 
 
+@pytest.mark.slow
 def test_the_rest_is_kept_where_only_a_checkpoint_has_it(tmp_path: Path) -> None:
     said = metadata(properties={"delta.appendOnly": "true"})
     format_ = {"provider": "parquet", "options": {"a": "b"}}

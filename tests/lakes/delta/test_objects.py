@@ -86,6 +86,7 @@ def versions(double: S3Double) -> list[int]:
     return sorted(int(key.removeprefix(prefix)[:20]) for key in double.objects if key.startswith(prefix))
 
 
+@pytest.mark.slow
 def test_a_commit_is_one_file_of_the_log(s3_double: S3Double, table: ObjectTable) -> None:
     stream = table.stream()
     stream.commit(1, [1, 2])
@@ -99,6 +100,7 @@ def test_a_commit_is_one_file_of_the_log(s3_double: S3Double, table: ObjectTable
     assert isinstance(successor.ask(3), Absent)
 
 
+@pytest.mark.slow
 def test_a_version_is_not_read_again_while_it_has_not_changed(
     s3_double: S3Double, table: ObjectTable
 ) -> None:
@@ -120,6 +122,7 @@ def test_a_version_is_not_read_again_while_it_has_not_changed(
     assert not any(method == "GET" and key.endswith(SECOND) for method, key in requests[put:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "effect", [Effect.LOST_AFTER, Effect.ERROR_AFTER, Effect.LOST_BEFORE, Effect.UNAVAILABLE, Effect.CONFLICT]
 )
@@ -134,6 +137,7 @@ def test_a_lost_answer_does_not_double_a_commit(
     assert versions(s3_double) == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_no_answer_at_all_is_an_unknown_outcome(s3_double: S3Double, table: ObjectTable) -> None:
     stream = table.stream()
     event, head = table.event([1]), stream.head(1)
@@ -146,6 +150,7 @@ def test_no_answer_at_all_is_an_unknown_outcome(s3_double: S3Double, table: Obje
     assert versions(s3_double) == [0, 1]
 
 
+@pytest.mark.slow
 def test_a_put_that_lands_later_is_found(
     s3_double: S3Double, table: ObjectTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,6 +166,7 @@ def test_a_put_that_lands_later_is_found(
     assert versions(s3_double) == [0, 1]
 
 
+@pytest.mark.slow
 def test_a_put_that_lands_after_the_next_one_makes_no_second_version(
     s3_double: S3Double, table: ObjectTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,6 +185,7 @@ def test_a_put_that_lands_after_the_next_one_makes_no_second_version(
     assert versions(s3_double) == [0, 1]
 
 
+@pytest.mark.slow
 def test_requests_that_are_always_in_conflict_publish_nothing(
     s3_double: S3Double, table: ObjectTable
 ) -> None:
@@ -191,6 +198,7 @@ def test_requests_that_are_always_in_conflict_publish_nothing(
     assert versions(s3_double) == [0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("effect", [Effect.LOST_BEFORE, Effect.CONFLICT, Effect.UNAVAILABLE])
 def test_a_commit_that_another_one_overtakes_is_a_conflict(
     s3_double: S3Double, table: ObjectTable, effect: Effect
@@ -205,6 +213,7 @@ def test_a_commit_that_another_one_overtakes_is_a_conflict(
     assert table.has(theirs)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_a_version_whose_place_cannot_be_proven_is_asked_for(
     s3_double: S3Double, table: ObjectTable, method: str
@@ -222,6 +231,7 @@ def test_a_version_whose_place_cannot_be_proven_is_asked_for(
     assert versions(s3_double) == [0, 1, 2]
 
 
+@pytest.mark.slow
 def test_a_log_that_cannot_be_read_publishes_nothing(s3_double: S3Double, table: ObjectTable) -> None:
     stream = table.stream()
     stream.commit(1, [1])
@@ -238,6 +248,7 @@ def test_a_log_that_cannot_be_read_publishes_nothing(s3_double: S3Double, table:
     assert isinstance(stream.publish(2, head, [event]), Published)
 
 
+@pytest.mark.slow
 def test_a_store_that_ignores_conditions_gets_no_commit(s3_double: S3Double, table: ObjectTable) -> None:
     event = table.event([1])
     stream = table.stream()
@@ -248,6 +259,7 @@ def test_a_store_that_ignores_conditions_gets_no_commit(s3_double: S3Double, tab
     assert versions(s3_double) == [0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("effect", [Effect.LOST_BEFORE, Effect.LOST_AFTER, Effect.UNAVAILABLE])
 def test_data_files_are_uploaded_again(s3_double: S3Double, table: ObjectTable, effect: Effect) -> None:
     s3_double.strike(effect, ".parquet", times=2)
@@ -257,6 +269,7 @@ def test_data_files_are_uploaded_again(s3_double: S3Double, table: ObjectTable, 
     table.stream().committer.check([event])
 
 
+@pytest.mark.slow
 def test_a_data_file_that_cannot_be_uploaded_is_described_by_nobody(
     s3_double: S3Double, table: ObjectTable
 ) -> None:
@@ -266,6 +279,7 @@ def test_a_data_file_that_cannot_be_uploaded_is_described_by_nobody(
     assert not any(key.endswith(".parquet") for key in s3_double.objects)
 
 
+@pytest.mark.slow
 def test_files_are_checked_by_size(s3_double: S3Double, table: ObjectTable) -> None:
     event = table.event([1])
     key = f"warehouse/numbers/{event.files[0].path}"
@@ -279,6 +293,7 @@ def test_files_are_checked_by_size(s3_double: S3Double, table: ObjectTable) -> N
         stream.committer.check([event])
 
 
+@pytest.mark.slow
 def test_a_version_that_another_writer_has_overwritten_is_noticed(table: ObjectTable) -> None:
     """It is not asked for again and not published again: the way out is a human's."""
     stream = table.stream()
@@ -290,6 +305,7 @@ def test_a_version_that_another_writer_has_overwritten_is_noticed(table: ObjectT
     assert answer.cause == Cause(code=CauseCode.RECORDED_OVERWRITTEN, snapshot=2)
 
 
+@pytest.mark.slow
 def test_a_version_that_is_overwritten_before_its_outcome_is_known(
     s3_double: S3Double, table: ObjectTable
 ) -> None:
@@ -302,6 +318,7 @@ def test_a_version_that_is_overwritten_before_its_outcome_is_known(
     assert isinstance(stream.ask(2), Absent)
 
 
+@pytest.mark.slow
 def test_the_check_of_a_service_puts_a_file_and_removes_it(s3_double: S3Double, table: ObjectTable) -> None:
     settings = StreamSettings(table=URI, commit_user="stream-a", format="delta")
     before = set(s3_double.objects)
@@ -310,6 +327,7 @@ def test_the_check_of_a_service_puts_a_file_and_removes_it(s3_double: S3Double, 
     assert set(s3_double.objects) == before
 
 
+@pytest.mark.slow
 def test_no_event_and_no_version_contains_credentials(s3_double: S3Double, table: ObjectTable) -> None:
     event = table.event([1])
     stream = table.stream()

@@ -15,6 +15,7 @@ def lake(tmp_path: Path) -> DeltaLake:
     return DeltaLake(tmp_path)
 
 
+@pytest.mark.slow
 def test_a_stray_is_not_found_by_the_successor(lake: DeltaLake) -> None:
     first = Stream(lake)
     first.commit(1, [1])
@@ -39,6 +40,7 @@ def test_a_stray_is_not_found_by_the_successor(lake: DeltaLake) -> None:
     assert set(lake.maintenance().file_status(paths).values()) == {FileStatus.REFERENCED}
 
 
+@pytest.mark.slow
 def test_a_process_that_stood_still_never_takes_its_stray_for_a_commit(lake: DeltaLake) -> None:
     stream = Stream(lake)
     stream.commit(1, [1])
@@ -61,6 +63,7 @@ def test_a_process_that_stood_still_never_takes_its_stray_for_a_commit(lake: Del
     assert lake.ids() == [1, 2, 100, 200]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_right_after_the_commit_is_no_loss(lake: DeltaLake) -> None:
     """Another process may be faster than the check that follows a put."""
     stream = Stream(lake)

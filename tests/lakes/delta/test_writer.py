@@ -208,6 +208,7 @@ def test_the_text_of_a_partition_value_is_recognized(kind: str, value: object, t
     assert kind == "string" or not is_partition_text(there, text + "x")
 
 
+@pytest.mark.slow
 def test_large_attempts_are_split_and_few_files_are_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,6 +28,7 @@ def on(lake: IcebergLake, branch: str) -> IcebergCommitter:
     return lake.adapter.open_committer(lake.adapter.parse_table(lake.location, {"branch": branch}), USER)
 
 
+@pytest.mark.slow
 def test_a_branch_gets_commits_of_its_own(lake: IcebergLake) -> None:
     audit = Stream(lake, on(lake, "audit"))
     main = Stream(lake)
@@ -47,6 +48,7 @@ def test_a_branch_gets_commits_of_its_own(lake: IcebergLake) -> None:
     assert len(lake.fields()["snapshot-log"]) == 2
 
 
+@pytest.mark.slow
 def test_the_retention_of_a_branch_stays(lake: IcebergLake) -> None:
     lake.edit(
         lambda fields: fields["refs"]["audit"].update({"max-ref-age-ms": 5, "min-snapshots-to-keep": 3})
@@ -56,6 +58,7 @@ def test_the_retention_of_a_branch_stays(lake: IcebergLake) -> None:
     assert (ref["max-ref-age-ms"], ref["min-snapshots-to-keep"], ref["type"]) == (5, 3, "branch")
 
 
+@pytest.mark.slow
 def test_a_branch_that_is_dropped_is_unavailable(lake: IcebergLake) -> None:
     audit = Stream(lake, on(lake, "audit"))
     head = audit.head(2)
@@ -65,6 +68,7 @@ def test_a_branch_that_is_dropped_is_unavailable(lake: IcebergLake) -> None:
     assert not isinstance(audit.publish(2, head, [lake.event([2])]), Published)
 
 
+@pytest.mark.slow
 def test_a_tag_is_no_branch(lake: IcebergLake) -> None:
     with pytest.raises(TableRefused, match="is a tag"):
         on(lake, "release")

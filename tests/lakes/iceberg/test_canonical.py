@@ -49,6 +49,7 @@ class Prover:
         return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", rich.PARTITIONS)
 def test_the_records_of_our_writer_are_proven(tmp_path: Path, name: str) -> None:
     lake = IcebergLake(tmp_path, schema=rich.RICH, spec=rich.spec(name))
@@ -97,6 +98,7 @@ def test_whatever_is_proven_is_taken_by_the_decoder(tmp_path: Path, name: str) -
     assert proven
 
 
+@pytest.mark.slow
 def test_what_the_decoder_refuses_is_refused_by_an_examiner_that_knows_the_partition(tmp_path: Path) -> None:
     lake = IcebergLake(tmp_path, schema=rich.RICH, spec=rich.spec("buckets"))
     event = lake.write(rich.rows([1]))
@@ -165,6 +167,7 @@ def test_the_counts_of_a_proven_record_follow_the_rules(tmp_path: Path) -> None:
     assert min(outcomes) > 50
 
 
+@pytest.mark.slow
 def test_a_count_that_no_record_can_have_needs_no_memory(tmp_path: Path) -> None:
     lake = IcebergLake(tmp_path, schema=rich.RICH, spec=rich.spec("buckets"))
     event = lake.write(rich.rows([1]))

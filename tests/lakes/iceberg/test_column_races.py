@@ -207,6 +207,7 @@ def test_a_commit_that_is_under_way_is_not_lost(
     assert [each["schema-id"] for each in lake.fields()["snapshots"]] == ([0, 1] if rest else [1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("commits", [0, 1])
 def test_a_conflict_with_a_change_of_the_schema_names_no_snapshot(tmp_path: Path, commits: int) -> None:
     """No snapshot was put or removed, so the cause speaks of none."""

@@ -110,6 +110,7 @@ SPOILERS: dict[str, tuple[Callable[[Record], object], str]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SPOILERS)
 def test_a_record_that_states_something_else_is_refused(lake: IcebergLake, name: str) -> None:
     change, words = SPOILERS[name]
@@ -125,6 +126,7 @@ def test_a_record_that_states_something_else_is_refused(lake: IcebergLake, name:
     assert lake.metadata.head("main") is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("update", "words"),
     [
@@ -177,6 +179,7 @@ def test_no_bytes_crash_the_check_or_change_what_is_committed(lake: IcebergLake)
             assert after[key] == before[key]
 
 
+@pytest.mark.slow
 def test_a_record_in_another_form_is_refused(lake: IcebergLake) -> None:
     """A list with a size that is not true: readers that skip it would go on at a wrong place."""
     stream, event = Stream(lake), lake.write(rich.rows([1]))
@@ -208,6 +211,7 @@ def _damaged(raw: bytes, dice: random.Random) -> bytes:
     return bytes(spoiled)
 
 
+@pytest.mark.slow
 def test_a_file_that_is_missing_cut_or_elsewhere_is_refused(lake: IcebergLake, tmp_path: Path) -> None:
     stream, event = Stream(lake), lake.write(rich.rows([1]))
     path = lake.root / event.files[0].path
@@ -231,6 +235,7 @@ def named(lake: IcebergLake, file: FileInfo, path: str) -> FileInfo:
     return file.model_copy(update={"path": path, "metadata": record})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("between", ["./", "/", "x/../", "../data/"])
 def test_another_spelling_of_a_path_is_refused(lake: IcebergLake, between: str) -> None:
     stream, event = Stream(lake), lake.write(rich.rows([1]))
@@ -247,6 +252,7 @@ def test_another_spelling_of_a_path_is_refused(lake: IcebergLake, between: str) 
     assert lake.ids() == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("linked", ["file", "folder"])
 def test_another_name_by_a_link_is_refused(lake: IcebergLake, linked: str) -> None:
     event = lake.write(rich.rows([1]))
@@ -268,6 +274,7 @@ def test_another_name_by_a_link_is_refused(lake: IcebergLake, linked: str) -> No
     assert isinstance(stream.publish(1, head, [bad]), Refused)
 
 
+@pytest.mark.slow
 def test_the_path_of_a_record_is_replaced_alone(lake: IcebergLake) -> None:
     file: FileInfo = lake.write(rich.rows([1])).files[0]
     layout = layout_of(lake)

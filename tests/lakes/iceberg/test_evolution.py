@@ -48,6 +48,7 @@ def written(lake: IcebergLake, *ids: int) -> FilesWritten:
 Change = Callable[[Any], object]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "change",
     [
@@ -72,6 +73,7 @@ def test_files_of_an_older_schema_are_committed(lake: IcebergLake, change: Chang
     assert duck_rows(lake, "id") == [(1,), (2,)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("before", "after", "arrow", "value", "transform"),
     [
@@ -130,6 +132,7 @@ def test_files_are_committed_whose_partition_became_wider(
     assert lake.table.scan(row_filter=literal).to_arrow().num_rows == 5
 
 
+@pytest.mark.slow
 def test_files_with_a_column_that_was_dropped_are_refused(lake: IcebergLake) -> None:
     stream, waiting = Stream(lake), written(lake, 1)
     with lake.table.update_schema() as update:
@@ -146,6 +149,7 @@ def test_files_that_lack_a_required_column_are_refused(lake: IcebergLake) -> Non
         stream.committer.check([waiting])
 
 
+@pytest.mark.slow
 def test_files_that_lack_a_required_part_of_a_column_are_refused(tmp_path: Path) -> None:
     place = StructType(NestedField(2, "x", LongType()))
     lake = IcebergLake(tmp_path, schema=Schema(NestedField(1, "place", place)))
@@ -156,6 +160,7 @@ def test_files_that_lack_a_required_part_of_a_column_are_refused(tmp_path: Path)
         lake.committer().check([waiting])
 
 
+@pytest.mark.slow
 def test_files_of_an_older_spec_get_a_manifest_of_that_spec(lake: IcebergLake) -> None:
     stream, old = Stream(lake), written(lake, 1, 2)
     with lake.table.update_spec() as update:
@@ -177,6 +182,7 @@ def test_files_of_an_older_spec_get_a_manifest_of_that_spec(lake: IcebergLake) -
     assert duck_rows(lake, "id", "name = 'n1'") == [(1,)]
 
 
+@pytest.mark.slow
 def test_files_under_the_name_of_another_spec_are_refused(lake: IcebergLake) -> None:
     stream, old = Stream(lake), written(lake, 1)
     with lake.table.update_spec() as update:
@@ -185,6 +191,7 @@ def test_files_under_the_name_of_another_spec_are_refused(lake: IcebergLake) -> 
         stream.committer.check([old.model_copy(update={"spec_id": 1})])
 
 
+@pytest.mark.slow
 def test_a_schema_that_changes_after_the_check_is_checked_again(lake: IcebergLake) -> None:
     stream, waiting = Stream(lake), written(lake, 1)
     stream.committer.check([waiting])

@@ -297,6 +297,7 @@ def test_a_commit_whose_answer_is_lost_is_found(lake: GlueLake) -> None:
         assert lake.ids() == [1, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("option", "words"),
     [

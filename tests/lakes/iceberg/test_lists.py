@@ -41,6 +41,7 @@ def rewrite(path: Path, change: Any) -> None:
     path.write_bytes(out.getvalue())
 
 
+@pytest.mark.slow
 def test_older_names_of_fields_are_understood(lake: IcebergLake) -> None:
     lake.foreign([100])
 
@@ -63,6 +64,7 @@ def test_older_names_of_fields_are_understood(lake: IcebergLake) -> None:
     assert duck_rows(lake, "id") == [(1,), (100,)]
 
 
+@pytest.mark.slow
 def test_a_field_of_the_future_is_not_lost_silently(lake: IcebergLake) -> None:
     lake.foreign([100])
 
@@ -79,6 +81,7 @@ def test_a_field_of_the_future_is_not_lost_silently(lake: IcebergLake) -> None:
     assert lake.ids() == [100]
 
 
+@pytest.mark.slow
 def test_a_damaged_list_is_no_reason_for_a_wrong_commit(lake: IcebergLake) -> None:
     lake.foreign([100])
     path = head_list(lake)
@@ -94,6 +97,7 @@ def test_a_damaged_list_is_no_reason_for_a_wrong_commit(lake: IcebergLake) -> No
     assert lake.ids() == [1, 100]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", [2, 3])
 def test_lines_are_the_same_after_reading_and_writing(lake: IcebergLake, version: int) -> None:
     for number in range(4):

@@ -20,6 +20,7 @@ def status(lake: IcebergLake, path: str) -> FileStatus:
     return lake.maintenance().file_status([path])[path]
 
 
+@pytest.mark.slow
 def test_a_file_of_a_branch_or_a_tag_is_referenced(lake: IcebergLake) -> None:
     stream = Stream(lake)
     event = lake.event([1])
@@ -32,6 +33,7 @@ def test_a_file_of_a_branch_or_a_tag_is_referenced(lake: IcebergLake) -> None:
     assert status(lake, path) is FileStatus.REFERENCED
 
 
+@pytest.mark.slow
 def test_a_deleted_file_is_referenced_until_its_snapshots_expire(lake: IcebergLake) -> None:
     stream = Stream(lake)
     event = lake.event([1])
@@ -44,6 +46,7 @@ def test_a_deleted_file_is_referenced_until_its_snapshots_expire(lake: IcebergLa
     assert status(lake, path) is FileStatus.UNREFERENCED
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spelled", ["file:{}", "file://localhost{}", "{}", "file:///{}", "file://{}/."])
 def test_a_committed_file_is_referenced_however_the_table_spells_its_location(
     lake: IcebergLake, spelled: str
@@ -58,6 +61,7 @@ def test_a_committed_file_is_referenced_however_the_table_spells_its_location(
     assert (lake.root / path).exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "path", ["metadata/x.avro", "../elsewhere", "data/../metadata/v.json", "elsewhere/x.parquet"]
 )
@@ -75,6 +79,7 @@ def test_a_table_may_forbid_that_files_are_deleted(tmp_path: Path) -> None:
     assert (lake.root / path).exists()
 
 
+@pytest.mark.slow
 def test_nothing_is_unreferenced_where_a_manifest_is_missing(lake: IcebergLake) -> None:
     Stream(lake).commit(1, [1])
     (path,) = (file.path for file in lake.event([2]).files)
@@ -84,6 +89,7 @@ def test_nothing_is_unreferenced_where_a_manifest_is_missing(lake: IcebergLake) 
     assert (lake.root / path).exists()
 
 
+@pytest.mark.slow
 def test_a_copy_of_a_table_keeps_its_form_and_no_history(lake: IcebergLake) -> None:
     Stream(lake).commit(1, [1])
     maintenance = lake.maintenance(lake.location + "2")
@@ -98,6 +104,7 @@ def test_a_copy_of_a_table_keeps_its_form_and_no_history(lake: IcebergLake) -> N
     assert lake.library.load_table("db.numbers2").metadata.table_uuid == copy.table_uuid
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["file:", "", "file://localhost"])
 def test_a_file_is_referenced_in_any_form_of_its_address(lake: IcebergLake, form: str) -> None:
     """Other products write addresses of local files in other forms."""

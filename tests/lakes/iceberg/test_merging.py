@@ -117,6 +117,7 @@ def test_never_more_than_130_manifests_stay(tmp_path: Path, version: int) -> Non
     assert sum(line["added_files_count"] + line["existing_files_count"] for line in lines(lake)) == 420
 
 
+@pytest.mark.slow
 def test_a_table_can_forbid_merges(tmp_path: Path) -> None:
     lake = IcebergLake(tmp_path, properties={**LEAST, "commit.manifest-merge.enabled": "false"})
     stream = Stream(lake)
@@ -125,6 +126,7 @@ def test_a_table_can_forbid_merges(tmp_path: Path) -> None:
     assert len(lines(lake)) == 8
 
 
+@pytest.mark.slow
 def test_manifests_of_a_spec_whose_column_was_dropped_stay_as_they_are(tmp_path: Path, version: int) -> None:
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "x", LongType()))
     spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "x"))

@@ -19,6 +19,7 @@ def lake(tmp_path: Path) -> IcebergLake:
     return IcebergLake(tmp_path)
 
 
+@pytest.mark.slow
 def test_fields_that_are_not_known_stay(lake: IcebergLake) -> None:
     stream = Stream(lake)
     stream.commit(1, [1])
@@ -39,6 +40,7 @@ def test_fields_that_are_not_known_stay(lake: IcebergLake) -> None:
     assert "of-the-future" not in fields["snapshots"][1]
 
 
+@pytest.mark.slow
 def test_the_log_of_metadata_files_has_a_limit(tmp_path: Path) -> None:
     lake = IcebergLake(tmp_path, properties={"write.metadata.previous-versions-max": "3"})
     stream = Stream(lake)
@@ -60,6 +62,7 @@ def metadata_files(lake: IcebergLake) -> set[str]:
     return {each.name for each in (lake.root / "metadata").glob("*.metadata.json")}
 
 
+@pytest.mark.slow
 def test_metadata_files_that_leave_the_log_are_deleted_where_the_table_says_so(tmp_path: Path) -> None:
     lake = IcebergLake(tmp_path, properties=DELETES)
     stream = Stream(lake)
@@ -71,6 +74,7 @@ def test_metadata_files_that_leave_the_log_are_deleted_where_the_table_says_so(t
     assert lake.ids() == list(range(1, 8))
 
 
+@pytest.mark.slow
 def test_fewer_former_versions_delete_the_others_at_once(tmp_path: Path) -> None:
     lake = IcebergLake(tmp_path)
     stream = Stream(lake)
@@ -84,6 +88,7 @@ def test_fewer_former_versions_delete_the_others_at_once(tmp_path: Path) -> None
     assert lake.ids() == list(range(1, 9))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kept",
     [
@@ -100,6 +105,7 @@ def test_metadata_files_are_kept_where_the_table_says_so(tmp_path: Path, kept: M
     assert len(metadata_files(lake)) == 8
 
 
+@pytest.mark.slow
 def test_a_log_of_metadata_files_deletes_nothing_else(tmp_path: Path) -> None:
     """The log is text: of a copy of the table it names files of the original, and it can be forged."""
     lake = IcebergLake(tmp_path, properties=DELETES)
@@ -122,6 +128,7 @@ def test_a_log_of_metadata_files_deletes_nothing_else(tmp_path: Path) -> None:
     assert lake.ids() == list(range(1, 8))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [Fault.AWAY, Fault.LOST])
 def test_a_commit_that_may_not_be_there_deletes_no_metadata_file(tmp_path: Path, fault: Fault) -> None:
     lake = IcebergLake(tmp_path, properties=DELETES)
@@ -135,6 +142,7 @@ def test_a_commit_that_may_not_be_there_deletes_no_metadata_file(tmp_path: Path,
     assert metadata_files(lake) >= before
 
 
+@pytest.mark.slow
 def test_compressed_metadata_is_read_and_written(tmp_path: Path) -> None:
     lake = IcebergLake(tmp_path, properties={"write.metadata.compression-codec": "gzip"})
     stream = Stream(lake)
@@ -148,6 +156,7 @@ def test_compressed_metadata_is_read_and_written(tmp_path: Path) -> None:
     assert lake.ids() == [1, 2]
 
 
+@pytest.mark.slow
 def test_what_is_rendered_is_what_was_parsed(lake: IcebergLake) -> None:
     stream = Stream(lake)
     for decision in range(1, 5):
@@ -200,6 +209,7 @@ def test_a_commit_without_a_watermark_ends_the_search() -> None:
     assert counted.looked_up == [1_000, 999]
 
 
+@pytest.mark.slow
 def test_the_mark_of_a_user_follows_its_commits(lake: IcebergLake) -> None:
     stream = Stream(lake)
     made = stream.commit(1, [1])
@@ -209,6 +219,7 @@ def test_the_mark_of_a_user_follows_its_commits(lake: IcebergLake) -> None:
     assert lake.metadata.properties[marker_property(USER, MAIN)].split(":")[1:4] == ["2", "2", made.identity]
 
 
+@pytest.mark.slow
 def test_the_mark_proves_what_has_expired(lake: IcebergLake) -> None:
     stream = Stream(lake)
     stream.commit(1, [1])
@@ -224,6 +235,7 @@ def test_the_mark_proves_what_has_expired(lake: IcebergLake) -> None:
     assert stream.ask(1) == Ahead(2, (2, "digest-2"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("value", ["", "x", "a:b:c:d:e", "0:1:2:3:4"])
 def test_a_mark_that_was_changed_proves_nothing(lake: IcebergLake, value: str) -> None:
     stream = Stream(lake)
@@ -236,6 +248,7 @@ def test_a_mark_that_was_changed_proves_nothing(lake: IcebergLake, value: str) -
     assert isinstance(stream.ask(3), Unproven)
 
 
+@pytest.mark.slow
 def test_a_mark_in_a_copy_of_the_table_proves_nothing(lake: IcebergLake) -> None:
     stream = Stream(lake)
     stream.commit(1, [1])
@@ -246,6 +259,7 @@ def test_a_mark_in_a_copy_of_the_table_proves_nothing(lake: IcebergLake) -> None
     assert isinstance(other.ask(2), Unproven)
 
 
+@pytest.mark.slow
 def test_times_do_not_fall_where_clocks_differ(lake: IcebergLake) -> None:
     later = 2 * 10**12
     lake.edit(lambda fields: fields.update({"last-updated-ms": later}))

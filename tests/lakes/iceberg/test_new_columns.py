@@ -56,6 +56,7 @@ def rows(lake: IcebergLake) -> list[tuple[Any, ...]]:
     return found
 
 
+@pytest.mark.slow
 def test_all_but_the_columns_stays_as_it_is(tmp_path: Path, version: int) -> None:
     lake = IcebergLake(tmp_path, version, WITH_TIME, BY_DAY, {"own": "ü"})
     Stream(lake).commit(1, [1])
@@ -85,6 +86,7 @@ def test_all_but_the_columns_stays_as_it_is(tmp_path: Path, version: int) -> Non
     assert after["metadata-log"][-1]["metadata-file"] == at
 
 
+@pytest.mark.slow
 def test_the_time_of_a_table_never_goes_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = IcebergLake(tmp_path)
     before = lake.fields()["last-updated-ms"]
@@ -93,6 +95,7 @@ def test_the_time_of_a_table_never_goes_back(tmp_path: Path, monkeypatch: pytest
     assert lake.fields()["last-updated-ms"] == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ICEBERG)
 def test_a_dropped_columns_id_is_not_used_again(
     request: pytest.FixtureRequest, tmp_path: Path, name: str
@@ -112,6 +115,7 @@ def test_a_dropped_columns_id_is_not_used_again(
 AT = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "value"),
     [
@@ -146,6 +150,7 @@ def test_types_that_a_column_can_have(tmp_path: Path, version: int, kind: pa.Dat
     assert lake.rows() == [{"id": 1, "new": None}, {"id": 2, "new": value}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind",
     [
@@ -177,6 +182,7 @@ def test_other_types_are_refused_and_leave_the_table_as_it_is(
     Stream(lake).commit(1, [1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["_row_id", "_file", "", "at_day", "place.x", "a b"])
 def test_names_with_which_readers_cannot_open_the_table_are_refused(tmp_path: Path, name: str) -> None:
     """A partition field of the name of a column keeps Iceberg's Java library from reading the table."""
@@ -192,6 +198,7 @@ def test_names_with_which_readers_cannot_open_the_table_are_refused(tmp_path: Pa
     gain(lake, pa.schema([*fields, ("another", pa.int64())]))
 
 
+@pytest.mark.slow
 def test_the_column_of_an_identity_partition_is_no_new_one(tmp_path: Path) -> None:
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "day", StringType()))
     spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "day"))
@@ -208,6 +215,7 @@ def test_the_column_of_an_identity_partition_is_no_new_one(tmp_path: Path) -> No
 MAPPING = [{"field-id": 1, "names": ["id", "number"]}]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["iceberg", "iceberg-v3", "iceberg-rest"])
 def test_a_mapping_of_names_gets_the_columns(
     request: pytest.FixtureRequest, tmp_path: Path, name: str
@@ -228,6 +236,7 @@ def test_a_mapping_of_names_gets_the_columns(
     assert rows(lake) == [(1, None, None)]
 
 
+@pytest.mark.slow
 def test_a_mapping_that_cannot_be_read_stays_as_it_is(tmp_path: Path) -> None:
     lake = IcebergLake(tmp_path)
     broken = {"schema.name-mapping.default": "no mapping"}
@@ -237,6 +246,7 @@ def test_a_mapping_that_cannot_be_read_stays_as_it_is(tmp_path: Path) -> None:
     assert lake.schemas() == 2
 
 
+@pytest.mark.slow
 def test_a_branch_has_the_schema_of_the_table(tmp_path: Path) -> None:
     lake = IcebergLake(tmp_path)
     Stream(lake).commit(1, [1])
@@ -304,6 +314,7 @@ def test_the_java_library_reads_null_and_goes_on_from_our_schema(
     assert [(row[0], row[1]) for row in rows(lake)] == [(1, None), (2, "b"), (3, None), (100, None)]
 
 
+@pytest.mark.slow
 def test_a_table_out_of_scope_is_not_changed(tmp_path: Path) -> None:
     lake = IcebergLake(tmp_path, properties={"write.wap.enabled": "true"})
     with pytest.raises(TableRefused, match=r"write\.wap\.enabled"):

@@ -49,6 +49,7 @@ def parquet(double: S3Double) -> list[str]:
     return [key for key in double.objects if key.endswith(".parquet")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("effect", [Effect.LOST_BEFORE, Effect.LOST_AFTER, Effect.UNAVAILABLE])
 def test_data_files_are_uploaded_again(s3_double: S3Double, table: ObjectTable, effect: Effect) -> None:
     s3_double.strike(effect, ".parquet", times=2)
@@ -58,6 +59,7 @@ def test_data_files_are_uploaded_again(s3_double: S3Double, table: ObjectTable, 
     table.stream().committer.check([event])
 
 
+@pytest.mark.slow
 def test_a_data_file_that_cannot_be_uploaded_is_described_by_nobody(
     s3_double: S3Double, table: ObjectTable
 ) -> None:
@@ -70,6 +72,7 @@ def test_a_data_file_that_cannot_be_uploaded_is_described_by_nobody(
     assert parquet(s3_double) == []
 
 
+@pytest.mark.slow
 def test_a_file_that_is_not_whole_in_the_store_is_not_announced(
     s3_double: S3Double, table: ObjectTable
 ) -> None:
@@ -84,6 +87,7 @@ def test_a_file_that_is_not_whole_in_the_store_is_not_announced(
         table.event([1])
 
 
+@pytest.mark.slow
 def test_an_attempt_that_is_aborted_leaves_nothing(
     s3_double: S3Double, table: ObjectTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -116,6 +120,7 @@ def test_large_attempts_do_not_stay_in_memory(
     assert sorted(parquet(s3_double)) == sorted(f"{FOLDER}2/{info.path}" for info in infos)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("suffix", SUFFIXES)
 @pytest.mark.parametrize(
     "effect", [Effect.LOST_BEFORE, Effect.LOST_AFTER, Effect.UNAVAILABLE, Effect.ERROR_AFTER]
@@ -150,6 +155,7 @@ def test_a_commit_whose_files_cannot_be_put_leaves_nothing(
     assert table.snapshots() == [1, 2]
 
 
+@pytest.mark.slow
 def test_a_commit_whose_put_lands_again_later_is_there_once(
     s3_double: S3Double, table: ObjectTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -190,6 +196,7 @@ def test_metadata_that_cannot_be_read_publishes_nothing(
     assert table.snapshots() == [1, 2]
 
 
+@pytest.mark.slow
 def test_files_are_checked_by_size(s3_double: S3Double, table: ObjectTable) -> None:
     event = table.event([1])
     (key,) = parquet(s3_double)
@@ -224,11 +231,13 @@ def test_a_table_of_hadoop_is_in_the_same_store(table: ObjectTable, scheme: str)
     assert set(maintenance.file_status(paths).values()) == {FileStatus.REFERENCED}
 
 
+@pytest.mark.slow
 def test_a_setting_names_the_one_scheme_of_the_store(table: ObjectTable) -> None:
     with pytest.raises(TableRefused, match="Write the location with s3://"):
         table.adapter.parse_table(f"s3a://{BUCKET}/{FOLDER}2")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fields",
     [
@@ -258,6 +267,7 @@ def test_metadata_can_be_in_another_bucket(s3_double: S3Double, table: ObjectTab
     assert isinstance(stream.ask(2), Found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("heeds", [True, False])
 def test_the_check_of_a_service_puts_a_file_and_removes_it(
     s3_double: S3Double, table: ObjectTable, heeds: bool
@@ -277,6 +287,7 @@ def test_the_check_of_a_service_puts_a_file_and_removes_it(
     assert [finding.verdict for finding in findings] == ["OK", "OK", "PROBLEM", "OK"]
 
 
+@pytest.mark.slow
 def test_no_event_and_no_file_contains_credentials(s3_double: S3Double, table: ObjectTable) -> None:
     stream = table.stream()
     event = table.event([1])
@@ -286,6 +297,7 @@ def test_no_event_and_no_file_contains_credentials(s3_double: S3Double, table: O
     assert not any(secret.encode() in each for secret in secrets for each in written)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["s3.access-key-id", "s3.endpoint", "py-io-impl", "adls.account-key"])
 def test_options_of_other_products_for_the_storage_are_refused(table: ObjectTable, name: str) -> None:
     options = {"type": "rest", "uri": "http://127.0.0.1:1", name: "known-secret"}
@@ -311,6 +323,7 @@ def test_orphans_are_deleted_and_committed_files_are_not(s3_double: S3Double, ta
     assert parquet(s3_double) == [f"{FOLDER}2/{kept}"]
 
 
+@pytest.mark.slow
 def test_files_are_taken_over_from_a_local_table_and_back(table: ObjectTable) -> None:
     """As a rebuild of a table does, from one storage into the other."""
     local = table.model.event([1, 2])
@@ -327,6 +340,7 @@ def test_files_are_taken_over_from_a_local_table_and_back(table: ObjectTable) ->
     assert third.inspect().head is None
 
 
+@pytest.mark.slow
 def test_a_committer_needs_no_access_of_the_library(table: ObjectTable) -> None:
     """Another process has the same environment, and nothing else."""
     files = Files()

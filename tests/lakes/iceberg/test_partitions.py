@@ -114,6 +114,7 @@ def numbered(values: list[Any], kind: pa.DataType) -> pa.RecordBatch:
     return pa.record_batch({"id": pa.array(range(len(values)), pa.int64()), "x": pa.array(values, kind)})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", [(FloatType(), pa.float32()), (DoubleType(), pa.float64())], ids=str)
 def test_the_two_zeros_are_two_partitions_and_nan_is_one(
     tmp_path: Path, kind: tuple[PrimitiveType, pa.DataType]
@@ -141,6 +142,7 @@ def test_a_value_with_too_many_digits_is_refused_at_the_writer(tmp_path: Path) -
         lake.write(numbered([Decimal("-9999999.99")], pa.decimal128(9, 2)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "arrow", "least"),
     [(IntegerType(), pa.int32(), -(1 << 31)), (LongType(), pa.int64(), -(1 << 63))],
@@ -155,6 +157,7 @@ def test_a_number_that_cannot_be_truncated_is_refused_at_the_writer(
         lake.write(numbered([least], arrow))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", ["\u6f22" * 30, "x" * 4095, "." * 300])
 def test_a_long_value_has_a_short_folder(tmp_path: Path, text: str) -> None:
     lake = partitioned(tmp_path, StringType(), IdentityTransform())
@@ -167,6 +170,7 @@ def test_a_long_value_has_a_short_folder(tmp_path: Path, text: str) -> None:
     assert duck_rows(lake, "count(*)", "x = ?", text) == [(1,)]
 
 
+@pytest.mark.slow
 def test_a_value_that_no_event_can_have_is_refused_before_a_file_is_written(tmp_path: Path) -> None:
     lake = partitioned(tmp_path, StringType(), IdentityTransform())
     with pytest.raises(SchemaMismatch, match="the value of the partition field p has 4097 characters"):

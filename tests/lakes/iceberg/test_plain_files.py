@@ -110,6 +110,7 @@ PROVEN: list[tuple[tuple[int, Transform[Any, Any]], list[dict[str, Any]], str | 
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("field", "rows", "text"), PROVEN)
 def test_a_partition_that_the_footer_proves_is_taken(
     tmp_path: Path, field: tuple[int, Transform[Any, Any]], rows: list[dict[str, Any]], text: str | None
@@ -146,12 +147,14 @@ def test_a_partition_that_the_footer_does_not_prove_is_refused(
         Stream(lake).committer.check([event(lake, rows, {"p0": text})])
 
 
+@pytest.mark.slow
 def test_a_partition_needs_statistics(tmp_path: Path) -> None:
     lake = made(tmp_path, (2, IdentityTransform()))
     with pytest.raises(BadFiles, match="Write statistics"):
         Stream(lake).committer.check([event(lake, [row(1)], {"p0": "a"}, write_statistics=["id"])])
 
 
+@pytest.mark.slow
 def test_a_required_column_may_be_optional_in_the_file_without_nulls(tmp_path: Path) -> None:
     lake = made(tmp_path)
     commit(lake, event(lake, [row(1), row(2, None)]))
@@ -177,6 +180,7 @@ def test_a_file_needs_the_field_ids_of_the_table(tmp_path: Path, ids: dict[str, 
         Stream(lake).committer.check([event(lake, [row(1)], schema=columns(**ids))])
 
 
+@pytest.mark.slow
 def test_a_file_of_an_older_schema_is_taken(tmp_path: Path) -> None:
     lake = made(tmp_path)
     before = event(lake, [row(1)])

@@ -17,6 +17,7 @@ from tests.contracts.lakes.harness import USER, Stream
 from tests.contracts.lakes.iceberg_lake import TABLE, IcebergLake
 
 
+@pytest.mark.slow
 def test_a_database_that_is_missing_is_not_made(tmp_path: Path) -> None:
     lake = IcebergLake(tmp_path / "a b")
     stream = Stream(lake)
@@ -34,6 +35,7 @@ def test_a_database_that_is_missing_is_not_made(tmp_path: Path) -> None:
     assert lake.ids() == [1, 2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("begin", ["begin", "begin immediate", "begin exclusive"])
 def test_a_lock_of_another_connection_leaves_no_doubt(tmp_path: Path, begin: str) -> None:
     lake = IcebergLake(tmp_path)

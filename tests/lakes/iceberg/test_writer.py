@@ -28,6 +28,7 @@ def record(lake: IcebergLake, metadata: bytes) -> dict[str, Any]:
     return Layout(view.schema, view.spec, view.version).decode(metadata)
 
 
+@pytest.mark.slow
 def test_names_carry_the_digest_of_the_attempt(tmp_path: Path) -> None:
     lake = IcebergLake(tmp_path, schema=rich.RICH, spec=rich.spec("name"))
     writer = lake.adapter.open_writer(lake.adapter.parse_table(lake.location), None, "d" * 32)
@@ -54,6 +55,7 @@ def test_files_carry_field_ids(tmp_path: Path) -> None:
     assert int(inner.metadata[b"PARQUET:field_id"]) == current.find_field("place.zip").field_id
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("properties", "bounded", "counted"),
     [
@@ -128,6 +130,7 @@ def bounds(lake: IcebergLake, metadata: bytes) -> dict[int, tuple[bytes | None, 
     return {column: (lower.get(column), upper.get(column)) for column in lower | upper}
 
 
+@pytest.mark.slow
 def test_bounds_that_cover_a_part_of_the_rows_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -161,6 +164,7 @@ def test_bounds_that_cover_a_part_of_the_rows_are_left_out(
     assert lake.table.scan("long > 'k'").to_arrow().column("id").to_pylist() == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("text", "above"),
     [
@@ -203,6 +207,7 @@ def test_rows_that_do_not_fit_are_refused(tmp_path: Path) -> None:
             lake.write(pa.record_batch(bad))
 
 
+@pytest.mark.slow
 def test_an_aborted_attempt_leaves_nothing(tmp_path: Path) -> None:
     lake = IcebergLake(tmp_path, schema=rich.RICH, spec=rich.spec("name"))
     writer = lake.adapter.open_writer(lake.adapter.parse_table(lake.location), None)
@@ -229,6 +234,7 @@ def test_large_attempts_are_divided(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert lake.ids() == list(range(30))
 
 
+@pytest.mark.slow
 def test_names_that_avro_forbids_are_written_as_other_writers_do(tmp_path: Path) -> None:
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "häß-lich 1", StringType()))
     lake = IcebergLake(tmp_path, schema=schema)
@@ -245,6 +251,7 @@ def test_names_that_avro_forbids_are_written_as_other_writers_do(tmp_path: Path)
         odd.adapter.open_writer(odd.adapter.parse_table(odd.location), None)
 
 
+@pytest.mark.slow
 def test_data_elsewhere_is_written_and_committed(tmp_path: Path) -> None:
     elsewhere = tmp_path / "else where%20x"
     lake = IcebergLake(tmp_path, properties={"write.data.path": f"file://{elsewhere}"})

@@ -39,6 +39,7 @@ def test_a_commit_reads_as_many_snapshots_at_every_age(tmp_path: Path) -> None:
     assert len(set(reads[1:])) == 1, reads
 
 
+@pytest.mark.slow
 def test_commits_of_others_cost_one_read_each(tmp_path: Path) -> None:
     """Also those of a foreign job with our commit user."""
     lake = PaimonLake(tmp_path)

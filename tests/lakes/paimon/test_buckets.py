@@ -116,6 +116,7 @@ def test_a_pair_lands_where_paimons_java_library_puts_it(tmp_path: Path) -> None
     assert [placed[number] for number in range(len(pairs))] == [f"bucket-{at}" for at in (5, 6, 5, 2, 0)]
 
 
+@pytest.mark.slow
 def test_a_commit_reads_as_one_of_pypaimon_does(tmp_path: Path) -> None:
     """But for the sequence numbers, of which pypaimon gives all files of a bucket the same."""
     ours, theirs = (
@@ -269,6 +270,7 @@ def test_a_changed_bucket_key_is_refused(tmp_path: Path, change: SchemaChange) -
     assert "its bucket-key was changed after schema 0" in refusal_of_committer(lake)
 
 
+@pytest.mark.slow
 def test_what_moves_no_row_is_no_change(lake: PaimonLake) -> None:
     stream = Stream(lake)
     before = lake.write(rows(20, 1))
@@ -282,6 +284,7 @@ def test_what_moves_no_row_is_no_change(lake: PaimonLake) -> None:
     assert folders[0] == folders[1]
 
 
+@pytest.mark.slow
 def test_a_writer_reads_nothing_of_the_tables_history(lake: PaimonLake) -> None:
     """An attempt costs the same however old the table is, and whatever expires meanwhile."""
     stream = Stream(lake)

@@ -43,6 +43,7 @@ def batch(count: int = 6) -> pa.RecordBatch:
     )
 
 
+@pytest.mark.slow
 def test_a_commit_reads_as_one_of_pypaimon_does(tmp_path: Path) -> None:
     """The same files committed by both: every list, manifest and snapshot says the same."""
     ours = PaimonLake(tmp_path / "ours", EVENTS, ["day", "hour"])
@@ -81,6 +82,7 @@ def comparable(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return [{key: value for key, value in record.items() if key not in passing} for record in found]
 
 
+@pytest.mark.slow
 def test_a_partitioned_table_reads_back_whole(tmp_path: Path) -> None:
     lake = PaimonLake(tmp_path, EVENTS, ["day", "hour"])
     stream = Stream(lake)

@@ -77,6 +77,7 @@ def test_all_but_the_columns_stays_as_it_is(tmp_path: Path) -> None:
     assert after["timeMillis"] >= before["timeMillis"]
 
 
+@pytest.mark.slow
 def test_rows_go_to_the_same_partitions_and_buckets(tmp_path: Path) -> None:
     lake = PaimonLake(tmp_path, WIDE, ["day"], OTHER)
     stream = Stream(lake)
@@ -304,6 +305,7 @@ def test_a_committer_that_dies_after_a_change_has_a_successor(tmp_path: Path, vi
     assert [(row["id"], row["note"]) for row in lake.rows()] == [(1, None), (2, "b")]
 
 
+@pytest.mark.slow
 def test_a_product_that_opened_the_table_before_commits_after(tmp_path: Path) -> None:
     lake = PaimonLake(tmp_path)
     stream = Stream(lake)

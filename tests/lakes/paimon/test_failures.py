@@ -44,6 +44,7 @@ def manifest_files(lake: PaimonLake) -> set[str]:
     return set(os.listdir(folder)) if folder.exists() else set()
 
 
+@pytest.mark.slow
 def test_a_full_disk_before_the_link_changes_nothing(
     lake: PaimonLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,6 +76,7 @@ def test_a_file_system_without_links_is_refused(
     assert manifest_files(lake) == set()
 
 
+@pytest.mark.slow
 def test_an_unknown_outcome_keeps_every_file(lake: PaimonLake) -> None:
     stream = Stream(lake, lake.committer(fault=Fault.LOST))
     event = lake.event([1])
@@ -118,6 +120,7 @@ class _Frozen(LocalStorage):
         super().link(draft, target)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("before", [0, 1, 3])
 @pytest.mark.parametrize("keep", [1, 2])
 @pytest.mark.parametrize("others", [2, 5])
@@ -149,6 +152,7 @@ def test_a_thawed_committer_does_not_publish_into_expired_history(
     assert isinstance(answer, Unproven if before or len(lake.snapshot_ids()) < others else Absent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("regrown", [0, 1])
 def test_a_thawed_committer_does_not_publish_on_what_was_rolled_back(lake: PaimonLake, regrown: int) -> None:
     stream = Stream(lake)
@@ -196,6 +200,7 @@ def test_a_repeated_link_is_recognised_as_ours(lake: PaimonLake) -> None:
     assert lake.ids() == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("hint", [b"1", b"", b"not a number", b"77", None])
 def test_a_wrong_hint_misleads_nobody(lake: PaimonLake, hint: bytes | None) -> None:
     stream = Stream(lake)

@@ -115,6 +115,7 @@ def test_merging_keeps_what_stands_before_between_and_behind_the_runs(
         assert_ranges(lake, line)
 
 
+@pytest.mark.slow
 def test_a_manifests_range_is_that_of_all_its_partitions(lake: PaimonLake, entries: list[Entries]) -> None:
     """Whatever comes first and last in it."""
     for shift in range(6):
@@ -123,6 +124,7 @@ def test_a_manifests_range_is_that_of_all_its_partitions(lake: PaimonLake, entri
         assert_ranges(lake, line)
 
 
+@pytest.mark.slow
 def test_the_range_of_merged_manifests_is_that_of_all_of_them(
     lake: PaimonLake, entries: list[Entries]
 ) -> None:

@@ -150,6 +150,7 @@ def other_schema(*more: dict[str, Any]) -> dict[str, Any]:
     return {"type": "record", "name": "org.apache.paimon.avro.generated.record", "fields": fields}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", ["base", "delta"])
 def test_lists_of_another_schema_are_written_anew(tmp_path: Path, which: str) -> None:
     lake = PaimonLake(tmp_path)

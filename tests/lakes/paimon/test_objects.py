@@ -38,6 +38,7 @@ def keys(double: S3Double, folder: str) -> list[str]:
     return sorted(key.removeprefix(prefix) for key in double.objects if key.startswith(prefix))
 
 
+@pytest.mark.slow
 def test_a_commit_is_a_snapshot_with_its_manifests(s3_double: S3Double, table: ObjectTable) -> None:
     stream = table.stream()
     stream.commit(1, [1, 2])
@@ -52,6 +53,7 @@ def test_a_commit_is_a_snapshot_with_its_manifests(s3_double: S3Double, table: O
     assert isinstance(successor.ask(3), Absent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "effect", [Effect.LOST_AFTER, Effect.ERROR_AFTER, Effect.LOST_BEFORE, Effect.UNAVAILABLE]
 )
@@ -66,6 +68,7 @@ def test_a_lost_answer_does_not_double_a_commit(
     assert table.rows() == 2
 
 
+@pytest.mark.slow
 def test_no_answer_at_all_is_an_unknown_outcome(s3_double: S3Double, table: ObjectTable) -> None:
     stream = table.stream()
     event, head = table.event([1]), stream.head(1)
@@ -79,6 +82,7 @@ def test_no_answer_at_all_is_an_unknown_outcome(s3_double: S3Double, table: Obje
     assert table.rows() == 1
 
 
+@pytest.mark.slow
 def test_a_put_that_lands_later_is_found(
     s3_double: S3Double, table: ObjectTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,6 +98,7 @@ def test_a_put_that_lands_later_is_found(
     assert table.rows() == 1
 
 
+@pytest.mark.slow
 def test_requests_that_are_always_in_conflict_publish_nothing(
     s3_double: S3Double, table: ObjectTable
 ) -> None:
@@ -107,6 +112,7 @@ def test_requests_that_are_always_in_conflict_publish_nothing(
     assert keys(s3_double, "snapshot") == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("effect", [Effect.LOST_BEFORE, Effect.CONFLICT, Effect.UNAVAILABLE])
 def test_a_commit_that_another_one_overtakes_is_a_conflict(
     s3_double: S3Double, table: ObjectTable, effect: Effect
@@ -122,6 +128,7 @@ def test_a_commit_that_another_one_overtakes_is_a_conflict(
     assert table.rows() == 1
 
 
+@pytest.mark.slow
 def test_manifests_that_cannot_be_written_publish_nothing(s3_double: S3Double, table: ObjectTable) -> None:
     stream = table.stream()
     event, head = table.event([1]), stream.head(1)
@@ -134,6 +141,7 @@ def test_manifests_that_cannot_be_written_publish_nothing(s3_double: S3Double, t
     assert isinstance(stream.publish(1, stream.head(1), [event]), Published)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("effect", [Effect.LOST_BEFORE, Effect.LOST_AFTER, Effect.UNAVAILABLE])
 def test_data_files_are_uploaded_again(s3_double: S3Double, table: ObjectTable, effect: Effect) -> None:
     s3_double.strike(effect, ".parquet", times=2)
@@ -144,6 +152,7 @@ def test_data_files_are_uploaded_again(s3_double: S3Double, table: ObjectTable, 
     stream.committer.check([event])
 
 
+@pytest.mark.slow
 def test_a_data_file_that_cannot_be_uploaded_is_described_by_nobody(
     s3_double: S3Double, table: ObjectTable
 ) -> None:
@@ -153,6 +162,7 @@ def test_a_data_file_that_cannot_be_uploaded_is_described_by_nobody(
     assert keys(s3_double, "bucket-0") == []
 
 
+@pytest.mark.slow
 def test_an_aborted_attempt_leaves_no_files(s3_double: S3Double, table: ObjectTable) -> None:
     event = table.event([1])
     writer = ADAPTER.open_writer(table.ref, None)
@@ -160,6 +170,7 @@ def test_an_aborted_attempt_leaves_no_files(s3_double: S3Double, table: ObjectTa
     assert keys(s3_double, "bucket-0") == [event.files[0].path.removeprefix("bucket-0/")]
 
 
+@pytest.mark.slow
 def test_files_are_checked_by_size(s3_double: S3Double, table: ObjectTable) -> None:
     event = table.event([1])
     key = f"warehouse/numbers/{event.files[0].path}"
@@ -173,6 +184,7 @@ def test_files_are_checked_by_size(s3_double: S3Double, table: ObjectTable) -> N
         stream.committer.check([event])
 
 
+@pytest.mark.slow
 def test_a_truncated_manifest_list_is_not_taken_for_a_shorter_one(
     s3_double: S3Double, table: ObjectTable
 ) -> None:
@@ -187,6 +199,7 @@ def test_a_truncated_manifest_list_is_not_taken_for_a_shorter_one(
     assert table.rows() == 2
 
 
+@pytest.mark.slow
 def test_a_snapshot_that_another_writer_has_overwritten_is_noticed(table: ObjectTable) -> None:
     """It is not asked for again and not published again: the way out is a human's."""
     stream = table.stream()
@@ -201,6 +214,7 @@ def test_a_snapshot_that_another_writer_has_overwritten_is_noticed(table: Object
     assert "give every other writer of the table a lock" in sentence
 
 
+@pytest.mark.slow
 def test_a_snapshot_that_is_overwritten_before_its_outcome_is_known(
     s3_double: S3Double, table: ObjectTable
 ) -> None:
@@ -213,6 +227,7 @@ def test_a_snapshot_that_is_overwritten_before_its_outcome_is_known(
     assert isinstance(stream.ask(2), Absent)
 
 
+@pytest.mark.slow
 def test_the_check_of_a_service_puts_a_file_and_removes_it(s3_double: S3Double, table: ObjectTable) -> None:
     settings = StreamSettings(table=URI, commit_user="stream-a")
     before = set(s3_double.objects)
@@ -225,6 +240,7 @@ def test_the_check_of_a_service_puts_a_file_and_removes_it(s3_double: S3Double, 
     assert "Use a store with conditional writes" in findings[2].detail
 
 
+@pytest.mark.slow
 def test_no_event_and_no_snapshot_contains_credentials(s3_double: S3Double, table: ObjectTable) -> None:
     event = table.event([1])
     stream = table.stream()

@@ -107,6 +107,7 @@ def test_a_commit_that_the_storage_refuses_publishes_nothing_and_says_why(
     assert lake.ids() == [1, 2]
 
 
+@pytest.mark.slow
 def test_the_folder_of_snapshots_without_permission(disk: Disk) -> None:
     """The manifests are written and removed again; the snapshot never appears."""
     lake = PaimonLake(disk.path)
@@ -177,6 +178,7 @@ def test_every_step_before_the_link_names_its_cause(
     assert isinstance(stream.publish(2, stream.head(2), [event]), Published)
 
 
+@pytest.mark.slow
 def test_a_snapshot_that_cannot_be_drafted_leaves_no_draft(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

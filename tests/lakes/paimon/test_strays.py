@@ -17,6 +17,7 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> PaimonLake:
     return paimon_of(request.param, request, tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [[100], [], [100, 101, 102]], ids=["as many rows", "no rows", "more rows"])
 def test_a_stray_is_not_found_by_the_successor(lake: PaimonLake, rows: list[int]) -> None:
     first = Stream(lake)
@@ -37,6 +38,7 @@ def test_a_stray_is_not_found_by_the_successor(lake: PaimonLake, rows: list[int]
     assert lake.ids() == sorted([1, *rows, 200])
 
 
+@pytest.mark.slow
 def test_a_stray_is_no_proof_of_an_absence(lake: PaimonLake) -> None:
     """It looks like the beginning of a history that can be read whole."""
     other = Stream(lake, lake.committer("stream-b"))
@@ -53,6 +55,7 @@ def test_a_stray_is_no_proof_of_an_absence(lake: PaimonLake) -> None:
     assert lake.ids() == [100, 200]
 
 
+@pytest.mark.slow
 def test_a_stray_hides_nothing_that_is_in_the_history(lake: PaimonLake) -> None:
     first = Stream(lake)
     first.commit(1, [1])
@@ -72,6 +75,7 @@ def test_a_stray_hides_nothing_that_is_in_the_history(lake: PaimonLake) -> None:
     assert lake.ids() == [1, 2, 100, 200]
 
 
+@pytest.mark.slow
 def test_a_stray_below_a_lower_id_is_in_no_history(lake: PaimonLake) -> None:
     first = Stream(lake)
     first.commit(1, [1])

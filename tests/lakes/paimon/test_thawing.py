@@ -43,6 +43,7 @@ def paused(
     return Stream(lake, PaimonCommitter(Paused(lake, before, after), USER))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [[100], [], [100, 101]], ids=["as many rows", "no rows", "more rows"])
 def test_a_link_that_lands_on_an_expired_number_is_not_published(lake: PaimonLake, rows: list[int]) -> None:
     Stream(lake).commit(1, [1])
@@ -62,6 +63,7 @@ def test_a_link_that_lands_on_an_expired_number_is_not_published(lake: PaimonLak
     assert isinstance(thawed.ask(2), Unproven)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("older", [1, 28, 29], ids=["lists as they were", "one short of a merge", "merged"])
 @pytest.mark.parametrize("rows", [[100], []], ids=["rows", "no rows"])
 def test_a_commit_counts_that_others_built_on_before_its_predecessor_expired(
@@ -86,6 +88,7 @@ def test_a_commit_counts_that_others_built_on_before_its_predecessor_expired(
     assert lake.ids() == sorted([*range(1, older + 1), *rows, 200])
 
 
+@pytest.mark.slow
 def test_a_stray_below_does_not_make_the_head_one(lake: PaimonLake) -> None:
     """A commit whose predecessor expires at once is not withdrawn for what was left there long ago."""
     stream = Stream(lake)
@@ -107,6 +110,7 @@ def test_a_stray_below_does_not_make_the_head_one(lake: PaimonLake) -> None:
     assert lake.ids() == [1, 2, 3, 4]
 
 
+@pytest.mark.slow
 def test_the_stray_of_a_twin_is_not_taken_for_the_commit(lake: PaimonLake) -> None:
     stream = Stream(lake)
     stream.commit(1, [1])
@@ -124,6 +128,7 @@ def test_the_stray_of_a_twin_is_not_taken_for_the_commit(lake: PaimonLake) -> No
     assert lake.ids() == [1, 100, 101]
 
 
+@pytest.mark.slow
 def test_a_stray_whose_lists_were_cleaned_away_is_no_obstacle(lake: PaimonLake) -> None:
     stream = Stream(lake)
     stream.commit(1, [1])

@@ -242,6 +242,7 @@ def test_many_small_batches_become_one_row_group(tmp_path: Path) -> None:
     assert lake.read() is None or lake.read().num_rows == 0
 
 
+@pytest.mark.slow
 def test_the_target_file_size_rolls_files(tmp_path: Path) -> None:
     lake = PaimonLake(tmp_path, options={"target-file-size": "64kb"})
     event = lake.event(range(30_000))

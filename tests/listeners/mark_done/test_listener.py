@@ -136,6 +136,7 @@ EXPECTED = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 async def test_crashes_at_every_place_lose_no_mark_and_change_none(monthly: Monthly, seed: int) -> None:
     """Each crash loses the work since the state was kept. Ids show which marks are repetitions."""

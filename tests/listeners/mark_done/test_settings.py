@@ -117,6 +117,7 @@ def iceberg(folder: Path, spec: PartitionSpec, **properties: str) -> Stream:
     return stream_of("iceberg", lake.location, {**(lake.options or {}), "identifier": "db.numbers"})
 
 
+@pytest.mark.slow
 def test_transforms_of_iceberg_are_known_with_their_zones(tmp_path: Path) -> None:
     found = {
         name: read_layout(iceberg(tmp_path / str(number), rich.spec(name))).fields

@@ -219,6 +219,7 @@ async def test_crashes_at_every_place_repeat_hints_under_their_ids_and_lose_none
     assert len(shaken.published) > len(calm.published) == len({each.id for each in calm.published}) > 5
 
 
+@pytest.mark.slow
 def test_the_largest_state_fits_into_a_record() -> None:
     """Random digits compress badly. A message of Kafka has 1,048,576 bytes by default."""
     chance = random.Random(1)
