@@ -73,7 +73,9 @@ class Truth(Account):
                 place = self._live(envelope)
                 if place is not None and place.run == body.run:
                     named = -1 if body.after is None else body.after
-                    place.idle = body.idle and named >= place.begun
+                    late = body.idle and named < place.begun
+                    # What a driver said before a beginning, and arrives later, is about neither.
+                    place.idle = place.idle if late else body.idle
                     place.begun = max(place.begun, -1 if body.begins is None else body.begins)
             case RegionClosed():
                 self._closed(envelope, body)
