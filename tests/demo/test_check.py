@@ -36,6 +36,7 @@ def test_duplicated_rows_are_counted(few: pa.Table) -> None:
     assert (verdict.rows, verdict.missing, verdict.duplicated, verdict.exact) == (306, 0, 6, False)
 
 
+@pytest.mark.slow
 def test_a_missing_and_a_duplicated_row_do_not_cancel_out(few: pa.Table) -> None:
     verdict = compare(pa.concat_tables([few.slice(1), few.slice(1, 1)]), few)
     assert (verdict.rows, verdict.missing, verdict.duplicated, verdict.exact) == (300, 1, 1, False)
@@ -61,6 +62,7 @@ def test_null_is_another_value(few: pa.Table) -> None:
     assert compare(_changed(few, "tailnum", 0, None), few).altered == 1
 
 
+@pytest.mark.slow
 def test_lost_column_is_found(few: pa.Table) -> None:
     assert compare(few.drop_columns(["tailnum"]), few).altered == 300
 

@@ -83,6 +83,7 @@ def test_selectors_find_the_pods(objects: list[dict[str, Any]]) -> None:
     assert all(policy.items() <= each["metadata"]["labels"].items() for each in pods(objects))
 
 
+@pytest.mark.slow
 def test_pods_meet_the_restricted_security_standard(objects: list[dict[str, Any]]) -> None:
     for pod in pods(objects):
         spec = pod["spec"]
@@ -119,6 +120,7 @@ def test_a_member_has_the_time_that_it_needs_to_stop(objects: list[dict[str, Any
     assert seconds > 2 * (service.GRACE + service.LAST_WORDS)
 
 
+@pytest.mark.slow
 def test_probes_ask_the_endpoints_of_the_service(objects: list[dict[str, Any]]) -> None:
     (container,) = of_kind(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
     paths = {
@@ -154,6 +156,7 @@ def settings_of(objects: list[dict[str, Any]], tmp_path: Path) -> Settings:
     return load(file, {})
 
 
+@pytest.mark.slow
 def test_the_example_reads_its_secrets_from_mounted_files(
     example: list[dict[str, Any]], tmp_path: Path
 ) -> None:

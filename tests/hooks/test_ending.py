@@ -37,6 +37,7 @@ async def miss_a_cancellation(arrived: threading.Event) -> None:
         await asyncio.Event().wait()
 
 
+@pytest.mark.slow
 def test_a_task_that_misses_its_cancellation_is_cancelled_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loop_thread, "_PATIENCE", 0.1)
     arrived = threading.Event()
@@ -59,6 +60,7 @@ async def cancel_the_reading(closed: threading.Event) -> None:
     closed.set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("when", [miss_a_cancellation, cancel_the_reading])
 def test_reading_that_is_cancelled_while_a_lost_connection_is_closed(
     monkeypatch: pytest.MonkeyPatch, when: Callable[[threading.Event], Coroutine[Any, Any, None]]

@@ -45,6 +45,7 @@ def fails(*_: object) -> None:
     raise OSError("made to fail")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -73,6 +74,7 @@ def test_wrong_options_are_told_before_any_batch(
     assert told(caplog, "was not announced")() == []
 
 
+@pytest.mark.slow
 def test_a_table_and_a_kafka_that_are_not_there_are_told(
     heartbeats: Heartbeats,
     options: dict[str, str],
@@ -86,6 +88,7 @@ def test_a_table_and_a_kafka_that_are_not_there_are_told(
     assert options["kafka.bootstrap.servers"] in wait(told(caplog, "did not answer within 0.5 s"))
 
 
+@pytest.mark.slow
 def test_a_lost_heartbeat_names_its_region_and_what_it_means(
     heartbeats: Heartbeats,
     options: dict[str, str],

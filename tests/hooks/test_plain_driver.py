@@ -65,6 +65,7 @@ class Sent:
         return [each.begins for each in self.bodies if each.begins is not None]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_after_a_pause_states_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = Sent(monkeypatch)
     beats = Beats(region(), interval=0.01, idle_after=0.0)

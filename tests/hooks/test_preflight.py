@@ -55,6 +55,7 @@ def nobody_answers(options: dict[str, str]) -> str:
     return text
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "says"),
     [
@@ -94,6 +95,7 @@ def test_one_error_lists_all_problems(options: dict[str, str]) -> None:
     assert [part for part in expected if not any(part in line for line in lines)] == []
 
 
+@pytest.mark.slow
 def test_a_column_without_its_table_is_told(options: dict[str, str]) -> None:
     wrong = {"table": "/nowhere/flights", "event.time.column": "att"}
     text = "\n".join(failure(options | wrong, 0.5))
@@ -101,6 +103,7 @@ def test_a_column_without_its_table_is_told(options: dict[str, str]) -> None:
     assert "event.time.column (att) could not be compared" in text
 
 
+@pytest.mark.slow
 def test_a_location_of_another_region_is_told(options: dict[str, str]) -> None:
     marker = IncarnationMarker(query=None, incarnation="i", stream="flights", region="EWR")
     Checkpoint(options["checkpointLocation"]).write_marker(marker)
@@ -128,6 +131,7 @@ def test_a_start_that_would_be_refused_is_told_without_effect(
     assert not Path(options["checkpointLocation"]).exists()
 
 
+@pytest.mark.slow
 def test_what_is_not_there_is_listed(options: dict[str, str]) -> None:
     first, table, kafka = failure(options | {"table": "/nowhere/flights"}, 0.5)
     assert first == "region JFK of stream flights cannot write as things stand:"

@@ -291,6 +291,7 @@ def test_an_empty_location_continues_at_the_position(stream: Stream, tmp_path: P
     assert stream.reset(empty).position == position(empty, marker.incarnation, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("outcome", ["committed", "reverted"])
 def test_a_reset_begins_after_the_outcome_of_a_decision(stream: Stream, outcome: str) -> None:
     """A revert would take the position back. Until the outcome, nothing in the location is changed."""
@@ -312,6 +313,7 @@ def test_a_reset_begins_after_the_outcome_of_a_decision(stream: Stream, outcome:
     assert stream.reset().position == position(stream.root, "a", 4 if outcome == "committed" else 2)
 
 
+@pytest.mark.slow
 def test_a_reset_whose_region_was_discarded_since_is_refused(stream: Stream) -> None:
     stream.ends = ending_at("registration after")
     with pytest.raises(InjectedFailure):

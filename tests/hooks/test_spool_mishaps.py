@@ -164,6 +164,7 @@ def test_an_attempt_that_fails_on_a_full_disk_frees_the_room_of_dead_ones(
     assert os.listdir(f"{spool.folder}/files") == []
 
 
+@pytest.mark.slow
 def test_an_uploader_on_a_full_disk_has_no_id_and_no_log(
     spool: Spool, region: Region, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

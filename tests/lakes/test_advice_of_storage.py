@@ -293,6 +293,7 @@ def test_a_schema_that_cannot_be_read_is_looked_at_and_mended(tmp_path: Path) ->
     assert lake.ids() == [1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("way", ["a new one", "this one altered"])
 def test_a_stream_gets_a_table_without_what_is_not_supported(tmp_path: Path, way: str) -> None:
     lake = PaimonLake(tmp_path / "first")

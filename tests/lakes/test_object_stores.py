@@ -107,6 +107,7 @@ def test_a_refusal_after_a_lost_answer_proves_nothing(s3_double: S3Double, stora
         storage.put_if_absent(NAME, b"ours")
 
 
+@pytest.mark.slow
 def test_a_slow_put_is_repeated_and_has_its_effect_once(
     s3_double: S3Double, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -121,6 +122,7 @@ def test_a_slow_put_is_repeated_and_has_its_effect_once(
     assert s3_double.objects[KEY] == b"later"
 
 
+@pytest.mark.slow
 def test_a_put_that_lands_after_its_attempts_was_called_uncertain(
     s3_double: S3Double, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,6 +137,7 @@ def test_a_put_that_lands_after_its_attempts_was_called_uncertain(
     assert s3_double.objects[KEY] == b"ours"
 
 
+@pytest.mark.slow
 def test_a_truncated_answer_is_never_taken_for_the_file(s3_double: S3Double, storage: Storage) -> None:
     content = bytes(range(256)) * 512
     s3_double.objects[KEY] = content

@@ -232,6 +232,7 @@ async def test_events_go_to_kafka(kafka_bootstrap: str, unique: str, tmp_path: P
     assert {each.key for each in records} == {b"run:sluicegate/flights"}
 
 
+@pytest.mark.slow
 async def test_an_event_that_kafka_does_not_take_is_not_done(tmp_path: Path) -> None:
     config = tmp_path / "openlineage.yml"
     config.write_text(

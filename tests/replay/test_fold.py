@@ -143,6 +143,7 @@ def test_losers_and_discarded_work_are_found() -> None:
 # --- the start ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_log_that_lacks_its_beginning_starts_with_a_base_record_or_is_refused() -> None:
     schedule = watched(SEEDS[0])
     assert start_of(STREAM, 0, {}) == EMPTY

@@ -175,6 +175,7 @@ async def test_a_table_that_was_rolled_back_is_repaired(seed: int, threads: Thre
         schedule.world.table = own
 
 
+@pytest.mark.slow
 async def test_other_content_and_another_table_are_not_repaired(
     threads: ThreadPoolExecutor,
 ) -> None:
@@ -203,6 +204,7 @@ def commit(location: str, decision: int, digest: str) -> None:
     assert isinstance(committer.publish(CommitRequest(decision, digest, head, None, [])), Published)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("start", ["earliest", "later"])
 async def test_a_hole_below_a_later_decision_is_not_filled(
     threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch, start: str

@@ -46,6 +46,7 @@ async def test_a_wait_fails_when_what_is_watched_ends() -> None:
         await finished(task)
 
 
+@pytest.mark.slow
 async def test_the_backstop_ends_a_hang(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(waiting, "BACKSTOP", 0.05)
     with pytest.raises(AssertionError, match=r"0\.05 s have passed; last seen: 7"):

@@ -58,6 +58,7 @@ async def search(membership: LocalMembership, monkeypatch: pytest.MonkeyPatch, *
     return logged
 
 
+@pytest.mark.slow
 async def test_a_new_cluster_without_a_coordinator_is_asked_again(
     membership: LocalMembership, monkeypatch: pytest.MonkeyPatch
 ) -> None:

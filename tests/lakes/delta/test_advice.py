@@ -33,6 +33,7 @@ def test_a_commit_user_gets_another_name(tmp_path: Path) -> None:
     ADAPTER.open_committer(table, "a")
 
 
+@pytest.mark.slow
 def test_a_damaged_commit_file_is_restored(tmp_path: Path) -> None:
     lake = DeltaLake(tmp_path)
     stream = Stream(lake)

@@ -95,6 +95,7 @@ def test_readers_resolve_the_columns_of_a_mapped_table(
     assert rows(duck, tmp_path, "id", "id > 1") == [(2,)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("features", "properties"),
     [

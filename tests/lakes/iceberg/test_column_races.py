@@ -239,6 +239,7 @@ def test_a_writer_that_is_killed_leaves_all_or_nothing(tmp_path: Path, point: Fa
     assert lake.schemas() == 2
 
 
+@pytest.mark.slow
 def test_a_table_that_was_made_again_is_read_again(tmp_path: Path) -> None:
     lake = IcebergLake(tmp_path)
     ref = lake.adapter.parse_table(lake.location)
