@@ -1,7 +1,7 @@
 """The identity of a topic: the id that brokers give it at its creation (KIP-516, Kafka 2.8 and later).
 
-A topic that was deleted and made again has its name, and offsets that begin at 0. Only the id tells the two
-apart. The client library does not ask for it.
+A topic that was deleted and made again has its name, and offsets that begin at 0. Only the id distinguishes
+the two. The client library does not ask for it.
 """
 
 import uuid
@@ -107,7 +107,7 @@ class _Ask(Request[_Question]):  # type: ignore[misc]
 
 
 async def topic_id(consumer: AIOKafkaConsumer, topic: str) -> str:
-    """Return the id of a topic; empty if the broker does not tell it, or has no such topic now.
+    """Return the id of a topic; empty if the broker does not give it, or has no such topic now.
 
     Raises KafkaError.
     """

@@ -27,7 +27,7 @@ class Piece(NamedTuple):
     end: int
     """Offset after the last record of the topic."""
     topic: str
-    """Id of the topic; empty if the brokers do not tell it."""
+    """Id of the topic; empty if the brokers do not give it."""
 
 
 class Bounds(NamedTuple):
@@ -36,7 +36,7 @@ class Bounds(NamedTuple):
     begin: int
     end: int
     topic: str
-    """Id of the topic; empty if the brokers do not tell it."""
+    """Id of the topic; empty if the brokers do not give it."""
 
 
 class CommitsReader:

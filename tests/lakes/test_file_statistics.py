@@ -1,13 +1,10 @@
 """Statistics of data files: the chosen columns have bounds, and readers find all rows."""
 
-import importlib.util
 import json
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pytest
 from deltalake import QueryBuilder
@@ -18,6 +15,7 @@ from tests.contracts.lakes.iceberg_lake import IcebergLake
 from tests.lakes.filing import Lake, make, opened, rows, written
 from tests.lakes.iceberg.reading import duck_rows
 from tests.lakes.paimon.reading import manifests as paimon_manifests
+from tests.lakes.values import duck_of_delta
 
 
 @pytest.fixture(params=["paimon", "iceberg", "delta"])
@@ -62,18 +60,6 @@ def statistics(made: Lake) -> tuple[set[str], Mapping[str, int]]:
     return bounded, dict(zip(names, stats.null_counts, strict=True))
 
 
-@cache
-def duck_delta() -> duckdb.DuckDBPyConnection:
-    """Return DuckDB with its Delta reader, which is built on another library than deltalake's writer."""
-    found = importlib.util.find_spec("duckdb_extension_delta")
-    assert found is not None
-    assert found.origin is not None
-    (extension,) = Path(found.origin).parent.rglob("*.duckdb_extension")
-    connection = duckdb.connect()
-    connection.execute(f"LOAD '{extension}'")
-    return connection
-
-
 def matching(made: Lake, column: str, value: Any) -> list[int]:
     """Return the ids of matching rows, as readers find them that skip files by their statistics."""
     text = f"'{value}'" if isinstance(value, str) else str(value)
@@ -84,7 +70,7 @@ def matching(made: Lake, column: str, value: Any) -> list[int]:
         where = f"{column} = {text}"
         query = f"SELECT id FROM numbers WHERE {where}"  # noqa: S608
         found = pa.table(QueryBuilder().register("numbers", made.table).execute(query))["id"].to_pylist()
-        judged = duck_delta().table_function("delta_scan", [str(made.root)]).filter(where)
+        judged = duck_of_delta().table_function("delta_scan", [str(made.root)]).filter(where)
         assert sorted(found) == [number for (number,) in judged.project("id").order("id").fetchall()]
     else:
         builder = made.table.new_read_builder()

@@ -288,6 +288,7 @@ def quoted(text: str) -> str:
 
 @cache
 def duck_of_delta() -> duckdb.DuckDBPyConnection:
+    """Return DuckDB with its Delta reader, which is built on another library than deltalake's writer."""
     found = importlib.util.find_spec("duckdb_extension_delta")
     assert found is not None
     assert found.origin is not None

@@ -69,7 +69,7 @@ def write_task(
 def local_times(batches: Iterable["pa.RecordBatch"]) -> Iterator["pa.RecordBatch"]:
     """Mark the rows of a task: their times without a zone are those of the session's zone.
 
-    Spark tells that zone to its own casts, but not to a sink.
+    Spark gives that zone to its own casts, but not to a sink.
     """
     from sluicegate.lakes.arrow import LOCAL_TIMES
 
