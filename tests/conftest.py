@@ -72,7 +72,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     `make fast` leaves out the tests with servers, and `make test` those of them without the mark `seam`.
     """
     for item in items:
-        item.add_marker(pytest.mark.xdist_group(_group_of(item.path)))
+        item.add_marker(pytest.mark.xdist_group(_group_of(item)))
         names = {*getattr(item, "fixturenames", ()), *(mark.name for mark in item.iter_markers())}
         if not WITH_SERVERS.isdisjoint(names):
             item.add_marker(pytest.mark.servers)
@@ -142,10 +142,15 @@ def _git(*words: str) -> str:
     return done.stdout.strip()
 
 
-def _group_of(path: Path) -> str:
-    """Return the group of a test file: its folder if the folder shares a Spark session, else the file."""
-    folder = path.parent.relative_to(TESTS).parts[:1]
-    return folder[0] if folder and folder[0] in TOGETHER else str(path.relative_to(TESTS))
+def _group_of(item: pytest.Item) -> str:
+    """Return the group of a test: its folder if that shares a Spark session, else its file.
+
+    A test of `planted` starts a process of its own, and is a group of its own.
+    """
+    folder = item.path.parent.relative_to(TESTS).parts[:1]
+    if folder == ("planted",):
+        return item.nodeid
+    return folder[0] if folder and folder[0] in TOGETHER else str(item.path.relative_to(TESTS))
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -41,7 +41,12 @@ from sluicegate.state_store.memory import MemoryStateStore
 from sluicegate.writer_hooks import completions
 from sluicegate.writer_hooks.backpressure import Backpressure, Repetition
 from sluicegate.writer_hooks.beats import Beats
+from sluicegate.writer_hooks.driver import RegionDriver
 from sluicegate.writer_hooks.driver_state import DriverState
+from sluicegate.writer_hooks.spark import begun
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
+from sluicegate.writer_hooks.spark.registry import Registry
+from sluicegate.writer_hooks.upload import sending
 from sluicegate.writer_hooks.upload.losses import Losses
 from sluicegate.writer_hooks.upload.spool import Spool
 
@@ -55,6 +60,7 @@ TEXTS: Final = "tests/golden/test_texts.py"
 LISTENER: Final = "tests/coordinator/listeners/test_worker.py"
 MARKS: Final = "tests/listeners/mark_done/test_watermark.py tests/listeners/mark_done/test_times.py"
 TAGS: Final = "tests/listeners/tags/test_periods.py"
+PAUSES: Final = "tests/hooks/test_pauses.py"
 STORE: Final = "tests/contracts/state_store"
 
 
@@ -508,6 +514,34 @@ PLANTS: Final = (
     Plant(
         "an own checkpoint counts against the limit of the spool",
         *(Spool.excess, "- {checkpoint}", "", "tests/hooks/test_spooling.py"),
+    ),
+    Plant(
+        "a file is not compared after the user's function",
+        sending.send,
+        "            _require_whole(folder, file)\n        _put",
+        "        _put",
+        "tests/hooks/test_changed_uploads.py",
+    ),
+    Plant(
+        "a completion is noted after its publication",
+        RegionDriver._complete,
+        "self._state.completing(CommittedCheckpoint(number, parsed_offsets(offsets), position))\n"
+        "    self._publish(event, number, is_repeated=is_repeated)",
+        "self._publish(event, number, is_repeated=is_repeated)\n"
+        "    self._state.completing(CommittedCheckpoint(number, parsed_offsets(offsets), position))",
+        "tests/hooks/test_completing.py",
+    ),
+    Plant(
+        "a query is idle while a batch runs",
+        *(Checkpoint.pause, " if self.newest_planned() == completed else None", "", PAUSES),
+    ),
+    Plant(
+        "a batch after a pause states nothing",
+        *(begun._state_beginning, "if not registry.may_be_idle(key):", "if True:", PAUSES),
+    ),
+    Plant(
+        "an idle heartbeat is not noted",
+        *(Registry.say_idle, "self._idle(query).touch()", "pass", PAUSES),
     ),
     # --- cli --------------------------------------------------------------------------------------------
     Plant(
