@@ -21,7 +21,9 @@ from sluicegate.lakes.iceberg.manifests import (
     is_mergeable,
 )
 from sluicegate.lakes.iceberg.metadata import Metadata, Snapshot
+from sluicegate.lakes.iceberg.summaries import has_nan
 from sluicegate.lakes.iceberg.table import TableView
+from sluicegate.lakes.iceberg.values import nan_fields
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
 from sluicegate.lakes.tiers import groups
 
@@ -149,22 +151,25 @@ class Drafts:
             raise LakeUnavailable(f"{path} cannot be read: {error}. Restore the file") from error
 
     def _chunks(self, draft: Draft, entries: Iterable[Entries]) -> Iterator[tuple[int, Sequence[Entries]]]:
-        """Split the entries by spec, into manifests of about the target size before compression."""
-        chunks: dict[int, list[Entries]] = defaultdict(list)
-        sizes: dict[int, int] = defaultdict(int)
-        for each in entries:
-            if not each.lengths:
+        """Split the entries by spec and NaN, into manifests of about the target size before compression."""
+        chunks: dict[tuple[int, tuple[bool, ...]], list[Entries]] = defaultdict(list)
+        sizes: dict[tuple[int, tuple[bool, ...]], int] = defaultdict(int)
+        for event in entries:
+            if not event.lengths:
                 continue
-            spec_id = each.spec_id
-            draft.added_files += len(each.lengths)
-            draft.added_rows += sum(each.rows)
-            draft.partitions.update((spec_id, partition) for partition in each.partitions)
-            chunks[spec_id].append(each)
-            sizes[spec_id] += len(each.encoded)
-            if sizes[spec_id] >= self._target:
-                yield spec_id, chunks.pop(spec_id)
-                del sizes[spec_id]
-        yield from chunks.items()
+            spec_id = event.spec_id
+            draft.added_files += len(event.lengths)
+            draft.added_rows += sum(event.rows)
+            draft.partitions.update((spec_id, partition) for partition in event.partitions)
+            for each in self._spec(spec_id).by_nan(event):
+                key = spec_id, nan_fields(next(iter(each.partitions)))
+                chunks[key].append(each)
+                sizes[key] += len(each.encoded)
+                if sizes[key] >= self._target:
+                    yield spec_id, chunks.pop(key)
+                    del sizes[key]
+        for (spec_id, _), chunk in chunks.items():
+            yield spec_id, chunk
 
     def _spec(self, spec_id: int) -> SpecManifests:
         if spec_id not in self._specs:
@@ -221,12 +226,17 @@ class Drafts:
         parts: dict[str, Part] = {}
         while True:
             fitting = [line for line in lines if self._fits(line, spec_id)]
-            sizes = [int(line.fields["manifest_length"]) for line in fitting]
-            chosen = [[fitting[at] for at in group] for group in groups(sizes, self._target, self._least)]
+            chosen = [group for alike in _by_nan(fitting) for group in self._tiers(alike)]
             # The line of a foreign manifest may look like ours. Without it, the groups are others.
             foreign = [line for group in chosen for line in group if not self._learn(spec_id, line, parts)]
             if not foreign:
                 return [[parts[line.path] for line in group] for group in chosen]
+
+    def _tiers(self, lines: Sequence[Line]) -> Iterator[list[Line]]:
+        """Yield the groups of manifests that are merged."""
+        sizes = [int(line.fields["manifest_length"]) for line in lines]
+        for group in groups(sizes, self._target, self._least):
+            yield [lines[at] for at in group]
 
     def _fits(self, line: Line, spec_id: int) -> bool:
         fields = line.fields
@@ -260,6 +270,14 @@ class Drafts:
             draft.assigned_rows += fields["added_rows_count"] + fields["existing_rows_count"]
             found.append(self._lists.line({**fields, "first_row_id": first}))
         return found
+
+
+def _by_nan(lines: Sequence[Line]) -> Iterable[Sequence[Line]]:
+    """Return the lines of one spec, apart by the partition fields that have NaN."""
+    found: dict[tuple[bool | None, ...], list[Line]] = defaultdict(list)
+    for line in lines:
+        found[has_nan(line.fields["partitions"])].append(line)
+    return found.values()
 
 
 def summary_totals(before: Mapping[str, Any] | None, added: Mapping[str, int]) -> dict[str, str]:

@@ -4,6 +4,7 @@ import base64
 import json
 import struct
 import zlib
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -13,6 +14,7 @@ from sluicegate.lakes.iceberg.entries import Entries
 from sluicegate.lakes.iceberg.layout import Layout, Partition
 from sluicegate.lakes.iceberg.summaries import merged_summaries, summaries_of
 from sluicegate.lakes.iceberg.table import TableView
+from sluicegate.lakes.iceberg.values import nan_fields, partition_key
 
 _RECORDS: Final = "sluicegate.records"
 """Entry of a manifest's header: length in bytes and rows of each record, by which records are separated."""
@@ -87,6 +89,23 @@ class SpecManifests:
         }
         header = self._header(lengths, rows)
         return Manifest(header.file(list(header.grouped(_groups(entries, start, end)))), fields)
+
+    def by_nan(self, entries: Entries) -> Iterator[Entries]:
+        """Yield the files of an event, apart by the partition fields in which their value is NaN."""
+        if len({nan_fields(partition) for partition in entries.partitions}) < 2:
+            yield entries
+            return
+        shared = {partition_key(partition): partition for partition in entries.partitions}
+        found: dict[tuple[bool, ...], list[tuple[bytes, int, Partition]]] = defaultdict(list)
+        for record, rows in zip(entries.records(), entries.rows, strict=True):
+            decoded: Partition = self._layout.decode(record)["partition"]
+            # One object for all NaN, since two of them are not equal.
+            partition = shared.setdefault(partition_key(decoded), decoded)
+            found[nan_fields(partition)].append((record, rows, partition))
+        for files in found.values():
+            records, numbers, partitions = zip(*files, strict=True)
+            lengths = list(map(len, records))
+            yield Entries(b"".join(records), lengths, numbers, frozenset(partitions), entries.spec_id)
 
     def part(self, line: Mapping[str, Any], raw: bytes) -> Part:
         """Read a manifest that is to be merged. Raises Unmergeable if it is not one of ours."""

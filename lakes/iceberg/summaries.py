@@ -1,6 +1,11 @@
-"""Summaries of the partitions of a manifest, by which readers skip it."""
+"""Summaries of the partitions of a manifest, by which readers skip it.
 
-import math
+A partition field with NaN is apart from its other values: no manifest of ours has both. The bounds leave NaN
+out. DuckDB takes NaN for the highest number, so it would skip a manifest whose bounds are those of the other
+values. It cannot have no bounds instead, because Iceberg's libraries take such a field for one without
+numbers.
+"""
+
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -8,7 +13,7 @@ from pyiceberg.conversions import from_bytes
 from pyiceberg.types import IcebergType, PrimitiveType
 
 from sluicegate.lakes.iceberg.layout import Layout, Partition
-from sluicegate.lakes.iceberg.values import partition_bound, partition_order
+from sluicegate.lakes.iceberg.values import is_nan, partition_bound, partition_order
 
 Summary = Mapping[str, Any]
 
@@ -28,13 +33,18 @@ def merged_summaries(layout: Layout, each: Sequence[Sequence[Summary]]) -> list[
     ]
 
 
+def has_nan(summaries: Sequence[Summary]) -> tuple[bool | None, ...]:
+    """Return for each partition field if it has NaN, None if that is unknown."""
+    return tuple([summary["contains_nan"] for summary in summaries])
+
+
 def _summary(kind: IcebergType, values: Sequence[Any]) -> Summary:
-    known = [value for value in values if value is not None and not _is_nan(value)]
+    known = [value for value in values if value is not None and not is_nan(value)]
     lower = min(known, key=lambda value: partition_order(kind, value), default=None)
     upper = max(known, key=lambda value: partition_order(kind, value), default=None)
     return {
         "contains_null": any(value is None for value in values),
-        "contains_nan": any(_is_nan(value) for value in values),
+        "contains_nan": any(is_nan(value) for value in values),
         "lower_bound": _bound(kind, lower, -0.0),
         "upper_bound": _bound(kind, upper, 0.0),
     }
@@ -54,10 +64,6 @@ def _extreme(kind: Any, bounds: Sequence[bytes | None], choose: Any) -> bytes | 
     known = [bound for bound in bounds if bound is not None]
     found: bytes | None = choose(known, key=lambda bound: from_bytes(kind, bound), default=None)
     return found
-
-
-def _is_nan(value: Any) -> bool:
-    return isinstance(value, float) and math.isnan(value)
 
 
 def _bound(kind: IcebergType, value: Any, zero: float) -> bytes | None:

@@ -184,6 +184,15 @@ def partition_key(partition: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple([_float_key(value) if isinstance(value, float) else value for value in partition])
 
 
+def is_nan(value: Any) -> bool:
+    return isinstance(value, float) and math.isnan(value)
+
+
+def nan_fields(partition: tuple[Any, ...]) -> tuple[bool, ...]:
+    """Return for each field of a partition if its value is NaN."""
+    return tuple(map(is_nan, partition))
+
+
 def _float_key(number: float) -> bytes:
     return b"NaN" if math.isnan(number) else _DOUBLE.pack(number)
 

@@ -1,5 +1,6 @@
 """Files of every partition transform: the library and DuckDB read what was committed, filters included."""
 
+import math
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -131,6 +132,49 @@ def test_the_two_zeros_are_two_partitions_and_nan_is_one(
         assert isinstance(stream.publish(decision, stream.head(decision), [each]), Published)
         stream.recorded = stream.committer.inspect().head
     assert duck_rows(lake, "count(*)", "x = 0") == [(7,)]
+
+
+@pytest.mark.slow
+def test_nan_among_partition_values_is_found_before_and_after_a_merge(tmp_path: Path) -> None:
+    schema = Schema(
+        NestedField(1, "id", LongType()), NestedField(2, "x", DoubleType()), NestedField(3, "y", FloatType())
+    )
+    fields = [
+        PartitionField(source, 998 + source, IdentityTransform(), name)
+        for source, name in ((2, "x"), (3, "y"))
+    ]
+    least = {"commit.manifest.min-count-to-merge": "3"}
+    lake = IcebergLake(tmp_path, schema=schema, spec=PartitionSpec(*fields), properties=least)
+    nan = math.nan
+    values = [(nan, 1.0), (1.0, nan), (5.0, 5.0), (nan, nan), (None, 7.0)]
+    x, y = ([pair[at] for pair in values] for at in (0, 1))
+    rows = pa.record_batch({"id": pa.array(range(5), pa.int64()), "x": x, "y": pa.array(y, pa.float32())})
+    stream = Stream(lake)
+    for decision in range(1, 5):
+        event = lake.write(rows)
+        assert isinstance(stream.publish(decision, stream.head(decision), [event]), Published)
+        stream.recorded = stream.committer.inspect().head
+        summaries = [each for line in lines(lake) for each in line["partitions"]]
+        assert not any(each["contains_nan"] and each["upper_bound"] is not None for each in summaries)
+        merged = sum(bool(line["existing_files_count"]) for line in lines(lake))
+        assert merged == (4 if decision == 4 else 0)
+        if decision in (1, 4):
+            found = {where: [number for (number,) in duck_rows(lake, "id", where)] for where in AMONG_NAN}
+            assert found == {where: sorted(numbers * decision) for where, numbers in AMONG_NAN.items()}
+    for where, numbers in {"x == 5.0": [2], "x > 0.5": [1, 2], "y is nan": [1, 3]}.items():
+        assert sorted(lake.table.scan(where).to_arrow()["id"].to_pylist()) == sorted(numbers * 4), where
+
+
+AMONG_NAN = {
+    "x = 'nan'": [0, 3],
+    "x > 6": [0, 3],
+    "x > 2": [0, 2, 3],
+    "x < 6": [1, 2],
+    "x IS NULL": [4],
+    "y > 6": [1, 3, 4],
+    "y = 'nan' AND x = 1": [1],
+    "isnan(x) AND isnan(y)": [3],
+}
 
 
 def test_a_value_with_too_many_digits_is_refused_at_the_writer(tmp_path: Path) -> None:
