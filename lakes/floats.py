@@ -36,8 +36,9 @@ class Floats:
         counts = Counts()
         for names in self.names:
             column = rows.column(names[0])
-            for name in names[1:]:
-                column = pc.struct_field(column, name)
+            if len(names) > 1:
+                # A list, since Arrow parses a single name: `.a` would be `a`.
+                column = pc.struct_field(column, list(names[1:]))
             counts.nan[names] = pc.sum(pc.is_nan(column)).as_py() or 0
             counts.null[names] = column.null_count
         return counts

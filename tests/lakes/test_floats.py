@@ -1,5 +1,6 @@
 """Floats: no reader skips a row by bounds that leave NaN out, or by the zero of the other sign."""
 
+import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,8 +16,9 @@ from pyiceberg.types import DoubleType, FloatType, ListType, LongType, NestedFie
 from sluicegate.lakes import row_buffer
 from sluicegate.lakes.floats import Floats
 from sluicegate.lakes.iceberg.layout import Layout
-from sluicegate.lakes.port import FileWriter
+from sluicegate.lakes.port import FileWriter, Published
 from sluicegate.lakes.registry import adapter
+from tests.contracts.lakes.delta_lake import DeltaLake
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.iceberg_lake import IcebergLake
 from tests.iceberg_duck import duck
@@ -217,3 +219,23 @@ def test_a_column_whose_name_looks_like_a_path_is_looked_at() -> None:
     counts = floats.count(rows)
     assert floats.with_statistics(counts) == ["c"]
     assert counts.null == {("a.b",): 0, ("a", "b"): 1}
+
+
+def test_a_field_whose_name_looks_like_a_path_of_arrow_is_looked_at(tmp_path: Path) -> None:
+    names = [".a", "a", "b.c", "[0]", ".", "\\.d", ".only"]
+    inside = pa.StructArray.from_arrays([pa.array([1.0, NAN]), *[pa.array([1.0, 2.0])] * 6], names)
+    outside = pa.StructArray.from_arrays([inside], [".s"])
+    rows = pa.table({".t": outside, "s": inside})
+    floats = Floats(rows.schema)
+    counts = floats.count(rows)
+    assert sorted(counts.nan) == sorted(
+        [*((".t", ".s", name) for name in names), *(("s", name) for name in names)]
+    )
+    assert +counts.nan == {(".t", ".s", ".a"): 1, ("s", ".a"): 1}
+    assert floats.without_statistics(counts) == {".t..s..a", "s..a"}
+    delta = DeltaLake(tmp_path, pa.schema([("id", pa.int64()), ("s", inside.type)]))
+    event = delta.write(pa.record_batch({"id": pa.array([1, 2]), "s": inside}))
+    stream = Stream(delta)
+    assert isinstance(stream.publish(1, stream.head(1), [event]), Published)
+    (add,) = delta.actions(1, "add")
+    assert json.loads(str(add["stats"]))["maxValues"]["s"].keys() == set(names) - {".a"}
