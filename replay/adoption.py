@@ -380,7 +380,10 @@ async def read_logged(
         start = Start(record.low_water, record.state, record.applied)
     try:
         # The whole log shows the digest of each decision.
-        start = start_of(stream, within.begin, bases)
+        whole = start_of(stream, within.begin, bases)
+        # A base record ahead of the record is of an interrupted adoption: no coordinator begins with it.
+        if record is None or whole.resolved <= found.recorded:
+            start = whole
     except ReplayRefused:
         # `stream recover` needs the whole log.
         found.problem = usable if isinstance(usable, Problem) else found.problem

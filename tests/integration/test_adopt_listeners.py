@@ -108,7 +108,7 @@ async def four_events(place: Place, job: Job, receiver: Receiver, own: dict[str,
     """Commit decision 4 under the new name, and wait for its event."""
     settings = place.settings("departures", options={"listeners": {"hook": own}, **USER})
     async with renamed(place, job) as new, running(settings) as service:
-        assert (await new.register()).accepted
+        assert (answer := await new.register()).accepted, answer
         await new.run_batch([4])
         await until(receiver.decisions, lambda found: found[-1:] == [4])
         views = service.status()["streams"]["departures"]["listeners"]
@@ -166,7 +166,7 @@ async def test_marks_of_a_listener_that_was_left_out_for_a_time_are_made_once(mo
         assert adopted.exit_code == 0, adopted.output
         settings = place.settings("departures", options=options(**USER))
         async with renamed(place, job) as new, running(settings):
-            assert (await new.register()).accepted
+            assert (answer := await new.register()).accepted, answer
             await batch(new, "2013-03", "2013-04-10", 3)
             await until(lambda: months(place).success(), lambda found: "2013-03" in found)
     assert {each: (months(place).folder(each) / "_SUCCESS").read_text() for each in made} == made
