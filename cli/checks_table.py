@@ -38,7 +38,7 @@ def compare(name: str, committer: Committer, found: TableState, record: StateRec
     if (lost := lost_decision(state, found, record.table)) is not None:
         return Comparison(problem(named, format_problem(lost, stream)))
     # Everything before an unresolved decision is in the table: its absence is proven from the same head.
-    known = ref_of(known_head(record.table, state))
+    known = ref_of(known_head(record.table, state, found))
     match committer.ask(expected, NO_DIGEST, identity, known):
         case Absent():
             return Comparison(fine(named, _agreement(state, found)))

@@ -9,11 +9,12 @@ from sluicegate.cli.options import config_option, require_stream, stream_option
 from sluicegate.cli.ordered_by import order_options
 from sluicegate.cli.orders import Ordered, at_once, make_command, order, place_of
 from sluicegate.cli.stream_log import known_record, open_log
-from sluicegate.coordinator.core.heads import lost_decision
+from sluicegate.coordinator.core.heads import asked_decision, disproves, lost_decision
 from sluicegate.coordinator.core.log_state import LogState
 from sluicegate.coordinator.settings.model import Settings, StreamSettings
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.events.models import Head, StreamCommand
+from sluicegate.events.problems import Code, Problem
 from sluicegate.lakes.port import LakeUnavailable, TableRefused, TableState
 from sluicegate.lakes.registry import adapter
 
@@ -89,7 +90,7 @@ def resume(settings: Settings, stream: str, head: Head | None, committed: bool) 
 
     async def send() -> Ordered[bool]:
         if head is not None:
-            await _require_history(settings, stream)
+            await _require_history(settings, stream, committed=committed)
         return await order(settings, stream, make, at_once)
 
     ordered = run_async(settings, send())
@@ -108,11 +109,11 @@ def resume(settings: Settings, stream: str, head: Head | None, committed: bool) 
         )
 
 
-async def _require_history(settings: Settings, stream: str) -> None:
-    """Check that the table has the newest committed decision, as far as its history can be read.
+async def _require_history(settings: Settings, stream: str, *, committed: bool) -> None:
+    """Check that the table has the newest committed decision, and that it does not disprove the statement.
 
-    The evidence of a rollback can expire after the statement, so the coordinator alone cannot refuse it.
-    Raises UserError, KafkaError, TimeoutError.
+    Both as far as its history can be read. The evidence of a rollback can expire after the statement, so the
+    coordinator alone cannot refuse it. Raises UserError, KafkaError, TimeoutError.
     """
     progress = (await known_record(settings, stream)).table
     async with open_log(settings, stream) as log:
@@ -127,6 +128,15 @@ async def _require_history(settings: Settings, stream: str) -> None:
         ) from error
     if (lost := lost_decision(state, found, progress)) is not None:
         raise UserError(f"no statement was made: {format_problem(lost, stream)}")
+    if disproves(found, state.decided + 1):
+        ahead = Problem(code=Code.TABLE_AHEAD, number=state.decided, other=found.newest_made)
+        raise UserError(f"no statement was made: {format_problem(ahead, stream)}")
+    if disproves(found, asked := asked_decision(state)) and not committed:
+        raise UserError(
+            f"no statement was made: the table of stream {stream} has decision {asked} of its commit user. A "
+            "coordinator compares that with the log by itself: see what it tells then with "
+            f"`sluicegate status --stream {stream}`"
+        )
 
 
 def _inspect(settings: StreamSettings) -> TableState:

@@ -379,11 +379,10 @@ async def read_logged(
     if record is not None and found.problem is None:
         start = Start(record.low_water, record.state, record.applied)
     try:
-        # The whole log shows the digest of each decision.
+        # The whole log shows the digest of each decision. A base record ahead of the record is of an
+        # interrupted adoption: no coordinator begins with it.
         whole = start_of(stream, within.begin, bases)
-        # A base record ahead of the record is of an interrupted adoption: no coordinator begins with it.
-        if record is None or whole.resolved <= found.recorded:
-            start = whole
+        start = whole if record is None or whole.resolved <= found.recorded else start
     except ReplayRefused:
         # `stream recover` needs the whole log.
         found.problem = usable if isinstance(usable, Problem) else found.problem

@@ -161,7 +161,7 @@ class Repair:
         So they do if the owner of the table has brought the commits back in other snapshots.
         """
         state = done.fold.replica.state
-        asked, known = asked_decision(state), ref_of(known_head(TableProgress(), state))
+        asked, known = asked_decision(state), ref_of(known_head(TableProgress(), state, None))
         if self._before is None or (not self._result.committed and self._before[0] != asked - 1):
             return []
         user = self._table.settings.commit_user

@@ -144,7 +144,7 @@ class ReplayTable:
         state = LogState(pending=made, policy=policy, proof=stated)
         committing = Committing(TableProgress(identity=identity))
         while committing.retries < MOST_RETRIES:
-            effect = committing.next(state)
+            effect = committing.next(state, None)
             if isinstance(effect, Ask):
                 result = await self._table.ask(effect)
             elif effect is not None:

@@ -21,6 +21,7 @@ from sluicegate.lakes.port import (
     Refused,
     SnapshotRef,
     TableReplaced,
+    TableState,
     Unproven,
 )
 
@@ -67,8 +68,11 @@ class Committing:
             # An operator names a head because the known one proves nothing.
             self._table.head, self._table.upto = None, -1
 
-    def next(self, state: LogState) -> Ask | Publish | None:
-        """Return the next step: ask first, every time; publish only on a head without the decision."""
+    def next(self, state: LogState, table: TableState | None) -> Ask | Publish | None:
+        """Return the next step: ask first, every time; publish only on a head without the decision.
+
+        `table`: as it was seen last.
+        """
         if self._decision is not state.pending:
             self._decision, self._absent, self._reverted, self.retries = state.pending, None, False, 0
             self._expired = False
@@ -77,11 +81,11 @@ class Committing:
         revert = revert_digest(made)
         if self._absent is None:
             digest = revert if self._reverted and revert is not None else made.digest
-            table = state.table or self._table.identity or ""
-            known, self._recorded = known_head(self._table, state), recorded_head(self._table, state)
+            known = known_head(self._table, state, table)
+            self._recorded = recorded_head(self._table, state, table)
             if self._recorded is not None and self._expired:
                 known = self._recorded
-            return Ask(made.id, digest, table, known)
+            return Ask(made.id, digest, state.table or self._table.identity or "", known)
         policy = state.policy
         return Publish(
             decision=made.id,

@@ -25,14 +25,14 @@ def asked_decision(state: LogState) -> int:
     return state.pending.id if state.pending is not None else state.decided + 1
 
 
-def known_head(table: TableProgress, state: LogState) -> Head | None:
+def known_head(table: TableProgress, state: LogState, found: TableState | None) -> Head | None:
     """Return a head that no commit of the asked decision precedes, and that follows the newest outcome.
 
     The own answers of the table come first: they have proven both. Without them, an operator's statement or
-    the snapshot of the newest outcome does. None: read the whole history.
+    the snapshot of the newest outcome does. None: read the whole history. `found`: the table, if it was seen.
     """
     asked = asked_decision(state)
-    stated = _is_stated(state)
+    stated = _is_stated(state, found)
     # The newest outcome may be of another history than the one that the table has had since: ask for that.
     if table.upto == asked - 1 and (stated or not _lacks(table.head, state.snapshot)):
         return table.head
@@ -40,9 +40,20 @@ def known_head(table: TableProgress, state: LogState) -> Head | None:
     return state.proof.head if state.proof is not None and stated else state.snapshot
 
 
-def _is_stated(state: LogState) -> bool:
-    """True if an operator has stated which head the asked decision may follow."""
-    return state.proof is not None and state.proof.decision == asked_decision(state)
+def disproves(found: TableState, decision: int) -> bool:
+    """True if the table shows a commit of this product with this id or a higher one: no statement hides it.
+
+    A marker alone may be left of a commit that was rolled back.
+    """
+    return not found.by_marker and (found.newest_made or 0) >= decision
+
+
+def _is_stated(state: LogState, found: TableState | None) -> bool:
+    """True if an operator has stated which head the asked decision may follow, and the table may be so."""
+    asked = asked_decision(state)
+    if state.proof is None or state.proof.decision != asked:
+        return False
+    return found is None or not disproves(found, asked)
 
 
 def _lacks(head: Head | None, made: Head | None) -> bool:
@@ -50,14 +61,16 @@ def _lacks(head: Head | None, made: Head | None) -> bool:
     return made is not None and (head is None or (head != made and head.snapshot <= made.snapshot))
 
 
-def recorded_head(table: TableProgress, state: LogState) -> Head | None:
+def recorded_head(table: TableProgress, state: LogState, found: TableState | None) -> Head | None:
     """Return the head that the unresolved decision names, if it may serve where the known head has expired.
 
     Its writer has proven it, for the table of that time. A table that lacks the decision before does not have
     it, unless the record is wrong. So it serves only those who have seen nothing of the table themselves.
     """
     made = state.pending
-    if made is None or _is_stated(state) or table.upto == made.id - 1 or table.contradicted is not None:
+    if made is None or _is_stated(state, found):
+        return None
+    if table.upto == made.id - 1 or table.contradicted is not None:
         return None
     return made.head
 
@@ -68,7 +81,7 @@ def mismatch(state: LogState, found: TableState, table: TableProgress) -> Proble
         return Problem(code=Code.TABLE_REPLACED, detail=found.identity)
     # An operator's statement excuses a foreign job's ids, until the asked decision is another one.
     vouched = state.pending is not None and state.pending.vouched is not None
-    excused = vouched or (state.proof is not None and state.proof.decision == asked_decision(state))
+    excused = (vouched or _is_stated(state, found)) and not disproves(found, state.decided + 1)
     if (found.newest_decision or 0) > state.decided and not excused:
         return Problem(code=Code.TABLE_AHEAD, number=state.decided, other=found.newest_decision)
     return lost_decision(state, found, table)

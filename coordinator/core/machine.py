@@ -256,10 +256,11 @@ class StreamMachine:
             return None
         state = self.replica.state
         if state.pending is not None:
-            return self._committing.next(state)
+            return self._committing.next(state, self._inspected)
         if self._head_due:
             table = state.table or self.table.identity or ""
-            return effects.Ask(state.decided + 1, effects.NO_DIGEST, table, known_head(self.table, state))
+            known = known_head(self.table, state, self._inspected)
+            return effects.Ask(state.decided + 1, effects.NO_DIGEST, table, known)
         if self._of_log.running is not None or self.outbox.busy:
             # Outcomes are recorded and announced before the next cut is checked.
             return None
@@ -362,7 +363,7 @@ class StreamMachine:
 
     def _unproven(self, answer: Unproven) -> None:
         """Use an inspected head if the known one has expired; a table that was rolled back stays a stall."""
-        known = known_head(self.table, self.replica.state)
+        known = known_head(self.table, self.replica.state, self._inspected)
         self.table.contradicted = self.table.contradicted if answer.expired else known
         if answer.expired and not self._head_expired and (known is None or known != self.table.contradicted):
             self._head_expired = True

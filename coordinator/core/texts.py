@@ -36,20 +36,40 @@ def problem_of(log: Log, moves: Mapping[str, Position]) -> Problem | None:
 
 def fitting(log: Log, moves: Mapping[str, Position]) -> dict[str, Position]:
     """Return these moves without those that have too much text, the largest first."""
-    kept = dict(moves)
-    while kept and (problem := problem_of(log, kept)) is not None:
-        kept.pop(problem.region or "")
-    return kept
+    return _Sizes(log, moves).kept
 
 
 def problems(log: Log) -> Iterator[Problem]:
     """Yield the regions of which the newest sealed checkpoint has too much text."""
     moves = {name: sealed[-1].position for name in log.state.regions if (sealed := log.sealed(name))}
-    kept = fitting(log, moves)
-    for name in moves.keys() - kept.keys():
-        found = problem_of(log, {**kept, name: moves[name]})
-        if found is not None:
-            yield found.model_copy(update={"region": name})
+    sizes = _Sizes(log, moves)
+    for name in moves.keys() - sizes.kept.keys():
+        if (found := sizes.total + sizes.growth(name)) > sizes.limit:
+            yield Problem(code=Code.TEXTS_TOO_LARGE, region=name, number=found, other=MOST)
+
+
+class _Sizes:
+    """Moves that fit, and bytes of JSON. Each text is measured once: regions are many, and texts are long."""
+
+    def __init__(self, log: Log, moves: Mapping[str, Position]) -> None:
+        self.kept = dict(moves)
+        texts = _after(log, moves)
+        if _fits(texts):
+            return
+        self._before = {name: _size(each) for name, each in _after(log, {}).items()}
+        self._after = {name: _size(each) for name, each in texts.items()}
+        self.limit = max(MOST, sum(self._before.values()))
+        self.total = sum(self._after.values())
+        """Bytes after the moves that are kept."""
+        for name in sorted(moves, key=lambda name: -self._after[name]):
+            if self.total <= self.limit:
+                return
+            self.total -= self.growth(name)
+            del self.kept[name]
+
+    def growth(self, name: str) -> int:
+        """Return the bytes by which the move of a region makes its texts longer."""
+        return self._after[name] - self._before[name]
 
 
 def _after(log: Log, moves: Mapping[str, Position]) -> dict[str, _Texts]:

@@ -150,3 +150,39 @@ def test_the_largest_record_fits_into_a_message() -> None:
     assert (state.decided, state.pending is not None, len(state.regions)) == (2, True, MOST_REGIONS)
     record = StateRecord(stream=STREAM, applied=1, low_water=0, state=state)
     assert len(encode_record(record)) < MAX_MESSAGE_BYTES
+
+
+@pytest.mark.slow
+def test_each_text_is_measured_once_for_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All streams of a coordinator wait while it chooses, so the work must not grow with the square."""
+    names = tuple(f"r{number:02}" for number in range(40))
+    script = Script()
+    script.run(
+        "\n".join(
+            [
+                *registered(names),
+                "command pause",
+                *(f"batch {name} {name}.0 0 f{name} offsets={'x' * 9_000}{name} &" for name in names),
+                "tick 1",
+            ]
+        )
+    )
+    log = script.machine.replica.log
+    measured = 0
+    size = texts._size
+
+    def counting(each: texts._Texts) -> int:
+        nonlocal measured
+        measured += 1
+        return size(each)
+
+    monkeypatch.setattr(texts, "_size", counting)
+    left = {each.region or "" for each in texts.problems(log)}
+    moves = {name: log.sealed(name)[-1].position for name in names}
+    kept = texts.fitting(log, moves)
+    assert {*names} - {*kept} == left
+    assert 0 < len(left) < len(names)
+    assert measured <= 2 * 2 * len(names)
+    # What is left out does not fit, and what stays does.
+    assert texts.problem_of(log, kept) is None
+    assert all(texts.problem_of(log, {**kept, name: moves[name]}) is not None for name in left)
