@@ -105,11 +105,25 @@ def withdraw(settings: Settings, stream: str, number: int | None) -> None:
         return command
 
     ordered = run_async(settings, order(settings, stream, make, at_once))
-    now = ordered.state.assignment
-    in_force = "none is in force" if now is None else f"assignment {now.number} is in force again"
     click.echo(
         f"assignment {ordered.command.number} of stream {stream} is withdrawn {place_of(ordered, settings)}; "
-        f"{in_force}"
+        + _in_force(stream, ordered.state)
+    )
+
+
+def _in_force(stream: str, state: LogState) -> str:
+    """Say what is in force after a withdrawal, and what can be started."""
+    now = state.assignment
+    if now is None:
+        return "none is in force"
+    regions = [state.regions[name] for name in now.regions if name in state.regions]
+    if not regions or not all(each.closed for each in regions):
+        return f"assignment {now.number} is in force again: start its queries again"
+    following = max(now.number, state.withdrawn) + 1
+    return (
+        f"assignment {now.number} has ended before, so none of its queries can start. Begin a new one: start "
+        f"all queries with the option `assignment` {following}, and with the `assignment.after` that "
+        f"`sluicegate status --stream {stream}` names"
     )
 
 

@@ -155,7 +155,7 @@ class MemoryCommitter:
             if (event.format, event.format_version) != (FORMAT, FORMAT_VERSION):
                 return f"metadata of {event.format} version {event.format_version}, expected {FORMAT} 1"
             if event.location != self._table.location:
-                return f"files of {event.location}, but the table is {self._table.location}"
+                return f"the files are in {event.location}, but the table is {self._table.location}"
             for file in event.files:
                 if file.path in seen:
                     return f"the file {file.path} is there twice"

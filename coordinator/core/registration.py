@@ -193,7 +193,8 @@ def _removed_problem(log: Log, name: str, current: AssignmentState) -> Problem:
     """Return the refusal of a removed region: with the regions that continue, or else with the assignment."""
     regions = log.state.regions
     going = tuple(each for each in current.regions if each not in regions or not regions[each].closed)
-    number = None if going else current.number
+    # The number of a withdrawn assignment never comes back.
+    number = None if going else max(current.number, log.state.withdrawn)
     return Problem(code=Code.REGION_REMOVED, region=name, names=going, number=number)
 
 

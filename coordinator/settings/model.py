@@ -116,7 +116,7 @@ class StreamSettings(Section):
     table: Text
     """URI of the table, or an absolute path."""
     allowed_locations: tuple[Text, ...] = Field(default=(), validate_default=True)
-    """URI prefixes; data files outside of all of them are refused. Default: the table's own location."""
+    """URI prefixes of data files, beside the table's own location; files elsewhere are refused."""
     file_names: Literal["checked", "unchecked"] = "checked"
     """`checked`: the name of a data file must have the digest of the attempt that wrote it.
 
@@ -182,10 +182,11 @@ class StreamSettings(Section):
     @classmethod
     def _as_uris(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         own = (info.data["table"],) if "table" in info.data else ()
-        return tuple(
+        uris = (
             location if urlsplit(location).scheme else Path(os.path.abspath(location)).as_uri()
-            for location in value or own
+            for location in (*own, *value)
         )
+        return tuple(dict.fromkeys(uris))
 
     def adapter_options(self) -> dict[str, str]:
         """Return the adapter's options with their secrets: for the adapter only."""

@@ -43,8 +43,8 @@ MESSAGES: Final[Mapping[Code, Message]] = {
         _ASSIGNMENT,
         "assignment {other} is in force",
         "Stop this query if a newer job has replaced it. If assignment {other} was begun by mistake, and has "
-        "committed nothing yet, undo it and start this query again: "
-        "`sluicegate assignment withdraw --stream {stream}`",
+        "committed nothing yet, undo it: `sluicegate assignment withdraw --stream {stream}`. It tells if "
+        "this query can be started again then",
     ),
     Code.ASSIGNMENT_TOO_HIGH: Message(
         _ASSIGNMENT,
@@ -89,7 +89,7 @@ MESSAGES: Final[Mapping[Code, Message]] = {
     ),
     Code.REGION_REMOVED: Message(
         _REFUSED,
-        "an operator removed the region[, and assignment {number} has ended][; the stream goes on with "
+        "an operator removed the region[, and assignment {number} is over][; the stream goes on with "
         "{names}]",
         "It comes back with a new assignment only[. To begin one, end this one: `sluicegate assignment close "
         "--stream {stream} --wait`. That ends {names} too][. Start all queries with the option `assignment` "

@@ -132,8 +132,10 @@ _EXCLUDED: Final[Mapping[Code, Message]] = {
     Code.LOCATION_NOT_ALLOWED: Message(
         _FILES,
         "the location {first} is outside of the allowed locations[ {rest}]",
-        "Add it to streams.{stream}.allowed_locations in the settings of all coordinators. If the table of "
-        "the query is wrong, correct it and set the region back: " + RESET,
+        "Let the writer put its files where the table keeps its data, and set the region back: "
+        + RESET
+        + ". If that is {first}, by this or another address, add it to streams.{stream}.allowed_locations in "
+        "the settings of all coordinators; streams.{stream}.table itself is always allowed",
     ),
     Code.LOCATION_AMBIGUOUS: Message(
         _FILES,

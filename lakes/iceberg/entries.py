@@ -62,14 +62,14 @@ class Examiner:
 
     def examine(self, event: FilesWritten) -> Entries:
         """Check all properties that the event itself can prove. Raises BadFiles with the first problem."""
+        if event.location != self._table.event_location:
+            there = self._table.event_location
+            raise BadFiles(f"the files are in {event.location}, but the table keeps its data in {there}")
         if (event.format, event.format_version) != (FORMAT, FORMAT_VERSION):
             raise BadFiles(
                 f"metadata of {event.format} version {event.format_version} cannot be read; this release "
                 f"reads {FORMAT} version {FORMAT_VERSION}"
             )
-        if event.location != self._table.event_location:
-            there = self._table.event_location
-            raise BadFiles(f"the files are in {event.location}, but the table keeps its data in {there}")
         checks = self._checks_for(event)
         partitions = frozenset([checks.examine(file) for file in event.files])
         records = [file.metadata for file in event.files]

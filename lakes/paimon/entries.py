@@ -80,13 +80,13 @@ class Examiner:
 
     def examine(self, event: FilesWritten) -> Entries:
         """Check all properties that the event itself can prove. Raises BadFiles with the first problem."""
+        if event.location != self._location:
+            raise BadFiles(f"the files are in {event.location}, but the table is in {self._location}")
         if (event.format, event.format_version) != (FORMAT, FORMAT_VERSION):
             raise BadFiles(
                 f"metadata of {event.format} version {event.format_version} cannot be read; this release "
                 f"reads {FORMAT} version {FORMAT_VERSION}"
             )
-        if event.location != self._location:
-            raise BadFiles(f"the files are in {event.location}, but the table is in {self._location}")
         found = [self._entry(event, file) for file in event.files]
         encoded = b"".join([file.metadata for file in event.files])
         partitions = Counter(partition for partition, _ in found)

@@ -248,7 +248,8 @@ def test_a_new_assignment_is_withdrawn(history: History) -> None:
     result = history.run("assignment", "withdraw", *STREAM)
     assert result.exit_code == 0, result.output
     assert "assignment 1 of stream flights is withdrawn" in result.stdout
-    assert "assignment 0 is in force again" in result.stdout
+    assert "assignment 0 has ended before" in result.stdout
+    assert "with the option `assignment` 2, and with the `assignment.after`" in result.stdout
     assert history.state.withdrawn == 1
 
 

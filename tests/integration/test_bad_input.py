@@ -272,20 +272,23 @@ async def test_a_job_of_another_table_is_refused_before_it_writes(place: Place) 
         await job.committed([1])
 
 
-async def test_files_outside_the_allowed_locations_wait_for_the_settings(place: Place) -> None:
-    elsewhere = {"allowed_locations": ["/somewhere/else"]}
+async def test_the_allowed_locations_are_beside_the_table(place: Place) -> None:
+    """The table stays allowed when an operator adds the location that a stall names."""
     async with place.job() as job:
-        async with running(place.settings(options=elsewhere)):
-            await job.register(table="/somewhere/else")
+        async with running(place.settings()):
+            await job.register()
             await job.run_batch([1])
+            await job.committed([1])
+            body = job.write_files([2]).model_copy(update={"location": "file:///somewhere/else"})
+            await job.complete(await job.written(body))
             problem = (await until(lambda: stalls(job)))[0]
             assert problem.code is Code.LOCATION_NOT_ALLOWED
-            assert problem.names[1:] == ("file:///somewhere/else",)
-        assert read_ids(place.table) == []
-        async with running(place.settings()):
-            await job.committed([1])
-            await job.run_batch([2])
-            await job.committed([1, 2])
+            assert problem.names == ("file:///somewhere/else", f"file://{place.table}")
+        added = {"allowed_locations": ["/somewhere/else"]}
+        async with running(place.settings(options=added)) as service:
+            excluded = await until(lambda: stalled(service), lambda code: code == Code.FILES_EXCLUDED)
+            assert excluded is not None
+            assert (await job.register()).accepted
 
 
 async def test_files_of_a_schema_that_is_not_there_yet_are_committed_once_it_is(

@@ -121,7 +121,8 @@ async def test_the_next_assignment_begins_after_the_final_cut_of_a_closed_one(pl
         async with place.job(regions=("r3",), region="r3", assignment=1, incarnation="s1") as third:
             assert (await third.register(after=shown["decision"])).accepted
             withdrawn = await sluicegate(place, "assignment", "withdraw", *STREAM)
-            assert "assignment 0 is in force again" in withdrawn
+            assert "assignment 0 has ended before" in withdrawn
+            assert "with the option `assignment` 2, and" in withdrawn
         async with place.job(regions=("r3",), region="r3", assignment=2, incarnation="s2") as third:
             assert (await third.register(after=shown["decision"])).accepted
             await third.run_batch([4])

@@ -15,6 +15,12 @@ def _elsewhere(event: FilesWritten) -> FilesWritten:
     return event.model_copy(update={"location": event.location + "-elsewhere"})
 
 
+def _bare_elsewhere(event: FilesWritten) -> FilesWritten:
+    """Return the event of a writer that states no metadata, in another place."""
+    bare = tuple(file.model_copy(update={"metadata": b""}) for file in event.files)
+    return _elsewhere(event).model_copy(update={"format_version": 0, "files": bare})
+
+
 def _climbing(event: FilesWritten) -> FilesWritten:
     climbing = event.files[0].model_copy(update={"path": "../" + event.files[0].path})
     return event.model_copy(update={"files": (climbing,)})
@@ -64,6 +70,12 @@ def test_files_that_cannot_be_committed_are_refused(lake: Lake, spoil: Spoiler) 
     assert isinstance(stream.publish(1, head, [bad]), Refused)
     assert stream.ask(1) == Absent(None)
     assert lake.ids() == []
+
+
+@pytest.mark.parametrize("spoil", [_elsewhere, _bare_elsewhere])
+def test_the_place_of_files_is_named_if_it_is_another_one(lake: Lake, spoil: Spoiler) -> None:
+    with pytest.raises(BadFiles, match=r"the files are in .*-elsewhere, but the table "):
+        Stream(lake).committer.check([spoil(lake.event([1]))])
 
 
 def test_the_same_file_in_two_events_is_refused(lake: Lake) -> None:

@@ -78,11 +78,11 @@ def test_environment_finds_the_streams_and_options_of_the_file(tmp_path: Path) -
     env = {
         "SLUICEGATE_STREAMS__FLIGHTS_EU__TABLE": "/data/eu",
         "SLUICEGATE_STREAMS__FLIGHTS_EU__OPTIONS__S3_SECRET_KEY": "hunter2",
-        "SLUICEGATE_STREAMS__FLIGHTS_EU__ALLOWED_LOCATIONS": "/data/eu, s3://bucket/eu",
+        "SLUICEGATE_STREAMS__FLIGHTS_EU__ALLOWED_LOCATIONS": "/data/eu/parts, /data/eu, s3://bucket/eu",
     }
     stream = load(path, env).streams["Flights-EU"]
     assert stream.adapter_options() == {"s3.secret-key": "hunter2"}
-    assert stream.allowed_locations == ("file:///data/eu", "s3://bucket/eu")
+    assert stream.allowed_locations == ("file:///data/eu", "file:///data/eu/parts", "s3://bucket/eu")
 
 
 def test_options_may_be_json_and_dotted_tables(tmp_path: Path) -> None:
