@@ -154,6 +154,8 @@ class Commits(NamedTuple):
     """The account of the newest one; empty if the table has none."""
     earlier: Account | None = None
     """The newest readable account of an earlier commit."""
+    lacks: int = 0
+    """Decisions from the first on that the whole history of the table lacks."""
 
     @property
     def decision(self) -> int:
@@ -176,18 +178,20 @@ async def read_commits(table: ReplayTable, stream: str) -> Commits:
     seen = await table.inspect()
     user, history, keeps = table.settings.commit_user, await table.history(), table.maintenance
     newest = _newest(stream, user, seen, history)
+    ours = [past for past in history.commits if past.commit_user == user and past.digest]
+    lacks = min(past.decision for past in ours) - 1 if ours and history.whole else 0
     if newest is None or not isinstance(keeps, KeepsAccounts):
-        return Commits(seen, newest)
+        return Commits(seen, newest, lacks=lacks)
 
     async def account(past: PastSnapshot) -> str:
         return await table.call(lambda: keeps.account(user, past.ref))
 
     text = await account(newest)
-    ours = [past for past in history.commits if past.commit_user == user and past.decision < newest.decision]
-    for past in sorted(ours, key=lambda each: -each.decision)[: 0 if text else _LOOK_BACK]:
+    before = [past for past in ours if past.decision < newest.decision]
+    for past in sorted(before, key=lambda each: -each.decision)[: 0 if text else _LOOK_BACK]:
         with suppress(UnreadableAccount):
-            return Commits(seen, newest, text, decode_account(await account(past)))
-    return Commits(seen, newest, text)
+            return Commits(seen, newest, text, decode_account(await account(past)), lacks)
+    return Commits(seen, newest, text, lacks=lacks)
 
 
 def choose(stream: str, commits: Commits, logged: "Logged", stated: "Stated | None") -> Adopted:
@@ -446,7 +450,9 @@ def refuse_needless(stream: str, commits: Commits, logged: Logged, give_up: int 
     if logged.committed > commits.decision:
         _refuse_loss(stream, commits.decision, logged.committed, give_up, other=other)
         return
-    if give_up is not None:
+    if commits.lacks and give_up != commits.lacks:
+        raise ReplayRefused(_without_beginning(stream, commits.lacks))
+    if give_up is not None and not commits.lacks:
         raise ReplayRefused(
             f"the log of stream {stream} ends with the committed decision {logged.committed}, and its table "
             f"with decision {commits.decision}, so nothing is to be given up. Leave --give-up out"
@@ -464,6 +470,17 @@ def refuse_needless(stream: str, commits: Commits, logged: Logged, give_up: int 
     raise ReplayRefused(
         f"the topics have stream {stream} up to decision {state.decided}, so it continues by itself. Start "
         "the coordinators"
+    )
+
+
+def _without_beginning(stream: str, lacks: int) -> str:
+    """Return the refusal of a table that was built of a log without its beginning."""
+    lacking = "decision 1" if lacks == 1 else f"decisions 1 to {lacks}"
+    return (
+        f"the table of stream {stream} lacks {lacking}: it was built of a log without its beginning. The "
+        "rows of these commits are not in it, and no driver reads them again. If the sources still have all "
+        "rows, set streams.*.table to an empty table, and repeat this command: it tells how the drivers read "
+        f"all of them again. To do without these rows, repeat it with --give-up {lacks}"
     )
 
 

@@ -79,10 +79,17 @@ class Rebuild:
         The same command continues an interrupted run.
         """
         if start.resolved > 0 and not self._incomplete:
+            way = (
+                "If the sources still have all rows, leave this step out: set streams.*.table to the empty "
+                "table, and continue there: `sluicegate stream adopt --stream "
+                f"{self._stream} --from-table`"
+                if self._lost
+                else "To move the table, copy its whole folder"
+            )
             raise ReplayRefused(
-                f"the new table would lack decisions 1 to {start.resolved}: their events were deleted from "
-                "the log. To move the table, copy its whole folder. To make one of what the log still has, "
-                "add --incomplete"
+                f"the new table would lack decisions 1 to {start.resolved}: the log does not have their "
+                f"events any more, or the stream was adopted after them. {way}. To make a table without the "
+                "rows of these decisions, add --incomplete"
             )
         if normal(self._source.settings.table) == normal(self._target.settings.table):
             raise ReplayRefused("this is the stream's own table. Name another one")

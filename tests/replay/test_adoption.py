@@ -411,6 +411,14 @@ def test_commits_that_the_table_lacks_are_given_up_by_their_number_alone(
     refuse_needless("s", table, log, 6)
 
 
+def test_a_table_without_its_beginning_is_adopted_by_a_statement_alone() -> None:
+    table, log = commits()._replace(lacks=2), logged(2)
+    for stated in (None, 1, 4):
+        with pytest.raises(ReplayRefused, match=r"lacks decisions 1 to 2: .* --give-up 2"):
+            refuse_needless("s", table, log, stated)
+    refuse_needless("s", table, log, 2)
+
+
 def test_a_table_without_what_the_log_has_as_committed_belongs_to_another_deployment() -> None:
     stream = begun()
     stream.commit(stream.decide())
