@@ -163,28 +163,41 @@ class Conditions:
 
     def _lasting(self) -> Iterator[Problem]:
         """Yield the lacks that are overdue, and completions that cannot be read."""
-        for lack in sorted(self._overdue.intersection(self._lacks())) if self._overdue else ():
-            yield self._problem(lack)
+        lacks = sorted(self._overdue.intersection(self._lacks())) if self._overdue else []
+        places = self._places(lacks)
+        for lack in lacks:
+            yield self._problem(lack, places)
         for pending in self._log.pending.values():
             for number in sorted(pending.unreadable)[:1]:
                 yield pending.problem(Code.COMPLETION_UNREADABLE, number)
 
-    def _problem(self, lack: _Lack) -> Problem:
+    def _problem(self, lack: _Lack, places: Mapping[str, tuple[str, int]]) -> Problem:
         pending = self._log.pending[lack.region]
         problem = pending.problem(lack.code, lack.checkpoint)
         if lack.code is Code.PREDECESSOR_MISSING:
             gap = pending.gap()
             return problem.model_copy(update={"other": gap[1] if gap is not None else None})
-        missing = sorted(pending.checkpoints[lack.checkpoint].missing)
-        for event in missing:
-            if (place := self._place_of(event)) is not None:
-                found = {"code": Code.EVENT_MISPLACED, "event": event, "names": place[:1], "other": place[1]}
-                return problem.model_copy(update=found)
-        return problem.model_copy(update={"event": missing[0], "number": len(missing)})
+        missing = pending.checkpoints[lack.checkpoint].missing
+        if misplaced := places.keys() & missing:
+            event = min(misplaced)
+            name, number = places[event]
+            found = {"code": Code.EVENT_MISPLACED, "event": event, "names": (name,), "other": number}
+            return problem.model_copy(update=found)
+        return problem.model_copy(update={"event": min(missing), "number": len(missing)})
 
-    def _place_of(self, event: str) -> tuple[str, int] | None:
+    def _places(self, lacks: Iterable[_Lack]) -> dict[str, tuple[str, int]]:
+        """Return region and checkpoint of missing events that are in another place.
+
+        Missing events and pending checkpoints may be many, and this is asked at every poll: one pass for all.
+        """
+        missing: set[str] = set()
+        for lack in lacks:
+            if lack.code is Code.EVENTS_MISSING:
+                missing |= self._log.pending[lack.region].checkpoints[lack.checkpoint].missing
+        if not missing:
+            return {}
+        places = {event: self._elsewhere[event] for event in self._elsewhere.keys() & missing}
         for name, pending in self._log.pending.items():
             for number, entry in pending.checkpoints.items():
-                if event in entry.parts:
-                    return name, number
-        return self._elsewhere.get(event)
+                places.update(dict.fromkeys(entry.parts.keys() & missing, (name, number)))
+        return places
