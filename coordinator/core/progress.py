@@ -9,6 +9,8 @@ from sluicegate.events.problems import Code, Problem
 _SETTLED = Problem(code=Code.SETTLED)
 NOT_LIVE = Problem(code=Code.NOT_LIVE)
 _REPLAYED = Problem(code=Code.REPLAYED)
+_MOST_REASONS = 16_384
+"""Characters of the reasons of all regions together."""
 
 
 def apply(log: Log, record: LogRecord) -> Problem | None:
@@ -63,7 +65,10 @@ def failed(log: Log, envelope: Envelope, body: CheckpointFailed, region: RegionS
     sealed = any(each.position.checkpoint == number for each in pending.sealed)
     if body.outcome != "lost" or sealed or region.covers(envelope.incarnation, number):
         return _SETTLED
-    stall(region, pending.problem(Code.FILES_LOST, number).model_copy(update={"detail": body.reason}))
+    # The state record has the reasons of all regions.
+    told = sum(len(each.fault.detail) for each in log.state.regions.values() if each.fault is not None)
+    reason = body.reason[: max(0, _MOST_REASONS - told)]
+    stall(region, pending.problem(Code.FILES_LOST, number).model_copy(update={"detail": reason}))
     return None
 
 

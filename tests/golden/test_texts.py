@@ -152,6 +152,14 @@ def test_the_largest_record_fits_into_a_message() -> None:
     assert len(encode_record(record)) < MAX_MESSAGE_BYTES
 
 
+def test_reasons_for_which_files_are_lost_have_a_limit_together() -> None:
+    script, names = Script(), tuple(f"r{number}" for number in range(20))
+    lines = [f"failed {name} {name}.0 0 lost {'y' * 1_000} &" for name in names]
+    script.run("\n".join([*registered(names), *lines, "tick 1"]))
+    found = [region.fault for region in script.machine.replica.state.regions.values()]
+    assert [len(each.detail) for each in found if each] == [1_000] * 16 + [384, 0, 0, 0]
+
+
 @pytest.mark.slow
 def test_each_text_is_measured_once_for_a_choice(monkeypatch: pytest.MonkeyPatch) -> None:
     """All streams of a coordinator wait while it chooses, so the work must not grow with the square."""

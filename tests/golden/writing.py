@@ -108,8 +108,8 @@ class LogWords:
         number = 0 if kind in PER_CHECKPOINT else -1
         self.world.newer.add(self.world.append(EventType(kind), None, (region, incarnation, number)))
 
-    def do_failed(self, region: str, incarnation: str, at: str, outcome: str) -> None:
-        body = CheckpointFailed.model_validate({"outcome": outcome})
+    def do_failed(self, region: str, incarnation: str, at: str, outcome: str, *reason: str) -> None:
+        body = CheckpointFailed.model_validate({"outcome": outcome, "reason": " ".join(reason)})
         self.world.append(EventType.CHECKPOINT_FAILED, body, (region, incarnation, int(at)))
 
     def run_of(self, region: str, incarnation: str) -> str:
