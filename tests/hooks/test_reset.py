@@ -416,3 +416,16 @@ def test_a_location_with_another_batch_is_refused_before_anything_is_changed(str
     with pytest.raises(BadCheckpointLocation, match=r"up to 1 only.*Put the newer location"):
         stream.reset()
     assert {*before} - {*files(stream.root)} == {f"offsets/{batch}" for batch in (2, 3, 4, 5)}
+
+
+def test_batches_of_another_stream_are_not_written_again(stream: Stream) -> None:
+    """The query wrote batches 3 and 4 to another stream, and comes back: both streams have rows of it."""
+    marker = IncarnationMarker(query="q7", incarnation="back", first=5, stream="s", region="EWR")
+    Checkpoint(str(stream.root)).write_marker(marker)
+    before = files(stream.root)
+    with pytest.raises(BadCheckpointLocation, match=r"begins for this stream at batch 5.*an empty location"):
+        stream.reset()
+    assert files(stream.root) == before
+    assert stream.judges.live("s", "EWR") == "a"
+    done = stream.reset(stream.root.parent / "empty")
+    assert (done.empty, done.position) == (True, position(stream.root, "a", 2))

@@ -237,6 +237,7 @@ class Reset:
 
         Nothing is changed.
         """
+        self._refuse_batches_of_others(committed)
         self._to = self._batch_of(committed)
         if self._to < 0:
             return
@@ -255,6 +256,21 @@ class Reset:
         if committed is not None and self._is_own(committed):
             self._compare(committed)
         self._examine_state()
+
+    def _refuse_batches_of_others(self, committed: Position | None) -> None:
+        """Refuse a position before a beginning that a user has stated: others have the batches between."""
+        known = self._known
+        if known is None or committed is None or known.base is not None:
+            return
+        if committed.checkpoint >= known.first:
+            return
+        raise BadCheckpointLocation(
+            f"{self._location.uri} begins for this stream at batch {known.first}: another stream or sink has "
+            f"batches before that one, and the region {self._order.region} is committed at batch "
+            f"{committed.checkpoint}, from an earlier time. A reset to it would write the batches in between "
+            "once more. Reset the region with an empty location, and start its query there with a source "
+            "that begins right after the rows of both"
+        )
 
     def _batch_of(self, committed: Position | None) -> int:
         """Return the batch of this location's numbering at the position; -1: before its first batch."""
