@@ -271,7 +271,7 @@ class PaimonCommitter:
         if self._opened is None or (self._opened.schema_id, self._opened.digest) != (schema_id, digest):
             # The writer that has put the schema may have died before it was durable.
             self._storage.settle_files([f"schema/schema-{schema_id}"])
-            examiner = Examiner(table, self._storage.uri)
+            examiner = Examiner(table, self._storage.uri, lambda number: self._table.at(number).fields)
             self._opened = _Opened(schema_id, digest, examiner, Manifests(self._storage, table))
             self._describers.clear()
         return self._opened

@@ -4,7 +4,7 @@ The committer half never encodes an entry, so no field can be lost.
 """
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, Final
@@ -12,12 +12,14 @@ from urllib.parse import unquote
 
 import fastavro
 from pypaimon.manifest.schema.manifest_entry import MANIFEST_ENTRY_SCHEMA
+from pypaimon.schema.data_types import DataField
 from pypaimon.table.row.generic_row import GenericRow, GenericRowDeserializer
 from pypaimon.utils.file_store_path_factory import canonical_data_file_path
 
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes.paimon.buckets import UNAWARE, layout
 from sluicegate.lakes.paimon.schema_table import SchemaTable
+from sluicegate.lakes.paimon.statistics import EMPTY, Statistics
 from sluicegate.lakes.port import BadFiles
 
 FORMAT: Final = "paimon"
@@ -27,6 +29,8 @@ FORMAT_VERSION: Final = 1
 ENTRY_VERSION: Final = 2
 BUCKET: Final = 0
 TOTAL_BUCKETS: Final = UNAWARE
+
+_NO_STATISTICS: Final = {"_MIN_VALUES": EMPTY, "_MAX_VALUES": EMPTY, "_NULL_COUNTS": None}
 
 ENTRY_SCHEMA: Final = fastavro.parse_schema(MANIFEST_ENTRY_SCHEMA)
 
@@ -70,9 +74,15 @@ def partition_folder(table: SchemaTable, partition: GenericRow, bucket: int) -> 
 class Examiner:
     """Validator of events against one table. It caches the folders of partitions."""
 
-    def __init__(self, table: SchemaTable, location: str) -> None:
+    def __init__(
+        self, table: SchemaTable, location: str, fields_of: Callable[[int], Sequence[DataField]]
+    ) -> None:
+        """`fields_of` returns the columns of a schema by its id."""
         self._table = table
         self._location = location
+        self._fields_of = fields_of
+        self._statistics: dict[tuple[int, tuple[str, ...] | None], Statistics] = {}
+        """By the schema, and the columns that have some; None: all."""
         self._layout = layout(table.table_schema)
         self._buckets = self._layout.numbers
         self._folders: dict[tuple[bytes, int], PartitionFolder] = {}
@@ -108,12 +118,24 @@ class Examiner:
             ("extra files", described["_EXTRA_FILES"], []),
             ("external path", described["_EXTERNAL_PATH"], None),
             ("first row id", described["_FIRST_ROW_ID"], None),
+            ("lowest key", described["_MIN_KEY"], EMPTY),
+            ("highest key", described["_MAX_KEY"], EMPTY),
+            ("key statistics", {**described["_KEY_STATS"], "_NULL_COUNTS": None}, _NO_STATISTICS),
+            ("nulls in keys", described["_KEY_STATS"]["_NULL_COUNTS"] or [], []),
+            ("deleted rows", described["_DELETE_ROW_COUNT"] or 0, 0),
+            ("source", described["_FILE_SOURCE"] or 0, 0),
+            ("index", described["_EMBEDDED_FILE_INDEX"], None),
+            ("columns", described["_WRITE_COLS"], None),
+            ("sequences of columns", described["_WRITE_COLS_SEQUENCES"], None),
         )
         for what, found, expected in claims:
             if found != expected:
                 raise BadFiles(
                     f"the entry of {file.path} has {what} {found!r} where {expected!r} is expected"
                 )
+        problem = self._problem(event.schema_id, described)
+        if problem is not None:
+            raise BadFiles(f"the entry of {file.path} {problem}")
         bucket: int = record["_BUCKET"]
         if bucket not in self._buckets:
             raise BadFiles(
@@ -127,6 +149,24 @@ class Examiner:
             raise BadFiles(f"{file.path} is in the partition {there.values}, not in {file.partition}")
         # All files of a partition share one object, because the entries of many events may be in memory.
         return self._partitions.setdefault(partition, partition), bucket
+
+    def _problem(self, schema_id: int, described: Mapping[str, Any]) -> str | None:
+        """Return what is wrong with the sequence numbers or statistics of a file; None if nothing is."""
+        lowest, highest = described["_MIN_SEQUENCE_NUMBER"], described["_MAX_SEQUENCE_NUMBER"]
+        if not 0 <= lowest <= highest:
+            return f"has the sequence numbers {lowest} to {highest}"
+        columns = described["_VALUE_STATS_COLS"]
+        key = schema_id, None if columns is None else tuple(columns)
+        known = self._statistics.get(key)
+        if known is None:
+            fields = self._fields_of(schema_id)
+            if columns is not None:
+                by_name = {field.name: field for field in fields}
+                if len(set(columns)) < len(columns) or not by_name.keys() >= set(columns):
+                    return f"has statistics of the columns {columns}, which are not in the schema, or twice"
+                fields = [by_name[name] for name in columns]
+            known = self._statistics[key] = Statistics(fields)
+        return known.problem(described["_VALUE_STATS"], described["_ROW_COUNT"])
 
     def _folder(self, partition: bytes, bucket: int, file: FileInfo) -> PartitionFolder:
         known = self._folders.get((partition, bucket))
