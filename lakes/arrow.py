@@ -52,6 +52,24 @@ def conform(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
+def require_values(batch: pa.RecordBatch, defaults: Sequence[str], *, nulls: bool) -> None:
+    """Check that rows have all columns with a default value, which no writer here computes.
+
+    `nulls`: null is a value of these columns; other writers do not put the default in its place. Raises
+    SchemaMismatch.
+    """
+    for name in defaults:
+        at = batch.schema.get_all_field_indices(name)
+        number = sum(batch.column(place).null_count for place in at)
+        if at and (nulls or not number):
+            continue
+        problem = f"are null in {number} rows" if at else "are not in the rows"
+        raise SchemaMismatch(
+            f"values of the column {name} {problem}. The column has a default value in the table, which is "
+            "not computed here. Write its values"
+        )
+
+
 def _remedy(unknown: Sequence[pa.Field], names: Sequence[str]) -> str:
     """Return the way out for columns that the table lacks. Only columns that can be added are to be added."""
     listed = ", ".join(dict.fromkeys(field.name for field in unknown))

@@ -7,6 +7,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from sluicegate.events.models import FileInfo
+from sluicegate.lakes.arrow import require_values
 from sluicegate.lakes.delta.arrow import by_partition, logical_schema
 from sluicegate.lakes.delta.evolution import has_default
 from sluicegate.lakes.delta.files import DataFile, columns_of, layout_of
@@ -63,12 +64,7 @@ class DeltaWriter:
         self._described = False
 
     def write(self, batch: pa.RecordBatch) -> None:
-        names = frozenset(batch.schema.names)
-        missing = [name for name in self._defaults if name not in names]
-        if missing:
-            raise SchemaMismatch(
-                f"the rows lack {missing}: these columns have defaults, which this writer does not compute"
-            )
+        require_values(batch, self._defaults, nulls=True)
         if self._buffer.add(batch):
             self._flush()
 

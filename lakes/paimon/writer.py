@@ -17,7 +17,7 @@ from pypaimon.table.row.generic_row import GenericRow
 from pypaimon.write.commit_message import CommitMessage
 
 from sluicegate.events.models import FileInfo
-from sluicegate.lakes.arrow import out_of_range
+from sluicegate.lakes.arrow import out_of_range, require_values
 from sluicegate.lakes.durable import make_inside
 from sluicegate.lakes.file_options import NO_OPTIONS, FileOptions, require_short
 from sluicegate.lakes.paimon.buckets import Layout, hash_once, layout, one_group
@@ -86,6 +86,8 @@ class PaimonWriter:
         self.schema_digest = opened.schema_digest(self.schema_id)
         self.spec_id = 0
         self._storage = storage
+        # Paimon's Java library puts the default in place of null, too.
+        self._defaults = [field.name for field in table.fields if field.default_value is not None]
         self._buffer = RowBuffer(storage.uri, columns, event_time_column)
         self._write = self._table.new_stream_write_builder().new_write()
         self._layout = layout(table.table_schema)
@@ -97,6 +99,7 @@ class PaimonWriter:
         self._described = False
 
     def write(self, batch: pa.RecordBatch) -> None:
+        require_values(batch, self._defaults, nulls=False)
         if self._buffer.add(batch):
             self._flush()
 

@@ -1,6 +1,7 @@
 """The writer half: what it takes, what it refuses, how it describes files."""
 
 import datetime
+import json
 import os
 from pathlib import Path
 from typing import Any
@@ -306,3 +307,18 @@ def test_files_are_synced_before_they_are_described(tmp_path: Path, monkeypatch:
         writer.finish()
     writer.abort()
     assert len(data_files(lake.root)) == 2
+
+
+def test_rows_without_a_value_of_a_column_with_a_default_are_refused(tmp_path: Path) -> None:
+    lake = PaimonLake(tmp_path, pa.schema([("id", pa.int64()), ("v", pa.int32())]))
+    schema = json.loads((lake.root / "schema/schema-0").read_text())
+    schema["id"] = 1
+    schema["fields"][1]["defaultValue"] = "7"
+    (lake.root / "schema/schema-1").write_text(json.dumps(schema))
+    numbers = {"id": pa.array([1, 2])}
+    with pytest.raises(SchemaMismatch, match="the column v are not in the rows"):
+        lake.write(pa.record_batch(numbers))
+    with pytest.raises(SchemaMismatch, match="the column v are null in 1 rows"):
+        lake.write(pa.record_batch({**numbers, "v": pa.array([None, 7], pa.int32())}))
+    event = lake.write(pa.record_batch({**numbers, "v": pa.array([6, 7], pa.int32())}))
+    Stream(lake).committer.check([event])
