@@ -11,8 +11,12 @@ from urllib.parse import quote
 from sluicegate.lakes.delta.schema import Column
 
 _NULL_FOLDER: Final = "__HIVE_DEFAULT_PARTITION__"
-_LONGEST: Final = 120
-"""Characters of a value in the name of a folder."""
+_LONGEST_NAME: Final = 255
+"""Bytes of the name of a folder, which most file systems allow."""
+_LONGEST_FOLDER: Final = 768
+"""Bytes of the path of a partition, so that object stores take the paths of its files."""
+_DIGEST: Final = 32
+"""Characters of a digest."""
 _DECIMAL: Final = re.compile(r"decimal\(([0-9]+),\s*([0-9]+)\)")
 _WHOLE: Final = re.compile(r"0|-?[1-9][0-9]{0,18}")
 _PLAIN_DECIMAL: Final = re.compile(r"-?[0-9]{1,38}(?:\.[0-9]{1,38})?")
@@ -68,21 +72,24 @@ def is_partition_text(column: Column, text: str | None) -> bool:
 def partition_folder(columns: Sequence[Column], values: Mapping[str, str | None]) -> str:
     """Return the folder of a partition, relative to the table; empty for a table without partitions.
 
-    `values` are texts by physical name. Delta reads values from the log alone, so a folder is a convention. A
-    value that would make a strange one is named by a digest.
+    `values` are texts by physical name. By the protocol, readers take values from the log alone, but polars
+    takes them from the folder. So a value is named by a digest only where its own name would be too long.
     """
-    return "/".join(
-        f"{_escaped(column.physical)}={_folder_value(values[column.physical])}" for column in columns
-    )
+    pairs = [(_escaped(column.physical), values[column.physical]) for column in columns]
+    folder = "/".join(_folder_name(name, text, _LONGEST_NAME) for name, text in pairs)
+    if len(folder) > _LONGEST_FOLDER:
+        folder = "/".join(_folder_name(name, text, len(name) + 1 + _DIGEST) for name, text in pairs)
+    return folder
 
 
-def _folder_value(text: str | None) -> str:
+def _folder_name(name: str, text: str | None, longest: int) -> str:
     if text is None:
-        return _NULL_FOLDER
-    escaped = _escaped(text)
-    if len(escaped) > _LONGEST or ".." in escaped or escaped == _NULL_FOLDER:
-        return hashlib.sha256(text.encode()).hexdigest()[:32]
-    return escaped
+        return f"{name}={_NULL_FOLDER}"
+    value = _escaped(text)
+    # The folder of null is not that of the same text.
+    if len(name) + 1 + len(value) > longest or text == _NULL_FOLDER:
+        value = hashlib.sha256(text.encode()).hexdigest()[:_DIGEST]
+    return f"{name}={value}"
 
 
 def _escaped(text: str) -> str:

@@ -7,16 +7,18 @@ import math
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from deltalake import QueryBuilder
 
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes import file_options, row_buffer
 from sluicegate.lakes.delta.adapter import ADAPTER
-from sluicegate.lakes.delta.partitions import is_partition_text, partition_text
+from sluicegate.lakes.delta.partitions import is_partition_text, partition_folder, partition_text
 from sluicegate.lakes.delta.schema import Column
-from sluicegate.lakes.port import SchemaMismatch, TableRefused
+from sluicegate.lakes.port import Published, SchemaMismatch, TableRefused
 from tests.contracts.lakes.delta_lake import DeltaLake
 from tests.contracts.lakes.harness import Stream
 from tests.lakes.delta.making import ID, column, info, metadata, protocol, put
@@ -284,3 +286,51 @@ def test_nested_columns_come_back(tmp_path: Path) -> None:
     committed(lake, event)
     assert stats_of(event.files[0])["minValues"] == {"id": 1, "s": {"x": 1}}
     assert pa.table(lake.table.scan())["s"].to_pylist() == values
+
+
+FOLDERS = (
+    *(
+        "short",
+        "a" * 121,
+        "a" * 253,
+        "\u00e9" * 21,
+        "\u6f22" * 28,
+        "a..b",
+        "..",
+        "../../up",
+        "a/b",
+        "%41",
+        "%",
+    ),
+    *("a b", " a ", "a=b", "a:b", "q?#&", "~.-_", "it's", '"', "\\", "\n", "null", "\U0001f600"),
+)
+"""Values of a partition column `v` whose folders have them in their names."""
+
+
+@pytest.mark.slow
+def test_polars_reads_partition_values_from_the_names_of_folders(tmp_path: Path) -> None:
+    values = [*FOLDERS, None, "a" * 254, "\u6f22" * 29, "__HIVE_DEFAULT_PARTITION__"]
+    lake = DeltaLake(tmp_path, pa.schema([("id", pa.int64()), ("v", pa.string())]), ["v"])
+    event = lake.write(pa.record_batch({"id": pa.array(range(len(values))), "v": pa.array(values)}))
+    assert len({file.path.partition("/")[0] for file in event.files}) == len(values)
+    stream = Stream(lake)
+    assert isinstance(stream.publish(1, stream.head(1), stream.committer.check([event])), Published)
+    by_deltalake = pa.table(
+        QueryBuilder().register("t", lake.table).execute("SELECT id, v FROM t ORDER BY id")
+    )
+    assert by_deltalake["v"].to_pylist() == values
+    by_polars = pl.scan_delta(lake.location).sort("id").collect()["v"].to_list()
+    assert by_polars[:-3] == [*FOLDERS, None]
+    assert all(len(text) == 32 for text in by_polars[-3:])
+
+
+def test_a_partition_of_many_long_values_has_a_short_folder() -> None:
+    columns = [
+        Column(f"c{number}", f"c{number}", None, "string", nullable=True, metadata={}) for number in range(40)
+    ]
+    whole = partition_folder(columns[:3], dict.fromkeys(("c0", "c1", "c2"), "x" * 250))
+    assert whole == "/".join(f"c{number}={'x' * 250}" for number in range(3))
+    values = dict.fromkeys((column.physical for column in columns), "x" * 250) | {"c7": "short", "c8": None}
+    folder = partition_folder(columns, values)
+    assert len(folder) < 1_500
+    assert folder.split("/")[7:9] == ["c7=short", "c8=__HIVE_DEFAULT_PARTITION__"]
