@@ -19,7 +19,7 @@ from pyiceberg.utils.datetime import date_to_days, datetime_to_micros, time_to_m
 from pyiceberg.utils.decimal import decimal_required_bytes, decimal_to_bytes
 
 from sluicegate.lakes.arrow import out_of_range
-from sluicegate.lakes.iceberg.folders import folder_name
+from sluicegate.lakes.iceberg.folders import folder_path
 from sluicegate.lakes.iceberg.layout import Layout, Partition
 from sluicegate.lakes.iceberg.values import partition_key, partition_problem, partition_text
 from sluicegate.lakes.port import SchemaMismatch
@@ -43,7 +43,8 @@ class Splitter:
             )
             for field, typed in fields
         ]
-        self._folders: dict[Partition, str] = {}
+        self._texts: dict[Partition, dict[str, str | None]] = {}
+        """By the key of the partition."""
 
     def split(self, rows: pa.Table) -> Iterator[tuple[Partition, pa.Table]]:
         """Yield the rows of each partition, in their order."""
@@ -71,20 +72,24 @@ class Splitter:
             chosen = order[borders[number] : borders[number + 1]]
             yield values, rows.take(pa.array(chosen)).combine_chunks()
 
+    def texts(self, partition: Partition) -> dict[str, str | None]:
+        """Return the values of a partition as people read them, by field.
+
+        Raises SchemaMismatch for a value that no file of the table can have.
+        """
+        key = partition_key(partition)
+        known = self._texts.get(key)
+        if known is None:
+            fields = zip(self._layout.spec.fields, self._parts, partition, strict=True)
+            known = self._texts[key] = {field.name: part.text(field, value) for field, part, value in fields}
+        return dict(known)
+
     def folder(self, partition: Partition) -> str:
         """Return the folder of a partition, with a slash at its end; empty without partitions.
 
         Raises SchemaMismatch for a value that no file of the table can have.
         """
-        if not self._parts:
-            return ""
-        key = partition_key(partition)
-        known = self._folders.get(key)
-        if known is None:
-            fields = zip(self._layout.spec.fields, self._layout.partition_type.fields, partition, strict=True)
-            pairs = [_pair(field, typed.field_type, value) for field, typed, value in fields]
-            known = self._folders[key] = "/".join(pairs) + "/"
-        return known
+        return f"{folder_path(self.texts(partition))}/" if self._parts else ""
 
 
 @dataclass(frozen=True)
@@ -114,25 +119,21 @@ class _Part:
         except (OverflowError, ValueError) as error:
             raise self._out_of_range(error) from error
 
+    def text(self, field: PartitionField, value: Any) -> str | None:
+        """Return a value of the field as people read it, None for null. Raises SchemaMismatch."""
+        problem = partition_problem(field, self.kind, value)
+        if problem is not None:
+            raise SchemaMismatch(
+                f"the partition value {self.name} of the rows {problem}. Correct the rows, or partition the "
+                "table by another field"
+            )
+        try:
+            return partition_text(field, self.kind, value)
+        except (OverflowError, ValueError) as error:
+            raise self._out_of_range(error) from error
+
     def _out_of_range(self, error: Exception) -> SchemaMismatch:
         return out_of_range(f"{self.name} (column {'.'.join(self.path)})", error)
-
-
-def _pair(field: PartitionField, kind: IcebergType, value: Any) -> str:
-    """Return the name of the folder of a partition value. Readers do not parse it.
-
-    Raises SchemaMismatch.
-    """
-    problem = partition_problem(field, kind, value)
-    if problem is not None:
-        raise SchemaMismatch(
-            f"the partition value {field.name} of the rows {problem}. Correct the rows, or partition the "
-            "table by another field"
-        )
-    try:
-        return folder_name(field.name, partition_text(field, kind, value))
-    except (OverflowError, ValueError) as error:
-        raise out_of_range(field.name, error) from error
 
 
 def _comparable(column: pa.Array) -> pa.Array:

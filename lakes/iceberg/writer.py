@@ -31,7 +31,7 @@ from sluicegate.lakes.iceberg.metrics import Metrics
 from sluicegate.lakes.iceberg.partitioning import Splitter
 from sluicegate.lakes.iceberg.properties import file_options, page_options
 from sluicegate.lakes.iceberg.table import TableView, schema_digest
-from sluicegate.lakes.iceberg.values import partition_key, partition_text
+from sluicegate.lakes.iceberg.values import partition_key
 from sluicegate.lakes.partition_layout import refuse_long_values
 from sluicegate.lakes.port import LakeUnavailable, SchemaMismatch, TableRefused
 from sluicegate.lakes.rolling import Rolling, close_broken
@@ -204,7 +204,7 @@ class IcebergWriter:
         return opened
 
     def _create(self, partition: Partition, data: pa.Table, counts: Counts) -> _OpenFile:
-        refuse_long_values(self._texts(partition))
+        refuse_long_values(self._splitter.texts(partition))
         path = self._path(partition)
         self._paths.append(path)
         sink = self._sink(path)
@@ -285,15 +285,11 @@ class IcebergWriter:
             path=closed.path,
             size=closed.size,
             rows=closed.metadata.num_rows,
-            partition=self._texts(closed.partition),
+            partition=self._splitter.texts(closed.partition),
             min_event_time=lowest,
             max_event_time=highest,
             metadata=require_short(self._layout.encode(record), self.location, _FEWER),
         )
-
-    def _texts(self, partition: Partition) -> dict[str, str | None]:
-        fields = zip(self._table.spec.fields, self._layout.partition_type.fields, partition, strict=True)
-        return {each.name: partition_text(each, typed.field_type, value) for each, typed, value in fields}
 
 
 def refuse_types(table: TableView) -> None:

@@ -10,8 +10,9 @@ import pytest
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import IdentityTransform, Transform, TruncateTransform
+from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, Transform, TruncateTransform
 from pyiceberg.types import (
+    DateType,
     DecimalType,
     DoubleType,
     FloatType,
@@ -20,6 +21,8 @@ from pyiceberg.types import (
     NestedField,
     PrimitiveType,
     StringType,
+    TimestampType,
+    TimestamptzType,
 )
 
 from sluicegate.lakes.port import Published, SchemaMismatch
@@ -27,6 +30,7 @@ from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.iceberg_lake import IcebergLake
 from tests.lakes.iceberg import rich
 from tests.lakes.iceberg.reading import duck_rows, entries, lines
+from tests.lakes.values import stored
 
 NUMBERS = range(24)
 
@@ -199,6 +203,30 @@ def test_a_number_that_cannot_be_truncated_is_refused_at_the_writer(
     Stream(lake).committer.check([lake.write(numbered([least + 8, None, 7], arrow))])
     with pytest.raises(SchemaMismatch, match="too low to be truncated"):
         lake.write(numbered([least], arrow))
+
+
+@pytest.mark.parametrize("transform", [DayTransform(), HourTransform(), IdentityTransform()], ids=str)
+@pytest.mark.parametrize(
+    ("kind", "arrow"),
+    [
+        (DateType(), pa.date32()),
+        (TimestampType(), pa.timestamp("us")),
+        (TimestamptzType(), pa.timestamp("us", "UTC")),
+    ],
+    ids=str,
+)
+def test_a_time_that_python_lacks_is_refused_by_the_names_of_field_and_column(
+    tmp_path: Path, kind: PrimitiveType, arrow: pa.DataType, transform: Transform[Any, Any]
+) -> None:
+    if not transform.can_transform(kind):
+        return
+    lake = partitioned(tmp_path, kind, transform)
+    for day in (-719_528, 2_932_897):
+        value = stored([day if arrow == pa.date32() else day * 86_400_000_000], arrow)
+        rows = pa.record_batch({"id": pa.array([1], pa.int64()), "x": value})
+        with pytest.raises(SchemaMismatch, match=r"the partition field p \(column x\) that is out of range"):
+            lake.write(rows)
+    assert [*tmp_path.rglob("*.parquet")] == []
 
 
 @pytest.mark.slow
