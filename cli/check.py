@@ -3,6 +3,7 @@
 import asyncio
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Final
 
@@ -15,7 +16,7 @@ from sluicegate.cli.checks_rest import check_redis, check_stream
 from sluicegate.cli.checks_table import PATIENCE, newer_log
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.finding import Finding, fine, problem, warning
-from sluicegate.cli.kafka import read_records
+from sluicegate.cli.kafka import partition_count, read_records
 from sluicegate.cli.options import config_option, json_option
 from sluicegate.cli.serving import check_served
 from sluicegate.cli.stream_log import known_record, open_log
@@ -23,7 +24,9 @@ from sluicegate.coordinator.core.state_record import StateRecord, TableProgress
 from sluicegate.coordinator.listeners.facts import refusals
 from sluicegate.coordinator.settings.http import HttpSettings, read_tokens
 from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.stream.continuity import other_partition
 from sluicegate.coordinator.telemetry.messages import format_problem
+from sluicegate.events.partitioning import partition_of
 from sluicegate.kafka.settings import UnusableFile
 
 AGAIN: Final = 0.3
@@ -53,6 +56,7 @@ def check(context: click.Context, settings: Settings, create: bool, as_json: boo
 async def _check(settings: Settings, *, create: bool) -> list[Finding]:
     kafka = await check_kafka(settings, create=create)
     records = await _records(settings) if kafka[0].ok else {}
+    homes = await _check_homes(settings, records) if records else []
     served = await check_served(settings) if kafka[0].ok else []
     keys = await check_keys(settings) if kafka[0].ok else []
     streams = await asyncio.gather(
@@ -62,6 +66,8 @@ async def _check(settings: Settings, *, create: bool) -> list[Finding]:
     listeners = await asyncio.to_thread(_check_listeners, settings)
     tokens = await asyncio.to_thread(_check_tokens, settings.http)
     return [
+        # Before the advice on topics: more partitions in the other topics as well do not help these streams.
+        *homes,
         *kafka,
         *keys,
         *served,
@@ -70,6 +76,22 @@ async def _check(settings: Settings, *, create: bool) -> list[Finding]:
         *(each for found in streams for each in found),
         *(each for name in settings.streams for each in _check_progress(name, records.get(name))),
         *listeners,
+    ]
+
+
+async def _check_homes(settings: Settings, records: Mapping[str, StateRecord]) -> list[Finding]:
+    """Name the streams that belong to another partition than their events, after the topic has grown."""
+    try:
+        count = await partition_count(settings, settings.kafka.topic_names().events)
+    except (KafkaError, UserError, TimeoutError, OSError):
+        return []  # The checks of topics say why.
+    found = {
+        name: other_partition(record, partition_of(name, count))
+        for name, record in records.items()
+        if name in settings.streams
+    }
+    return [
+        problem(f"partition of {name}", format_problem(moved, name)) for name, moved in found.items() if moved
     ]
 
 

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -240,6 +241,11 @@ class Service:
         if self._consumer is None or self._links is None:
             return
         hit(Failpoint.ASSIGNED)
+        found = len(self._consumer.partitions_for_topic(self._links.topics.events) or ())
+        if found > self._links.partitions.events:
+            # The streams that belong to other partitions now stall, as after a restart.
+            log.error("the events topic has more partitions", before=self._links.partitions.events, now=found)
+            self._links.partitions = replace(self._links.partitions, events=found)
         self._collector.streams_changed()
         self._epoch += 1
         self._metrics.assigned(self._epoch)

@@ -12,6 +12,7 @@ from aiokafka.admin.new_partitions import NewPartitions
 from sluicegate.coordinator.core import cuts
 from sluicegate.coordinator.core.log import Applied
 from sluicegate.coordinator.core.replica import Replica
+from sluicegate.coordinator.runtime import connections
 from sluicegate.coordinator.runtime import service as shell_service
 from sluicegate.events.codec import read_record
 from sluicegate.events.envelope import EventType, LogRecord
@@ -34,7 +35,7 @@ from tests.integration.job import (
     rewrite,
 )
 from tests.integration.letters import conditions, home_of, stalled, stalls
-from tests.integration.orders import sluicegate
+from tests.integration.orders import invoke, sluicegate
 from tests.integration.waiting import until
 
 pytestmark = pytest.mark.kafka
@@ -214,14 +215,24 @@ async def test_a_topic_that_is_deleted_under_a_running_service_is_noticed(place:
         assert read_ids(place.table) == [1]
 
 
-async def test_a_topic_that_has_grown_is_noticed(place: Place) -> None:
+async def test_a_topic_that_has_grown_is_noticed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "METADATA_MS", 500)
     grown = next(count for count in range(4, 20) if partition_of("flights", count) != home_of("flights"))
+    assert grown > PARTITIONS
     async with place.job() as job:
         await one_commit(place, job)
         async with started(AIOKafkaAdminClient(bootstrap_servers=place.bootstrap)) as admin:
-            aligned = (place.topics.events, place.topics.commits, place.topics.state)
+            async with running(place.settings()) as service:
+                await admin.create_partitions({place.topics.events: NewPartitions(total_count=grown)})
+                await until(lambda: stalled(service), lambda code: code == Code.OTHER_PARTITION)
+            checked = await invoke(place, "check")
+            told = next(line for line in checked.stdout.splitlines() if "partition of flights" in line)
+            assert checked.exit_code == 1
+            assert f"now belongs to partition {partition_of('flights', grown)}" in told
+            # It comes before the advice to let the other topics grow, too.
+            assert told in checked.stdout.partition("Add the partitions that are missing")[0]
+            aligned = (place.topics.commits, place.topics.state)
             await admin.create_partitions({topic: NewPartitions(total_count=grown) for topic in aligned})
-        assert grown > PARTITIONS
         async with running(place.settings()) as service:
             (found,) = await until(lambda: [each for each in conditions(service) if each["kind"] == "stall"])
             assert found["code"] == Code.OTHER_PARTITION
