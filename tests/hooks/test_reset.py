@@ -429,3 +429,10 @@ def test_batches_of_another_stream_are_not_written_again(stream: Stream) -> None
     assert stream.judges.live("s", "EWR") == "a"
     done = stream.reset(stream.root.parent / "empty")
     assert (done.empty, done.position) == (True, position(stream.root, "a", 2))
+
+
+def test_an_empty_location_that_a_reset_of_another_region_has_marked_is_freed(tmp_path: Path) -> None:
+    marker = IncarnationMarker(query=None, incarnation="x", stream="s", region="LGA")
+    Checkpoint(str(tmp_path)).write_marker(marker)
+    with pytest.raises(BadCheckpointLocation, match=r"belongs to region LGA.*delete the folder"):
+        Stream(tmp_path).reset()

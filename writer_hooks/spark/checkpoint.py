@@ -195,6 +195,15 @@ class Checkpoint:
         planned = self.newest_planned()
         return planned is None or planned < self.next_batch()
 
+    def format_unwritten(self) -> str:
+        """Format the way out of a location that a reset has marked by mistake; empty if it has batches."""
+        if self.newest_planned() is not None:
+            return ""
+        return (
+            ". No query has written there yet, and only a reset has named that region: if it was a mistake, "
+            f"delete the folder {self._shown}, and repeat"
+        )
+
     def format_beginning(self, former: str) -> str:
         """Format how the numbering continues here after `former`, which names the former target."""
         planned, following = self.newest_planned(), self.next_batch()

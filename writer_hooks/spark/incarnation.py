@@ -341,6 +341,7 @@ def _check_owner(options: SinkOptions, checkpoint: Checkpoint, marker: Incarnati
             f"not {region.name}. If the option region is wrong, correct it. To divide the stream into other "
             "regions, end this one, and start the queries in empty checkpoint locations with a higher "
             "assignment, its option assignment.after, and sources that begin where this one has ended"
+            f"{checkpoint.format_unwritten()}"
         )
 
 

@@ -398,6 +398,7 @@ class Reset:
             raise BadCheckpointLocation(
                 f"{uri} belongs to region {marker.region} of stream {marker.stream}, not to {order.region} "
                 f"of {order.stream}; give the checkpointLocation of that region"
+                f"{self._checkpoint.format_unwritten()}"
             )
         return marker
 
