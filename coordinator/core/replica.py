@@ -160,6 +160,7 @@ class Replica:
             committed=committed.position,
             unresolved=state.unresolved(envelope.region),
             live=live,
+            newest=region.newest,
             run=region.run if live is not None else None,
             source_offsets=committed.source_offsets,
             decision=state.decided,

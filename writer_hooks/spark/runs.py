@@ -200,7 +200,9 @@ class Run:
         if (marker.stream, marker.region, marker.assignment) != place:
             return None, []
         planned = Checkpoint(options.checkpoint_location).planned(marker.first)
-        event = region.registration(marker.incarnation, marker.base, planned=planned)
+        event = region.registration(
+            marker.incarnation, marker.base, planned=planned, replaces=marker.replaces
+        )
         return Registered(marker.incarnation, event.envelope.id), [event]
 
     def last_registration(

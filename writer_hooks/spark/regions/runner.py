@@ -323,7 +323,8 @@ class RegionRunner:
                 # Spark reads no file of another folder, not even to pass it over.
                 own = [file for file in files if is_below(file[0], folder)]
                 place = (self._settings.options["stream"], name, plan.number)
-                seed(self._plans.location_of(plan, name), own, *place, plan.bases.get(name))
+                at = (plan.bases.get(name), plan.newest.get(name))
+                seed(self._plans.location_of(plan, name), own, *place, *at)
 
     def _require_partitions(self, division: Division) -> None:
         topics = self._topics_seen = self._topics()

@@ -133,11 +133,17 @@ def require_all_ages(source: Source | Rows, plans: Plans, former: Plan | None, d
 
 
 def seed(
-    uri: str, files: list[tuple[str, int]], stream: str, region: str, assignment: int, base: Position | None
+    uri: str,
+    files: list[tuple[str, int]],
+    stream: str,
+    region: str,
+    assignment: int,
+    base: Position | None,
+    newest: str | None = None,
 ) -> None:
     """Make a location whose query passes the files over. A location that is seeded already stays as it is.
 
-    No query may have started in it.
+    No query may have started in it. `base` and `newest` are the region's position and newest incarnation.
     """
     location = Location(uri)
     if location.read(_DONE) is not None:
@@ -163,6 +169,7 @@ def seed(
         query=query,
         incarnation=new_incarnation(),
         base=base,
+        replaces=newest,
         first=1,
         stream=stream,
         region=region,
