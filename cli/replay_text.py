@@ -112,6 +112,9 @@ def rebuilt_output(stream: str, table: str, made: Rebuilt, *, dry: bool) -> Outp
         lines.append(f"  {made.found} commits were there already, from an earlier run")
     if made.left:
         lines.append("  left out: the last decision, which an operator ordered to revert")
+    if not dry:
+        adopt = fill(ADOPT, {"stream": stream})
+        lines.append(f"To go on with this table, set streams.{stream}.table to it. Then {adopt}")
     values = {
         **(_values(stream, made.done) if made.done else {}),
         "dry_run": dry,

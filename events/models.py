@@ -50,7 +50,7 @@ Location = Annotated[str, StringConstraints(max_length=1024)]
 Uri = Annotated[str, StringConstraints(max_length=2048)]
 Identity = Annotated[str, StringConstraints(max_length=256)]
 LONGEST_METADATA: Final = 262_144
-"""Bytes of the metadata of one file."""
+"""Bytes of the metadata of one file. In base64, they fit into a message of the default size."""
 MOST_PARTITION_VALUE: Final = 4096
 """Characters of one partition value."""
 PartitionValues = Annotated[
@@ -109,7 +109,11 @@ class FileInfo(Body):
     """Lowest event time of the rows; None: unknown."""
     max_event_time: Millis | None = None
     """Highest event time of the rows; None: unknown."""
-    metadata: Annotated[bytes, Field(max_length=LONGEST_METADATA)] = b""
+    metadata: Annotated[
+        bytes,
+        # A JSON Schema counts the characters of base64: four for three bytes.
+        Field(max_length=LONGEST_METADATA, json_schema_extra={"maxLength": -(-LONGEST_METADATA // 3) * 4}),
+    ] = b""
     """Blob of the lake adapter. Its writer half writes it, and only its committer half reads it.
 
     Empty: the committer reads the file's Parquet footer, and makes the table's entry from that.

@@ -6,7 +6,7 @@ fetched once more as bytes and taken apart here, so that only the record itself 
 
 import asyncio
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from struct import Struct
 from types import MappingProxyType
 from typing import Final, NamedTuple
@@ -57,16 +57,6 @@ class NotContiguous(KafkaError):  # type: ignore[misc]
         _log.error(
             "partition %d is not read in order: offset %d in place of %d", source.partition, found, expected
         )
-
-
-def check_order(source: TopicPartition, begin: int, records: Sequence[ConsumerRecord], end: int) -> None:
-    """Raise NotContiguous unless these records are between `begin` and `end`."""
-    if end < begin:
-        raise NotContiguous(source, begin, end)
-    if records and records[0].offset < begin:
-        raise NotContiguous(source, begin, records[0].offset)
-    if records and records[-1].offset >= end:
-        raise NotContiguous(source, end, records[-1].offset)
 
 
 async def read_batches(

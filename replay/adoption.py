@@ -214,7 +214,8 @@ def choose(stream: str, commits: Commits, logged: "Logged", stated: "Stated | No
         raise ReplayRefused(
             f"commit {newest.decision} of stream {stream} (snapshot {newest.ref.id}) does not state the "
             f"positions of the regions: {why}. State them with --position, once for each region. The last "
-            "event `cut.committed` in a copy of the topics, or in the feed of another system, has them"
+            "event `cut.decided` whose commit is in the table has them, in the events topic or in a copy of "
+            "it. `sluicegate replay verify` tells which commits are in the table"
         )
     _compare(stated, commits.earlier)
     names = [*stated.positions]

@@ -8,7 +8,7 @@ everything before the position of the partition, and nothing at or after it. The
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 import structlog
@@ -19,7 +19,7 @@ from sluicegate.coordinator.ownership import OwnedElsewhere
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.kafka.bodies import BodyUnavailable
 from sluicegate.kafka.clients import started
-from sluicegate.kafka.fetching import NotContiguous, check_order, read_batches
+from sluicegate.kafka.fetching import NotContiguous, read_batches
 from sluicegate.kafka.pauses import spread
 
 log = structlog.get_logger(__name__)
@@ -75,6 +75,10 @@ class Host(Protocol[S]):
 
     async def prepare(self, names: list[str]) -> list[S]:
         """Make streams from their state records. Raises KafkaError, TimeoutError, OwnedElsewhere."""
+        ...
+
+    def check_order(self, begin: int, records: Sequence[ConsumerRecord], end: int) -> None:
+        """Raise NotContiguous unless these records are between `begin` and `end`."""
         ...
 
     def feed(self, runner: S, record: ConsumerRecord) -> bool:
@@ -200,7 +204,7 @@ class Changes(Generic[S]):
                     consumer.seek(source, joint)
                     end = joint
                 records = [each for each in reading.batches.get(source, []) if each.offset < end]
-                check_order(source, position, records, end)
+                host.check_order(position, records, end)
                 own = sum([host.feed(runner, each) for each in records])
                 position = end
             if position != host.position and position > start:

@@ -44,7 +44,7 @@ from sluicegate.events.problems import Code, Problem
 from sluicegate.events.skipping import Skips
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit, reach
-from sluicegate.kafka.fetching import NotContiguous, check_order
+from sluicegate.kafka.fetching import NotContiguous
 
 log = structlog.get_logger(__name__)
 
@@ -174,6 +174,15 @@ class PartitionRunner:
         if self.started and not self._stopped and position != self.position:
             raise NotContiguous(self.source, self.position, position)
 
+    def check_order(self, begin: int, records: Sequence[ConsumerRecord], end: int) -> None:
+        """Raise NotContiguous unless these records are between `begin` and `end`."""
+        if end < begin:
+            raise NotContiguous(self.source, begin, end)
+        if records and records[0].offset < begin:
+            raise NotContiguous(self.source, begin, records[0].offset)
+        if records and records[-1].offset >= end:
+            raise NotContiguous(self.source, end, records[-1].offset)
+
     def take(self, records: Sequence[ConsumerRecord], end: int) -> None:
         """Pass the records between the position of the partition and `end` to their streams, in order.
 
@@ -181,7 +190,7 @@ class PartitionRunner:
         """
         if not self.started or self._stopped or (not records and end == self.position):
             return
-        check_order(self.source, self.position, records, end)
+        self.check_order(self.position, records, end)
         if records:
             hit(Failpoint.BATCH_BEFORE)
         counts = Counter(map(self._route, records))

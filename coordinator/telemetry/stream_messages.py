@@ -132,7 +132,8 @@ MESSAGES: Final[Mapping[Code, Message]] = {
         "Stream {stream} tries again",
         "the step {first} fails[: {detail}]",
         "It continues by itself when the cause is gone. `sluicegate check` looks at Kafka, the tables and "
-        "Redis",
+        "Redis. If the metadata of a table is lost for good, restart the coordinators: the stream then "
+        "stalls, and names the way out",
     ),
     Code.RETENTION: Message(
         "Events of stream {stream} are close to their deletion",

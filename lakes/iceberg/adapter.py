@@ -12,6 +12,7 @@ from sluicegate.lakes.iceberg.catalog import (
     Catalog,
     Identifier,
     NoTable,
+    StateMissing,
     catalog_options,
     check_options,
     identifier_of,
@@ -82,6 +83,10 @@ class IcebergAdapter:
             metadata = load_existing(table, catalog)
             checked_table(table, metadata, branch)
             prove_storage(table, metadata, catalog, files)
+        except StateMissing as error:
+            catalog.close()
+            # As with the other formats, a stream begins with no table that is not there.
+            raise TableRefused(str(error)) from error
         except LakeError:
             catalog.close()
             raise
@@ -208,7 +213,7 @@ def prove_storage(table: TableRef, metadata: Metadata, catalog: Catalog, files: 
     """Check that this process reaches the storage in which the catalog keeps the table's metadata.
 
     The environment may name another store, with a bucket of the same name. Commits would then refer to files
-    that no reader finds. Raises LakeUnavailable.
+    that no reader finds. Raises StateMissing or LakeUnavailable.
     """
     location = metadata.location
     # The answer of a catalog may name no metadata file.
@@ -217,7 +222,7 @@ def prove_storage(table: TableRef, metadata: Metadata, catalog: Catalog, files: 
     # Maintenance may have deleted an old metadata file meanwhile.
     newest = load_existing(table, catalog).location
     if newest == location or not files.is_there(newest):
-        raise LakeUnavailable(
+        raise StateMissing(
             f"{newest}, the metadata of {identifier_of(table)}, is not in the storage that this process "
             "reaches, but the catalog names it. See whether the environment names the store that the catalog "
             "uses, and whether the catalog's storage is mounted"

@@ -49,6 +49,10 @@ class NoTable(Exception):
     """The catalog has no table of this name."""
 
 
+class StateMissing(LakeUnavailable):
+    """Nothing is where the state of the table should be: it is away, or lost."""
+
+
 class Catalog(Protocol):
     """One table in a catalog. Methods block; Uncertain and LakeUnavailable are as in the port."""
 

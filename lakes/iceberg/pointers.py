@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Final
 
-from sluicegate.lakes.iceberg.catalog import Identifier, discard_overtaken
+from sluicegate.lakes.iceberg.catalog import Identifier, StateMissing, discard_overtaken
 from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.metadata import Change, Metadata, parse
 from sluicegate.lakes.port import LakeUnavailable
@@ -35,7 +35,7 @@ class PointerCatalog(ABC):
             if raw is not None:
                 self._known = parse(location, raw)
                 return self._known
-        raise LakeUnavailable(
+        raise StateMissing(
             f"{location}, the metadata of {self._identifier}, is not there. Mount the storage of the "
             "table, or restore the file"
         )

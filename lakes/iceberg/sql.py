@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from sluicegate.lakes.iceberg.catalog import Identifier, NoTable, after_change, before_change
+from sluicegate.lakes.iceberg.catalog import Identifier, NoTable, StateMissing, after_change, before_change
 from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.pointers import PointerCatalog
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
@@ -121,7 +121,7 @@ class SqlCatalog(PointerCatalog):
         cause = getattr(error, "orig", None) or error
         file = _file_of(make_url(self._shown))
         if file is not None and not os.path.exists(file):
-            return LakeUnavailable(
+            return StateMissing(
                 f"the catalog entry of {self._identifier} cannot be {what}: the database {file} is not there."
                 " Restore the file, mount its storage, or correct the option uri"
             )

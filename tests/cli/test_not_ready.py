@@ -45,6 +45,7 @@ COMMANDS = {
     "stream recover": STREAM,
     "stream resume": STREAM,
     "stream savepoint": (*STREAM, "--timeout", "0.01"),
+    "stream skip": (*STREAM, "--offset", "0"),
     "topics create": (),
     "wait": (*STREAM, "--watermark", "2013-01-01", "--timeout", "0.01"),
 }

@@ -4,11 +4,12 @@ The service runs as it is, with a real broker. A trace of the calls in its event
 of the consumer returns the message, and ends where `PendingCheckpoints.add_part` gets it. The message enters
 a file of the product when it is returned to the file, or when a function of another file calls into it.
 
-Two kinds of calls enter no file:
+Three kinds of calls enter no file:
 
 - A property of data: of a tuple, an enumeration, a data class or a model. Constructors of data are no
   functions of our files. A method of data enters its file.
 - A failpoint. It gets the name of a place, and nothing of the message.
+- The question where the consumer reads on. It gets the consumer, and nothing of the message.
 """
 
 import sys
@@ -28,6 +29,7 @@ from sluicegate.coordinator.core import pending
 from sluicegate.coordinator.core.log_state import RegionState
 from sluicegate.events.models import FilesWritten
 from sluicegate.failpoints.points import hit
+from sluicegate.kafka.internals import positions
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import Job
@@ -38,7 +40,7 @@ MOST: Final = 8
 """Files from the consumer to the pending checkpoints. It only falls."""
 HANDED_OVER: Final = AIOKafkaConsumer.getmany.__code__
 ARRIVED: Final = pending.PendingCheckpoints.add_part.__code__
-FAILPOINT: Final = hit.__code__
+WITHOUT_MESSAGE: Final = (hit.__code__, positions.__code__)
 
 
 def file_of(code: CodeType) -> str | None:
@@ -88,7 +90,7 @@ class Way:
 
     def _called(self, frame: FrameType) -> None:
         name = file_of(frame.f_code)
-        if name is None or frame.f_code is FAILPOINT or is_property_of_data(frame):
+        if name is None or frame.f_code in WITHOUT_MESSAGE or is_property_of_data(frame):
             return
         if name != next(files_above(frame), None):
             self.files.append(name)

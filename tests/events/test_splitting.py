@@ -1,16 +1,19 @@
 """Parts fit, and together they are the whole."""
 
+import json
 import time
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import ValidationError
 
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope, EventType
-from sluicegate.events.models import FileInfo, FilesWritten
+from sluicegate.events.models import LONGEST_METADATA, MOST_PARTITION_VALUE, FileInfo, FilesWritten
 from sluicegate.events.splitting import HEADROOM, FileTooLarge, split_files
+from sluicegate.kafka.topics import MAX_MESSAGE_BYTES
 
 MILLIS = st.none() | st.integers(-(2**63), 2**63 - 1)
 FILES = st.builds(
@@ -67,6 +70,21 @@ def test_a_file_too_large_for_a_message_is_named() -> None:
         split_files(body_of(small, large, small), 10_000)
     with pytest.raises(FileTooLarge, match="has room for 0"):
         split_files(body_of(small), 10)
+
+
+def test_the_longest_metadata_fits_into_a_message_of_the_default_size() -> None:
+    partition = {f"c{number}": "x" * MOST_PARTITION_VALUE for number in range(100)}
+    metadata = b"x" * LONGEST_METADATA
+    file = FileInfo(path="x" * 2048, size=2**50, rows=2**40, partition=partition, metadata=metadata)
+    assert len(split_files(body_of(file), MAX_MESSAGE_BYTES)) == 1
+    with pytest.raises(ValidationError):
+        FileInfo(path="x", size=1, rows=1, metadata=metadata + b"x")
+
+
+def test_the_schema_allows_the_longest_metadata() -> None:
+    longest = FileInfo(path="x", size=1, rows=1, metadata=b"x" * LONGEST_METADATA)
+    stated = FileInfo.model_json_schema()["properties"]["metadata"]["maxLength"]
+    assert len(json.loads(longest.model_dump_json())["metadata"]) == stated
 
 
 def test_the_headroom_holds_the_longest_key_and_headers() -> None:

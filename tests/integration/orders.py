@@ -3,17 +3,20 @@
 import asyncio
 import json
 import os
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from click.testing import CliRunner
 
 from sluicegate.cli import main
 from tests.integration.conftest import Place
 
+ADOPTION: Final = re.compile(r"`sluicegate (stream adopt [^`]*--from-table)`")
+"""The command with which a text lets a stream continue from its table."""
 _COMMAND: Final = (sys.executable, "-c", "from sluicegate.cli import main; main()")
 
 
@@ -54,6 +57,14 @@ async def invoke(place: Place, *arguments: str, **settings: str) -> Spoken:
         **{f"SLUICEGATE_{name}": value for name, value in settings.items()},
     }
     return await spoken((*_COMMAND, *arguments), environment)
+
+
+async def follow(place: Place, text: str) -> dict[str, Any]:
+    """Run the one adoption that a text names, and return its values."""
+    (line,) = ADOPTION.findall(text)
+    result = await invoke_here(place, *line.split(), "--json")
+    assert result.exit_code == 0, result.output
+    return dict(json.loads(result.stdout))
 
 
 async def spoken(command: Sequence[str], environment: Mapping[str, str]) -> Spoken:

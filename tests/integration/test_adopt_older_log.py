@@ -6,7 +6,6 @@ Each test follows the text of the condition word by word, and the table ends exa
 import json
 import operator
 import os
-import re
 from functools import partial
 from typing import Any
 
@@ -23,14 +22,13 @@ from tests.integration.conftest import Place, neighbour, place_of
 from tests.integration.coordinator import running
 from tests.integration.job import Job, delete_records, read_events, read_records
 from tests.integration.letters import conditions
-from tests.integration.orders import Spoken, config_of, invoke_here, spoken
+from tests.integration.orders import ADOPTION, Spoken, config_of, follow, invoke_here, spoken
 from tests.integration.test_adopt import ADOPT, lose_topics
 from tests.integration.test_replaced_tables import ids_of
 from tests.integration.waiting import until
 
 pytestmark = pytest.mark.kafka
 Copy = dict[str, list[Any]]
-_COMMAND = re.compile(r"`sluicegate ([^`]*--from-table)`")
 
 
 async def copied(place: Place) -> Copy:
@@ -75,15 +73,6 @@ async def told(place: Place, code: str) -> str:
     return str(seen[0]["message"])
 
 
-async def follow(place: Place, text: str) -> dict[str, Any]:
-    """Run the command that a text names, and return its values."""
-    line = _COMMAND.findall(text)
-    assert len(line) == 1, text
-    result = await invoke_here(place, *line[0].split(), "--json")
-    assert result.exit_code == 0, result.output
-    return dict(json.loads(result.stdout))
-
-
 async def go_on(place: Place, job: Job, adopted: dict[str, Any], last: int) -> None:
     """Continue the source at the offsets that the command prints, up to an id."""
     async with running(place.settings()):
@@ -109,9 +98,9 @@ async def test_topics_that_were_restored_from_an_older_copy(
         verified = await invoke_here(place, "replay", "verify", "--stream", "flights")
         assert verified.exit_code == 1
         # All texts lead to the same command.
-        assert _COMMAND.findall(verified.stdout) == _COMMAND.findall(text)
+        assert ADOPTION.findall(verified.stdout) == ADOPTION.findall(text)
         recovered = await invoke_here(place, "stream", "recover", "--stream", "flights")
-        assert (recovered.exit_code, _COMMAND.findall(recovered.stderr)) == (2, _COMMAND.findall(text))
+        assert (recovered.exit_code, ADOPTION.findall(recovered.stderr)) == (2, ADOPTION.findall(text))
         adopted = await follow(place, text)
         assert adopted["decision"] == 4
         again = await invoke_here(place, *ADOPT)
@@ -128,7 +117,7 @@ async def test_the_newest_events_are_lost_and_the_records_of_the_state_are_not(p
         await put_back(place, {**await copied(place), **events})
         text = await told(place, "log-discontinuous")
         verified = await invoke_here(place, "replay", "verify", "--stream", "flights")
-        assert (verified.exit_code, _COMMAND.findall(verified.stderr)) == (2, _COMMAND.findall(text))
+        assert (verified.exit_code, ADOPTION.findall(verified.stderr)) == (2, ADOPTION.findall(text))
         await go_on(place, job, await follow(place, text), 6)
 
 

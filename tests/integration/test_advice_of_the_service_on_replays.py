@@ -12,6 +12,7 @@ from sluicegate.coordinator import record_codec
 from sluicegate.coordinator.core.state_record import RECORD_VERSION, StateRecord
 from sluicegate.coordinator.record_codec import encode_record
 from sluicegate.coordinator.records import read_held
+from sluicegate.events.models import CutDecided
 from sluicegate.events.partitioning import partition_of
 from sluicegate.kafka.clients import started
 from sluicegate.lakes.paimon.adapter import ADAPTER
@@ -20,8 +21,15 @@ from sluicegate.lakes.port import Absent, CommitRequest, Conflict, Publication, 
 from sluicegate.replay import tables
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
-from tests.integration.job import PARTITIONS, create_table, delete_records, make_topics, read_ids
-from tests.integration.orders import invoke_here
+from tests.integration.job import (
+    PARTITIONS,
+    create_table,
+    delete_records,
+    make_topics,
+    read_events,
+    read_ids,
+)
+from tests.integration.orders import ADOPTION, invoke_here
 from tests.integration.test_replay import (
     REBUILD,
     REPAIR,
@@ -56,23 +64,38 @@ def publish_as(table: str, user: str, decision: int, digest: str) -> None:
     committer.close()
 
 
-async def test_other_content_is_settled_by_what_verify_tells(place: Place) -> None:
+@pytest.mark.parametrize("way", ["rolled back", "adopted"])
+async def test_other_content_is_settled_by_what_is_told(place: Place, way: str) -> None:
     async with place.job() as job:
         await three_commits(place, job)
-    forget(Path(place.table), 3)
-    publish(place.table, 3, "made elsewhere")
-    told = await refusal(place, *ORPHANS)
-    assert "nothing is known of orphans before that is resolved" in told
-    assert "sluicegate replay verify --stream flights" in told
-    told = await refusal(place, *REPAIR)
-    assert "): another deployment commits as the same commit user. See: sluicegate replay verify" in told
-    assert (await verified(place))[1]["counts"]["other content"] == 1
-    # The other one is stopped, and what it committed is rolled back.
-    forget(Path(place.table), 3)
-    await output(place, *REPAIR)
-    assert (await verified(place))[0] == 0
-    await output(place, *ORPHANS)
-    assert read_ids(place.table) == [1, 2, 3]
+        forget(Path(place.table), 3)
+        publish(place.table, 3, "made elsewhere")
+        told = await refusal(place, *ORPHANS)
+        assert "nothing is known of orphans before that is resolved" in told
+        assert "sluicegate replay verify --stream flights" in told
+        told = await refusal(place, *REPAIR)
+        assert "another deployment commits as the same commit user, or this log was restored" in told
+        assert (await verified(place))[1]["counts"]["other content"] == 1
+        if way == "rolled back":
+            # The other one is stopped, and what it committed is rolled back.
+            forget(Path(place.table), 3)
+            await output(place, *REPAIR)
+            await output(place, *ORPHANS)
+        else:
+            (adopt,) = ADOPTION.findall(told)
+            told = await refusal(place, *adopt.split())
+            assert "The last event `cut.decided` whose commit is in the table has them" in told
+            log = await read_events(place.bootstrap, place.topics.events)
+            decided = [each.body for each in log if isinstance(each.body, CutDecided)]
+            at = decided[1].cut["r1"]
+            stated = f"r1={at.incarnation}:{at.checkpoint}:{at.digest}"
+            assert "continues after decision 3" in await output(place, *adopt.split(), "--position", stated)
+            async with running(place.settings()):
+                assert (await job.begin("after-the-adoption")).accepted
+                await job.run_batch([3])
+                await job.committed([1, 2, 3])
+        assert (await verified(place))[0] == 0
+        assert read_ids(place.table) == [1, 2, 3]
 
 
 async def test_what_is_doubled_is_settled_by_what_verify_tells(place: Place) -> None:

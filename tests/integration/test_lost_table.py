@@ -11,9 +11,11 @@ import pytest
 from tests.faults import tables
 from tests.integration.conftest import Place, place_of
 from tests.integration.coordinator import running
+from tests.integration.letters import conditions
 from tests.integration.orders import invoke_here, sluicegate
 from tests.integration.test_adopt_older_log import commit, go_on, told
 from tests.integration.test_replaced_tables import ids_of
+from tests.integration.waiting import until
 from tests.lakes.test_lost_metadata import lose_metadata
 
 pytestmark = pytest.mark.kafka
@@ -32,14 +34,26 @@ def commands() -> Iterator[list[str]]:
         yield words
 
 
-@pytest.mark.parametrize("lake", tables.FORMATS)
+@pytest.mark.parametrize(
+    ("lake", "catalog"),
+    [
+        *((lake, False) for lake in tables.FORMATS),
+        pytest.param("iceberg", True, id="iceberg-whose-catalog-is-there"),
+    ],
+)
 async def test_a_stream_continues_on_a_table_that_is_built_again(
-    kafka_bootstrap: str, unique: str, tmp_path: Path, lake: str
+    kafka_bootstrap: str, unique: str, tmp_path: Path, impatient: None, lake: str, catalog: bool
 ) -> None:
     place = await place_of(lake, kafka_bootstrap, unique, tmp_path)
     async with place.job() as job:
         await commit(place, job, range(1, 4))
-        lose_metadata(Path(place.table))
+        async with running(place.settings()) as service:
+            event = await job.written(job.write_files([4]))
+            lose_metadata(Path(place.table), catalog=not catalog)
+            # It may be decided, and is then built as well.
+            await job.complete(event, source_offsets=json.dumps({"next": 5}))
+            retried = await until(lambda: [each for each in conditions(service) if each["kind"] == "retry"])
+            assert "is lost for good, restart the coordinators: the stream then stalls" in str(retried)
         assert "sluicegate replay rebuild --stream flights --into TABLE" in await told(place, "table-unfit")
         again = tables.create_table(place.root, "again", lake)
         options = dict(tables.kind_of(again).options(again))

@@ -10,7 +10,7 @@ from sluicegate.writer_hooks import BadCheckpointLocation, PreflightFailed, pref
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import delete_records
-from tests.integration.orders import invoke, sluicegate
+from tests.integration.orders import ADOPTION, invoke, sluicegate
 from tests.integration.sparkjob import SparkThread
 from tests.integration.test_locations import FilesJob, batches, holds, refused, resetting
 
@@ -33,7 +33,7 @@ def number_in(text: str) -> int:
     return int(found[1])
 
 
-async def test_a_stream_whose_events_were_deleted_continues_in_a_new_one(
+async def test_a_stream_whose_events_were_deleted_continues_from_its_table(
     place: Place, spark: SparkThread
 ) -> None:
     job = FilesJob(spark, place)
@@ -43,18 +43,20 @@ async def test_a_stream_whose_events_were_deleted_continues_in_a_new_one(
         job.feed([3])
         await job.run_all()
     await delete_records(place.bootstrap, place.topics.events, "flights")
-    async with running(place.settings("flights", "flights2")):
+    async with running(place.settings()):
         job.feed([4])
         refusal = await refused(job)
         assert "log-discontinuous" in refusal
-        assert "empty checkpoint locations. Let its sources begin right after the committed rows" in refusal
-        shown = await sluicegate(place, "status", *FLIGHTS)
-        assert re.search(r"r1 .*checkpoint 1\b", shown), shown
-        new = FilesJob(spark, place, folder="new", options=NEW)
-        new.feed([3], [4])
-        await new.run_all()
-        new.feed([5])
-        await new.run_all()
+    (adopt,) = {*ADOPTION.findall(refusal)}
+    adopted = await sluicegate(place, *adopt.split())
+    assert re.search(r"r1 .*checkpoint 1\b", adopted), adopted
+    assert "Before a Spark query starts again: sluicegate region reset" in adopted
+    async with running(place.settings()):
+        await sluicegate(place, *resetting(job))
+        await job.run_all()
+        await holds(place, 1, 2, 3, 4)
+        job.feed([5])
+        await job.run_all()
         await holds(place, 1, 2, 3, 4, 5)
 
 

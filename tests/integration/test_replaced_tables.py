@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import re
 import shutil
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -24,11 +25,17 @@ from tests.integration.conftest import Place, place_of
 from tests.integration.coordinator import running
 from tests.integration.job import create_table, read_events, read_ids
 from tests.integration.letters import conditions, stalled, stalls
-from tests.integration.orders import config_of, invoke_here, sluicegate
+from tests.integration.orders import ADOPTION, config_of, follow, invoke_here, sluicegate
 from tests.integration.test_limits import decide_and_die
 from tests.integration.waiting import until
 
 pytestmark = pytest.mark.kafka
+
+
+async def committed(place: Place) -> int:
+    """The number of outcomes in the log."""
+    log = await read_events(place.bootstrap, place.topics.events)
+    return sum(event.envelope.type is EventType.CUT_COMMITTED for event in log)
 
 
 async def decisions(place: Place) -> int:
@@ -63,7 +70,7 @@ async def test_nothing_is_decided_for_a_replaced_table_until_the_former_one_is_b
         assert await decisions(place) == 2
 
 
-async def test_a_table_that_was_made_again_before_the_first_commit_needs_a_new_stream(
+async def test_a_table_that_was_made_again_before_the_first_commit_is_adopted_empty(
     place: Place, impatient: None
 ) -> None:
     """Pending files may be of the former table, whose columns had other ids."""
@@ -78,12 +85,17 @@ async def test_a_table_that_was_made_again_before_the_first_commit_needs_a_new_s
             problems = await until(lambda: stalls(job))
             assert [each.code for each in problems] == [Code.TABLE_REPLACED]
             assert stalled(service) == Code.TABLE_REPLACED
-            assert "If it is gone, begin with a new stream" in format_problem(problems[0], "flights")
-    assert read_ids(place.table) == []
-    async with place.job("again") as job, running(place.settings("again")):
-        await job.register()
-        await job.run_batch([1])
-        await job.committed([1])
+            told = format_problem(problems[0], "flights")
+            assert "make an empty table with its columns and partitioning at another place" in told
+            assert told.endswith("If its files are gone as well, do the same without `rebuild`.")
+        empty = replace(place, table=create_table(place.root, "again"))
+        assert (await follow(empty, told))["positions"] == {"r1": None}
+        assert read_ids(place.table) == []
+        job.location = empty.table
+        async with running(empty.settings()):
+            assert (await job.begin("after-the-adoption")).accepted
+            await job.run_batch([1])
+            await job.committed([1])
 
 
 def make_again(place: Place) -> None:
@@ -259,7 +271,25 @@ async def test_a_table_is_not_rebuilt_after_another_one(
     refused = await invoke_here(replace(place, lake_options=rest), *command)
     assert refused.exit_code == 2
     assert "it was made for another table, which was at" in refused.stderr
-    assert "Put the former table back. If it is gone, begin with a new stream" in refused.stderr
+    assert (
+        "Put the former table back. If its metadata is lost, make an empty table with its" in refused.stderr
+    )
+    (named,) = re.findall(
+        r"columns and partitioning at another place, and name that: (.*)$", refused.stderr, re.M
+    )
+    assert named == "sluicegate replay rebuild --stream flights --into TABLE --schema-from-target"
+    another = tables.create_table(place.root, "another", lake)
+    options = dict(tables.kind_of(another).options(another))
+    given = [word for name, value in options.items() for word in ("--option", f"{name}={value}")]
+    built = await invoke_here(place, *named.replace("TABLE", str(another)).split()[1:], *given)
+    assert built.exit_code == 0, built.output
+    assert "To go on with this table, set streams.flights.table to it" in built.stdout
+    there = replace(place, table=str(another), lake_options=options)
+    await follow(there, built.stdout)
+    async with there.job() as job, running(there.settings()):
+        assert (await job.begin("after-the-adoption")).accepted
+        await job.run_batch([2])
+        await until(lambda: ids_of(there), lambda found: found == [1, 2])
 
 
 async def test_a_rebuild_refuses_a_table_whose_columns_have_other_ids(
@@ -285,29 +315,44 @@ async def test_a_rebuild_refuses_a_table_whose_columns_have_other_ids(
 
 
 @pytest.mark.parametrize("lake", tables.FORMATS)
+@pytest.mark.parametrize("restored", [True, False], ids=["restored", "read again"])
 async def test_what_the_table_lost_with_its_files_is_not_committed_again(
-    kafka_bootstrap: str, unique: str, tmp_path: Path, impatient: None, lake: str
+    kafka_bootstrap: str, unique: str, tmp_path: Path, impatient: None, lake: str, restored: bool
 ) -> None:
     place = await place_of(lake, kafka_bootstrap, unique, tmp_path)
-    async with place.job() as job, running(place.settings()):
-        await job.register()
-        await job.run_batch([1])
-        await until(lambda: ids_of(place), lambda found: found == [1])
+    async with place.job() as job:
+        async with running(place.settings()):
+            await job.register()
+            await job.run_batch([1])
+            await until(lambda: ids_of(place), lambda found: found == [1])
+            for each, kept in metadata_of(place).items():
+                copy(each, kept)
+            files = job.write_files([2])
+            await job.complete(await job.written(files))
+            await until(lambda: ids_of(place), lambda found: found == [1, 2])
+            await until(lambda: committed(place), lambda found: found == 2)
         for each, kept in metadata_of(place).items():
-            copy(each, kept)
-        files = job.write_files([2])
-        await job.complete(await job.written(files))
-        await until(lambda: ids_of(place), lambda found: found == [1, 2])
-    for each, kept in metadata_of(place).items():
-        copy(kept, each)
-    lost = local_of(files.location) / files.files[0].path
-    lost.rename(tmp_path / "lost.parquet")
-    repair = ("replay", "repair", "--stream", "flights")
-    for command in ((*repair, "--dry-run"), repair):
-        refused = await invoke_here(place, *command)
-        assert refused.exit_code == 2, refused.output
-        assert "decision 2 cannot be committed: " in refused.stderr
-        assert "If it is gone, begin with a new stream" in refused.stderr
-    (tmp_path / "lost.parquet").rename(lost)
-    assert (await invoke_here(place, *repair)).exit_code == 0
-    assert ids_of(place) == [1, 2]
+            copy(kept, each)
+        lost = local_of(files.location) / files.files[0].path
+        lost.rename(tmp_path / "lost.parquet")
+        repair = ("replay", "repair", "--stream", "flights")
+        for command in ((*repair, "--dry-run"), repair):
+            refused = await invoke_here(place, *command)
+            assert refused.exit_code == 2, refused.output
+            assert "decision 2 cannot be committed: " in refused.stderr
+            assert "Restore what is missing. If it is gone, stop the coordinators" in refused.stderr
+        if restored:
+            (tmp_path / "lost.parquet").rename(lost)
+            assert (await invoke_here(place, *repair)).exit_code == 0
+            assert ids_of(place) == [1, 2]
+            return
+        (adopt,) = ADOPTION.findall(refused.stderr)
+        told = await invoke_here(place, *adopt.split())
+        assert told.exit_code == 2, told.output
+        (given_up,) = re.findall(r"repeat this command with (--give-up \d+)", told.stderr)
+        adopted = await invoke_here(place, *adopt.split(), *given_up.split())
+        assert adopted.exit_code == 0, adopted.output
+        async with running(place.settings()):
+            assert (await job.begin("after-the-adoption")).accepted
+            await job.run_batch([2])
+            await until(lambda: ids_of(place), lambda found: found == [1, 2])

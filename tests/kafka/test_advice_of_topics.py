@@ -167,16 +167,19 @@ def with_statistics(columns: int) -> FilesWritten:
 async def test_a_large_file_is_announced_after_a_larger_limit_or_with_fewer_statistics(
     kafka_bootstrap: str, names: TopicNames, way: str
 ) -> None:
-    body, allowed = with_statistics(100), MAX_MESSAGE_BYTES
+    body, allowed = with_statistics(26), 100_000
+    await ensure_topics(kafka_bootstrap, topic_specs(names, partitions=1, max_message_bytes=allowed))
     with pytest.raises(FileTooLarge) as raised:
         split_files(body, allowed)
     assert "raise max.message.bytes of the events topic, or collect statistics on fewer" in str(raised.value)
     assert way in str(raised.value)
     if way == "raise max.message.bytes":
-        allowed *= 2
+        allowed = MAX_MESSAGE_BYTES
+        (short, *_) = await verify_topics(kafka_bootstrap, topic_specs(names, partitions=1))
+        assert short.topic == names.events
+        await follow(short.remedy)
     else:
-        body = with_statistics(10)
-    await ensure_topics(kafka_bootstrap, topic_specs(names, partitions=1, max_message_bytes=allowed))
+        body = with_statistics(5)
     await announce(kafka_bootstrap, names.events, split_files(body, allowed), allowed)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from sluicegate.events.models import FilesWritten
 from sluicegate.kafka.topics import TopicNames
-from sluicegate.lakes.port import BadFiles, CopiesFiles
+from sluicegate.lakes.port import BadFiles, CopiesFiles, TableRefused
 from sluicegate.lakes.registry import adapter, capable
 from tests.faults import iceberg_tables, tables
 from tests.integration.job import SCHEMA, Job
@@ -31,11 +31,11 @@ def event_of(table: Path, lake: str) -> FilesWritten:
     )
 
 
-def lose_metadata(table: Path) -> None:
-    """Delete everything of a table but its data files."""
+def lose_metadata(table: Path, *, catalog: bool = True) -> None:
+    """Delete everything of a table but its data files. `catalog`: also the entry of a catalog."""
     for name in METADATA:
         shutil.rmtree(table / name, ignore_errors=True)
-    if iceberg_tables.owns(table):
+    if catalog and iceberg_tables.owns(table):
         (table.parents[1] / iceberg_tables.DATABASE).unlink()
 
 
@@ -43,6 +43,21 @@ def maintenance_of(table: Path, lake: str) -> CopiesFiles:
     found = adapter(lake)
     opened = found.open_maintenance(found.parse_table(str(table), tables.kind_of(table).options(table)))
     return capable(opened, CopiesFiles, "a rebuild")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("catalog", [True, False])
+@pytest.mark.parametrize("lake", tables.FORMATS)
+def test_a_stream_does_not_begin_with_a_table_without_metadata(
+    tmp_path: Path, lake: str, catalog: bool
+) -> None:
+    """`table-unfit` names the way out of a loss; an outage does not."""
+    table = tables.create_table(tmp_path, "flights", lake)
+    found = adapter(lake)
+    place = found.parse_table(str(table), tables.kind_of(table).options(table))
+    lose_metadata(table, catalog=catalog)
+    with pytest.raises(TableRefused):
+        found.open_committer(place, "u")
 
 
 @pytest.mark.slow

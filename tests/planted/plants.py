@@ -23,7 +23,6 @@ from sluicegate.coordinator.stream.outcomes import Outcomes
 from sluicegate.coordinator.stream.partition import PartitionRunner
 from sluicegate.coordinator.stream.runner import StreamRunner
 from sluicegate.coordinator.stream.unroutable import UnroutableEvents
-from sluicegate.kafka import fetching
 from sluicegate.kafka.bodies import Budget
 from sluicegate.lakes import history, twins
 from sluicegate.lakes.delta import decisions as delta_decisions
@@ -126,7 +125,7 @@ PLANTS: Final = (
     ),
     Plant(
         "records before the position are taken",
-        *(fetching.check_order, "records[0].offset < begin", "False", DELIVERY),
+        *(PartitionRunner.check_order, "records[0].offset < begin", "False", DELIVERY),
     ),
     Plant(
         "a stream takes a record twice",

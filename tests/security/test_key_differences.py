@@ -177,6 +177,11 @@ async def test_a_record_that_has_passed_a_refused_decision_is_made_again(place: 
         lacking = await invoke(place, *RECOVER, **as_variables(place, "required", "k1"))
         assert lacking.exit_code == 2, lacking.output
         assert "Give this command all keys that the log was signed with" in lacking.stderr
+        other = await invoke(place, *RECOVER, **variables)
+        # The record names the keys of the coordinator that wrote it, though that one has stopped.
+        assert (other.exit_code, "signs with the key k2, which is unknown at" in other.stderr) == (2, True)
+        assert "They sign with k1: list its file first in kafka.signing.key_files" in other.stderr
+        variables = as_variables(place, "required", "k1", "k2")
         made = await invoke(place, *RECOVER, **variables)
         assert made.exit_code == 0, made.output
         async with running(signing(place, "required", "k1", "k2")) as service:

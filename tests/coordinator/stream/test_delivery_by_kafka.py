@@ -8,6 +8,7 @@ import pytest
 from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 
 from sluicegate.coordinator.stream.joining import Changes
+from sluicegate.coordinator.stream.partition import PartitionRunner
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.letters import home_of
@@ -29,6 +30,8 @@ class Partition:
     position: int
     streams: dict[str, Any] = field(default_factory=dict)
     fed: list[int] = field(default_factory=list)
+
+    check_order = PartitionRunner.check_order
 
     def feed(self, runner: object, record: ConsumerRecord) -> bool:
         is_own: bool = record.offset % OWN == 0

@@ -362,5 +362,5 @@ def test_a_store_that_the_catalog_does_not_use_gets_no_commit(
     with S3Double() as other:
         for name, value in other.environment().items():
             monkeypatch.setenv(name, value)
-        with pytest.raises(LakeUnavailable, match="is not in the storage that this process reaches"):
+        with pytest.raises(TableRefused, match="is not in the storage that this process reaches"):
             lake.adapter.open_committer(ref, USER)
