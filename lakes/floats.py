@@ -25,11 +25,11 @@ class Floats:
         leaves = [made.writer.metadata.schema.column(number) for number in range(_width(made))]
         self.leaves: Final = tuple(leaf.path for leaf in leaves)
         """Paths of all columns, as Parquet names them."""
-        self.others: Final = tuple(leaf.path for leaf in leaves if leaf.physical_type not in _FLOATS)
-        """Paths of the columns that are no floats."""
-        self.names: Final = tuple(_floats(pa.struct(schema), ()))
+        paths = [leaf.path for leaf in leaves if leaf.physical_type in _FLOATS]
+        self._floats: Final = tuple(zip(paths, _floats(schema), strict=True))
+        """Path and names of each column of floats. Two columns may have one path."""
+        self.names: Final = tuple(names for _, names in self._floats if names is not None)
         """Names of each column of floats from the outside to the inside. None is in a list or a map."""
-        self._paths: Final = tuple(leaf.path for leaf in leaves if leaf.physical_type in _FLOATS)
 
     def count(self, rows: pa.Table) -> "Counts":
         """Count NaN and null in all columns of floats. `rows` have the names of the schema."""
@@ -48,17 +48,16 @@ class Floats:
 
         `counts` are those of the first rows. Later rows must fit them (`Counts.spoils`).
         """
-        if not self._paths:
-            return True
         bare = self.without_statistics(counts)
-        return [*self.others, *(path for path in self._paths if path not in bare)]
+        return [path for path in self.leaves if path not in bare] if bare else True
 
     def without_statistics(self, counts: "Counts") -> set[str]:
-        """Return the columns of a file that get none: those with NaN, and all in lists and maps."""
-        # The path of a column `a.b` is also that of a column `b` in `a`.
-        bounded = {".".join(names) for names in self.names}
-        strange = {".".join(names) for names in self.names if counts.nan[names]}
-        return {path for path in self._paths if path not in bounded or path in strange}
+        """Return the columns of a file that get none: those with NaN, and all floats in lists and maps.
+
+        A path may be that of another column, too: the column `a.b`, and the column `b` in `a`. Then neither
+        gets statistics.
+        """
+        return {path for path, names in self._floats if names is None or counts.nan[names]}
 
 
 class Counts:
@@ -85,10 +84,18 @@ def _width(made: pq.ParquetWriter) -> int:
     return len(made.writer.metadata.schema)
 
 
-def _floats(kind: pa.StructType, before: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    for field in kind:
-        names = (*before, field.name)
-        if pa.types.is_struct(field.type):
-            yield from _floats(field.type, names)
-        elif pa.types.is_float32(field.type) or pa.types.is_float64(field.type):
-            yield names
+def _floats(schema: pa.Schema) -> Iterator[tuple[str, ...] | None]:
+    """Yield the names of each column of floats, in the order of a Parquet file; None in a list or a map."""
+    for field in schema:
+        yield from _floats_in(field.type, (field.name,))
+
+
+def _floats_in(kind: pa.DataType, names: tuple[str, ...] | None) -> Iterator[tuple[str, ...] | None]:
+    if pa.types.is_struct(kind):
+        for field in kind:
+            yield from _floats_in(field.type, None if names is None else (*names, field.name))
+    elif pa.types.is_nested(kind):
+        for number in range(kind.num_fields):
+            yield from _floats_in(kind.field(number).type, None)
+    elif pa.types.is_float32(kind) or pa.types.is_float64(kind):
+        yield names

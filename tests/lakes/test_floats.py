@@ -221,6 +221,32 @@ def test_a_column_whose_name_looks_like_a_path_is_looked_at() -> None:
     assert counts.null == {("a.b",): 0, ("a", "b"): 1}
 
 
+def test_a_column_with_the_path_of_one_with_nan_gets_no_statistics(tmp_path: Path) -> None:
+    whole = pa.StructArray.from_arrays([pa.array([1, 2])], ["v"])
+    listed = pa.array([[1.0, NAN], []], pa.list_(pa.float64()))
+    rows = pa.table(
+        {
+            "s.v": pa.array([1.0, NAN]),
+            "s": whole,
+            "l": listed,
+            "l.list.element": pa.array([1.0, 2.0]),
+            "m": pa.array([[(1.0, 2)], []], pa.map_(pa.float64(), pa.int64())),
+            "c": pa.array([1.0, 2.0]),
+        }
+    )
+    floats = Floats(rows.schema)
+    assert floats.with_statistics(floats.count(rows)) == ["m.key_value.value", "c"]
+    made = tmp_path / "rows.parquet"
+    pq.write_table(rows, made, write_statistics=floats.with_statistics(floats.count(rows)))
+    assert bounded(made) == {"m.key_value.value", "c"}
+
+
+def test_all_columns_get_statistics_if_no_float_has_nan() -> None:
+    rows = pa.table({"a": pa.array([1.0]), "b": pa.array([1])})
+    floats = Floats(rows.schema)
+    assert floats.with_statistics(floats.count(rows)) is True
+
+
 def test_a_field_whose_name_looks_like_a_path_of_arrow_is_looked_at(tmp_path: Path) -> None:
     names = [".a", "a", "b.c", "[0]", ".", "\\.d", ".only"]
     inside = pa.StructArray.from_arrays([pa.array([1.0, NAN]), *[pa.array([1.0, 2.0])] * 6], names)
