@@ -51,14 +51,19 @@ Uri = Annotated[str, StringConstraints(max_length=2048)]
 Identity = Annotated[str, StringConstraints(max_length=256)]
 LONGEST_METADATA: Final = 262_144
 """Bytes of the metadata of one file. In base64, they fit into a message of the default size."""
+MOST_PARTITION_FIELDS: Final = 100
+LONGEST_FIELD_NAME: Final = 256
+"""Characters of the name of a partition field."""
 MOST_PARTITION_VALUE: Final = 4096
 """Characters of one partition value."""
+LONGEST_PATH: Final = 2048
+"""Characters of the path of a file, relative to its location."""
 PartitionValues = Annotated[
     dict[
-        Annotated[str, StringConstraints(max_length=256)],
+        Annotated[str, StringConstraints(max_length=LONGEST_FIELD_NAME)],
         Annotated[str, StringConstraints(max_length=MOST_PARTITION_VALUE)] | None,
     ],
-    Field(max_length=100),
+    Field(max_length=MOST_PARTITION_FIELDS),
 ]
 ListenerState = Annotated[str, StringConstraints(max_length=4096)]
 SourceDigest = Annotated[str, StringConstraints(min_length=1, max_length=128)]
@@ -78,7 +83,9 @@ def _stays_inside(path: str) -> str:
     return path
 
 
-RelativePath = Annotated[str, StringConstraints(min_length=1, max_length=2048), AfterValidator(_stays_inside)]
+RelativePath = Annotated[
+    str, StringConstraints(min_length=1, max_length=LONGEST_PATH), AfterValidator(_stays_inside)
+]
 
 
 class Body(BaseModel):

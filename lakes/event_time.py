@@ -1,15 +1,21 @@
 """Event times in milliseconds since the Unix epoch. Times without a zone count as UTC."""
 
+from typing import Final
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from sluicegate.lakes.port import SchemaMismatch
 
+_LIMIT: Final = 1 << 63
+"""Milliseconds. Only a time in seconds can be outside of it."""
+
 
 def event_time_range(column: pa.Array | pa.ChunkedArray) -> tuple[int | None, int | None]:
     """Return the lowest and highest event time of a column in milliseconds; None if it has no values.
 
-    Integers are milliseconds; dates stand for their first moment. Raises SchemaMismatch for other types.
+    Integers are milliseconds; dates stand for their first moment. Raises SchemaMismatch for other types, and
+    for times that have too many milliseconds.
     """
     kind = column.type
     if pa.types.is_timestamp(kind):
@@ -25,7 +31,8 @@ def event_time_range(column: pa.Array | pa.ChunkedArray) -> tuple[int | None, in
         raise SchemaMismatch(f"an event time must be a timestamp, a date or milliseconds, not {kind}")
     found = pc.min_max(column).as_py()
     lowest, highest = found["min"], found["max"]
-    return (
-        None if lowest is None else int(lowest) * factor // per_millisecond,
-        None if highest is None else int(highest) * factor // per_millisecond,
-    )
+    both = [None if each is None else int(each) * factor // per_millisecond for each in (lowest, highest)]
+    for time in both:
+        if time is not None and not -_LIMIT <= time < _LIMIT:
+            raise SchemaMismatch(f"an event time of {time} milliseconds is out of range. Correct the rows")
+    return both[0], both[1]

@@ -1,11 +1,16 @@
 """Capability of a table's maintenance: the fields of its partitions, and the folders of their data files."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple, Protocol, runtime_checkable
 
-from sluicegate.events.models import MOST_PARTITION_VALUE
-from sluicegate.lakes.port import SchemaMismatch
+from sluicegate.events.models import (
+    LONGEST_FIELD_NAME,
+    LONGEST_PATH,
+    MOST_PARTITION_FIELDS,
+    MOST_PARTITION_VALUE,
+)
+from sluicegate.lakes.port import SchemaMismatch, TableRefused
 from sluicegate.lakes.storage import Storage
 
 FieldKind = Literal["identity", "year", "month", "day", "hour", "days", "opaque"]
@@ -59,3 +64,34 @@ def refuse_long_values(values: Mapping[str, str | None]) -> None:
                 f"the value of the partition field {name} has {len(value)} characters, and an event at most "
                 f"{MOST_PARTITION_VALUE}. Partition the table by a shorter column, or by a part of this one"
             )
+
+
+def refuse_long_names(location: str, names: Sequence[str]) -> None:
+    """Check the names of a table's partition fields before a file is written. Raises TableRefused."""
+    if len(names) > MOST_PARTITION_FIELDS:
+        raise TableRefused(
+            f"{location} has {len(names)} partition fields, and an event at most {MOST_PARTITION_FIELDS}. "
+            "Partition the table by fewer fields"
+        )
+    for name in names:
+        if len(name) > LONGEST_FIELD_NAME:
+            raise TableRefused(
+                f"the partition field {name} of {location} has a name of {len(name)} characters, and an "
+                f"event at most {LONGEST_FIELD_NAME}. Rename the field"
+            )
+
+
+def refuse_long_path(location: str, path: str) -> None:
+    """Check the path of a file before it is written. Raises SchemaMismatch."""
+    if len(path) > LONGEST_PATH:
+        raise too_long_path(
+            location, f"{path[:100]}... has {len(path)} characters, and an event at most {LONGEST_PATH}"
+        )
+
+
+def too_long_path(location: str, reason: object) -> SchemaMismatch:
+    """Return the error of a partition whose folder no file can be in."""
+    return SchemaMismatch(
+        f"a partition of the rows has a folder whose path is too long for {location}: {reason}. Partition "
+        "the table by fewer fields, or move it to a shorter path"
+    )

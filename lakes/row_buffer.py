@@ -42,9 +42,9 @@ class RowBuffer:
         if event_time not in columns.names:
             raise TableRefused(f"{location} has no column {event_time} to take event times from")
         try:
-            event_time_range(pa.nulls(0, columns.field(event_time).type))
+            self._check_times(event_time, pa.nulls(0, columns.field(event_time).type))
         except SchemaMismatch as error:
-            raise TableRefused(f"the column {event_time}: {error}") from error
+            raise TableRefused(str(error)) from error
 
     def add(self, batch: pa.RecordBatch) -> bool:
         """Keep rows; return True if there are enough to be written. Raises SchemaMismatch."""
@@ -54,11 +54,21 @@ class RowBuffer:
             )
         # An empty batch is checked, too, so that a wrong schema fails early.
         fitting = conform(batch, self._columns)
+        if self._event_time is not None:
+            # Before a file has the rows.
+            self._check_times(self._event_time, fitting.column(self._event_time))
         if fitting.num_rows:
             self._batches.append(fitting)
             self._rows += fitting.num_rows
             self._bytes += fitting.nbytes
         return self._rows >= BUFFER_ROWS or self._bytes >= self._most_bytes
+
+    def _check_times(self, name: str, column: pa.Array) -> None:
+        """Raise SchemaMismatch for event times that no event can have."""
+        try:
+            event_time_range(column)
+        except SchemaMismatch as error:
+            raise SchemaMismatch(f"the column {name}: {error}") from error
 
     def take(self) -> pa.Table | None:
         """Return all rows, and forget them; None if there are none."""

@@ -23,6 +23,7 @@ from sluicegate.lakes.encodings import Dictionaries
 from sluicegate.lakes.event_time import event_time_range
 from sluicegate.lakes.file_options import Compression, FileOptions, FileSettings, require_short
 from sluicegate.lakes.floats import Counts, Floats
+from sluicegate.lakes.partition_layout import refuse_long_path
 from sluicegate.lakes.rolling import close_broken
 from sluicegate.lakes.storage import Storage
 
@@ -116,13 +117,14 @@ class DataFile:
         rows: pa.Table,
         counts: Counts,
     ) -> None:
-        """Open a file. `rows` are its first ones, `counts` those of them. Raises OSError."""
+        """Open a file. `rows` are its first ones, `counts` theirs. Raises OSError or SchemaMismatch."""
         self._storage = storage
         self._layout = layout
         self._texts = texts
         self._folder = partition_folder(layout.schema.partitions, texts)
         self._name = f"data-{digest}-{uuid.uuid4()}.parquet" if digest else f"data-{uuid.uuid4()}.parquet"
         self.path = f"{self._folder}/{self._name}" if self._folder else self._name
+        refuse_long_path(storage.uri, self.path)
         self._sink = self._open()
         self._footers: list[pq.FileMetaData] = []
         self._writer = pq.ParquetWriter(

@@ -75,11 +75,17 @@ def partition_folder(columns: Sequence[Column], values: Mapping[str, str | None]
     `values` are texts by physical name. By the protocol, readers take values from the log alone, but polars
     takes them from the folder. So a value is named by a digest only where its own name would be too long.
     """
-    pairs = [(_escaped(column.physical), values[column.physical]) for column in columns]
+    pairs = [(_column_name(column.physical), values[column.physical]) for column in columns]
     folder = "/".join(_folder_name(name, text, _LONGEST_NAME) for name, text in pairs)
     if len(folder) > _LONGEST_FOLDER:
         folder = "/".join(_folder_name(name, text, len(name) + 1 + _DIGEST) for name, text in pairs)
     return folder
+
+
+def _column_name(physical: str) -> str:
+    """Return the name of a column as folders have it, with room for a digest of the value."""
+    escaped = _escaped(physical)
+    return escaped if len(escaped) + 1 + _DIGEST <= _LONGEST_NAME else _digest(physical)
 
 
 def _folder_name(name: str, text: str | None, longest: int) -> str:
@@ -88,8 +94,12 @@ def _folder_name(name: str, text: str | None, longest: int) -> str:
     value = _escaped(text)
     # The folder of null is not that of the same text.
     if len(name) + 1 + len(value) > longest or text == _NULL_FOLDER:
-        value = hashlib.sha256(text.encode()).hexdigest()[:_DIGEST]
+        value = _digest(text)
     return f"{name}={value}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST]
 
 
 def _escaped(text: str) -> str:

@@ -16,12 +16,12 @@ from sluicegate.lakes.delta.partitions import partition_text
 from sluicegate.lakes.delta.schema import read_schema
 from sluicegate.lakes.file_options import NO_OPTIONS, FileOptions
 from sluicegate.lakes.floats import Counts
-from sluicegate.lakes.partition_layout import refuse_long_values
+from sluicegate.lakes.partition_layout import refuse_long_names, refuse_long_values, too_long_path
 from sluicegate.lakes.port import SchemaMismatch
 from sluicegate.lakes.rolling import Rolling
 from sluicegate.lakes.row_buffer import RowBuffer
 from sluicegate.lakes.storage import Storage
-from sluicegate.lakes.storage_errors import unwritable
+from sluicegate.lakes.storage_errors import is_too_long, unwritable
 
 HELD_BYTES: Final = 256 << 20
 """Bytes of open files that are kept in memory, if the table is in an object store."""
@@ -42,6 +42,7 @@ class DeltaWriter:
         """Prepare a writer. Raises TableRefused for wrong options."""
         schema = read_schema(state.metadata)
         self.location = storage.uri
+        refuse_long_names(self.location, [column.name for column in schema.partitions])
         self.schema_id = schema.id
         self.spec_id = 0
         self.table_identity = state.metadata.id
@@ -154,6 +155,8 @@ class DeltaWriter:
         try:
             return DataFile(self._storage, self._layout, texts, self._digest, rows, counts)
         except OSError as error:
+            if is_too_long(error):
+                raise too_long_path(self.location, error) from error
             raise unwritable(self.location, error) from error
 
     def _close(self, values: tuple[Any, ...]) -> None:

@@ -32,8 +32,13 @@ from sluicegate.lakes.iceberg.partitioning import Splitter
 from sluicegate.lakes.iceberg.properties import file_options, page_options
 from sluicegate.lakes.iceberg.table import TableView, schema_digest
 from sluicegate.lakes.iceberg.values import partition_key
-from sluicegate.lakes.partition_layout import refuse_long_values
-from sluicegate.lakes.port import LakeUnavailable, SchemaMismatch, TableRefused
+from sluicegate.lakes.partition_layout import (
+    refuse_long_names,
+    refuse_long_path,
+    refuse_long_values,
+    too_long_path,
+)
+from sluicegate.lakes.port import LakeUnavailable, TableRefused
 from sluicegate.lakes.rolling import Rolling, close_broken
 from sluicegate.lakes.row_buffer import RowBuffer
 from sluicegate.lakes.storage import Storage
@@ -89,6 +94,7 @@ class IcebergWriter:
         """Prepare a writer for the folder of data. Raises TableRefused, also for wrong options."""
         refuse_types(table)
         self.location = table.event_location
+        refuse_long_names(self.location, [field.name for field in table.spec.fields])
         self.schema_id = table.schema.schema_id
         self.spec_id = table.spec.spec_id
         self.table_identity = table.premises.table
@@ -156,10 +162,7 @@ class IcebergWriter:
             self._relieve()
         except OSError as error:
             if error.errno == errno.ENAMETOOLONG:
-                raise SchemaMismatch(
-                    f"a partition of the rows has a folder whose path is too long for {self.location}: "
-                    f"{error}. Partition the table by fewer fields, or move it to a shorter path"
-                ) from error
+                raise too_long_path(self.location, error) from error
             raise unwritable(self.location, error) from error
 
     def _write_part(self, partition: Partition, rows: pa.Table) -> None:
@@ -206,6 +209,7 @@ class IcebergWriter:
     def _create(self, partition: Partition, data: pa.Table, counts: Counts) -> _OpenFile:
         refuse_long_values(self._splitter.texts(partition))
         path = self._path(partition)
+        refuse_long_path(self.location, path)
         self._paths.append(path)
         sink = self._sink(path)
         writer = pq.ParquetWriter(

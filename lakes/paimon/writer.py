@@ -34,6 +34,7 @@ from sluicegate.lakes.paimon.properties import (
 )
 from sluicegate.lakes.paimon.schema_table import SchemaTable
 from sluicegate.lakes.paimon.table import Table
+from sluicegate.lakes.partition_layout import refuse_long_names, refuse_long_path, refuse_long_values
 from sluicegate.lakes.port import LakeUnavailable, SchemaMismatch, TableRefused
 from sluicegate.lakes.row_buffer import RowBuffer
 from sluicegate.lakes.storage import Storage
@@ -68,6 +69,7 @@ class PaimonWriter:
         self.table_identity = _identity(opened)
         table = opened.newest()
         columns: pa.Schema = PyarrowFieldParser.from_paimon_schema(table.fields).remove_metadata()
+        refuse_long_names(storage.uri, table.partition_keys)
         files.check_columns(storage.uri, columns)
         of_table = {key: str(value) for key, value in table.table_schema.options.items()}
         _refuse_avro(storage.uri, columns, of_table)
@@ -159,6 +161,8 @@ class PaimonWriter:
         partition = GenericRow(list(message.partition), self._table.partition_keys_fields)
         there = partition_folder(self._table, partition, message.bucket)
         path = f"{there.folder}/{file.file_name}"
+        refuse_long_path(self.location, path)
+        refuse_long_values(there.values)
         if self._name(str(file.file_path)) != path:
             raise TableRefused(f"{file.file_path} is not at {path} of {self.location}, where readers look")
         entry = ManifestEntry(0, partition, message.bucket, self._layout.total, file)

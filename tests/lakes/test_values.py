@@ -19,7 +19,7 @@ from sluicegate.lakes.arrow import LOCAL_TIMES
 from sluicegate.lakes.new_columns import evolve
 from sluicegate.lakes.port import SchemaMismatch, TableRefused
 from sluicegate.writer_hooks.writer import _batches
-from tests.lakes.values import KINDS, LAKES, READERS, Kind, Lake, is_refused, questions, table, write
+from tests.lakes.values import KINDS, LAKES, READERS, Kind, Lake, is_refused, questions, stored, table, write
 
 CELLS = [
     pytest.param(lake, kind, id=f"{lake}-{kind.name}")
@@ -207,6 +207,59 @@ def test_an_attempt_that_is_given_up_in_the_middle_of_a_file_leaves_none(
     with pytest.raises(RuntimeError, match="the true error"):
         writer.finish()
     assert data_files(made)
+    writer.abort()
+    assert data_files(made) == []
+
+
+@pytest.mark.parametrize("lake", ["paimon", "iceberg", "delta"])
+@pytest.mark.parametrize(
+    ("names", "reason"),
+    [
+        (["n" * 300], "has a name of 300 characters, and an event at most 256. Rename the field"),
+        ([f"c{number}" for number in range(101)], "has 101 partition fields, and an event at most 100"),
+    ],
+    ids=["name", "number"],
+)
+def test_partition_fields_that_no_event_can_have_are_refused(
+    lake: str, names: list[str], reason: str, tmp_path: Path
+) -> None:
+    columns = [("row", pa.int32()), *((name, pa.string()) for name in names)]
+    made = table(lake, tmp_path, pa.schema(columns), keys=names)
+    with pytest.raises(TableRefused, match=reason):
+        made.write(pa.record_batch({"row": pa.array([1], pa.int32()), **{name: ["a"] for name in names}}))
+    assert data_files(made) == []
+
+
+@pytest.mark.parametrize("lake", ["paimon", "iceberg", "delta"])
+def test_a_path_that_no_event_can_have_is_refused(lake: str, tmp_path: Path) -> None:
+    names = [f"{number:02}{'n' * 60}" for number in range(24)]
+    columns = [("row", pa.int32()), *((name, pa.string()) for name in names)]
+    made = table(lake, tmp_path, pa.schema(columns), keys=names)
+    rows = pa.record_batch({"row": pa.array([1], pa.int32()), **{name: ["v" * 60] for name in names}})
+    writer = made.adapter.open_writer(made.adapter.parse_table(made.location), None)
+    writer.write(rows)
+    with pytest.raises(SchemaMismatch, match=r"folder whose path is too long .* and an event at most 2048"):
+        list(writer.finish())
+    writer.abort()
+    assert data_files(made) == []
+
+
+@pytest.mark.parametrize("lake", ["iceberg", "delta"])
+def test_a_partition_field_with_a_long_name_is_written(lake: str, tmp_path: Path) -> None:
+    """Paimon's readers take the folder for the partition, so its names are as they are."""
+    made = table(lake, tmp_path, pa.schema([("row", pa.int32()), ("n" * 250, pa.string())]), keys=["n" * 250])
+    rows = {"row": pa.array([1, 2, 3], pa.int32()), "n" * 250: ["v" * 400, "w", None]}
+    (event,) = write(made, [pa.record_batch(rows)])
+    assert len({file.path.partition("/")[0] for file in event.files}) == 1 + 2 * (lake == "delta")
+
+
+@pytest.mark.parametrize("lake", ["paimon", "paimon-orc", "paimon-avro"])
+@pytest.mark.parametrize("value", [1 << 62, -(1 << 63)])
+def test_an_event_time_that_no_event_can_have_is_refused(lake: str, value: int, tmp_path: Path) -> None:
+    made = table(lake, tmp_path, pa.schema([("at", pa.timestamp("s"))]))
+    writer = made.adapter.open_writer(made.adapter.parse_table(made.location), "at")
+    with pytest.raises(SchemaMismatch, match=r"the column at: an event time of .* is out of range"):
+        writer.write(pa.record_batch({"at": stored([value], pa.timestamp("s"))}))
     writer.abort()
     assert data_files(made) == []
 

@@ -21,7 +21,9 @@ from deltalake import QueryBuilder
 from pyiceberg.expressions import BooleanExpression, EqualTo, GreaterThan, LessThan
 from pyiceberg.expressions.literals import BinaryLiteral, BooleanLiteral, Literal, LongLiteral, literal
 from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
+from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
+from pyiceberg.transforms import IdentityTransform
 
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.port import Published
@@ -191,17 +193,23 @@ def _has_python(kind: Kind, value: Any) -> bool:
     return True
 
 
-def table(lake: str, root: Path, schema: pa.Schema, properties: Mapping[str, str] | None = None) -> Lake:
-    """Make an empty table."""
+def table(
+    lake: str,
+    root: Path,
+    schema: pa.Schema,
+    properties: Mapping[str, str] | None = None,
+    keys: Sequence[str] = (),
+) -> Lake:
+    """Make an empty table, partitioned by the values of some columns."""
     given = {**LAKES[lake], **(properties or {})}
     if lake == "iceberg":
         fields: Schema = assign_fresh_schema_ids(_pyarrow_to_schema_without_ids(schema))
-        return IcebergLake(root, schema=fields, properties=given)
-    return (
-        PaimonLake(root, schema, (), given)
-        if lake.startswith("paimon")
-        else DeltaLake(root, schema, (), given)
-    )
+        sources = [(fields.find_field(key).field_id, key) for key in keys]
+        spec = PartitionSpec(
+            *(PartitionField(source, 1_000 + source, IdentityTransform(), key) for source, key in sources)
+        )
+        return IcebergLake(root, schema=fields, spec=spec, properties=given)
+    return (PaimonLake if lake.startswith("paimon") else DeltaLake)(root, schema, keys, given)
 
 
 def write(made: Lake, files: Iterable[pa.RecordBatch]) -> list[FilesWritten]:
