@@ -5,7 +5,7 @@ With it, a stream continues from its table alone if Kafka is lost. Nothing else 
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import cramjam
@@ -27,6 +27,8 @@ _MOST: Final = 64 << 10
 """Characters of an account. Tables keep one with each commit, and readers load it with the snapshot."""
 _MOST_JSON: Final = 8 << 20
 """Bytes before the compression. Nothing larger is read or written."""
+_KEPT: Final = 100
+"""Ended incarnations that are named. Registrations of older ones are refused for their base."""
 
 
 class RegionAccount(Light):
@@ -66,6 +68,8 @@ class Account(Light):
     withdrawn: int = -1
     watermark: int | None = None
     regions: Mapping[str, RegionAccount] = {}
+    ended: Sequence[str] = ()
+    """Incarnations that may never live again: the newest of each region, and the last that had ended."""
 
 
 class UnreadableAccount(ValueError):
@@ -90,7 +94,9 @@ def account_of(stream: str, state: LogState, digest: str) -> Account | None:
 
 def account_after(stream: str, state: LogState, digest: str) -> Account:
     """Return the account of the newest decision, in the state after its outcome."""
-    former = state.former
+    regions, former = state.regions, state.former
+    everyone = [*regions.values(), *(former.regions.values() if former is not None else ())]
+    lives = [each.incarnation.id for each in everyone if each.incarnation is not None]
     return Account(
         version=ACCOUNT_VERSION,
         stream=stream,
@@ -100,7 +106,8 @@ def account_after(stream: str, state: LogState, digest: str) -> Account:
         former=_former(former) if former is not None else None,
         withdrawn=state.withdrawn,
         watermark=state.watermark,
-        regions={name: _region(each) for name, each in state.regions.items()},
+        regions={name: _region(each) for name, each in regions.items()},
+        ended=list(dict.fromkeys([*list(state.ended)[-_KEPT:], *lives])),
     )
 
 

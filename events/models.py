@@ -208,9 +208,7 @@ class RegionRegistered(Body):
     base: Position | None = None
     """Decided position that the incarnation starts from; None: the region has none yet."""
     replaces: Name | None = None
-    """Newest incarnation of the region, live or ended, when this one was made; None: it had none.
-
-    The answer to a probe states it. A restart repeats it, or leaves it out."""
+    """Live incarnation that this one replaces; None: the region has none, or it is this one."""
     planned: Annotated[tuple[Planned, ...], Field(max_length=2)] = ()
     """Newest checkpoints of the location, at most two, newest first. Only plain restarts have any."""
     assignment: Assignment

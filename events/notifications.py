@@ -47,11 +47,6 @@ class RegistrationAnswered(Body):
     """Id of the decision that moves the region and has no outcome yet. Before it, no incarnation begins."""
     live: Name | None = None
     """The region's live incarnation."""
-    newest: Name | None = None
-    """The region's newest incarnation, live or ended; null before the first one.
-
-    A new incarnation names it in `replaces`.
-    """
     run: EventId | None = None
     """Id of the newest accepted registration of the live incarnation. The driver of an older one stops."""
     decision: Count = 0

@@ -12,9 +12,8 @@ coordinator would continue by itself, and where the table lacks commits of the l
 
 from collections.abc import Collection, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NamedTuple
-from uuid import uuid4
 
 from sluicegate.coordinator.account import (
     Account,
@@ -39,7 +38,7 @@ from sluicegate.coordinator.stream.continuity import Home, LogRange, last_events
 from sluicegate.coordinator.telemetry.message import NEW_STREAM, fill
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.events.codec import read_attributes
-from sluicegate.events.envelope import Envelope
+from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import Position
 from sluicegate.events.problems import Code, Problem
 from sluicegate.lakes.accounts import KeepsAccounts
@@ -82,6 +81,8 @@ class Adopted(NamedTuple):
         """
         head, place = head_of(self.ref), logged.place
         state = state_of(self.account)
+        # A driver that registered after the commit has an incarnation that the table does not name.
+        state.ended = dict.fromkeys([*state.ended, *logged.lives])
         state.withdrawn = max(state.withdrawn, logged.state.withdrawn)
         state.partition, state.table, state.snapshot = place.partition, identity, head
         record = StateRecord(
@@ -111,6 +112,7 @@ def state_of(account: Account) -> LogState:
         else None,
         withdrawn=account.withdrawn,
         regions=regions,
+        ended=dict.fromkeys(account.ended),
         decided=account.decision,
         watermark=account.watermark,
     )
@@ -125,8 +127,6 @@ def _regions(
 
 def _region(each: RegionAccount, assigned: bool) -> RegionState:
     return RegionState(
-        # No incarnation of the log names this one as the one before. So each of them has ended.
-        ended=f"adopted-{uuid4().hex}",
         # A region with work after its position has to register again, to read that once more.
         phase=each.ended or (RegionPhase.WAITING if assigned else RegionPhase.LEFT),
         position=each.position,
@@ -341,6 +341,8 @@ class Logged:
     """Its fold, as far as a coordinator can read it."""
     events: int = 0
     """Events of the stream."""
+    lives: list[str] = field(default_factory=list)
+    """Incarnations of all registrations, accepted or not."""
     digest: str | None = None
     """Digest of the table's newest commit by this log; None if it does not have that, or not any more."""
     account: Account | None = None
@@ -401,6 +403,8 @@ async def read_logged(
                     found.place = found.place._replace(newest=event.id if event is not None else None)
                 if event is not None and event.stream == stream:
                     found.events += 1
+                    if event.type is EventType.REGION_REGISTERED:
+                        found.lives.append(event.incarnation)
                 if each.offset < start.begin:
                     continue
                 step = fold.read(each.offset, each.timestamp, each.headers, each.value)

@@ -6,7 +6,7 @@ that has ended for good.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from sluicegate.coordinator.core.log_state import LogState, reaches
@@ -40,7 +40,7 @@ _MAY_END = frozenset(
     {
         EventType.REGION_REGISTERED,
         EventType.STREAM_COMMAND,
-        EventType.CUT_COMMITTED,
+        EventType.CUT_DECIDED,
         EventType.CUT_REVERTED,
     }
 )
@@ -56,13 +56,17 @@ class OrphanEvents:
         self._open: dict[tuple[str, str], dict[int, list[Arrival]]] = defaultdict(dict)
         """By region and incarnation, then by checkpoint: events that are neither winners nor known losers."""
         self._losers: list[Orphan] = []
-        self._at_start = self._live = may_live(start)
-        self._ended: dict[tuple[str, str], int] = {}
-        """By region and incarnation, the append time of the record that ended it, in milliseconds."""
+        self._ended: dict[str, int] = {}
+        """By incarnation, the append time of the record that ended it, in milliseconds."""
+        self._begun = False
+        """True once a record was read that the state at the start does not include."""
 
     def note(self, step: Step, state: LogState) -> None:
         """Apply the effect of one record; `state` is the state after it."""
         record, envelope = step.record, step.record.envelope
+        if step.fresh and not self._begun:
+            self._begun = True
+            self._note_ended(self._start, record.time)
         if envelope.type is EventType.FILES_WRITTEN and (step.fresh or self._is_pending(step)):
             checkpoints = self._open[envelope.region, envelope.incarnation]
             arrival = Arrival(
@@ -81,36 +85,33 @@ class OrphanEvents:
             self._commit(step.settled, record.time)
 
     def _note_ended(self, state: LogState, time: int) -> None:
-        """Note the incarnations that a record has ended. Their events stay orphans."""
-        live = may_live(state)
-        for each in self._live - live:
-            self._ended[each] = time
-        for each in live - self._live:
+        """Note the incarnations that have ended. The state forgets them; their events stay orphans."""
+        for each in state.ended:
+            self._ended.setdefault(each, time)
+        for each in state.former.suspended if state.former is not None else ():
             # A revert has brought it back.
             self._ended.pop(each, None)
-        self._live = live
 
     def orphans(self, state: LogState) -> Iterator[Orphan]:
         """Yield the orphans, as far as the log has been read; `state` is the state there."""
         yield from self._losers
+        ended = _ended_for_good([*self._ended, *state.ended], state)
         for (name, incarnation), checkpoints in self._open.items():
             for number, arrivals in checkpoints.items():
                 reason, since = None, 0
                 if reaches(_committed(state, name), incarnation, number):
                     # It arrived after the decision, which named others.
                     reason = f"checkpoint {number} of region {name} was committed without it"
-                elif (name, incarnation) in self._ended and not _may_be_included(
-                    state, name, incarnation, number
-                ):
+                elif incarnation in ended and not _may_be_included(state, name, incarnation, number):
                     reason = f"incarnation {incarnation} of region {name} has ended"
-                    since = self._ended[name, incarnation]
+                    since = self._ended.get(incarnation, 0)
                 for arrival in arrivals if reason is not None else ():
                     yield Orphan(arrival, reason or "", max(since, arrival.time))
 
     def _is_pending(self, step: Step) -> bool:
         """True if an event that the state before the first record includes was in no decision then."""
         envelope, state = step.record.envelope, self._start
-        if (envelope.region, envelope.incarnation) not in self._at_start:
+        if envelope.incarnation in state.ended:
             return False
         return not reaches(_committed(state, envelope.region), envelope.incarnation, envelope.checkpoint)
 
@@ -133,17 +134,10 @@ def _committed(state: LogState, name: str) -> Position | None:
     return region.position if region is not None else None
 
 
-def may_live(state: LogState) -> frozenset[tuple[str, str]]:
-    """Return the live incarnations with their regions, and those that an order would bring back."""
-    made = state.pending
-    former = [state.former, made.before.former if made is not None else None]
-    groups = [state.regions, *(each.regions for each in former if each is not None)]
-    return frozenset(
-        (name, life)
-        for regions in groups
-        for name, each in regions.items()
-        if (life := each.live_incarnation) is not None
-    )
+def _ended_for_good(ended: Iterable[str], state: LogState) -> set[str]:
+    """Return those of the ended incarnations that neither a withdrawal nor a revert can bring back."""
+    former = [state.former, state.pending.before.former if state.pending is not None else None]
+    return {*ended}.difference(*(each.suspended for each in former if each is not None))
 
 
 def _may_be_included(state: LogState, name: str, incarnation: str, number: int) -> bool:

@@ -24,7 +24,7 @@ class Account:
     """True if the assignment has decided nothing yet."""
     former: tuple[int, tuple[str, ...], dict[str, Place]] | None = None
     withdrawn: int = -1
-    ended: set[tuple[str, str]] = field(default_factory=set)
+    ended: set[str] = field(default_factory=set)
     savepoints: list[Savepoint] = field(default_factory=list)
     paused: bool = False
     verdicts: list[Verdict] = field(default_factory=list)

@@ -42,15 +42,12 @@ class Forger:
         home = {f"stray{self.world.new_id('s')}": 0}
         known = [driver.location.incarnation for driver in self.drivers]
         incarnation = dice.pick(known) if dice.chance(0.3) else self.world.new_id("stray.")
-        place = truth.places.get(name)
-        asked = incarnation not in known and place is not None and (higher > 0 or not place.live)
-        newest = place.newest if asked and place is not None else None
         stray = Driver(
             self.world,
             Source(0),
             name,
             Assignment(number=max(0, (truth.number or 0) + higher), regions=regions, after=after),
-            Location(incarnation, None, home, newest),
+            Location(incarnation, None, home),
             home,
             table="s3://other/table" if dice.chance(0.1) else None,
         )

@@ -7,7 +7,7 @@ from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.events.envelope import EventType, LogRecord
 from sluicegate.events.models import FilesWritten
 from sluicegate.replay.fold import LogFold
-from sluicegate.replay.orphan_events import Arrival, OrphanEvents, may_live
+from sluicegate.replay.orphan_events import Arrival, OrphanEvents
 from sluicegate.replay.start import start_of
 from sluicegate.simulator.dice import Dice
 from sluicegate.simulator.world import STREAM, World
@@ -59,11 +59,10 @@ class Janitor:
 def _is_for_the_table(start: LogState, arrival: Arrival) -> bool:
     """True if only the table can say whether an event is an orphan.
 
-    The log began earlier, and the checkpoint was committed, or its incarnation may have ended, by then. A
-    deleted record may have been the same event, and a winner.
+    The log began earlier, and the checkpoint was committed, or its incarnation had ended, by then. A deleted
+    record may have been the same event, and a winner.
     """
     regions = start.pending.before.regions if start.pending is not None else start.regions
     region = regions.get(arrival.region)
     at = region.position if region is not None else None
-    known = (arrival.region, arrival.incarnation) in may_live(start)
-    return not known or reaches(at, arrival.incarnation, arrival.checkpoint)
+    return arrival.incarnation in start.ended or reaches(at, arrival.incarnation, arrival.checkpoint)

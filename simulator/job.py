@@ -93,7 +93,7 @@ class Driver:
         newest = [Planned(checkpoint=each.number, digest=each.digest) for each in location.batches[-2:]]
         body = RegionRegistered(
             base=location.base,
-            replaces=location.replaces,
+            replaces=None if location.registered else location.replaces,
             planned=tuple(reversed(newest)) if location.registered else (),
             assignment=self.assignment,
             single_region=self.single_region,
@@ -295,11 +295,11 @@ class Driver:
         self.state = "new"
         return True
 
-    def reset(self, committed: Position | None, newest: str | None, offsets: Offsets) -> None:
-        """Begin a new incarnation at the committed position, after the newest one."""
+    def reset(self, committed: Position | None, live: str | None, offsets: Offsets) -> None:
+        """Begin a new incarnation at the committed position, in place of the live one."""
         self.crash()
         name = self.world.new_id(f"{self.region}.")
-        self.location = Location(name, committed, dict(offsets), newest)
+        self.location = Location(name, committed, dict(offsets), live)
         self.state, self.wrong, self.idle = "new", False, False
 
     def stand_still(self, dice: Dice) -> None:

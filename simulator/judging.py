@@ -31,8 +31,7 @@ def may_register(account: Account, envelope: Envelope, body: RegionRegistered) -
     if not following and place.live and place.life and place.life.name == envelope.incarnation:
         return _may_restart(place, place.life, body)
     live = place.life.name if place.live and place.life and not following else None
-    known = body.replaces == place.newest or (body.probe and live is None)
-    if not known or (place.removed and not following):
+    if body.replaces != live or (place.removed and not following):
         return False
     return _may_begin(account, envelope, body, place)
 
@@ -42,8 +41,7 @@ def _may_begin(account: Account, envelope: Envelope, body: RegionRegistered, pla
     known = {each.life.name for each in account.places.values() if each.life}
     known |= {each.life.name for each in account.asleep().values() if each.life}
     committed = account.open is None or envelope.region not in account.open.moves
-    lived = envelope.incarnation in known or (envelope.region, envelope.incarnation) in account.ended
-    return not lived and committed and body.base == place.at
+    return envelope.incarnation not in known | account.ended and committed and body.base == place.at
 
 
 def _may_restart(place: Place, life: Life, body: RegionRegistered) -> bool:

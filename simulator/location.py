@@ -44,7 +44,7 @@ class Location:
     start: Offsets
     """Offsets of the source at the base."""
     replaces: str | None = None
-    """The region's newest incarnation when this one was made; None: it had none."""
+    """The incarnation that a reset takes the place of."""
     registered: bool = False
     """True if a registration was accepted, as far as the location knows."""
     batches: list[Batch] = field(default_factory=list)

@@ -131,10 +131,10 @@ class People:
         place = self.truth.places.get(driver.region)
         if found.unresolved is not None and place is not None and dice.chance(0.5):
             # By hand, to the position that is only decided: nothing may begin there before the outcome.
-            driver.reset(place.at, found.newest, self.decided_offsets(driver))
+            driver.reset(place.at, found.live, self.decided_offsets(driver))
             self.world.saw("region reset to a decided position")
             return
-        driver.reset(found.committed, found.newest, self._offsets(driver, found))
+        driver.reset(found.committed, found.live, self._offsets(driver, found))
         self.world.saw("region reset")
 
     def _offsets(self, driver: Driver, found: RegistrationAnswered) -> Offsets:
@@ -254,8 +254,7 @@ class People:
     def _start(self, sample: Driver, name: str, assignment: Assignment, offsets: Offsets) -> None:
         place = self.truth.places.get(name)
         base = place.at if place is not None else None
-        newest = place.newest if place is not None else None
-        location = Location(self.world.new_id(f"{name}."), base, dict(offsets), newest)
+        location = Location(self.world.new_id(f"{name}."), base, dict(offsets))
         self.drivers.append(
             Driver(self.world, sample.source, name, assignment, location, offsets, sample.single_region)
         )

@@ -36,8 +36,6 @@ class Place:
     """One region."""
 
     life: Life | None = None
-    withdrawn: str | None = None
-    """A newer life, whose assignment was withdrawn."""
     live: bool = False
     run: str = ""
     """Id of the newest accepted registration."""
@@ -52,11 +50,6 @@ class Place:
     removed: bool = False
     joined: bool = False
     stalled: bool = False
-
-    @property
-    def newest(self) -> str | None:
-        """Return the name of the newest life."""
-        return self.withdrawn or (self.life.name if self.life is not None else None)
 
     def sealed(self) -> list[Position]:
         """Return the sealed positions after the decided one."""

@@ -3,7 +3,6 @@
 There are no records and no recovery in it, so a bug of those cannot hide here.
 """
 
-from collections.abc import Mapping
 from copy import deepcopy
 from typing import Final
 
@@ -30,10 +29,6 @@ from sluicegate.simulator.places import Life, Place, Savepoint, Verdict
 
 MOST_SAVEPOINTS: Final = 5
 """Savepoints and drains that may be open."""
-
-
-def _lives(places: Mapping[str, Place]) -> set[tuple[str, str]]:
-    return {(name, each.life.name) for name, each in places.items() if each.life}
 
 
 class Truth(Account):
@@ -210,7 +205,6 @@ class Truth(Account):
             if place.life is not None:
                 self.lives[envelope.region, place.life.name] = place.life
             place.life, place.live, place.stalled = Life(envelope.incarnation, body.base), True, False
-            place.withdrawn = None
         place.joined, place.run = body.single_region is not None, envelope.id
         place.idle, place.closed = body.rests, False
         place.begun, place.final = -1, None
@@ -219,7 +213,7 @@ class Truth(Account):
         """End an incarnation, and discard its checkpoints after `upto`."""
         place = self.places[name]
         if place.life is not None:
-            self.ended.add((name, place.life.name))
+            self.ended.add(place.life.name)
             kept = {each.checkpoint for each in place.sealed()} if upto else set()
             place.life.parts = {n: p for n, p in place.life.parts.items() if n in kept or place.is_past(n)}
             place.life.completions = {
@@ -275,17 +269,12 @@ class Truth(Account):
         place.final = sealed[-1].checkpoint if sealed else None
 
     def _withdraw(self, number: int) -> None:
-        back = _lives(self.asleep())
-        self.ended |= _lives(self.places) - back
+        back = {each.life.name for each in self.asleep().values() if each.life}
+        self.ended |= {each.life.name for each in self.places.values() if each.life} - back
         self.withdrawn = max(self.withdrawn, number)
         self.provisional, self.savepoints = False, []
         self.number, self.regions, places = self.former or (None, (), {})
         self.former = None
-        # A region that only the withdrawn assignment had is unknown now. Its number never comes back.
-        self.ended = {(name, life) for name, life in self.ended if name in places}
-        for name, place in places.items():
-            known = self.places[name].newest if name in self.places else place.newest
-            place.withdrawn = known if known != place.newest else place.withdrawn
         self.places.clear()
         self.places.update(places)
         for place in self.places.values():
@@ -336,7 +325,7 @@ class Truth(Account):
             self.places[name].advance(moves[name])
         if self.provisional:
             self.provisional = False
-            self.ended |= _lives(self.asleep())
+            self.ended |= {each.life.name for each in self.asleep().values() if each.life}
             self.former = None
         self._raise_watermark({*expected, *moves})
         verdict.watermark, self.attempts = self.watermark, 0
@@ -384,7 +373,7 @@ class Truth(Account):
         marks, self.watermark, provisional, former = verdict.replaced
         if provisional:
             self.provisional, self.former = True, former
-            self.ended -= _lives(self.asleep())
+            self.ended -= {each.life.name for each in self.asleep().values() if each.life}
         for name, place in self.places.items():
             place.watermark, place.fallbacks = marks.get(name, (place.watermark, 0))
         for name, to in verdict.moves.items():

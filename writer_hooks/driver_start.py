@@ -17,10 +17,8 @@ DRIVER: Final = "driver-"
 """Incarnations of a RegionDriver begin with it. The source offsets of others have another notation."""
 _ATTEMPTS: Final = 5
 """Registrations of one start, each after a newer decision."""
-_MOVED_ON: Final = frozenset(
-    {Code.BASE_DIFFERS, Code.INCARNATION_LIVE, Code.INCARNATION_ENDED, Code.BASE_UNRESOLVED}
-)
-"""Refusals of a driver that does not know the newest decision, or the newest incarnation."""
+_MOVED_ON: Final = frozenset({Code.BASE_DIFFERS, Code.INCARNATION_LIVE, Code.BASE_UNRESOLVED})
+"""Refusals of a driver that does not know the newest decision, or the live incarnation."""
 
 
 class Begun(NamedTuple):
@@ -60,12 +58,12 @@ def begin_incarnation(region: Region, kind: str, *, take_over: bool = False, res
     answer = probe(region, kind, take_over=take_over)
     incarnation = f"{kind}{uuid4().hex}"
     for _ in range(_ATTEMPTS):
-        base, live = answer.committed, answer.live
-        event = region.registration(incarnation, base, replaces=answer.newest, rests=rests)
+        base, replaces = answer.committed, answer.live
+        event = region.registration(incarnation, base, replaces=replaces, rests=rests)
         answer = ask(region, event)
         if answer.accepted:
-            if live is not None:
-                place = (region.name, region.stream, live)
+            if replaces is not None:
+                place = (region.name, region.stream, replaces)
                 _log.info("region %s of %s: this driver replaces the incarnation %s", *place)
             return Begun(Registered(incarnation, event.envelope.id), base, answer.source_offsets)
         if not _has_moved_on(answer):

@@ -35,7 +35,7 @@ class Activity:
         self._heard_at: dict[str, int] = {}
         """By region, the time by the own clock when its newest event was read."""
         self.strays: dict[str, Problem] = {}
-        """Regions that are not live, and of which a query still runs with an incarnation that is not live."""
+        """Regions that are not live, and of which a query still runs with an incarnation that has ended."""
         self._stray_until: dict[str, int] = {}
         """By such a region, the time by the own clock until which another event is expected."""
         self._settled: frozenset[str] = frozenset()
@@ -70,7 +70,7 @@ class Activity:
         self.heard[name], self._heard_at[name] = record.time, now
 
     def _note_stray(self, record: LogRecord, now: int) -> None:
-        """Note an event of a query that runs although no incarnation of its region lives."""
+        """Note an event of a query that runs although its incarnation has ended, and no other one lives."""
         name, life, body = record.envelope.region, record.envelope.incarnation, record.body
         region, interval = self._log.state.regions.get(name), None
         if isinstance(body, RegionHeartbeat):
@@ -83,7 +83,7 @@ class Activity:
                 return
         elif not isinstance(body, CheckpointCompleted):
             return
-        if region is not None and region.phase is RegionPhase.LIVE:
+        if life not in self._log.state.ended or (region is not None and region.phase is RegionPhase.LIVE):
             return
         if len(self.strays) >= _MOST_STRAYS and name not in self.strays:
             # An event can name any region, and each state record has all conditions.

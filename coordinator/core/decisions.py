@@ -55,6 +55,9 @@ def decide(log: Log, offset: int, body: CutDecided) -> Problem | None:
 def _keep_assignment(log: Log) -> None:
     """End the time in which the assignment can be withdrawn: this is its first decision, or a later one."""
     state = log.state
+    for name, region in state.former.regions.items() if state.former is not None else ():
+        if region.live:
+            log.remember_ended(name, region)
     state.former = None
     if state.assignment is not None:
         state.assignment.provisional = False
@@ -149,6 +152,8 @@ def resolve(log: Log, body: CutCommitted | CutReverted) -> Problem | None:
     state.snapshot, state.table = body.snapshot, state.table or body.table
     if isinstance(body, CutReverted):
         _revert(log, made)
+    else:
+        log.forget_ended(made.moves.keys())
     log.decided = {}
     return None
 
@@ -218,3 +223,5 @@ def _restore_assignment(log: Log, made: Decision) -> None:
     if not before.provisional or state.assignment is None:
         return
     state.assignment.provisional, state.former = True, before.former
+    back = before.former.suspended if before.former is not None else []
+    state.ended = {life: name for life, name in state.ended.items() if life not in back}

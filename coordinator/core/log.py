@@ -6,7 +6,7 @@ A *barrier* is the set of all targets: final checkpoints of closing regions, and
 full cut that reaches every target may reach one; other cuts stop before it.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from sluicegate.coordinator.core.log_state import (
@@ -151,6 +151,7 @@ class Log:
     def end_incarnation(self, name: str, phase: RegionPhase, *, upto: Position | None = None) -> None:
         """End the region's incarnation, and discard its checkpoints after `upto` (None: all of them)."""
         region = self.state.regions[name]
+        self.remember_ended(name, region)
         region.phase, region.fault = phase, None
         found = self.pending.get(name)
         if found is not None:
@@ -160,6 +161,22 @@ class Log:
         # A discarded target becomes the position. A revert takes that back, and it must be reached again.
         removed = phase is RegionPhase.REMOVED
         self._cap_targets(name, upto, region.position if removed and upto is None else upto)
+
+    def remember_ended(self, name: str, region: RegionState) -> None:
+        """Note that the region's incarnation has ended, until a registration of it fails by its base."""
+        life = region.incarnation
+        if life is not None:
+            self.state.ended.setdefault(life.id, name if life.base is not None else None)
+
+    def forget_ended(self, moved: Collection[str]) -> None:
+        """Forget the ended incarnations of regions that a committed cut has moved.
+
+        A new incarnation begins at a committed position. So each of them has a base before the cut, and no
+        position comes back. The newest one of a region is part of its state, and stays.
+        """
+        regions, ended = self.state.regions, self.state.ended
+        newest = {each.incarnation.id for each in regions.values() if each.incarnation is not None}
+        self.state.ended = {life: name for life, name in ended.items() if name not in moved or life in newest}
 
     def _cap_targets(self, name: str, upto: Position | None, end: Position | None) -> None:
         """Move a region's targets to its end, unless `upto` includes them; without an end drop them."""

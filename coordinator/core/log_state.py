@@ -64,8 +64,6 @@ class RegionState(Light):
     phase: RegionPhase = RegionPhase.WAITING
     incarnation: Incarnation | None = None
     """The newest one; None before the first registration."""
-    ended: str | None = None
-    """A newer one that has ended: a withdrawal brought the one before back, or an adoption ended all."""
     run: str | None = None
     """Id of the newest accepted registration: heartbeats and closings of older processes do not count."""
     idle: bool = False
@@ -104,16 +102,6 @@ class RegionState(Light):
     def live_incarnation(self) -> str | None:
         """Return the id of the live incarnation; None if there is none."""
         return self.incarnation.id if self.incarnation is not None and self.phase in _LIVE else None
-
-    @property
-    def newest(self) -> str | None:
-        """Return the id of the newest incarnation, live or ended; None before the first registration.
-
-        A new incarnation names it, and keeps this name for its whole life. So no earlier one ever lives
-        again: the newest incarnation that it names is not the newest any more.
-        """
-        own = self.incarnation.id if self.incarnation is not None else None
-        return self.ended or own
 
     @property
     def closed(self) -> bool:
@@ -255,6 +243,13 @@ class LogState(Light):
     withdrawn: int = -1
     """The highest number of a withdrawn assignment; it never comes back."""
     regions: dict[str, RegionState] = {}
+    ended: dict[str, str | None] = {}
+    """Incarnations that ended, and their regions; none of them lives again.
+
+    Once a committed cut moves the region, its position is past the base of each, which is the reason for
+    which a registration fails from then on. None: remembered for ever, because another region without a
+    position would accept the base "none", or because the region is unknown.
+    """
     skipped: list[SkippedRecord] = []
     savepoints: list[Savepoint] = []
     paused: bool = False

@@ -139,14 +139,16 @@ def withdraw(log: Log, offset: int, number: int) -> Problem | None:
     state, current, former = log.state, log.state.assignment, log.state.former
     if current is None or current.number != number or not current.provisional:
         return Problem(code=Code.NOT_APPLICABLE, number=number)
-    newest = {name: each.newest for name, each in state.regions.items()}
+    suspended = former.suspended if former is not None else []
+    for name, region in state.regions.items():
+        if region.incarnation is not None and region.incarnation.id not in suspended:
+            log.remember_ended(name, region)
     state.assignment = former.assignment if former is not None else None
     state.regions = former.regions if former is not None else {}
     state.former, state.savepoints = None, []
     state.withdrawn = max(state.withdrawn, number)
     log.pending.clear()
     for name, region in state.regions.items():
-        region.ended = life if (life := newest.get(name)) != region.newest else region.ended
         if region.live and region.incarnation is not None:
             # Events that a zombie of it sent meanwhile had no effect. A recovery reads them again.
             region.incarnation.from_offset = offset
@@ -171,18 +173,16 @@ def _incarnation_problem(log: Log, envelope: Envelope, body: RegionRegistered) -
     if current is not None and same_assignment and region.removed:
         # Comes first: no reset brings back an incarnation of a removed region.
         return _removed_problem(log, name, current)
+    newest = [region.incarnation.id] if region.incarnation is not None else []
     suspended = log.state.former.suspended if log.state.former is not None else []
-    if incarnation in (region.newest, *suspended):
+    if incarnation in (*newest, *suspended, *log.state.ended):
         return Problem(code=Code.INCARNATION_ENDED, region=name, incarnation=incarnation)
     if (unresolved := log.state.unresolved(name)) is not None:
         # A revert would take the position back, and with it everything that this incarnation reads.
         return Problem(code=Code.BASE_UNRESOLVED, region=name, incarnation=incarnation, number=unresolved)
-    if body.replaces != region.newest and live is not None:
+    if body.replaces != live:
         # A driver without knowledge of the live incarnation may not discard its checkpoints.
         return Problem(code=Code.INCARNATION_LIVE, region=name, incarnation=live)
-    if body.replaces != region.newest and not body.probe:
-        # It has ended, and names the one before it. Or another one began and ended since its driver asked.
-        return Problem(code=Code.INCARNATION_ENDED, region=name, incarnation=incarnation)
     if body.base != region.position:
         # The answer contains the position, so the driver can begin there.
         return Problem(code=Code.BASE_DIFFERS, region=name, incarnation=incarnation)
@@ -230,5 +230,5 @@ def _begin_incarnation(log: Log, offset: int, envelope: Envelope, body: RegionRe
     if region.live:
         log.end_incarnation(name, RegionPhase.WAITING)
     region.incarnation = Incarnation(id=envelope.incarnation, from_offset=offset, base=body.base)
-    region.fault = region.ended = None
+    region.fault = None
     log.begin_pending(name, region)

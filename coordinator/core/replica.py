@@ -160,7 +160,6 @@ class Replica:
             committed=committed.position,
             unresolved=state.unresolved(envelope.region),
             live=live,
-            newest=region.newest,
             run=region.run if live is not None else None,
             source_offsets=committed.source_offsets,
             decision=state.decided,

@@ -7,13 +7,17 @@ from sluicegate.events.envelope import Envelope
 def was_not_live(state: LogState, envelope: Envelope, offset: int) -> bool:
     """True if the incarnation of an event was not live at its offset, which the state is past.
 
-    The state has the newest incarnation of a region, and not its end. So that one counts as live from its
-    beginning on, and each other one before that. A withdrawal removes regions with their incarnations.
+    The end of an incarnation that has no successor yet is not known, so its events count as live. The same
+    holds for one that the state may have forgotten.
     """
     region = state.regions.get(envelope.region)
     newest = region.incarnation if region is not None else None
+    # Those of the former assignment end with the first decision of the newest one.
+    ended = (*state.ended, *(state.former.suspended if state.former is not None else ()))
     if newest is None:
-        return state.withdrawn < 0
+        return envelope.incarnation not in ended
     if newest.id == envelope.incarnation:
         return offset < newest.from_offset
-    return offset > newest.from_offset
+    # Before a region has a position, the state forgets none of its incarnations.
+    never = newest.base is None and envelope.incarnation not in ended
+    return never or offset > newest.from_offset

@@ -98,7 +98,7 @@ MESSAGES: Final[Mapping[Code, Message]] = {
     Code.INCARNATION_ENDED: Message(
         _REFUSED,
         "the incarnation[ {incarnation}] of its checkpoint location has ended: it was replaced, withdrawn "
-        "or reverted, or another one has begun since its driver asked",
+        "or reverted",
         "Stop this query if another one has replaced it. Else set the location to the committed position: "
         + RESET,
     ),

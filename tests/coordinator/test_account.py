@@ -60,7 +60,8 @@ def state(**regions: RegionState) -> LogState:
         before=Before(regions=before, watermark=40, provisional=False, former=None),
     )
     current = AssignmentState(number=2, regions=[*regions], after=1, provisional=False)
-    return LogState(assignment=current, regions=regions, decided=3, pending=made, watermark=50)
+    ended = {"i0": "r0"}
+    return LogState(assignment=current, regions=regions, ended=ended, decided=3, pending=made, watermark=50)
 
 
 def accounted(log: LogState, digest: str = "content") -> Account:
@@ -74,6 +75,7 @@ def test_a_commit_states_the_positions_that_it_reaches() -> None:
     assert (found.decision, found.digest, found.watermark) == (3, "content", 50)
     assert {name: each.position for name, each in found.regions.items()} == {"r1": at(7), "r2": at(4)}
     assert found.regions["r1"].source_offsets == '{"next": 7}'
+    assert [*found.ended] == ["i0", "i1"]
 
 
 def test_the_commit_of_a_revert_states_the_positions_before() -> None:

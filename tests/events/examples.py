@@ -172,7 +172,6 @@ OUTCOMES: Final[dict[NotificationType, Body]] = {
         source_offsets='{"p0": 17}',
         unresolved=5,
         live="q1.0",
-        newest="q1.0",
         run="6f0b",
         decision=5,
     ),

@@ -179,7 +179,7 @@ class Mishaps:
         world.say(f"deleted before {start}")
 
     def do_show(self, *what: str) -> None:
-        """Show regions, the `table`, the `watermark` or the `conditions`."""
+        """Show regions, the `table`, the `watermark`, the `conditions`, or the `ended` incarnations."""
         for each in what:
             self.world.say(self._shown(each))
 
@@ -198,6 +198,9 @@ class Mishaps:
         if what == "assignment":
             held = state.assignment
             return f"assignment {held.number if held else 'none'}"
+        if what == "ended":
+            found = " ".join(f"{life} of {name}" if name else life for life, name in state.ended.items())
+            return f"ended: {found or 'none'}"
         region = state.regions[what]
         flags = [name for name in ("live", "idle", "closed", "gone") if getattr(region, name)]
         life = region.incarnation.id if region.incarnation else "none"

@@ -24,7 +24,6 @@ class Script(LogWords, Mishaps):
     """Runs one case."""
 
     def __init__(self) -> None:
-        super().__init__()
         self._out: list[str] = []
         self.world = World(SETTINGS, lambda line: self._out.append(f"> {line}"))
 

@@ -8,13 +8,11 @@ from unittest.mock import patch
 
 import pytest
 
-from sluicegate.coordinator.core import cuts, registration
+from sluicegate.coordinator.core import cuts, decisions
 from sluicegate.coordinator.core.candidate import Candidate
 from sluicegate.coordinator.core.log import Log
-from sluicegate.coordinator.core.log_state import RegionState
 from sluicegate.coordinator.core.machine import StreamMachine
 from sluicegate.coordinator.core.outbox import Outbox
-from sluicegate.events.problems import Code
 from tests.golden.script import Script
 from tests.golden.test_cases import CASES
 
@@ -63,38 +61,45 @@ def _forgets_exclusions(right: Any) -> Any:
     return lambda self, log, settings, excluded: right(self, log, settings, {})
 
 
-def _newest_of_the_regions(right: Any) -> Any:
-    return property(lambda self: self.incarnation.id if self.incarnation is not None else None)
-
-
-def _ended_of_memory(right: Any) -> Any:
-    """Only the region's own newest incarnation is known to have ended."""
-
-    def wrong(log: Log, envelope: Any, body: Any) -> Any:
-        found, region = right(log, envelope, body), log.state.regions.get(envelope.region)
-        ended = found is not None and found.code is Code.INCARNATION_ENDED
-        if ended and region is not None and envelope.incarnation != region.newest:
-            body = body.model_copy(update={"replaces": region.newest})
-            return right(log, envelope, body)
+def _forgets_at_the_decision(right: Any) -> Any:
+    def wrong(log: Log, offset: int, body: Any) -> Any:
+        found = right(log, offset, body)
+        if found is None:
+            log.forget_ended(log.state.pending.moves if log.state.pending is not None else ())
         return found
+
+    return wrong
+
+
+def _has_no_base(right: Any) -> Any:
+    def wrong(self: Log, name: str, region: Any) -> None:
+        right(self, name, region)
+        self.state.ended = dict.fromkeys(self.state.ended, name)
 
     return wrong
 
 
 PLANTS: Final = (
     Plant(
-        "a new incarnation need not name one that has ended",
-        registration,
-        "_incarnation_problem",
-        _ended_of_memory,
-        "registration/ended_incarnations_never_live_again",
+        "ended incarnations are remembered for ever",
+        Log,
+        "forget_ended",
+        lambda right: lambda self, moved: None,
+        "registration/ended_incarnations_are_remembered",
     ),
     Plant(
-        "an incarnation of a withdrawn assignment is forgotten",
-        RegionState,
-        "newest",
-        _newest_of_the_regions,
-        "registration/an_incarnation_of_a_withdrawn_assignment",
+        "a decision forgets ended incarnations before its outcome",
+        decisions,
+        "decide",
+        _forgets_at_the_decision,
+        "registration/ended_incarnations_are_remembered",
+    ),
+    Plant(
+        "ended incarnations without a base are forgotten",
+        Log,
+        "remember_ended",
+        _has_no_base,
+        "registration/an_ended_incarnation_without_a_base",
     ),
     Plant(
         "heartbeats without effect count when they are read again",

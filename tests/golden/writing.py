@@ -36,10 +36,6 @@ class LogWords:
     world: World
     regions: tuple[str, ...] = ("r1", "r2")
 
-    def __init__(self) -> None:
-        self._made: dict[str, dict[str, str | None]] = {}
-        """By region, its incarnations with the one that each of them names in `replaces`."""
-
     def do_regions(self, *names: str) -> None:
         """Set the regions of the assignments of registrations from here on."""
         self.regions = names
@@ -47,14 +43,10 @@ class LogWords:
     def do_register(self, region: str, incarnation: str, *flags: str, **how: str) -> None:
         """base=q.0:3 replaces=q.0 planned=3:x,2 number=1 after=4 regions=r1,r2 sink= table=, and flags.
 
-        The flags are unowned, probe, rests and bounded. By default, an incarnation names in `replaces` the
-        one that had ended when it was made, as an answer to a probe states it.
+        The flags are unowned, probe, rests and bounded.
         A digest that is not given is `range-` with the number of the checkpoint.
         """
         names = tuple(how["regions"].split(",")) if "regions" in how else self.regions
-        if incarnation not in self._made.setdefault(region, {}):
-            known = how.get("replaces") or self._newest_ended(region, int(how.get("number", 0)))
-            self._made[region][incarnation] = known
         planned = [each.split(":") for each in how.get("planned", "").split(",") if each]
         assignment = Assignment(
             number=int(how.get("number", 0)), regions=names, after=int(how.get("after", 0))
@@ -62,7 +54,7 @@ class LogWords:
         body = RegionRegistered.model_validate(
             {
                 "base": position(how["base"]) if "base" in how else None,
-                "replaces": how.get("replaces", self._made[region][incarnation]),
+                "replaces": how.get("replaces"),
                 "planned": [
                     Planned(checkpoint=int(number), digest=digest or f"range-{number}")
                     for number, digest in ([*each, ""][:2] for each in planned)
@@ -212,15 +204,6 @@ class LogWords:
             {"decision": int(number), "attempt": int(attempt), "kind": kind, "regions": regions}
         )
         self.world.append(EventType.CUT_ABANDONED, body)
-
-    def _newest_ended(self, region: str, number: int) -> str | None:
-        """Return the newest incarnation of a region, if it is not live in this assignment."""
-        if not self._made[region]:
-            return None
-        state = self.reader().state
-        found, current = state.regions.get(region), state.assignment
-        ended = found is not None and (not found.live or (current is not None and number > current.number))
-        return found.newest if found is not None and ended else None
 
     def reader(self) -> Replica:
         """Return a replica that has read all of the log."""

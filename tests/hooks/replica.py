@@ -3,7 +3,6 @@
 import tempfile
 import threading
 from pathlib import Path
-from uuid import uuid4
 
 from sluicegate.coordinator.core import cuts, decisions
 from sluicegate.coordinator.core.log import Applied
@@ -68,13 +67,12 @@ class Judges:
             return made
 
     def adopt(self, stream: str) -> None:
-        """Continue from the committed positions alone, as after an adoption: all incarnations have ended."""
+        """Continue from the committed positions alone, as after an adoption: no incarnation is known."""
         with self._lock:
             before = self.replica(stream)
             state = before.state.model_copy(deep=True)
             for region in state.regions.values():
                 region.phase, region.incarnation, region.run = RegionPhase.WAITING, None, None
-                region.ended = f"adopted-{uuid4().hex}"
             self._replicas[stream] = Replica(stream, 0, state, before.applied)
 
     def revert(self, stream: str, region: str) -> None:

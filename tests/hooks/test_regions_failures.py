@@ -53,7 +53,7 @@ def test_a_reset_that_was_interrupted_is_continued(tmp_path: Path, monkeypatch: 
     query = query_of(plans, PLAN, "r")
     first = query.checkpoint.marker()
     assert first is not None
-    live = ACCEPTED.model_copy(update={"live": first.incarnation, "newest": first.incarnation})
+    live = ACCEPTED.model_copy(update={"live": first.incarnation})
     query = replace(query, answer=live)
 
     def fail(*args: Any) -> RegistrationAnswered:
@@ -188,8 +188,8 @@ def test_the_next_assignment_begins_by_an_answer_that_is_known(
     change = Change(query.settings, query.plans, [query], Event(), lambda _, __: None)
     answers = iter([refused(Code.BASE_DIFFERS, committed=AT), ACCEPTED, refused(Code.ASSIGNMENT_OLDER)])
     monkeypatch.setattr(change_module, "ask", lambda *_: next(answers))
-    assert change._begin("p0", by_partition(1), 2, 7).committed == AT
-    assert change._begin("p0", by_partition(1), 2, 7).committed is None
+    assert change._begin("p0", by_partition(1), 2, 7) == AT
+    assert change._begin("p0", by_partition(1), 2, 7) is None
     with pytest.raises(RegistrationRefused, match="assignment-older"):
         change._begin("p0", by_partition(1), 2, 7)
 

@@ -45,9 +45,7 @@ def begin_next(stream: Stream, root: Path) -> None:
     assert marker is not None
     newest = checkpoint.newest_completed()
     assert newest is None or newest < marker.first, "so the base of the marker is the next one's too"
-    region = stream.judges.replica("s").state.regions.get("EWR")
-    life = region.newest if region is not None else None
-    body = RegionRegistered(base=marker.base, replaces=life, assignment=NEXT)
+    body = RegionRegistered(base=marker.base, assignment=NEXT)
     stream.append(EventType.REGION_REGISTERED, "next", body)
     assert stream.judges.live("s", "EWR") == "next"
     checkpoint.write_marker(marker.model_copy(update={"incarnation": "next", "assignment": 1}))
@@ -143,8 +141,7 @@ def test_a_query_with_state_that_cannot_run_any_more_is_given_an_empty_location(
 
 def test_a_region_that_came_back_meanwhile_is_left_alone(removed: Stream) -> None:
     """Another driver has begun the next assignment since the command read the log."""
-    newest = removed.judges.replica("s").state.regions["EWR"].newest
-    begin = RegionRegistered(base=removed.judges.position("s", "EWR"), replaces=newest, assignment=NEXT)
+    begin = RegionRegistered(base=removed.judges.position("s", "EWR"), assignment=NEXT)
     removed.append(EventType.REGION_REGISTERED, "next", begin)
     before = files(removed.root)
     with pytest.raises(RegistrationRefused, match=r"assignment-older.*Nothing is changed in the location"):

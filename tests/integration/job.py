@@ -222,7 +222,7 @@ class Job:
             asked = await self.register(probe=True, **how)
         self.incarnation, self.base, self.previous = incarnation, asked.committed, asked.committed
         self.batch = asked.committed.checkpoint + 1 if asked.committed else 0
-        return await self.register(replaces=asked.newest, **how)
+        return await self.register(replaces=asked.live, **how)
 
     async def complete(
         self,

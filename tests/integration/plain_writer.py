@@ -105,7 +105,7 @@ class PlainWriter:
         """Probe for the position, register there, and return the answer."""
         probe = await self._ask({"probe": True})
         self.base = probe["committed"]
-        answer = await self._ask({"base": self.base, "replaces": probe["newest"]})
+        answer = await self._ask({"base": self.base, "replaces": probe["live"]})
         if answer["accepted"]:
             self.run = answer["registration"]
         return answer

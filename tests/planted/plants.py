@@ -400,7 +400,7 @@ PLANTS: Final = (
     ),
     Plant(
         "an incarnation that a withdrawal can bring back has orphans",
-        *(orphan_events.may_live, "[state.former,", "[None,", "tests/replay/test_orphan_events.py"),
+        *(orphan_events._ended_for_good, "[state.former,", "[None,", "tests/replay/test_orphan_events.py"),
     ),
     Plant(
         "checkpoints of the open decision are committed",

@@ -74,11 +74,6 @@ class Stream:
         return self.put(EventType.STREAM_COMMAND, StreamCommand.model_validate({"command": command, **more}))
 
     def register(self, region: str, life: str, assignment: Assignment, **more: Any) -> Any:
-        known, current = self.state.regions.get(region), self.state.assignment
-        if known is not None and (
-            known.live_incarnation is None or assignment.number != (current and current.number)
-        ):
-            more.setdefault("replaces", known.newest)
         body = RegionRegistered(assignment=assignment, **more)
         return self.put(EventType.REGION_REGISTERED, body, region, life).answer
 
@@ -155,6 +150,7 @@ FIELDS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
         "former": CARRIED,
         "withdrawn": CARRIED,
         "regions": CARRIED,
+        "ended": CARRIED,
         "skipped": "the records are before the place in the log where the adopted stream begins",
         "savepoints": "orders were in the log, and are given again",
         "paused": "orders were in the log, and are given again",
@@ -168,7 +164,6 @@ FIELDS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
     RegionState: {
         "phase": CARRIED,
         "incarnation": "all incarnations end",
-        "ended": "all incarnations end",
         "run": "all incarnations end",
         "idle": "the region may have work that the table does not show",
         "begun": "all incarnations end",
@@ -207,7 +202,7 @@ def test_carried_fields_of_a_commit_are_those_of_the_log() -> None:
     stream.close("r2", "p", 1)
     digest = stream.decide()
     kept, was = stream.adopted(digest), stream.state
-    wanted = _carried(LogState, was) | {"regions": {*was.regions}}
+    wanted = _carried(LogState, was) | {"ended": {"q": None, "p": None}, "regions": {*was.regions}}
     assert _carried(LogState, kept) | {"regions": {*kept.regions}} == wanted
     for name, each in was.regions.items():
         phase = RegionPhase.CLOSED if name == "r2" else RegionPhase.WAITING
@@ -261,9 +256,7 @@ def test_a_withdrawal_after_the_adoption_brings_the_former_assignment_back_with_
     # A job that begins from nothing would write every row of its region again.
     refused = again.register("r2", "fresh", TWO)
     assert refused.problem.code is Code.BASE_DIFFERS
-    assert (
-        again.register("r2", "p", TWO, base=place["r2"], replaces=None).problem.code is Code.INCARNATION_ENDED
-    )
+    assert again.register("r2", "p", TWO, base=place["r2"]).problem.code is Code.INCARNATION_ENDED
     assert again.register("r2", "p2", TWO, base=place["r2"]).accepted
 
 
@@ -471,21 +464,10 @@ def test_the_log_states_the_positions_if_the_table_does_not() -> None:
 def test_incarnations_of_the_log_end_with_the_adoption_and_its_notices_are_kept() -> None:
     stream = begun()
     account = account_of("s", stream.state, stream.decide())
-    log = logged(0, account=account)
+    log = logged(0, account=account, lives=["q", "after-the-copy"])
     former = StateRecord(stream="s", applied=7, low_water=0, state=LogState(), stalls=3)
     record = choose("s", commits(), log, None).record("s", "user", "t", log, former)
-    newest = {name: each.newest for name, each in record.state.regions.items()}
-    assert newest.keys() == {"r1", "r2"}
-    after = Stream(record.state)
-    after.put(EventType.STREAM_POLICY, StreamPolicy(number=1))
-    for name, life in (("r1", "q"), ("r2", "p")):
-        at = record.state.regions[name].position
-        ended = after.register(name, life, TWO, base=at, replaces=None)
-        assert ended.problem is not None
-        assert (ended.problem.code, ended.newest) == (Code.INCARNATION_ENDED, newest[name])
-    assert len({*newest.values()}) == 2
-    again = choose("s", commits(), log, None).record("s", "user", "t", log, former)
-    assert {each.newest for each in again.state.regions.values()}.isdisjoint(newest.values())
+    assert record.state.ended == dict.fromkeys(["q", "p", "after-the-copy"])
     assert (record.applied, record.low_water, record.stalls, record.state.table) == (99, 100, 3, "t")
     assert record.table.head == Head(snapshot=4, identity="4")
 

@@ -16,10 +16,11 @@ from sluicegate.events.models import (
     Head,
     Position,
     RegionRegistered,
+    StreamCommand,
     StreamPolicy,
 )
 from sluicegate.replay.fold import LogFold
-from sluicegate.replay.orphan_events import Orphan, OrphanEvents, _committed, may_live
+from sluicegate.replay.orphan_events import Orphan, OrphanEvents, _committed, _ended_for_good
 from sluicegate.replay.start import Start
 
 DAY: Final = 86_400_000
@@ -49,10 +50,10 @@ class Log:
         self.events.note(step, self.fold.replica.state)
         return event
 
-    def commit(self, *named: str, life: str = "q") -> int:
+    def commit(self, *named: str) -> int:
         """Complete the first checkpoint with these events, and commit it; return the time of the outcome."""
         completed = CheckpointCompleted(events=named, predecessor=None, source_digest="d")
-        self.put(EventType.CHECKPOINT_COMPLETED, completed, life, 0)
+        self.put(EventType.CHECKPOINT_COMPLETED, completed, "q", 0)
         body = cuts.choose(self.fold.replica.log)
         assert isinstance(body, CutDecided)
         self.put(EventType.CUT_DECIDED, body)
@@ -96,28 +97,37 @@ def test_the_work_of_an_incarnation_is_as_old_as_its_end(later: int) -> None:
     assert (log.orphan().arrival.event, log.orphan().since) == (lost, ended)
 
 
-def test_the_work_of_an_ended_incarnation_stays_an_orphan_after_its_successors_commit() -> None:
+def test_the_work_of_an_ended_incarnation_stays_when_the_state_forgets_it() -> None:
     log = Log()
-    lost = log.put(EventType.FILES_WRITTEN, None, "q", 0)
-    log.put(EventType.REGION_REGISTERED, RegionRegistered(assignment=ONE, replaces="q"), "p")
+    won = log.put(EventType.FILES_WRITTEN, None, "q", 0)
+    log.commit(won)
+    base = log.fold.replica.state.regions["r1"].position
+    after = RegionRegistered(assignment=ONE, replaces="q", base=base)
+    log.put(EventType.REGION_REGISTERED, after, "p")
+    lost = log.put(EventType.FILES_WRITTEN, None, "p", 1)
+    log.put(EventType.REGION_REGISTERED, after.model_copy(update={"replaces": "p"}), "z")
     ended = log.now
-    won = log.put(EventType.FILES_WRITTEN, None, "p", 0)
-    log.commit(won, life="p")
+    assert log.fold.replica.state.ended == {"q": None, "p": "r1"}
+    log.fold.replica.log.forget_ended(("r1",))
+    log.put(EventType.STREAM_COMMAND, StreamCommand(command="pause"))
+    assert log.fold.replica.state.ended == {"q": None}
     assert (log.orphan().arrival.event, log.orphan().since) == (lost, ended)
 
 
-def alive(*names: str) -> Any:
-    """Return regions of which each has the live incarnation of its name and 1."""
-    return {name: SimpleNamespace(live_incarnation=f"{name}1") for name in names}
+def ended(name: str, **state: Any) -> set[str]:
+    """Return the incarnations that have ended for good in a state."""
+    pending = state.get("pending")
+    found = SimpleNamespace(ended={name: 1, "q9": 2}, former=state.get("former"), pending=pending)
+    return _ended_for_good(found.ended, cast(Any, found))
 
 
 def test_an_incarnation_that_can_live_again_has_no_orphans() -> None:
     """A withdrawal brings the incarnations of the former assignment back, and a revert those before it."""
-    former, q, r = SimpleNamespace(regions=alive("q")), ("q", "q1"), ("r", "r1")
-    assert may_live(cast(Any, SimpleNamespace(regions=alive("r"), former=None, pending=None))) == {r}
-    assert may_live(cast(Any, SimpleNamespace(regions=alive("r"), former=former, pending=None))) == {q, r}
+    former = SimpleNamespace(suspended={"q1": 1})
+    assert ended("q1") == {"q1", "q9"}
+    assert ended("q1", former=former) == {"q9"}
     pending = SimpleNamespace(before=SimpleNamespace(former=former))
-    assert may_live(cast(Any, SimpleNamespace(regions={}, former=None, pending=pending))) == {q}
+    assert ended("q1", pending=pending) == {"q9"}
 
 
 def test_the_position_of_an_unresolved_decision_is_not_committed() -> None:

@@ -114,7 +114,6 @@ class _Honest(LogWords):
     """Two honest regions of a world."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.world = _World(SETTINGS, lambda line: None)
         self._batches = Counter[str]()
 

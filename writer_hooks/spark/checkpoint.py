@@ -47,8 +47,6 @@ class IncarnationMarker(BaseModel):
     """Random, so it never names another life of the numbering."""
     base: Position | None = None
     """Position of the region that the incarnation starts from."""
-    replaces: str | None = None
-    """Newest incarnation of the region when this one was made. Each registration repeats it."""
     first: int = 0
     """First batch of the incarnation. Its predecessor is the base."""
     stream: str | None = None

@@ -73,7 +73,7 @@ def register_query(
         _check_owner(options, checkpoint, marker)
         if marker.stream is None or marker.query is None:
             _require_committed_before(options.region, checkpoint, marker, stopped)
-            marker = _complete(options, checkpoint, marker, stopped)
+            marker = _complete(options, checkpoint, marker)
         if marker.assignment < region.assignment.number:
             marker = _begin_assignment(options, checkpoint, marker, stopped)
     is_known = _has_completed(checkpoint, marker)
@@ -118,9 +118,7 @@ def _restart_event(
 ) -> Event:
     """Return the registration of a marked location, with the newest batches that it has planned."""
     planned = checkpoint.planned(marker.first)
-    return region.registration(
-        marker.incarnation, marker.base, planned=planned, replaces=marker.replaces, probe=probe
-    )
+    return region.registration(marker.incarnation, marker.base, planned=planned, probe=probe)
 
 
 def check_location(options: SinkOptions) -> None:
@@ -220,22 +218,19 @@ def _begin(options: SinkOptions, checkpoint: Checkpoint, stopped: Stopped) -> In
     # Without it the location cannot be marked: fail before the wait.
     checkpoint.known_query()
     incarnation = new_incarnation()
-    base, newest = _probe_new(options.region, incarnation, stopped)
-    return _mark(options, checkpoint, incarnation, base, newest, first=0)
+    base = _probe_new(options.region, incarnation, stopped)
+    return _mark(options, checkpoint, incarnation, base, first=0)
 
 
-def _probe_new(region: Region, incarnation: str, stopped: Stopped) -> tuple[Position | None, str | None]:
-    """Return the base of an incarnation in a location without one, and the newest incarnation.
-
-    Raises RegistrationRefused.
-    """
+def _probe_new(region: Region, incarnation: str, stopped: Stopped) -> Position | None:
+    """Return the base of an incarnation in a location without one. Raises RegistrationRefused."""
     _, answer = ask_until_known(region, lambda: region.registration(incarnation, None, probe=True), stopped)
     after = region.assignment.after
     differs = answer.problem is not None and answer.problem.code is Code.BASE_DIFFERS
     if differs and after and answer.decision == after:
-        return answer.committed, answer.newest
+        return answer.committed
     require_accepted(region, incarnation, answer)
-    return None, answer.newest
+    return None
 
 
 def _begin_assignment(
@@ -245,17 +240,14 @@ def _begin_assignment(
 
     Its source continues after its last completed batch. So that batch must be the region's position.
     """
-    incarnation, base, first, newest = _probe_next(options.region, checkpoint, marker, stopped)
-    return _mark(options, checkpoint, incarnation, base, newest, first)
+    incarnation, base, first = _probe_next(options.region, checkpoint, marker, stopped)
+    return _mark(options, checkpoint, incarnation, base, first)
 
 
 def _probe_next(
     region: Region, checkpoint: Checkpoint, marker: IncarnationMarker, stopped: Stopped
-) -> tuple[str, Position | None, int, str | None]:
-    """Return id, base and first batch of the location's next incarnation, and the region's newest one.
-
-    Raises RegistrationRefused.
-    """
+) -> tuple[str, Position | None, int]:
+    """Return id, base and first batch of the location's next incarnation. Raises RegistrationRefused."""
     incarnation = new_incarnation()
     completed, base, first = checkpoint.newest_completed(), marker.base, marker.first
     if completed is not None and completed >= first:
@@ -263,7 +255,7 @@ def _probe_next(
         base = checkpoint.predecessor(marker, first)
     _, answer = ask_until_known(region, lambda: region.registration(incarnation, base, probe=True), stopped)
     require_accepted(region, incarnation, answer)
-    return incarnation, base, first, answer.newest
+    return incarnation, base, first
 
 
 def _require_committed_before(
@@ -305,38 +297,25 @@ def _require_committed_before(
     )
 
 
-def _complete(
-    options: SinkOptions, checkpoint: Checkpoint, marker: IncarnationMarker, stopped: Stopped
-) -> IncarnationMarker:
+def _complete(options: SinkOptions, checkpoint: Checkpoint, marker: IncarnationMarker) -> IncarnationMarker:
     """Add the query and its region to a marker that was written before they were known."""
     region, query = options.region, checkpoint.known_query()
     number = region.assignment.number if marker.stream is None else marker.assignment
     known = {"query": query, "stream": region.stream, "region": region.name, "assignment": number}
     known |= {"former": None}
-    if marker.stream is None:
-        place = (marker.incarnation, marker.base)
-        _, answer = ask_until_known(region, lambda: region.registration(*place, probe=True), stopped)
-        # A region with a live incarnation refuses this one.
-        known["replaces"] = answer.newest if answer.live is None else None
     marker = marker.model_copy(update=known)
     checkpoint.write_marker(marker)
     return marker
 
 
 def _mark(
-    options: SinkOptions,
-    checkpoint: Checkpoint,
-    incarnation: str,
-    base: Position | None,
-    newest: str | None,
-    first: int,
+    options: SinkOptions, checkpoint: Checkpoint, incarnation: str, base: Position | None, first: int
 ) -> IncarnationMarker:
     region = options.region
     marker = IncarnationMarker(
         query=checkpoint.known_query(),
         incarnation=incarnation,
         base=base,
-        replaces=newest,
         first=first,
         stream=region.stream,
         region=region.name,

@@ -121,7 +121,7 @@ def _register(
                 step.give_up()
             raise
         step.mark(answer)
-        answer = step.register(ask)
+        answer = step.register(ask, answer)
         if answer.accepted or not _has_moved_on(answer):
             break
         if answer.unresolved is not None:
@@ -222,12 +222,15 @@ class Reset:
         return answer
 
     def _is_used_up(self, answer: RegistrationAnswered) -> bool:
-        """True if an earlier try may have registered its incarnation, and that one has ended since."""
+        """True if an earlier try may have registered its incarnation, and that one has ended since.
+
+        The log forgets an ended incarnation once the committed position is past its base.
+        """
         known = self._known
         if known is None or not known.resetting or answer.live == self._incarnation:
             return False
         ended = answer.problem is not None and answer.problem.code is Code.INCARNATION_ENDED
-        return ended or (answer.committed, answer.newest) != (known.base, known.replaces)
+        return ended or answer.committed != known.base
 
     def examine(self, committed: Position | None) -> None:
         """Choose the batch to return to. Raise BadCheckpointLocation if the reset could not be finished.
@@ -321,7 +324,6 @@ class Reset:
             query=known.query if known is not None else self._checkpoint.query_id(),
             incarnation=self._incarnation,
             base=answer.committed,
-            replaces=answer.newest,
             first=self._to + 1,
             stream=order.stream,
             region=order.region,
@@ -331,9 +333,10 @@ class Reset:
         )
         self._checkpoint.write_marker(self._known)
 
-    def register(self, ask: Ask) -> RegistrationAnswered:
-        """Register the new incarnation in the place of the newest one, and return the answer."""
-        return ask(self._incarnation, self._registration(self.target.base, self.target.replaces))
+    def register(self, ask: Ask, answer: RegistrationAnswered) -> RegistrationAnswered:
+        """Register the new incarnation in the place of the live one, and return the answer."""
+        replaces = answer.live if answer.live != self._incarnation else None
+        return ask(self._incarnation, self._registration(self.target.base, replaces))
 
     def _registration(
         self, base: Position | None, replaces: str | None, *, probe: bool = False

@@ -200,9 +200,7 @@ class Run:
         if (marker.stream, marker.region, marker.assignment) != place:
             return None, []
         planned = Checkpoint(options.checkpoint_location).planned(marker.first)
-        event = region.registration(
-            marker.incarnation, marker.base, planned=planned, replaces=marker.replaces
-        )
+        event = region.registration(marker.incarnation, marker.base, planned=planned)
         return Registered(marker.incarnation, event.envelope.id), [event]
 
     def last_registration(

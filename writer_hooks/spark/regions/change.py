@@ -113,8 +113,7 @@ class Change:
             self._require_committed(query)
         # A name may have a position of an earlier plan than the last one.
         begun = {name: self._begin(name, division, number, after) for name in division.regions}
-        bases = {name: at for name, each in begun.items() if (at := each.committed) is not None}
-        newest = {name: life for name, each in begun.items() if (life := each.newest) is not None}
+        kept = {name: at for name, at in begun.items() if at is not None}
         plan = Plan(
             number=number,
             after=after,
@@ -123,8 +122,7 @@ class Change:
             files=old.division.kind == "path",
             former=old.number,
             source=old.source,
-            bases=bases,
-            newest=newest,
+            bases=kept,
         )
         self.plans.write(plan)
         _log.info("the division is changed: plan %d follows decision %d", number, after)
@@ -194,8 +192,8 @@ class Change:
             asked += 1
             self.stopped.wait(_PAUSE)
 
-    def _begin(self, name: str, division: Division, number: int, after: int) -> RegistrationAnswered:
-        """Return the answer with the position from which a region of the next assignment starts.
+    def _begin(self, name: str, division: Division, number: int, after: int) -> Position | None:
+        """Return the position from which a region of the next assignment starts.
 
         Raises RegistrationRefused if the region cannot begin there.
         """
@@ -205,7 +203,7 @@ class Change:
         answer = ask(region, region.registration(incarnation, None, probe=True), self.stopped.is_set)
         if answer.problem is None or answer.problem.code not in _BEGINS:
             require_accepted(region, incarnation, answer)
-        return answer
+        return answer.committed
 
     # --- ends of the old regions ----------------------------------------------------------------------
 

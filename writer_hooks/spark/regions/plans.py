@@ -42,8 +42,6 @@ class Plan(BaseModel):
     """Format of the source with its topics; None: a function."""
     bases: dict[str, Position] = {}
     """Positions of the regions that keep their names, as of the final cut."""
-    newest: dict[str, str] = {}
-    """The newest incarnations of its regions in earlier plans."""
 
 
 class Plans:

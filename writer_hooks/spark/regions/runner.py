@@ -323,8 +323,7 @@ class RegionRunner:
                 # Spark reads no file of another folder, not even to pass it over.
                 own = [file for file in files if is_below(file[0], folder)]
                 place = (self._settings.options["stream"], name, plan.number)
-                at = (plan.bases.get(name), plan.newest.get(name))
-                seed(self._plans.location_of(plan, name), own, *place, *at)
+                seed(self._plans.location_of(plan, name), own, *place, plan.bases.get(name))
 
     def _require_partitions(self, division: Division) -> None:
         topics = self._topics_seen = self._topics()

@@ -133,17 +133,11 @@ def require_all_ages(source: Source | Rows, plans: Plans, former: Plan | None, d
 
 
 def seed(
-    uri: str,
-    files: list[tuple[str, int]],
-    stream: str,
-    region: str,
-    assignment: int,
-    base: Position | None,
-    newest: str | None = None,
+    uri: str, files: list[tuple[str, int]], stream: str, region: str, assignment: int, base: Position | None
 ) -> None:
     """Make a location whose query passes the files over. A location that is seeded already stays as it is.
 
-    No query may have started in it. `base` and `newest` are the region's position and newest incarnation.
+    No query may have started in it.
     """
     location = Location(uri)
     if location.read(_DONE) is not None:
@@ -169,7 +163,6 @@ def seed(
         query=query,
         incarnation=new_incarnation(),
         base=base,
-        replaces=newest,
         first=1,
         stream=stream,
         region=region,
