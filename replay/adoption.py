@@ -26,6 +26,7 @@ from sluicegate.coordinator.account import (
 from sluicegate.coordinator.core.decisions import revert_digest
 from sluicegate.coordinator.core.heads import head_of, mismatch
 from sluicegate.coordinator.core.log_state import (
+    MOST_ENDED,
     AssignmentState,
     Former,
     LogState,
@@ -82,7 +83,7 @@ class Adopted(NamedTuple):
         head, place = head_of(self.ref), logged.place
         state = state_of(self.account)
         # A driver that registered after the commit has an incarnation that the table does not name.
-        state.ended = dict.fromkeys([*state.ended, *logged.lives])
+        state.ended = dict.fromkeys([*state.ended, *logged.lives][-MOST_ENDED:])
         state.withdrawn = max(state.withdrawn, logged.state.withdrawn)
         state.partition, state.table, state.snapshot = place.partition, identity, head
         record = StateRecord(

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from sluicegate.coordinator.core.log_state import (
+    MOST_ENDED,
     Decision,
     LogState,
     RegionPhase,
@@ -166,7 +167,10 @@ class Log:
         """Note that the region's incarnation has ended, until a registration of it fails by its base."""
         life = region.incarnation
         if life is not None:
-            self.state.ended.setdefault(life.id, name if life.base is not None else None)
+            ended = self.state.ended
+            ended.setdefault(life.id, name if life.base is not None else None)
+            if len(ended) > MOST_ENDED:
+                del ended[next(iter(ended))]
 
     def forget_ended(self, moved: Collection[str]) -> None:
         """Forget the ended incarnations of regions that a committed cut has moved.

@@ -15,6 +15,8 @@ from pydantic import BaseModel, ConfigDict
 from sluicegate.events.models import Head, Position, StreamPolicy
 from sluicegate.events.problems import Problem
 
+MOST_ENDED: Final = 1_000
+"""Ended incarnations that are remembered; the oldest are forgotten first."""
 MOST_STEP: Final = 2**52
 """Most by which the number of a checkpoint or an assignment exceeds the one before.
 
@@ -247,8 +249,10 @@ class LogState(Light):
     """Incarnations that ended, and their regions; none of them lives again.
 
     Once a committed cut moves the region, its position is past the base of each, which is the reason for
-    which a registration fails from then on. None: remembered for ever, because another region without a
-    position would accept the base "none", or because the region is unknown.
+    which a registration fails from then on. None: remembered longer, because another region without a
+    position would accept the base "none", or because the region is unknown. At most MOST_ENDED: without a
+    commit, each start of a driver may add one. A registration of an older one would be accepted as that of a
+    new incarnation, so nothing that it sent before counts.
     """
     skipped: list[SkippedRecord] = []
     savepoints: list[Savepoint] = []

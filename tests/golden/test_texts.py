@@ -2,11 +2,13 @@
 
 import random
 import string
+from itertools import pairwise
 from typing import Final
 
 import pytest
 
 from sluicegate.coordinator.core import texts
+from sluicegate.coordinator.core.log_state import MOST_ENDED
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.record_codec import encode_record
 from sluicegate.events.models import MOST_REGIONS, MOST_TEXT
@@ -150,6 +152,19 @@ def test_the_largest_record_fits_into_a_message() -> None:
     assert (state.decided, state.pending is not None, len(state.regions)) == (2, True, MOST_REGIONS)
     record = StateRecord(stream=STREAM, applied=1, low_water=0, state=state)
     assert len(encode_record(record)) < MAX_MESSAGE_BYTES
+
+
+@pytest.mark.slow
+def test_a_driver_that_starts_again_and_again_does_not_fill_the_record() -> None:
+    """Nothing is committed, and the names are as long as they may be."""
+    dice, script = random.Random(1), Script()
+    names = ["".join(dice.choices(string.ascii_letters + string.digits, k=200)) for _ in range(1_500)]
+    starts = [f"register r1 {new} replaces={old} &" for old, new in pairwise(names)]
+    script.run("\n".join(["regions r1", f"register r1 {names[0]}", *starts]))
+    state = script.reader().state
+    assert [*state.ended] == names[-1 - MOST_ENDED : -1]
+    record = StateRecord(stream=STREAM, applied=1, low_water=0, state=state)
+    assert len(encode_record(record)) < MAX_MESSAGE_BYTES / 4
 
 
 def test_reasons_for_which_files_are_lost_have_a_limit_together() -> None:
