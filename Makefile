@@ -17,6 +17,9 @@ OLD_SPARK ?= $(firstword $(SPARKS))
 PYTHONS ?= 3.11 3.12 3.13
 # Tests of what every release of Spark can do. The code of old releases warns.
 FOREACH := tests/hooks/test_foreach.py tests/hooks/test_foreach_refusals.py tests/integration/test_foreach.py
+# Tests of what depends on pyarrow.
+ARROW := $(addprefix tests/lakes/,test_values.py test_table_values.py test_footer_bytes.py test_file_statistics.py \
+	test_floats.py iceberg/test_writer.py delta/test_writer.py)
 # What the examples for clusters need beside the lock file. pip must not change what the lock file names.
 CLUSTERS := ray==2.60.0 dask==2026.8.0 distributed==2026.8.0 cloudpickle==3.1.3 filelock==4.3.1 \
 	importlib_metadata==10.2.0 jsonschema==4.26.0 jsonschema-specifications==2025.9.1 lazy-importer==0.1.0 \
@@ -33,7 +36,7 @@ PARTS ?= 5
 # The tests start hundreds of processes, and pytest rewrites each of their files: both are kept from run to run.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: dist release-check demo test test-all test-sparks test-old-spark test-clusters test-pythons fast check format unit short-demo sync lock bench docs clean
+.PHONY: dist release-check demo test test-all test-new-arrow test-sparks test-old-spark test-clusters test-pythons fast check format unit short-demo sync lock bench docs clean
 
 ## The whole demo: 336,776 flights, three regions, one table.
 demo: sync
@@ -52,7 +55,7 @@ fast: sync
 test-all: sync
 ifeq ($(PART),)
 	set -e; for part in $$(seq $(PARTS)); do $(MAKE) --no-print-directory test-all PART=$$part/$(PARTS); done
-	$(MAKE) --no-print-directory test-clusters test-old-spark
+	$(MAKE) --no-print-directory test-clusters test-old-spark test-new-arrow
 else
 	$(PYTEST) --part $(PART) -q $(ARGS)
 endif
@@ -83,6 +86,15 @@ test-old-spark: sync $(VENV)/spark-$(OLD_SPARK)/.installed
 ## The examples for Ray and Dask.
 test-clusters: sync $(VENV)/clusters/.installed
 	PYTHONPATH=$(CURDIR)/$(VENV)/clusters $(BIN)/python -m pytest -q tests/integration/test_cluster_examples.py $(ARGS)
+
+## What reads and writes files of Iceberg and Delta, with the newest pyarrow. Paimon limits the one of the lock file.
+test-new-arrow: sync $(VENV)/arrow/.installed
+	PYTHONPATH=$(CURDIR)/$(VENV)/arrow $(BIN)/python -m pytest -q $(ARROW) -k "not paimon" -m "not servers and not long" $(ARGS)
+
+# About 150 MB, downloaded once.
+$(VENV)/arrow/.installed: | $(VENV)/.installed
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target $(@D) pyarrow
+	touch $@
 
 # About 250 MB, downloaded once.
 $(VENV)/clusters/.installed: | $(VENV)/.installed
