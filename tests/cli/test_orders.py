@@ -52,15 +52,18 @@ def test_a_stream_is_paused_and_resumed(history: History) -> None:
     assert {each.envelope.type for each in orders} == {EventType.STREAM_COMMAND}
 
 
-def commit_first(history: History) -> None:
-    """Put the commit of decision 1 into the table, as the log has it."""
+def commit_first(history: History, newest: int = 1) -> None:
+    """Put the commit of decision 1 into the table, as the log has it, and later ones up to the newest."""
     own = history.deployment.settings.streams["flights"]
     opened = adapter(own.format)
     committer = opened.open_committer(opened.parse_table(own.table, own.adapter_options()), own.commit_user)
     committer.ask(1, "", committer.inspect().identity, None)
-    published = committer.publish(CommitRequest(1, "digest", None, None, []))
+    head = None
+    for decision in range(1, newest + 1):
+        published = committer.publish(CommitRequest(decision, f"digest{decision}", head, None, []))
+        assert isinstance(published, Published)
+        head = published.snapshot
     committer.close()
-    assert isinstance(published, Published)
 
 
 def test_no_head_is_named_while_the_table_lacks_a_committed_decision(history: History) -> None:
@@ -92,6 +95,29 @@ def test_a_proof_names_the_decision_that_is_asked(history: History, decided: boo
     proof = history.state.proof
     assert proof is not None
     assert (proof.decision, proof.head) == (asked, Head(snapshot=7, identity="a:b"))
+
+
+@pytest.mark.parametrize(
+    ("decided", "newest", "why"),
+    [
+        (False, 3, "the table has decision 3 of its commit user, and the log ends with 1"),
+        (True, 3, "the table has decision 3 of its commit user, and the log ends with 2"),
+        (True, 2, "has decision 2 of its commit user. A coordinator compares that with the log by itself"),
+    ],
+)
+def test_no_statement_is_made_that_the_table_disproves(
+    history: History, decided: bool, newest: int, why: str
+) -> None:
+    """The log is an older copy, or the commit is there: a commit on top of it would have the rows twice."""
+    commit_first(history, newest)
+    if decided:
+        history.decide()
+    result = history.run("stream", "resume", *STREAM, "--head", "7:a:b")
+    assert result.exit_code == 2, result.output
+    told = " ".join(result.stderr.split())
+    assert "no statement was made" in told
+    assert why in told
+    assert history.state.proof is None
 
 
 def test_a_removed_region_ends_at_its_last_completed_checkpoint(history: History) -> None:
