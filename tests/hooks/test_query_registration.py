@@ -171,7 +171,7 @@ def test_a_running_query_whose_incarnation_an_order_ends_fails(
         with pytest.raises(StreamingQueryException) as caught:
             job.log.wait(failed, "it goes on")
         # At the start of a batch, or at its end.
-        assert "an operator removed the region, and assignment 0 has ended" in told(caught.value)
+        assert "an operator removed the region, and assignment 0 is over" in told(caught.value)
         assert "Start all queries with the option `assignment` 1, and with the" in told(caught.value)
         assert "start the query again" not in told(caught.value)
     finally:

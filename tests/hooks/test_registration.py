@@ -307,7 +307,7 @@ def test_a_driver_whose_region_was_removed_stops(query: Query) -> None:
     query.write(0)
     _, registered = query.register()
     query.order(command="remove", region="JFK", number=0)
-    with pytest.raises(RegionReplaced, match="an operator removed the region, and assignment 0 has ended"):
+    with pytest.raises(RegionReplaced, match="an operator removed the region, and assignment 0 is over"):
         check_live(query.options, registered)
 
 
