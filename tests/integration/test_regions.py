@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shlex
+import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -35,7 +36,7 @@ from sluicegate.writer_hooks.spark.regions import (
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import PARTITIONS, read_ids
-from tests.integration.orders import invoke, sluicegate
+from tests.integration.orders import invoke, sluicegate, spoken
 from tests.integration.sparkjob import SparkThread
 from tests.integration.waiting import until
 
@@ -68,7 +69,19 @@ class Regions:
 
     def runner(self, regions: Division, source: Any = None, **more: Any) -> RegionRunner:
         """Return a runner that was not started."""
-        options = {
+        how = {"base": self.base, "sink": self.sink, "backoff": QUICK, **more}
+        how.setdefault("trigger", {"processingTime": "200 milliseconds"})
+        source = source or self.source()
+        return RegionRunner(self.spark.session, self.sink_options, source, regions=regions, **how)
+
+    @property
+    def base(self) -> str:
+        return str(self.place.root / "base")
+
+    @property
+    def sink_options(self) -> dict[str, str]:
+        """Options of the sink that all regions share."""
+        return {
             "stream": "flights",
             "table": self.place.table,
             "kafka.bootstrap.servers": self.place.bootstrap,
@@ -76,9 +89,6 @@ class Regions:
             "registration.timeout": "900",
             **self.options,
         }
-        how = {"base": str(self.place.root / "base"), "sink": self.sink, "backoff": QUICK, **more}
-        how.setdefault("trigger", {"processingTime": "200 milliseconds"})
-        return RegionRunner(self.spark.session, options, source or self.source(), regions=regions, **how)
 
     async def holds(self, ids: list[int]) -> None:
         """Wait until the table has exactly these ids."""
@@ -302,3 +312,47 @@ async def test_a_batch_that_was_only_planned_when_its_region_was_ended_is_set_ba
         await sluicegate(place, *shlex.split(advised[1]), "--silence", "10ms")
         async with started(regions.runner(other)):
             await regions.holds([1, 2])
+
+
+RUNNER = """
+import json, os, sys
+from pyspark.sql import SparkSession
+from sluicegate.writer_hooks.spark.regions import RegionRunner, Source, by_path
+
+columns, options, paths, base = sys.argv[1], *map(json.loads, sys.argv[2:4]), sys.argv[4]
+os.environ["PYSPARK_PYTHON"] = sys.executable
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+spark.sparkContext.setLogLevel("OFF")
+source = Source("json", {"maxFilesPerTrigger": "1"}, columns)
+RegionRunner(spark, options, source, regions=by_path(paths), base=base, trigger={"availableNow": True}).run()
+"""
+
+
+async def test_a_first_plan_that_was_withdrawn_ends_the_runner_with_the_way_to_commit_its_rows(
+    place: Place, spark: SparkThread
+) -> None:
+    """Its queries have read everything, so that they would end well again, and commit nothing."""
+    regions, where = Regions(spark, place), ("--stream", "flights")
+    paths = {name: str(place.root / "in" / name) for name in ("a", "b")}
+    division, once = by_path(paths), {"trigger": {"availableNow": True}}
+    regions.feed("a", (1, "EWR"))
+    regions.feed("b", (2, "JFK"))
+    async with running(place.settings()):
+        await sluicegate(place, "stream", "pause", *where)
+        async with started(regions.runner(division, **once)) as runner:
+            await until(runner.status, lambda shown: {each.state for each in shown.values()} == {State.ENDED})
+        runner.require_ended_well()
+        await sluicegate(place, "assignment", "withdraw", *where)
+        await sluicegate(place, "stream", "resume", *where)
+        arguments = (COLUMNS, json.dumps(regions.sink_options), json.dumps(paths), regions.base)
+        ended = await spoken((sys.executable, "-c", RUNNER, *arguments), os.environ)
+        assert (ended.exit_code, "DivisionRefused" in ended.stderr) == (1, True), ended.output
+        assert read_ids(place.table) == []
+        advised = re.search(r"start the runner with first_assignment=\((\d+), (\d+)\)", ended.stderr)
+        assert advised is not None, ended.output
+        pair = int(advised[1]), int(advised[2])
+        async with started(regions.runner(division, **once, first_assignment=pair)):
+            await regions.holds([1, 2])
+        regions.feed("a", (3, "EWR"))
+        async with started(regions.runner(division, **once)):
+            await regions.holds([1, 2, 3])
