@@ -142,10 +142,17 @@ def require_accepted(region: Region, incarnation: str, answer: RegistrationAnswe
     )
 
 
-def require_live(region: Region, own: Registered, answer: RegistrationAnswered, place: str) -> None:
+def require_live(
+    region: Region,
+    own: Registered,
+    answer: RegistrationAnswered,
+    place: str,
+    advice: str = "Start a new driver, which begins at the committed position",
+) -> None:
     """Raise RegionReplaced unless the answer to a probe states that this registration is in force.
 
-    `place` names what another process of the same incarnation would run, for the text.
+    `place` names what another process of the same incarnation would run, and `advice` how a driver continues
+    that the log does not know, for the text.
     """
     if answer.live == own.incarnation:
         if answer.run not in (None, own.run):
@@ -158,7 +165,7 @@ def require_live(region: Region, own: Registered, answer: RegistrationAnswered, 
         raise RegionReplaced(
             f"this driver does not write the region {region.name} of the stream {region.stream} any more: "
             "the log does not have its registration, as after `sluicegate stream adopt`, or on other topics. "
-            "Nothing that it completes counts. Start a new driver, which begins at the committed position"
+            f"Nothing that it completes counts. {advice}"
         )
     if code in _ENDED:
         raise RegionReplaced(

@@ -1,13 +1,18 @@
 """Registrations of runs that have had no batch yet."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from sluicegate.events.models import RegionRegistered
+from sluicegate.events.models import Position, RegionRegistered
+from sluicegate.events.notifications import RegistrationAnswered
+from sluicegate.writer_hooks import RegionReplaced
 from sluicegate.writer_hooks.options import SinkOptions
-from sluicegate.writer_hooks.region import Live, Registered
+from sluicegate.writer_hooks.region import Event, Live, Registered
+from sluicegate.writer_hooks.spark import heartbeats, incarnation, runs
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
+from sluicegate.writer_hooks.spark.heartbeats import Heartbeats
 from sluicegate.writer_hooks.spark.registry import Registry
 from sluicegate.writer_hooks.spark.runs import Run
 from tests.hooks.locations import plan
@@ -91,3 +96,59 @@ def test_an_own_answer_that_is_read_together_with_a_newer_one_counts() -> None:
     run = a_run(MARKER)
     run.live = Live("b", "other", frozenset({"new", "other"}))
     assert run.contradicted(Registered("a", "new")) == Live("b", "other", frozenset({"new", "other"}))
+
+
+def test_a_run_asks_at_growing_intervals_while_a_batch_waits_for_its_commit() -> None:
+    run = a_run(MARKER)
+    assert not any(run.is_question_due(None, float(now)) for now in range(100))
+    run.note_batch(3, 100.0)
+    assert [now for now in range(100, 700) if run.is_question_due(None, float(now))] == [
+        130,
+        160,
+        220,
+        340,
+        580,
+    ]
+    # The commit of an earlier batch begins the intervals again, and that of the newest one ends them.
+    assert [now for now in range(700, 800) if run.is_question_due(2, float(now))] == [730, 760]
+    assert not any(run.is_question_due(3, float(now)) for now in range(800, 900))
+
+
+def test_a_question_is_a_probe_that_nobody_waits_for(
+    options: SinkOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After an adoption, the log does not have the registration, and no commit contradicts the run."""
+    sent: list[Event] = []
+    publisher = SimpleNamespace(publish=lambda topic, events, timeout: sent.extend(events))
+    monkeypatch.setattr(heartbeats, "shared_publisher", lambda kafka: publisher)
+    monkeypatch.setattr(runs, "FIRST_QUESTION", 0.0)
+    Checkpoint(options.checkpoint_location).write_marker(MARKER)
+    run, registry = a_run(MARKER), Registry(str(tmp_path / "registry"))
+    registry.put("q7", {}, Registered("a", "of the batch"))
+    run.note_batch(2, 0.0)
+
+    def probes() -> list[int]:
+        sent.clear()
+        Heartbeats(5.0, 10.0, registry=registry)._send_heartbeat(run, options)
+        found = [each.body for each in sent if isinstance(each.body, RegionRegistered)]
+        assert all(each.probe for each in found)
+        return [each.planned[0].checkpoint for each in found]
+
+    assert probes() == [2]
+    registry.commit("q7", Position(incarnation="a", checkpoint=2, digest="d"))
+    assert probes() == []
+    run.note_batch(3, 0.0)
+    Checkpoint(options.checkpoint_location).write_marker(MARKER.model_copy(update={"incarnation": "b"}))
+    assert probes() == [], "the doubt about another incarnation is told elsewhere"
+
+
+def test_a_query_that_the_log_does_not_know_is_told_how_it_continues(
+    options: SinkOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Checkpoint(options.checkpoint_location).write_marker(MARKER)
+    answer = RegistrationAnswered(registration="r", accepted=True)
+    monkeypatch.setattr(incarnation, "ask", lambda *_: answer)
+    with pytest.raises(RegionReplaced, match="the log does not have its registration") as told:
+        incarnation.check_live(options, Registered("a", "own"))
+    command = "sluicegate region reset --stream flights --region JFK --checkpoint-location"
+    assert f"`{command} {options.checkpoint_location}`, then start the query again" in str(told.value)

@@ -45,6 +45,7 @@ from sluicegate.writer_hooks.driver_state import DriverState
 from sluicegate.writer_hooks.spark import begun
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
 from sluicegate.writer_hooks.spark.registry import Registry
+from sluicegate.writer_hooks.spark.runs import Run
 from sluicegate.writer_hooks.upload import sending
 from sluicegate.writer_hooks.upload.losses import Losses
 from sluicegate.writer_hooks.upload.spool import Spool
@@ -60,6 +61,7 @@ LISTENER: Final = "tests/coordinator/listeners/test_worker.py"
 MARKS: Final = "tests/listeners/mark_done/test_watermark.py tests/listeners/mark_done/test_times.py"
 TAGS: Final = "tests/listeners/tags/test_periods.py"
 PAUSES: Final = "tests/hooks/test_pauses.py"
+RUNS: Final = "tests/hooks/test_runs.py"
 STORE: Final = "tests/contracts/state_store"
 
 
@@ -541,6 +543,15 @@ PLANTS: Final = (
     Plant(
         "an idle heartbeat is not noted",
         *(Registry.say_idle, "self._idle(query).touch()", "pass", PAUSES),
+    ),
+    Plant(
+        "a query whose batch waits for its commit asks nothing",
+        *(
+            Run.is_question_due,
+            "return self.question.is_due(now)",
+            "return False",
+            "tests/hooks/test_runs.py",
+        ),
     ),
     # --- cli --------------------------------------------------------------------------------------------
     Plant(

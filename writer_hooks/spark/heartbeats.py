@@ -26,10 +26,10 @@ from sluicegate.writer_hooks.errors import (
 from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.outcomes import OnOutcome, Outcomes
 from sluicegate.writer_hooks.publisher import shared_publisher
-from sluicegate.writer_hooks.region import Registered
+from sluicegate.writer_hooks.region import Event, Registered
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
 from sluicegate.writer_hooks.spark.examining import troubles, wrong_options
-from sluicegate.writer_hooks.spark.incarnation import check_live, end_region, rest_region
+from sluicegate.writer_hooks.spark.incarnation import check_live, end_region, question, rest_region
 from sluicegate.writer_hooks.spark.registry import Registry
 from sluicegate.writer_hooks.spark.runs import FIRST_LOOK, Kind, Options, Run, Signal
 
@@ -220,11 +220,23 @@ class Heartbeats:
             self.registry.say_idle(run.query)
         after = pause.after if pause is not None else None
         body = RegionHeartbeat(idle=pause is not None, after=after, interval=interval, run=registered.run)
+        events = [*events, *self._question(run, options, registered)]
         region = options.region
         beat = region.event(EventType.REGION_HEARTBEAT, registered.incarnation, body)
         shared_publisher(region.kafka).publish(region.events_topic, [*events, beat], self.interval)
         run.registered = registered
         return registered
+
+    def _question(self, run: Run, options: SinkOptions, own: Registered) -> list[Event]:
+        """Return a probe if a batch waits for its commit and a question is due.
+
+        Nobody waits for the answer: it arrives with the outcomes of the region.
+        """
+        committed = self.registry.committed(run.query, own.incarnation) if self.registry else None
+        if self.registry is None or not run.is_question_due(committed, time.monotonic()):
+            return []
+        found = question(options, own)
+        return [found] if found is not None else []
 
     def _report_losses(self, run: Run, options: SinkOptions, own: Registered) -> None:
         committed = self.registry.committed(run.query, own.incarnation) if self.registry else None
@@ -272,7 +284,7 @@ class Heartbeats:
         if live is None or self.registry is None or run.over():
             return
         if live.incarnation is None:
-            found = "the coordinator says that the live incarnation of its region has ended"
+            found = "the coordinator says that no incarnation of its region is live"
         else:
             other = "another process" if live.incarnation == registered.incarnation else live.incarnation
             found = f"the newest answer of the coordinator names {other}"

@@ -8,6 +8,7 @@ steps, the next start repeats the steps that follow the marker, with the same in
 
 import logging
 import math
+import shlex
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -40,6 +41,11 @@ from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMark
 
 _log = logging.getLogger(__name__)
 
+_CONTINUE: Final = (
+    "Set the query back to the committed position: `sluicegate region reset --stream {} --region {} "
+    "--checkpoint-location {}`, then start the query again"
+)
+"""Way out of a query that the log does not know."""
 _PAUSE: Final = 0.5
 """Seconds between two questions to the stream that the query wrote before."""
 
@@ -158,8 +164,18 @@ def check_live(options: SinkOptions, own: Registered, stopped: Stopped = running
     if marker is None or marker.incarnation != own.incarnation:
         raise RegionReplaced(replaced(region, "its checkpoint location was reset"))
     answer = ask(region, _restart_event(region, checkpoint, marker, probe=True), stopped)
-    require_live(region, own, answer, "its checkpoint location")
+    place = (region.stream, region.name, shlex.quote(options.checkpoint_location))
+    require_live(region, own, answer, "its checkpoint location", _CONTINUE.format(*place))
     return answer
+
+
+def question(options: SinkOptions, own: Registered) -> Event | None:
+    """Return the probe of `check_live`; None if the checkpoint location has another incarnation."""
+    checkpoint = Checkpoint(options.checkpoint_location)
+    marker = checkpoint.marker()
+    if marker is None or marker.incarnation != own.incarnation:
+        return None
+    return _restart_event(options.region, checkpoint, marker, probe=True)
 
 
 # --- incarnations that begin ----------------------------------------------------------------------

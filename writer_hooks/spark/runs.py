@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final, Protocol
 
+from sluicegate.writer_hooks.backpressure import Repetition
 from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.region import Event, Live, Region, Registered
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
@@ -15,6 +16,10 @@ from sluicegate.writer_hooks.upload.here import keep_uploading
 from sluicegate.writer_hooks.upload.losses import Committed, Losses
 
 FIRST_LOOK: Final = 0.05
+FIRST_QUESTION: Final = 30.0
+"""Seconds without a commit, while a completed batch waits for one, before the coordinator is asked."""
+_QUESTIONS: Final = 480.0
+"""The longest pause in seconds between two such questions."""
 _MOST_BATCHES: Final = 1_000
 
 Options = Mapping[str, str]
@@ -111,6 +116,12 @@ class Run:
     """Batches with rows that have ended since the last heartbeat, with the times in monotonic seconds."""
     losses: Losses | None = None
     """Reports of lost files, if they are left to uploaders."""
+    completed: int | None = None
+    """Newest batch with rows that has ended."""
+    committed: int | None = None
+    """Committed batch as of the newest heartbeat."""
+    question: Repetition | None = None
+    """Times of the questions, while a completed batch waits for its commit."""
     inherited: int | None = None
     """Newest batch that earlier runs have completed, while its commit is not known."""
     missed: int = 0
@@ -131,9 +142,25 @@ class Run:
     def note_batch(self, number: int | None, now: float) -> None:
         """Note the end of a batch with rows: its completion is in the log. Only the newest ones are kept."""
         if number is not None:
+            self.completed = number
             self.batches[number] = now
             if len(self.batches) > _MOST_BATCHES:
                 del self.batches[min(self.batches)]
+
+    def is_question_due(self, committed: int | None, now: float) -> bool:
+        """Return True if the coordinator is to be asked for the region, and then not for a while.
+
+        Without a commit nobody else says that the log does not know this run, as after an adoption.
+        `committed` is the newest committed batch of its incarnation.
+        """
+        waits = self.completed is not None and (committed is None or committed < self.completed)
+        if not waits or committed != self.committed:
+            self.committed, self.question = committed, None
+        if not waits:
+            return False
+        if self.question is None:
+            self.question = Repetition(now + FIRST_QUESTION, FIRST_QUESTION, _QUESTIONS)
+        return self.question.is_due(now)
 
     def report_losses(
         self, options: SinkOptions, incarnation: str, committed: int | None, ask: Committed
