@@ -49,6 +49,8 @@ _OF_DECISIONS: Final = (Code.BASE_UNRESOLVED, Code.ASSIGNMENT_UNRESOLVED)
 
 _MOST_DUE: Final = 100
 """Notifications in one record, which has a limit. Registrations pile up while no coordinator answers them."""
+_LARGEST_DUE: Final = 128 << 10
+"""Characters of JSON of all notifications in one record: an answer may name many regions."""
 _MOST_REFUSED: Final = 100
 """Regions whose refusal is shown."""
 _MOST_NAMES: Final = 10
@@ -70,6 +72,7 @@ class Outbox:
     ) -> None:
         """`record` is the one that the machine starts from; `interval`: milliseconds between two records."""
         self.due = list(record.due)
+        self._length = sum(map(_length, self.due))
         self.announced = dict(record.announced)
         """By scope, the stall that was announced last."""
         self._inherited = set(record.announced)
@@ -217,7 +220,9 @@ class Outbox:
         self, kind: NotificationType, name: str, body: Notification, region: str = "", incarnation: str = ""
     ) -> None:
         identity = hashlib.sha256(f"{self._log.stream}/{name}".encode()).hexdigest()[:32]
-        self.due.append(Due(id=identity, type=kind, region=region, incarnation=incarnation, body=body))
+        due = Due(id=identity, type=kind, region=region, incarnation=incarnation, body=body)
+        self.due.append(due)
+        self._length += _length(due)
         self._changes += 1
 
     # --- the record -------------------------------------------------------------------------------
@@ -249,7 +254,7 @@ class Outbox:
         """Return the next effect, if one is due; a record only while the state may be written."""
         if not self._recorded:
             return Announce(self.due[0]) if self.due else None
-        if writable and len(self.due) > _MOST_DUE:
+        if writable and (len(self.due) > _MOST_DUE or self._length > _LARGEST_DUE):
             # The next reader reads the log from the record before, and announces these again.
             return Announce(self.due[0])
         if writable and not self._answers and (self._changes > 0 or self._is_old(now)):
@@ -275,7 +280,7 @@ class Outbox:
                 self._view = record
                 self._release = True
             case Announce():
-                self.due.pop(0)
+                self._length -= _length(self.due.pop(0))
                 self._durable = max(0, self._durable - 1)
             case WriteView(record) if self._view is record:
                 self._view = None
@@ -284,6 +289,10 @@ class Outbox:
 
     def _is_old(self, now: int) -> bool:
         return self._written_at is not None and now - self._written_at >= self._interval
+
+
+def _length(due: Due) -> int:
+    return len(due.model_dump_json())
 
 
 def _waiting(log: Log) -> dict[str, Waiting]:

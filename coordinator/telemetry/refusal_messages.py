@@ -129,13 +129,13 @@ MESSAGES: Final[Mapping[Code, Message]] = {
     Code.LOCATION_OLDER: Message(
         _REFUSED,
         "its checkpoint location ends[ at checkpoint {checkpoint}], before the committed checkpoint {other}",
-        "Use the newest state of the location. If it is lost: " + _LOST,
+        "Use the newest state of the location. If it is lost, take an empty one: " + _LOST,
     ),
     Code.SOURCE_DIFFERS: Message(
         _REFUSED,
         "checkpoint {checkpoint} of its checkpoint location has another source range than the one in the log",
         "The source was changed, or the location comes from a backup. Restore the newest location, or set "
-        "this one to the committed position: " + RESET,
+        "this one to the committed position: " + RESET + ". If that is refused, take an empty one: " + _LOST,
     ),
     Code.REGISTRATION_UNREADABLE: Message(
         _REFUSED,

@@ -45,7 +45,8 @@ _UNTIL_RESET: Final[Mapping[Code, Message]] = {
         "its query ended[ at checkpoint {other}], before the committed checkpoint {checkpoint}: its "
         "checkpoint "
         "location is an older one",
-        "Use the newest state of the location, or set this one to the committed position: " + RESET,
+        "Use the newest state of the location. If it is lost, take an empty one, and let its source begin "
+        "right after the committed rows. The order: " + RESET,
     ),
     Code.RECORD_SKIPPED: Message(
         "Region {region} is stalled",

@@ -155,6 +155,20 @@ def test_the_largest_record_fits_into_a_message() -> None:
 
 
 @pytest.mark.slow
+def test_answers_that_name_many_regions_are_announced_before_a_record_has_them() -> None:
+    """None of these registrations lists its own region, and each answer names all that it lists."""
+    dice, script = random.Random(1), Script()
+    lines: list[str] = []
+    for number in range(30):
+        names = ["".join(dice.choices(string.ascii_letters + string.digits, k=200)) for _ in range(101)]
+        lines += [f"regions {' '.join(names)}", f"register x x{number} &"]
+    found = script.run("\n".join(["crash", *lines, "trace WriteRecord", "start"]))
+    records = [line for line in found.splitlines() if line.startswith("> WriteRecord")]
+    assert max(int(line.rpartition(" ")[2]) for line in records) <= 7
+    assert found.count("refused region-not-assigned") == 30
+
+
+@pytest.mark.slow
 def test_a_driver_that_starts_again_and_again_does_not_fill_the_record() -> None:
     """Nothing is committed, and the names are as long as they may be."""
     dice, script = random.Random(1), Script()
