@@ -10,8 +10,9 @@ import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self, Union
+from typing import TYPE_CHECKING, Any, Protocol, Self, Union
 
+from sluicegate.lakes.port import SchemaMismatch
 from sluicegate.writer_hooks.attempt import AttemptWriter
 from sluicegate.writer_hooks.errors import HookError, NotOurs
 from sluicegate.writer_hooks.options import SinkOptions, require_name
@@ -163,9 +164,60 @@ def _batches(rows: Rows) -> Iterator["pa.RecordBatch"]:
     elif isinstance(rows, pa.Table):
         yield from rows.to_batches()
     elif hasattr(rows, "__arrow_c_stream__"):
-        yield from pa.RecordBatchReader.from_stream(rows)
+        yield from _stream(rows)
     else:
         raise NotOurs(
             f"rows must be Arrow data, not {type(rows).__name__}: give a pyarrow.Table or RecordBatch, or an "
             "object with the Arrow PyCapsule interface, such as a data frame of pandas or polars"
         )
+
+
+def _stream(rows: "ArrowStream") -> "pa.RecordBatchReader":
+    """Return the rows of a data frame.
+
+    Raises SchemaMismatch for columns that Arrow cannot have, or NotOurs.
+    """
+    import pyarrow as pa
+
+    if objects := _objects_of_polars(rows):
+        # polars gives their places in memory in place of the values.
+        raise SchemaMismatch(
+            f"the columns {objects} of the data frame have the type Object of polars, whose values no other "
+            "program can read. Cast them, such as to text or binary"
+        )
+    try:
+        return pa.RecordBatchReader.from_stream(rows)
+    except pa.ArrowException as error:
+        if columns := _not_arrow(rows):
+            raise SchemaMismatch(
+                f"the columns {columns} of the data frame cannot be given as Arrow data: {error}. Cast them "
+                "to the types of the table"
+            ) from error
+        raise NotOurs(
+            f"rows of the type {type(rows).__name__} are no table with columns: {error}. Give a data frame, "
+            "or a pyarrow.Table"
+        ) from error
+
+
+def _objects_of_polars(rows: object) -> list[str]:
+    if _library(rows) != "polars":
+        return []
+    schema: Mapping[str, object] = getattr(rows, "schema", {})
+    return [name for name, kind in schema.items() if str(kind) == "Object"]
+
+
+def _not_arrow(rows: Any) -> list[str]:
+    """Return the columns of a data frame that Arrow cannot have, as far as they can be told."""
+    import pyarrow as pa
+
+    found = []
+    for name in getattr(rows, "columns", ()) if _library(rows) in ("pandas", "polars") else ():
+        try:
+            pa.RecordBatchReader.from_stream(rows[[name]])
+        except pa.ArrowException:
+            found.append(str(name))
+    return found
+
+
+def _library(rows: object) -> str:
+    return type(rows).__module__.partition(".")[0]

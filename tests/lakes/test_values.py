@@ -2,6 +2,7 @@
 
 import datetime
 import itertools
+import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from decimal import Decimal
@@ -18,6 +19,7 @@ from pyarrow import orc
 from sluicegate.lakes.arrow import LOCAL_TIMES
 from sluicegate.lakes.new_columns import evolve
 from sluicegate.lakes.port import SchemaMismatch, TableRefused
+from sluicegate.writer_hooks.errors import NotOurs
 from sluicegate.writer_hooks.writer import _batches
 from tests.lakes.values import KINDS, LAKES, READERS, Kind, Lake, is_refused, questions, stored, table, write
 
@@ -333,6 +335,38 @@ def test_a_dictionary_inside_of_a_list_is_taken(tmp_path: Path) -> None:
     )
     write(made, list(_batches(frame)))
     assert read(made) == [{"row": 1, "v": ["a", "b"]}, {"row": 2, "v": None}]
+
+
+def test_objects_of_polars_are_refused_since_it_gives_their_places_in_memory() -> None:
+    values = pl.Series([uuid.uuid4(), uuid.uuid4()], dtype=pl.Object)
+    frame = pl.DataFrame({"row": [1, 2], "v": values})
+    with pytest.raises(SchemaMismatch, match=r"the columns \['v'\] .* have the type Object of polars"):
+        list(_batches(frame))
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        pl.DataFrame({"row": [1], "v": pl.Series([1], dtype=pl.Int128)}),
+        pl.DataFrame({"row": [1], "v": pl.Series([1], dtype=pl.UInt128)}),
+        pa.table({"row": [1, 2]}).to_pandas().assign(v=[1, "a"]),
+        pa.table({"row": [1]}).to_pandas().assign(v=[1j]),
+    ],
+    ids=["Int128", "UInt128", "mixed", "complex"],
+)
+def test_a_column_that_arrow_cannot_have_is_named(frame: Any) -> None:
+    with pytest.raises(
+        SchemaMismatch, match=r"the columns \['v'\] of the data frame cannot be given as Arrow data"
+    ):
+        list(_batches(frame))
+
+
+@pytest.mark.parametrize(
+    "rows", [pl.Series("v", [1, 2]), pa.chunked_array([[1, 2]])], ids=["polars", "arrow"]
+)
+def test_a_single_column_is_no_table(rows: Any) -> None:
+    with pytest.raises(NotOurs, match="are no table with columns"):
+        list(_batches(rows))
 
 
 def test_times_of_an_unknown_zone_are_refused_where_the_table_has_one(tmp_path: Path) -> None:
