@@ -13,7 +13,7 @@ from urllib.parse import unquote
 import fastavro
 from pypaimon.manifest.schema.manifest_entry import MANIFEST_ENTRY_SCHEMA
 from pypaimon.schema.data_types import DataField
-from pypaimon.table.row.generic_row import GenericRow, GenericRowDeserializer
+from pypaimon.table.row.generic_row import GenericRow, GenericRowDeserializer, GenericRowSerializer
 from pypaimon.utils.file_store_path_factory import canonical_data_file_path
 
 from sluicegate.events.models import FileInfo, FilesWritten
@@ -178,16 +178,26 @@ class Examiner:
                 raise BadFiles(
                     f"the partition in the entry of {file.path} cannot be read: {error}"
                 ) from error
+            if GenericRowSerializer.to_bytes(GenericRow(row.values, row.fields)) != partition:
+                raise BadFiles(
+                    f"the partition in the entry of {file.path} is not in the one form that all writers use. "
+                    "Readers would take it for another partition"
+                )
             self._folders[partition, bucket] = known
         return known
 
 
 def _decode(file: FileInfo) -> dict[str, Any]:
-    stream = BytesIO(file.metadata)
+    stream, again = BytesIO(file.metadata), BytesIO()
     try:
         record = fastavro.schemaless_reader(stream, ENTRY_SCHEMA)
+        fastavro.schemaless_writer(again, ENTRY_SCHEMA, record)
     except Exception as error:  # malformed bytes may raise any error in the parser
         raise BadFiles(f"the entry of {file.path} cannot be read: {error!r}") from error
     if stream.tell() != len(file.metadata) or not isinstance(record, dict):
         raise BadFiles(f"the entry of {file.path} has {len(file.metadata)} bytes, more than one record")
+    # Avro has several encodings of one value. A list may state its size, and readers that skip it believe
+    # that.
+    if again.getvalue() != file.metadata:
+        raise BadFiles(f"the entry of {file.path} is not in the one form that all readers decode alike")
     return record

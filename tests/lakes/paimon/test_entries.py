@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import fastavro
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -100,12 +101,35 @@ def test_an_entry_that_contradicts_its_event_is_refused(lake: PaimonLake, change
 
 
 @pytest.mark.parametrize(
+    "partition",
+    [
+        # The fields of a row with the text "ab": arity, header, slot, and the part for longer values.
+        b"\0\0\0\1" + b"\0" * 8 + b"ab\0\0\0\0\0\x82" + b"\0",
+        b"\0\0\0\2" + b"\0" * 8 + b"ab\0\0\0\0\0\x82",
+        b"\0\0\0\1" + b"\1" + b"\0" * 7 + b"ab\0\0\0\0\0\x82",
+        b"\0\0\0\1" + b"\0" * 8 + b"ab\0\0\0\0x\x82",
+        b"\0\0\0\1" + b"\0" * 8 + b"\2\0\0\0\x10\0\0\0" + b"ab\0\0\0\0\0\0",
+        b"",
+    ],
+    ids=["longer", "arity", "kind", "rest of a slot", "not in the slot", "empty"],
+)
+def test_another_form_of_a_partition_is_refused(tmp_path: Path, partition: bytes) -> None:
+    lake = PaimonLake(tmp_path, pa.schema([("id", pa.int64()), ("p", pa.string())]), ["p"])
+    event = lake.write(pa.record_batch({"id": pa.array([1]), "p": ["ab"]}))
+    lake.committer().check([event])
+    with pytest.raises(BadFiles, match="partition"):
+        lake.committer().check([edited(event, _PARTITION=partition)])
+
+
+@pytest.mark.parametrize(
     "change",
     [
         lambda raw: raw[:-1],
         lambda raw: raw + b"\0",
         lambda raw: raw * 2,
         lambda raw: b"\xff" * 40,
+        # The first number with a byte more.
+        lambda raw: bytes([raw[0] | 0x80, 0]) + raw[1:],
     ],
 )
 def test_a_malformed_entry_is_refused(lake: PaimonLake, change: Callable[[bytes], bytes]) -> None:
