@@ -1,13 +1,8 @@
 """A batch takes "idle" back before its first row: the region is not idle while it runs, however long."""
 
-import os
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pytest
-from pyspark.sql.functions import col, udf
-from pyspark.sql.types import LongType
 
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import RegionHeartbeat
@@ -16,41 +11,12 @@ from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.publisher import shared_publisher
 from tests.hooks.conftest import Job
 from tests.hooks.foreach import start
+from tests.integration.gate import HELD, gate_in
 from tests.integration.waiting import BACKSTOP, wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.seam]
 
 MARK: Final = "mark"
-
-
-class Gate:
-    """Holds a batch: the function of a row waits in Spark's worker, until the test lets it go."""
-
-    def __init__(self, folder: Path) -> None:
-        self.began, self._pipe = folder / "began", folder / "gate"
-        os.mkfifo(self._pipe)
-        # With both directions, neither this nor a write waits for the other end.
-        self._end = os.open(self._pipe, os.O_RDWR)
-
-    def function(self) -> Callable[[int], int]:
-        """Return a function that waits if the id of its row is 100."""
-        began, pipe = str(self.began), str(self._pipe)
-
-        def wait(number: int) -> int:
-            if number == 100 and not os.path.exists(began):
-                open(began, "w").close()
-                with open(pipe, "rb", buffering=0) as opened:
-                    opened.read(1)
-            return number
-
-        return wait
-
-    def open(self) -> None:
-        """Let the batch go."""
-        os.write(self._end, b"x")
-
-    def close(self) -> None:
-        os.close(self._end)
 
 
 def mark(job: Job) -> None:
@@ -72,36 +38,33 @@ def beats(job: Job) -> list[RegionHeartbeat]:
 @pytest.mark.parametrize("sink", ["data source", pytest.param("foreachBatch", marks=pytest.mark.old_spark)])
 def test_a_long_batch_after_a_pause_is_not_idle(job: Job, sink: str) -> None:
     job.feed("a", 1)
-    rows: Any = job.rows()
-    gate = Gate(job.folder)
-    rows = rows.withColumn("id", udf(gate.function(), LongType(), useArrow=False)(col("id")))
-    trigger = {"processingTime": "100 milliseconds"}
-    if sink == "foreachBatch":
-        query = start(job, ForeachBatch(job.options), rows, **trigger)
-    else:
-        query = job.write(rows, **trigger)
-    try:
-        job.log.wait_completed(0)
-        job.log.judges.commit(job.options["stream"])
-        job.log.wait(lambda: is_idle(job), "never idle")
-        job.feed("b", 1, start=100)
-        wait_until(gate.began.exists)
-        # Whatever was acknowledged before the first row is in the log before this.
-        mark(job)
-        assert not is_idle(job)
-        seen = len(beats(job))
-        job.log.wait(lambda: len(beats(job)) >= seen + 2, "no heartbeats during the batch")
-        assert not is_idle(job)
-        assert not any(body.idle for body in beats(job)[seen:])
-        gate.open()
-        job.log.wait_completed(1)
-        # The pause commits; the region is idle after this batch, whose number its heartbeats name.
-        job.log.judges.commit(job.options["stream"])
-        job.log.wait(lambda: is_idle(job), "not idle after the batch")
-        assert [body.begins for body in beats(job) if body.begins is not None] == [1]
-        assert {body.after for body in beats(job) if body.idle} == {0, 1}
-    finally:
-        gate.open()
-        query.stop()
-        query.awaitTermination()
-        gate.close()
+    with gate_in(job.folder) as gate:
+        rows, trigger = gate.hold(job.rows()), {"processingTime": "100 milliseconds"}
+        if sink == "foreachBatch":
+            query = start(job, ForeachBatch(job.options), rows, **trigger)
+        else:
+            query = job.write(rows, **trigger)
+        try:
+            job.log.wait_completed(0)
+            job.log.judges.commit(job.options["stream"])
+            job.log.wait(lambda: is_idle(job), "never idle")
+            job.feed("b", 1, start=HELD)
+            wait_until(gate.began.exists)
+            # Whatever was acknowledged before the first row is in the log before this.
+            mark(job)
+            assert not is_idle(job)
+            seen = len(beats(job))
+            job.log.wait(lambda: len(beats(job)) >= seen + 2, "no heartbeats during the batch")
+            assert not is_idle(job)
+            assert not any(body.idle for body in beats(job)[seen:])
+            gate.open()
+            job.log.wait_completed(1)
+            # The pause commits; the region is idle after this batch, whose number its heartbeats name.
+            job.log.judges.commit(job.options["stream"])
+            job.log.wait(lambda: is_idle(job), "not idle after the batch")
+            assert [body.begins for body in beats(job) if body.begins is not None] == [1]
+            assert {body.after for body in beats(job) if body.idle} == {0, 1}
+        finally:
+            gate.open()
+            query.stop()
+            query.awaitTermination()

@@ -45,6 +45,7 @@ def _session() -> SparkSession:
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.streaming.noDataProgressEventInterval", "300")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("OFF")
