@@ -15,7 +15,7 @@ _I64: Final = 6
 _BINARY: Final = 8
 _LIST: Final = 9
 
-_SCHEMA, _GROUPS, _ORDERS = 2, 4, 7
+_SCHEMA, _GROUPS, _ORDERS, _ENCRYPTION = 2, 4, 7, 8
 """Fields of a footer."""
 _TYPE, _TYPE_LENGTH, _REPETITION, _CHILDREN = 1, 2, 3, 5
 """Fields of an element of the schema."""
@@ -54,7 +54,10 @@ class _Leaf(NamedTuple):
 
 def check_footer(footer: bytes) -> None:
     """Raise ValueError for a footer that the Parquet library must not see."""
-    found = Reader(footer).message()
+    found = Reader(footer).message(_ENCRYPTION)
+    if _ENCRYPTION in found:
+        # The footer itself is readable. A signature follows it.
+        raise ValueError("columns of the file are encrypted. Write it without encryption")
     leaves = list(_leaves(found))
     for group in _structs(found, _GROUPS):
         columns = list(_structs(group, _COLUMNS))

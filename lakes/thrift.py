@@ -34,10 +34,13 @@ class Reader:
         self._at = 0
         self._left = _MOST_VALUES
 
-    def message(self) -> dict[int, Typed]:
-        """Return the struct that the bytes are, to their end."""
+    def message(self, followed: int | None = None) -> dict[int, Typed]:
+        """Return the struct that the bytes are, to their end.
+
+        `followed`: with this field, other bytes may follow.
+        """
         found = self._struct(0)
-        if self._at != len(self._data):
+        if self._at != len(self._data) and followed not in found:
             raise ValueError("bytes follow its end")
         return found
 

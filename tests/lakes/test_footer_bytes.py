@@ -1,9 +1,11 @@
 """Footers that the Parquet library must not see, and files that do not fit a table."""
 
+import base64
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyarrow.parquet.encryption as encryption
 import pytest
 
 from sluicegate.events.models import FileInfo
@@ -54,6 +56,29 @@ def test_a_footer_of_very_many_values_is_refused(monkeypatch: pytest.MonkeyPatch
     message = bytes([0x10 | LIST, 0xF0 | STRUCT]) + varint(1_001) + b"\0" * 1_001 + b"\0"
     with pytest.raises(ValueError, match="Write fewer row groups"):
         Reader(message).message()
+
+
+class Keys(encryption.KmsClient):  # type: ignore[misc]
+    """Keys that are no secret."""
+
+    def __init__(self, _: object) -> None:
+        encryption.KmsClient.__init__(self)
+
+    def wrap_key(self, key: bytes, _: str) -> bytes:
+        return base64.b64encode(key)
+
+
+def test_encrypted_columns_with_a_plain_footer_are_named(tmp_path: Path) -> None:
+    wanted = encryption.EncryptionConfiguration("key", column_keys={"key": ["v"]}, plaintext_footer=True)
+    keys = encryption.CryptoFactory(Keys).file_encryption_properties(encryption.KmsConnectionConfig(), wanted)
+    file = tmp_path / "rows.parquet"
+    rows = pa.table({"id": [1], "v": [1]})
+    with pq.ParquetWriter(file, rows.schema, encryption_properties=keys) as writer:
+        writer.write_table(rows)
+    raw = file.read_bytes()
+    length = int.from_bytes(raw[-8:-4], "little")
+    with pytest.raises(ValueError, match="columns of the file are encrypted"):
+        footer_bytes.check_footer(raw[-8 - length : -8])
 
 
 @pytest.mark.parametrize(
