@@ -152,10 +152,10 @@ class MemoryCommitter:
     def _problem(self, files: Sequence[FilesWritten]) -> str | None:
         seen: set[str] = set()
         for event in files:
-            if (event.format, event.format_version) != (FORMAT, FORMAT_VERSION):
-                return f"metadata of {event.format} version {event.format_version}, expected {FORMAT} 1"
             if event.location != self._table.location:
                 return f"the files are in {event.location}, but the table is {self._table.location}"
+            if (event.format, event.format_version) != (FORMAT, FORMAT_VERSION):
+                return f"metadata of {event.format} version {event.format_version}, expected {FORMAT} 1"
             for file in event.files:
                 if file.path in seen:
                     return f"the file {file.path} is there twice"
