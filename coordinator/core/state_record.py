@@ -18,7 +18,7 @@ from sluicegate.events.notifications import (
 )
 from sluicegate.events.problems import Problem
 
-RECORD_VERSION: Final = 2
+RECORD_VERSION: Final = 3
 
 Notification = (
     RegistrationAnswered

@@ -218,7 +218,7 @@ def test_records_of_streams_that_are_not_configured_here(deployment: Deployment)
 @pytest.mark.parametrize(
     ("value", "says"),
     [
-        (b'{"stream": "flights", "version": 2}', "its state record cannot be read at applied"),
+        (b'{"stream": "flights", "version": 3}', "its state record cannot be read at applied"),
         (b"no JSON", "its state record cannot be read"),
         (_bytes(_record(version=1)), "an older release wrote its state record (version 1)"),
         (_bytes(_record(version=9)), "a newer release wrote its state record (version 9). Upgrade"),

@@ -97,7 +97,7 @@ def test_a_record_without_a_proper_version_is_malformed(version: object) -> None
 
 
 @pytest.mark.parametrize(
-    "value", [b"", b"null", b"[]", b"{}", b"{", b"\xff", b"[" * 100_000, b'{"version": 2}']
+    "value", [b"", b"null", b"[]", b"{}", b"{", b"\xff", b"[" * 100_000, b'{"version": 3}']
 )
 def test_broken_records_are_malformed(value: bytes) -> None:
     assert code(value) is Code.STATE_RECORD_MALFORMED
