@@ -61,8 +61,8 @@ def _decided_as_committed(right: Function) -> Function:
 
 
 def _highest_of_regions(right: Function) -> Function:
-    def wrong(self: Any, state: Any) -> Any:
-        step = right(self, state)
+    def wrong(self: Any, state: Any, table: Any) -> Any:
+        step = right(self, state, table)
         marks = [each.watermark for each in state.regions.values() if each.watermark is not None]
         return replace(step, watermark=max(marks)) if isinstance(step, Publish) and marks else step
 
