@@ -240,7 +240,8 @@ async def _refuse_former(settings: Settings, former: str) -> None:
 async def _write(settings: Settings, stream: str, values: Mapping[str, bytes | None]) -> None:
     topic = settings.kafka.topic_names().state
     partition = partition_of(stream, await partition_count(settings, topic))
-    producer = SessionProducer(settings.kafka.max_message_bytes, **settings.kafka.client_options())
+    kafka = settings.kafka
+    producer = SessionProducer(kafka.max_message_bytes, kafka.limits(), **kafka.client_options())
     async with started(producer):
         for key, value in values.items():
             await producer.send_and_wait(topic, value, key=key.encode(), partition=partition)

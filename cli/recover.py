@@ -100,7 +100,8 @@ def _start(settings: Settings, stream: str, held: Held, begin: int) -> StateReco
 
 
 async def _write(settings: Settings, keys: list[StateKey], record: StateRecord) -> None:
-    producer = SessionProducer(settings.kafka.max_message_bytes, **settings.kafka.client_options())
+    kafka = settings.kafka
+    producer = SessionProducer(kafka.max_message_bytes, kafka.limits(), **kafka.client_options())
     topic = settings.kafka.topic_names().state
     async with started(producer):
         for each in keys:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from pydantic.json_schema import models_json_schema
 
 from sluicegate.events.envelope import BODIES, MAJOR_VERSION, EventType, wire_type
-from sluicegate.events.models import NAME_PATTERN, Body
+from sluicegate.events.models import INCARNATION_PATTERN, NAME_PATTERN, Body
 from sluicegate.events.notifications import NOTIFICATION_BODIES, NotificationType
 from sluicegate.events.orders import ORDER
 from sluicegate.events.schemas import WithoutTitles, as_json, attribute_schema
@@ -268,8 +268,8 @@ def _limits(rule: Mapping[str, Any]) -> str:
         return f"`{rule['const']}`"
     if "enum" in rule:
         return " or ".join(f"`{value}`" for value in rule["enum"])
-    if rule.get("pattern") == NAME_PATTERN:
-        return "name"
+    if rule.get("pattern") in (NAME_PATTERN, INCARNATION_PATTERN):
+        return "name" if rule["pattern"] == NAME_PATTERN else "name (to 64 characters)"
     limits = []
     if "pattern" in rule:
         limits.append(f"pattern `{rule['pattern']}`".replace("|", "\\|"))

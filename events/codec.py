@@ -32,7 +32,7 @@ from sluicegate.events.envelope import (
     LogRecord,
     wire_type,
 )
-from sluicegate.events.models import MOST_FILES, NAME_PATTERN, Body, FilesWritten
+from sluicegate.events.models import INCARNATION_PATTERN, MOST_FILES, NAME_PATTERN, Body, FilesWritten
 from sluicegate.events.problems import Code, Problem, malformed
 
 _Attributes = Mapping[str, bytes | None]
@@ -83,6 +83,7 @@ _VERSIONED: Final = re.compile(rb"(sluicegate\.[a-z_.]+)\.v([1-9][0-9]{0,8})")
 _PROBE: Final = re.compile(rb"sluicegate\.probe(\.v[1-9][0-9]{0,8})?")
 """Type of a message that proves the right to write, and that every reader reads over."""
 _NAME: Final = re.compile(NAME_PATTERN.strip("^$"))
+_INCARNATION: Final = re.compile(INCARNATION_PATTERN.strip("^$"))
 _NUMBER: Final = re.compile(NUMBER_PATTERN.strip("^$").encode())
 _SOURCE: Final = re.compile(SOURCE_PATTERN.strip("^$").encode())
 _CACHED: Final = 16_384
@@ -123,10 +124,18 @@ class _Known(dict[bytes | None, _Value]):
 
 
 def _parse_name(raw: bytes) -> str:
-    """Return the name of a stream, a region, an incarnation or a writer. Raises ValueError."""
+    """Return the name of a stream, a region or a writer. Raises ValueError."""
     text = raw.decode()
     if not _NAME.fullmatch(text):
         raise ValueError(f"{text!r} is no name")
+    return text
+
+
+def _parse_incarnation(raw: bytes) -> str:
+    """Return the id of an incarnation. Raises ValueError."""
+    text = raw.decode()
+    if not _INCARNATION.fullmatch(text):
+        raise ValueError(f"{text!r} is no id of an incarnation")
     return text
 
 
@@ -153,13 +162,15 @@ def _read_id(raw: bytes | None) -> str:
 
 
 _read_name: Final = _Known(_parse_name).__getitem__
+_read_incarnation: Final = _Known(_parse_incarnation).__getitem__
 _read_number: Final = _Known(_parse_number).__getitem__
 _read_file_count: Final = _Known(_parse_files).__getitem__
 _read_count: Final = _Known(_parse_number, absent=0).__getitem__
 _read_name_if_any: Final = _Known(_parse_name, absent="").__getitem__
+_read_incarnation_if_any: Final = _Known(_parse_incarnation, absent="").__getitem__
 
 _OF_ALL: Final[tuple[_Reader, ...]] = (("ce_id", _read_id), ("ce_stream", _read_name))
-_OF_REGION: Final[tuple[_Reader, ...]] = (("ce_region", _read_name), ("ce_incarnation", _read_name))
+_OF_REGION: Final[tuple[_Reader, ...]] = (("ce_region", _read_name), ("ce_incarnation", _read_incarnation))
 _OF_CHECKPOINT: Final[tuple[_Reader, ...]] = (("ce_checkpoint", _read_number),)
 _OF_WRITER: Final[tuple[_Reader, ...]] = (
     ("ce_writer", _read_name),
@@ -171,7 +182,7 @@ _OF_WRITER: Final[tuple[_Reader, ...]] = (
 _ADDRESSED: Final[tuple[_Reader, ...]] = (
     *_OF_ALL,
     ("ce_region", _read_name_if_any),
-    ("ce_incarnation", _read_name_if_any),
+    ("ce_incarnation", _read_incarnation_if_any),
 )
 
 
@@ -314,13 +325,21 @@ def _read_written(attributes: _Attributes) -> Envelope | None:
     try:
         event, attempt = _read_id(get("ce_id")), _read_id(get("ce_attempt"))
         stream, region = _read_name(get("ce_stream")), _read_name(get("ce_region"))
-        life, writer = _read_name(get("ce_incarnation")), _read_name(get("ce_writer"))
+        life, writer = _read_incarnation(get("ce_incarnation")), _read_name(get("ce_writer"))
         number, files = _read_number(get("ce_checkpoint")), _read_file_count(get("ce_files"))
         rows, size = _read_count(get("ce_rows")), _read_count(get("ce_bytes"))
     except ValueError:
         return None
     values = (event, FILES_WRITTEN, stream, region, life, number, writer, attempt, files, rows, size)
     return _new(Envelope, values)
+
+
+def event_id(headers: Sequence[RawHeader]) -> str | None:
+    """Return the id of an event of any type and major version; None if it has none."""
+    try:
+        return _read_id(dict(headers).get("ce_id"))
+    except ValueError:
+        return None
 
 
 def newer_envelope(headers: Sequence[RawHeader]) -> Envelope:
@@ -337,8 +356,8 @@ def newer_envelope(headers: Sequence[RawHeader]) -> Envelope:
         except ValueError:
             return ""
 
-    region, incarnation = text("ce_region", _read_name), text("ce_incarnation", _read_name)
-    return Envelope(text("ce_id", _read_id), kind, _stream(headers) or "", region, incarnation)
+    region, incarnation = text("ce_region", _read_name), text("ce_incarnation", _read_incarnation)
+    return Envelope(event_id(headers) or "", kind, _stream(headers) or "", region, incarnation)
 
 
 def read_addressed(headers: Sequence[RawHeader], kinds: Mapping[bytes, _Kind]) -> "Addressed[_Kind] | Flaw":

@@ -15,16 +15,21 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
-NAME_PATTERN = r"^[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}$"
+NAME_PATTERN: Final = r"^[A-Za-z0-9_][A-Za-z0-9_.\-]{0,199}$"
+INCARNATION_PATTERN: Final = r"^[A-Za-z0-9_][A-Za-z0-9_.\-]{0,63}$"
 
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
-"""Name of a stream, region, incarnation or writer.
+"""Name of a stream, a region or a writer.
 
 Letters, digits, `_`, `.` and `-`, no `/`, at most 200 characters.
 """
+IncarnationId = Annotated[str, StringConstraints(pattern=INCARNATION_PATTERN)]
+"""Id of an incarnation: as a name, of at most 64 characters. Each position has one."""
 
 MOST_REGIONS: Final = 1_000
 """Regions that one event names."""
+MOST_REGION_NAMES: Final = 65_536
+"""Characters of the names of all regions together: a state record repeats them up to fourteen times."""
 MOST_FILES: Final = 100_000
 """Files of one event, and events of one checkpoint."""
 MOST_TEXT: Final = 65_536
@@ -66,8 +71,10 @@ PartitionValues = Annotated[
     Field(max_length=MOST_PARTITION_FIELDS),
 ]
 ListenerState = Annotated[str, StringConstraints(max_length=4096)]
-SourceDigest = Annotated[str, StringConstraints(min_length=1, max_length=128)]
-Digest = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+_PLAIN: Final = r"^[ !#-\[\]-~]{1,64}$"
+SourceDigest = Annotated[str, StringConstraints(pattern=_PLAIN)]
+"""At most 64 characters of ASCII without quotes and backslashes: a state record has many of them."""
+Digest = Annotated[str, StringConstraints(pattern=_PLAIN)]
 DecisionId = Annotated[int, Field(ge=1, le=2**62)]
 Number = Annotated[int, Field(ge=1, le=2**63 - 1)]
 SourceOffsets = Annotated[str, StringConstraints(max_length=65_536)]
@@ -155,7 +162,7 @@ class FilesWritten(Body):
 class Position(Body):
     """A checkpoint of a region, identified by incarnation, number and content."""
 
-    incarnation: Name
+    incarnation: IncarnationId
     """Incarnation that has completed it."""
     checkpoint: CheckpointNumber
     """Its number."""
@@ -185,6 +192,15 @@ def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     return names
 
 
+def _short(names: tuple[str, ...]) -> tuple[str, ...]:
+    if (found := sum(map(len, names))) > MOST_REGION_NAMES:
+        raise ValueError(f"the names have {found} characters together, and at most {MOST_REGION_NAMES} fit")
+    return names
+
+
+AllowedRegions = Annotated[tuple[Name, ...], Field(max_length=MOST_REGIONS), AfterValidator(_short)]
+
+
 class Assignment(Body):
     """The numbered set of a stream's regions."""
 
@@ -207,7 +223,7 @@ class RegionRegistered(Body):
 
     base: Position | None = None
     """Decided position that the incarnation starts from; None: the region has none yet."""
-    replaces: Name | None = None
+    replaces: IncarnationId | None = None
     """Live incarnation that this one replaces; None: the region has none, or it is this one."""
     planned: Annotated[tuple[Planned, ...], Field(max_length=2)] = ()
     """Newest checkpoints of the location, at most two, newest first. Only plain restarts have any."""
@@ -324,7 +340,7 @@ class StreamPolicy(Body):
     max_consecutive_fallbacks: Number = 3
     max_failure_ratio: Annotated[float, Field(ge=0, le=1)] = 1.0
     """Largest share of active, non-idle regions that may fall back in one cut."""
-    regions: Annotated[tuple[Name, ...], Field(max_length=MOST_REGIONS)] = ()
+    regions: AllowedRegions = ()
     """Regions that may register; empty: any region may."""
     allowed_locations: Annotated[tuple[Location, ...], Field(max_length=MOST_LOCATIONS)] = ()
     """URI prefixes; data files outside all of them are refused."""

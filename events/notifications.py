@@ -16,6 +16,7 @@ from sluicegate.events.models import (
     DecisionId,
     EventId,
     Head,
+    IncarnationId,
     Millis,
     Name,
     Number,
@@ -45,7 +46,7 @@ class RegistrationAnswered(Body):
     """Source offsets of the committed position, if its driver published them."""
     unresolved: DecisionId | None = None
     """Id of the decision that moves the region and has no outcome yet. Before it, no incarnation begins."""
-    live: Name | None = None
+    live: IncarnationId | None = None
     """The region's live incarnation."""
     run: EventId | None = None
     """Id of the newest accepted registration of the live incarnation. The driver of an older one stops."""

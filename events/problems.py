@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 from pydantic import BeforeValidator, ValidationError
 
 from sluicegate.events.causes import Cause
-from sluicegate.events.models import Body, Count, EventId, Name
+from sluicegate.events.models import Body, Count, EventId, IncarnationId, Name
 
 _MOST_NAMES: Final = 100
 _LONGEST_NAME: Final = 1_000
@@ -169,7 +169,7 @@ class Problem(Body):
 
     code: Code
     region: Name | None = None
-    incarnation: Name | None = None
+    incarnation: IncarnationId | None = None
     checkpoint: _Shown | None = None
     other: _Shown | None = None
     """The other checkpoint, decision or assignment in a comparison."""

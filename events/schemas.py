@@ -18,7 +18,7 @@ from sluicegate.events.attributes import (
     SPEC_VERSION,
 )
 from sluicegate.events.envelope import BODIES, PER_CHECKPOINT, PER_REGION, PER_WRITER, EventType, wire_type
-from sluicegate.events.models import NAME_PATTERN, Body
+from sluicegate.events.models import INCARNATION_PATTERN, NAME_PATTERN, Body
 from sluicegate.events.notifications import NOTIFICATION_BODIES, NotificationType
 from sluicegate.events.orders import ORDER, Order
 
@@ -67,7 +67,11 @@ def attribute_schema() -> dict[str, Any]:
         "content-type": {"const": CONTENT_TYPE.decode()},
         "ce_stream": {**name, "description": "the output of one job into one table"},
         "ce_region": {**name, "description": "a set of writers that makes progress and fails on its own"},
-        "ce_incarnation": {**name, "description": "one life of the region's checkpoint numbering"},
+        "ce_incarnation": {
+            "type": "string",
+            "pattern": INCARNATION_PATTERN,
+            "description": "one life of the region's checkpoint numbering",
+        },
         "ce_checkpoint": {**number, "description": "the region's own number for a piece of work"},
         "ce_writer": {**name, "description": "the writer of the files; one of a checkpoint's"},
         "ce_attempt": {**text, "description": "random for each try of the writer; its events have the same"},

@@ -23,11 +23,12 @@ _OVERHEAD: Final = 128
 
 
 class MessageTooLarge(MessageSizeTooLargeError):  # type: ignore[misc]
-    """A message exceeds the limit of its topic. Nothing was sent."""
+    """A message exceeds the limit of its topic. It was not sent, or the broker has refused it."""
 
-    def __init__(self, topic: str, size: int, limit: int) -> None:
+    def __init__(self, topic: str, limit: int, size: int | None = None) -> None:
+        """`limit`: bytes of a message, by the settings; `size`: those of this one, None if it has fewer."""
         self.cause = Cause(code=CauseCode.MESSAGE_TOO_LARGE, names=(topic,), number=size, other=limit)
-        super().__init__(f"{size} bytes for the topic {topic}, whose limit is {limit}")
+        super().__init__(f"a message is too large for the topic {topic}; the settings allow {limit} bytes")
 
 
 class SessionProducer(AIOKafkaProducer):  # type: ignore[misc]
@@ -64,6 +65,11 @@ class SessionProducer(AIOKafkaProducer):  # type: ignore[misc]
         """See AIOKafkaProducer. Raises MessageTooLarge."""
         try:
             return await super().send_and_wait(topic, *message, **more)
+        except MessageTooLarge:
+            raise
+        except MessageSizeTooLargeError as error:
+            # The topic takes less than the settings say.
+            raise MessageTooLarge(topic, self._limits.get(topic, self._largest)) from error
         except TopicAuthorizationFailedError as error:
             raise TopicAuthorizationFailedError(f"grant this client WRITE on the topic {topic}") from error
 
@@ -72,7 +78,7 @@ class SessionProducer(AIOKafkaProducer):  # type: ignore[misc]
         size = beside + len(value)
         limit = self._limits.get(topic, self._largest)
         if size > limit:
-            raise MessageTooLarge(topic, size, limit)
+            raise MessageTooLarge(topic, limit, size)
 
     def _look(self, sent: asyncio.Future[Any]) -> None:
         error = None if sent.cancelled() else sent.exception()

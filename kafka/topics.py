@@ -18,6 +18,7 @@ from sluicegate.kafka.topic_checks import ObservedTopic, TopicProblem, TopicRole
 
 __all__ = [
     "MAX_MESSAGE_BYTES",
+    "STATE_MESSAGE_BYTES",
     "BrokersUnavailable",
     "TopicError",
     "TopicNames",
@@ -33,6 +34,8 @@ __all__ = [
 DAY_MS: Final = 86_400_000
 MAX_MESSAGE_BYTES: Final = 1_048_588
 """Kafka's own default, so a broker with default settings is sufficient."""
+STATE_MESSAGE_BYTES: Final = 4 << 20
+"""Room for the largest state record: all regions and texts, savepoints, and a decision without an outcome."""
 DEAD_LETTER_EXTRA_BYTES: Final = 65_536
 """Additional size of a dead letter: it contains the original message and the reason."""
 
@@ -95,6 +98,11 @@ class TopicNames:
         return f"{self.prefix}.dead-letters"
 
 
+def largest_state_message(max_message_bytes: int) -> int:
+    """Return the bytes of the largest message in the topic of state records, by that of the other topics."""
+    return max(max_message_bytes, STATE_MESSAGE_BYTES)
+
+
 def topic_specs(
     names: TopicNames,
     *,
@@ -116,6 +124,7 @@ def topic_specs(
     append_time = {"message.timestamp.type": "LogAppendTime"}
     by_time = {**_UNLIMITED, "retention.ms": str(retention_ms)}
     ordered = {**append_time, **sized, **durable, "unclean.leader.election.enable": "false"}
+    records = {**_COMPACTED, **ordered, "max.message.bytes": str(largest_state_message(max_message_bytes))}
     dead_letters = {
         "cleanup.policy": "delete",
         "retention.ms": str(dead_letter_retention_ms),
@@ -125,7 +134,7 @@ def topic_specs(
     return (
         TopicSpec(names.events, TopicRole.EVENTS, partitions, replication_factor, {**_UNLIMITED, **ordered}),
         TopicSpec(names.commits, TopicRole.COMMITS, partitions, replication_factor, {**by_time, **ordered}),
-        TopicSpec(names.state, TopicRole.STATE, partitions, replication_factor, {**_COMPACTED, **ordered}),
+        TopicSpec(names.state, TopicRole.STATE, partitions, replication_factor, records),
         TopicSpec(names.dead_letters, TopicRole.DEAD_LETTERS, 1, replication_factor, dead_letters),
     )
 

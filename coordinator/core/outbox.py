@@ -9,6 +9,7 @@ wait.
 
 import hashlib
 from collections.abc import Callable
+from itertools import accumulate
 from typing import Final
 
 from sluicegate.coordinator.core.activity import Activity
@@ -53,15 +54,36 @@ _LARGEST_DUE: Final = 128 << 10
 """Characters of JSON of all notifications in one record: an answer may name many regions."""
 _MOST_REFUSED: Final = 100
 """Regions whose refusal is shown."""
+_LARGEST_SHOWN: Final = 128 << 10
+"""Characters of JSON of all conditions in one record, the gravest first; of announced stalls, too."""
 _MOST_NAMES: Final = 10
+_LONGEST_NAME: Final = 200
 _LONGEST_DETAIL: Final = 200
 
 
 def _shortened(problem: Problem) -> Problem:
     """Return a problem for the status alone, as short as a sentence needs it."""
-    return problem.model_copy(
-        update={"names": problem.names[:_MOST_NAMES], "detail": problem.detail[:_LONGEST_DETAIL]}
-    )
+    names = tuple(name[:_LONGEST_NAME] for name in problem.names[:_MOST_NAMES])
+    return problem.model_copy(update={"names": names, "detail": problem.detail[:_LONGEST_DETAIL]})
+
+
+def _bare(problem: Problem) -> Problem:
+    """Return what is needed to know a stall again that was announced."""
+    return problem.model_copy(update={"names": (), "detail": "", "cause": None})
+
+
+def _shown(conditions: list[Condition]) -> list[Condition]:
+    """Return the gravest conditions, as many as a record has room for, and at least one."""
+    found = accumulate(len(each.model_dump_json()) for each in conditions)
+    room = sum(size <= _LARGEST_SHOWN for size in found)
+    return conditions[: max(1, room)]
+
+
+def _remembered(announced: dict[str, Problem]) -> dict[str, Problem]:
+    """Return the stalls that were announced; without their details if those are too many for a record."""
+    if sum(len(each.model_dump_json()) for each in announced.values()) <= _LARGEST_SHOWN:
+        return dict(announced)
+    return {scope: _bare(problem) for scope, problem in announced.items()}
 
 
 class Outbox:
@@ -202,7 +224,7 @@ class Outbox:
         current |= {name: self.announced[name] for name in self._inherited}
         for scope, problem in current.items():
             known = self.announced.get(scope)
-            if known is None or known.identity != problem.identity:
+            if known is None or known.identity not in (problem.identity, _bare(problem).identity):
                 self._add_stall(problem, applied, ended=False)
         for scope, problem in self.announced.items():
             if scope not in current:
@@ -239,8 +261,8 @@ class Outbox:
             state=LogState.model_validate(state.model_dump()),
             table=self._table.model_copy(),
             due=list(self.due),
-            conditions=conditions,
-            announced=dict(self.announced),
+            conditions=_shown(conditions),
+            announced=_remembered(self.announced),
             stalls=self._stalls,
             refused=dict(self.refused),
             heard={name: at for name, at in heard.items() if name in state.regions},

@@ -18,7 +18,7 @@ from sluicegate.coordinator.core.log_state import (
 )
 from sluicegate.events.envelope import Envelope
 from sluicegate.events.locations import is_allowed_table
-from sluicegate.events.models import MOST_REGIONS, RegionRegistered
+from sluicegate.events.models import MOST_REGION_NAMES, MOST_REGIONS, RegionRegistered
 from sluicegate.events.problems import Code, Problem
 
 
@@ -77,9 +77,10 @@ def _assignment_problem(log: Log, name: str, body: RegionRegistered) -> Problem 
         return Problem(code=Code.ASSIGNMENT_TOO_HIGH, number=wanted.number, other=MOST_STEP)
     if wanted.number <= log.state.withdrawn:
         return Problem(code=Code.ASSIGNMENT_WITHDRAWN, number=wanted.number, other=log.state.withdrawn)
-    if (names := len({*log.state.regions, *wanted.regions})) > MOST_REGIONS:
+    names = {*log.state.regions, *wanted.regions}
+    if len(names) > MOST_REGIONS or sum(map(len, names)) > MOST_REGION_NAMES:
         # Each decision names the positions of all of them, and each state record has them.
-        return Problem(code=Code.TOO_MANY_REGIONS, number=wanted.number, other=names)
+        return Problem(code=Code.TOO_MANY_REGIONS, number=wanted.number, other=len(names))
     return _succession_problem(log, body) if current is not None else _adopted_problem(log, body)
 
 

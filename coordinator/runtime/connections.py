@@ -24,7 +24,7 @@ from sluicegate.kafka.bodies import BodyFetcher, Budget
 from sluicegate.kafka.clients import start_client, stop_client
 from sluicegate.kafka.ends import EndOffsets
 from sluicegate.kafka.producer import SessionProducer
-from sluicegate.kafka.topics import DEAD_LETTER_EXTRA_BYTES, TopicNames
+from sluicegate.kafka.topics import TopicNames
 from sluicegate.lakes.threads import CommitThreads
 
 PATIENCE: Final = 2.0
@@ -66,8 +66,9 @@ async def open_links(
 ) -> Links:
     """Connect everything that the streams share. Raises KafkaError."""
     options = settings.kafka.client_options()
-    largest = (limit := settings.kafka.max_message_bytes) + DEAD_LETTER_EXTRA_BYTES
-    producer = SessionProducer(limit, {topics.dead_letters: largest}, **options)
+    limits = settings.kafka.limits()
+    largest = limits[topics.dead_letters]
+    producer = SessionProducer(settings.kafka.max_message_bytes, limits, **options)
     stack.push_async_callback(stop_client, producer, PATIENCE)
     await start_client(producer)
     fetcher = BodyFetcher(topics.events, options, settings.kafka.request_timeout)

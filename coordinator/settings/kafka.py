@@ -11,7 +11,14 @@ from sluicegate.coordinator.settings.units import Bytes, Seconds
 from sluicegate.events.causes import Cause
 from sluicegate.events.signing import Signatures
 from sluicegate.kafka.settings import Connection, Security, UnusableFile
-from sluicegate.kafka.topics import MAX_MESSAGE_BYTES, TopicNames, TopicSpec, topic_specs
+from sluicegate.kafka.topics import (
+    DEAD_LETTER_EXTRA_BYTES,
+    MAX_MESSAGE_BYTES,
+    TopicNames,
+    TopicSpec,
+    largest_state_message,
+    topic_specs,
+)
 
 MIN_MESSAGE_BYTES: Final = 64 << 10
 
@@ -44,7 +51,7 @@ class KafkaSettings(Connection):
     retention: Seconds = 7 * 86_400.0
     """Retention of the commits topic. Events stay until nobody needs them, see `replay_window`."""
     max_message_bytes: Annotated[Bytes, Field(ge=MIN_MESSAGE_BYTES)] = MAX_MESSAGE_BYTES
-    """Largest size of a message in the topics; writers split larger events."""
+    """Largest size of a message in the topics; writers split larger events. State records may have 4 MiB."""
     session_timeout: Seconds = 10.0
     """After this silence another member takes over; the broker has limits for it."""
     members_folder: str = ""
@@ -54,6 +61,14 @@ class KafkaSettings(Connection):
     """Time after which a request to a broker has failed."""
     security: KafkaSecurity = KafkaSecurity()
     signing: SigningSettings = SigningSettings()
+
+    def limits(self) -> dict[str, int]:
+        """Return the bytes of the largest message, of the topics with another limit than the setting."""
+        names = self.topic_names()
+        return {
+            names.state: largest_state_message(self.max_message_bytes),
+            names.dead_letters: self.max_message_bytes + DEAD_LETTER_EXTRA_BYTES,
+        }
 
     def client_options(self) -> dict[str, Any]:
         """Return the keyword arguments of all clients of aiokafka. Reads files; raises SettingsError."""

@@ -178,6 +178,15 @@ class StreamSettings(Section):
                 raise ValueError("must be a URI or an absolute path: writers run elsewhere")
         return value
 
+    @model_validator(mode="after")
+    def _check_policy(self) -> Self:
+        try:
+            self.policy()
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
+            raise ValueError(f"{'.'.join(map(str, first['loc']))}: {first['msg']}") from None
+        return self
+
     @field_validator("allowed_locations", mode="after")
     @classmethod
     def _as_uris(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:

@@ -90,8 +90,9 @@ _OF_THE_LOG: Final[Mapping[CauseCode, str]] = {
         "the message at offset {number}[ of partition {partition}] is no event[: {problem}]"
     ),
     CauseCode.MESSAGE_TOO_LARGE: (
-        "a message for the topic {first} has {number} bytes, and kafka.max_message_bytes is "
-        "{other}. Set max.message.bytes of the topics, and then kafka.max_message_bytes, to more than that"
+        "a message is too large for the topic {first}. Set its max.message.bytes to at least {other}[. The "
+        "message has {number} bytes: set max.message.bytes of the topics, and then kafka.max_message_bytes, "
+        "to more than that]"
     ),
     CauseCode.EVENT_OVER_LIMIT: (
         "an event of the type {first} is outside of its limits[: {second}]. No reader takes it, so it is "

@@ -54,7 +54,8 @@ MESSAGES: Final[Mapping[Code, Message]] = {
     ),
     Code.TOO_MANY_REGIONS: Message(
         _ASSIGNMENT,
-        "with those of earlier assignments, the stream would have {other} regions, and 1,000 are allowed",
+        "with earlier ones, the stream would have {other} regions, and 1,000 with names of 65,536 characters "
+        "are allowed",
         "Give the regions names that the stream has already. If that is impossible, " + NEW_STREAM,
     ),
     Code.ASSIGNMENT_WITHDRAWN: Message(

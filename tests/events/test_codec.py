@@ -194,7 +194,7 @@ def test_parts_of_an_event_are_events_with_their_own_counts() -> None:
 
 def test_the_headroom_of_a_split_holds_the_longest_key_and_headers() -> None:
     name, number = "x" * 200, 10**18 - 1
-    place = (name, name, name, number)
+    place = (name, name, "x" * 64, number)
     envelope = Envelope("𝄞" * 64, EventType.FILES_WRITTEN, *place, name, "𝄞" * 64, 0, number, number)
     body = FilesWritten(format="f", format_version=1, location="l", schema_id=0, files=())
     message = encode_event(envelope, body, TIME)

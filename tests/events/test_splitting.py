@@ -89,7 +89,8 @@ def test_the_schema_allows_the_longest_metadata() -> None:
 
 def test_the_headroom_holds_the_longest_key_and_headers() -> None:
     name = "x" * 200
-    envelope = Envelope("𝄞" * 64, EventType.FILES_WRITTEN, name, name, name, 10**18 - 1, name, "𝄞" * 64)
+    place = (name, name, "x" * 64, 10**18 - 1)
+    envelope = Envelope("𝄞" * 64, EventType.FILES_WRITTEN, *place, name, "𝄞" * 64)
     message = encode_event(envelope, body_of(), 0)
     framing = 61 + 20 + sum(4 + len(key) + len(value) for key, value in message.headers)
     assert len(message.key) + framing < HEADROOM

@@ -8,14 +8,25 @@ from typing import Final
 import pytest
 
 from sluicegate.coordinator.core import texts
-from sluicegate.coordinator.core.log_state import MOST_ENDED
+from sluicegate.coordinator.core.log_state import (
+    MOST_ENDED,
+)
 from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.coordinator.record_codec import encode_record
-from sluicegate.events.models import MOST_REGIONS, MOST_TEXT
-from sluicegate.kafka.topics import MAX_MESSAGE_BYTES
+from sluicegate.coordinator.record_codec import decode_record, encode_record
+from sluicegate.events.models import (
+    MOST_REGION_NAMES,
+    MOST_REGIONS,
+    MOST_TEXT,
+    CutDecided,
+)
+from sluicegate.events.notifications import Committed
+from sluicegate.kafka.topics import MAX_MESSAGE_BYTES, STATE_MESSAGE_BYTES
 from tests.golden.coordinator import STREAM
+from tests.golden.largest_record import largest_record
 from tests.golden.script import Script
 
+LARGEST_DUE: Final = 128 << 10
+"""Characters of the notifications in one record."""
 LARGE: Final = "x" * (MOST_TEXT - 5_000)
 """Source offsets that an event may have; four of them fit."""
 REGIONS: Final = tuple(f"r{number}" for number in range(6))
@@ -110,6 +121,14 @@ def test_regions_that_left_count() -> None:
     assert "n1 n1.0 accepted" in found
 
 
+def test_the_names_of_all_regions_have_a_limit_together() -> None:
+    names = [f"{'r' * 195}{number:05}" for number in range(MOST_REGION_NAMES // 200 + 1)]
+    found = played(f"regions {' '.join(names)}", f"register {names[0]} life")
+    assert f"refused too-many-regions other={len(names)} number=0 " in found
+    found = played(f"regions {' '.join(names[1:])}", f"register {names[1]} life")
+    assert "life accepted" in found
+
+
 @pytest.mark.slow
 def test_answers_that_piled_up_are_announced_before_a_record_has_all_of_them() -> None:
     """Regions of any name may ask while no coordinator answers."""
@@ -128,30 +147,42 @@ def test_answers_that_piled_up_are_announced_before_a_record_has_all_of_them() -
 
 
 @pytest.mark.slow
-def test_the_largest_record_fits_into_a_message() -> None:
-    """All regions, with as much text as may be, and an unresolved decision that replaces all of it."""
-    dice, names = random.Random(1), [f"region-{number}" for number in range(MOST_REGIONS)]
-    each = texts.MOST // MOST_REGIONS - 20
-    lives = {name: f"{dice.getrandbits(128):032x}" for name in names}
-    script, former = Script(), dict[str, str]()
-    script.run(
-        "\n".join([f"regions {' '.join(names)}", *(f"register {name} {lives[name]} &" for name in names)])
+def test_the_largest_record_fits_into_a_message_of_its_topic() -> None:
+    record = largest_record(random.Random(1))
+    value = encode_record(record)
+    assert MAX_MESSAGE_BYTES < len(value) < STATE_MESSAGE_BYTES - LARGEST_DUE
+    again = decode_record(STREAM, value)
+    assert isinstance(again, StateRecord)
+    assert encode_record(again) == value
+    cut = record.state.cut
+    body = Committed(
+        decision=1,
+        cut=cut,
+        fallbacks=cut,
+        listeners={"x": {"y": "z" * texts.MOST}},
+        snapshot=None,
+        watermark=0,
+        files=1,
     )
-    for number in range(2):
-        digests = {name: f"{dice.getrandbits(256):064x}" for name in names}
-        cut = " ".join(f"{name}={lives[name]}:{number}:{digests[name]}" for name in names)
-        lines: list[str] = []
-        for name, digest in digests.items():
-            text = "".join(dice.choices(string.ascii_letters + string.digits, k=each))
-            after = f"{lives[name]}:0:{former[name]}" if number else "-"
-            how = f"digest={digest} offsets={text} after={after} &"
-            lines.append(f"batch {name} {lives[name]} {number} f{number}{name} {how}")
-        script.run("\n".join([*lines, f"decide {number + 1} {cut} &", *([] if number else ["outcome 1 &"])]))
-        former = digests
-    state = script.reader().state
-    assert (state.decided, state.pending is not None, len(state.regions)) == (2, True, MOST_REGIONS)
-    record = StateRecord(stream=STREAM, applied=1, low_water=0, state=state)
-    assert len(encode_record(record)) < MAX_MESSAGE_BYTES
+    assert len(body.model_dump_json()) < MAX_MESSAGE_BYTES
+    made = CutDecided(decision=1, cut=cut, digest="x" * 64)
+    assert len(made.model_dump_json()) < MAX_MESSAGE_BYTES / 2
+
+
+@pytest.mark.slow
+def test_a_stall_is_known_again_by_a_record_that_has_no_room_for_its_details() -> None:
+    script, names = Script(), tuple(f"{'r' * 155}{number:04}" for number in range(400))
+    lines = [f"regions {' '.join(names)}"]
+    for number, name in enumerate(names):
+        lost = f"failed {name} {number:064} 0 lost {'y' * 1_000} &"
+        lines += [f"register {name} {number:064} &", lost, *(["tick 1"] if number % 50 == 49 else [])]
+    found = script.run("\n".join([*lines, "crash", "start", "tick 1"]))
+    told = [line for line in found.splitlines() if line.startswith("> Announce stream.stalled")]
+    # Those of the newest record are repeated, under the same ids.
+    assert sum(not line.endswith(" again") for line in told) == len(names)
+    record = StateRecord.model_validate_json(script.world.record or "")
+    assert {each.detail for each in record.announced.values()} == {""}
+    assert 0 < len(record.conditions) < len(names)
 
 
 @pytest.mark.slow
@@ -172,7 +203,7 @@ def test_answers_that_name_many_regions_are_announced_before_a_record_has_them()
 def test_a_driver_that_starts_again_and_again_does_not_fill_the_record() -> None:
     """Nothing is committed, and the names are as long as they may be."""
     dice, script = random.Random(1), Script()
-    names = ["".join(dice.choices(string.ascii_letters + string.digits, k=200)) for _ in range(1_500)]
+    names = ["".join(dice.choices(string.ascii_letters + string.digits, k=64)) for _ in range(1_500)]
     starts = [f"register r1 {new} replaces={old} &" for old, new in pairwise(names)]
     script.run("\n".join(["regions r1", f"register r1 {names[0]}", *starts]))
     state = script.reader().state

@@ -1,4 +1,4 @@
-"""Source offsets of many regions in one state record: it is compressed, and a limit has a way out."""
+"""Large state records: they are compressed, the largest one passes, and one that is refused waits."""
 
 import json
 import random
@@ -10,11 +10,17 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.record_codec import encode_record
+from sluicegate.coordinator.records import read_records
 from sluicegate.events.causes import CauseCode
+from sluicegate.events.models import MOST_REGIONS
 from sluicegate.events.problems import Code
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.producer import MessageTooLarge, SessionProducer
+from sluicegate.kafka.topics import STATE_MESSAGE_BYTES
+from tests.golden.coordinator import STREAM
+from tests.golden.largest_record import largest_record
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import Job, read_ids
@@ -25,7 +31,7 @@ from tests.integration.waiting import until
 pytestmark = pytest.mark.kafka
 
 SMALLEST = 64 << 10
-"""Bytes: the smallest limit that the settings take, so that few regions reach it."""
+"""Bytes: a limit that few regions reach."""
 REGIONS = ("r1", "r2", "r3", "r4")
 
 
@@ -39,27 +45,15 @@ def without_pattern(region: int) -> str:
     return "".join(random.Random(region).choices(string.ascii_letters, k=60_000))
 
 
-async def set_limits(place: Place, limit: int) -> None:
-    """Alter the topics, as an operator does."""
-    names = place.topics
-    wanted = {"max.message.bytes": str(limit), "message.timestamp.type": "LogAppendTime"}
-    large = {"max.message.bytes": str(4 * limit), "cleanup.policy": "delete"}
-    configs = {
-        names.events: wanted,
-        names.commits: wanted,
-        names.state: {**wanted, "cleanup.policy": "compact"},
-        names.dead_letters: large,
+async def set_limit(place: Place, limit: int) -> None:
+    """Alter the topic of state records, as an operator does."""
+    wanted = {
+        "max.message.bytes": str(limit),
+        "message.timestamp.type": "LogAppendTime",
+        "cleanup.policy": "compact",
     }
     async with started(AIOKafkaAdminClient(bootstrap_servers=place.bootstrap)) as admin:
-        for topic, each in configs.items():
-            await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, each)])
-
-
-def limited(place: Place, limit: int) -> Settings:
-    settings = place.settings(stall_after="1s")
-    return settings.model_copy(
-        update={"kafka": settings.kafka.model_copy(update={"max_message_bytes": limit})}
-    )
+        await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, place.topics.state, wanted)])
 
 
 @asynccontextmanager
@@ -77,44 +71,51 @@ async def write(each: Sequence[Job], offsets: Sequence[str]) -> None:
         await job.complete(await job.written(job.write_files([number])), source_offsets=offsets[number])
 
 
-async def test_offsets_that_have_a_pattern_need_no_larger_limit(place: Place) -> None:
-    await set_limits(place, SMALLEST)
+async def test_offsets_that_have_a_pattern_are_compressed(place: Place) -> None:
     offsets = [like_kafka(region) for region in range(len(REGIONS))]
     async with jobs(place) as each:
-        async with running(limited(place, SMALLEST)):
+        async with running(place.settings()):
+            await set_limit(place, SMALLEST)
             await write(each, offsets)
             await each[0].committed([0, 1, 2, 3])
-        async with running(limited(place, SMALLEST)):
+            await set_limit(place, STATE_MESSAGE_BYTES)
+        async with running(place.settings()):
             answers = [await job.begin(f"next-{job.region}") for job in each]
     assert [answer.source_offsets for answer in answers] == offsets
 
 
-async def test_a_record_that_is_too_large_waits_for_higher_limits(place: Place) -> None:
-    await set_limits(place, SMALLEST)
+async def test_a_record_that_the_broker_refuses_waits_for_a_higher_limit(place: Place) -> None:
     offsets = [without_pattern(region) for region in range(len(REGIONS))]
-    async with jobs(place) as each:
-        async with running(limited(place, SMALLEST)) as service:
-            await write(each, offsets)
-            found = await until(lambda: [x for x in conditions(service) if x["code"] == Code.RETRYING])
-            cause = found[0]["arguments"]["cause"]
-            assert (cause["code"], cause["names"]) == (CauseCode.MESSAGE_TOO_LARGE, [place.topics.state])
-            assert cause["number"] > cause["other"] == SMALLEST
-            assert read_ids(place.table) == [0, 1, 2, 3], "the table has the rows, and nobody is told"
-            told = await sluicegate(place, "status", HTTP__PORT=str(service.http_port))
-            advice = (
-                "Set max.message.bytes of the topics, and then kafka.max_message_bytes, to more than that"
-            )
-            assert advice in told
-        await set_limits(place, 16 * SMALLEST)
-        async with running(limited(place, 16 * SMALLEST)):
-            await each[0].committed([0, 1, 2, 3])
-            answers = [await job.begin(f"next-{job.region}") for job in each]
+    async with jobs(place) as each, running(place.settings(stall_after="1s")) as service:
+        await set_limit(place, SMALLEST)
+        await write(each, offsets)
+        found = await until(lambda: [x for x in conditions(service) if x["code"] == Code.RETRYING])
+        cause = found[0]["arguments"]["cause"]
+        assert (cause["code"], cause["names"]) == (CauseCode.MESSAGE_TOO_LARGE, [place.topics.state])
+        told = await sluicegate(place, "status", HTTP__PORT=str(service.http_port))
+        assert f"Set its max.message.bytes to at least {STATE_MESSAGE_BYTES}" in told
+        assert read_ids(place.table) == [0, 1, 2, 3], "the table has the rows, and nobody is told"
+        await set_limit(place, STATE_MESSAGE_BYTES)
+        await each[0].committed([0, 1, 2, 3])
+        answers = [await job.begin(f"next-{job.region}") for job in each]
     assert [answer.source_offsets for answer in answers] == offsets
+
+
+async def test_the_largest_record_passes_the_topic(place: Place) -> None:
+    kafka, record = place.settings().kafka, largest_record(random.Random(1))
+    options = kafka.client_options()
+    async with started(SessionProducer(kafka.max_message_bytes, kafka.limits(), **options)) as producer:
+        for number in range(2):
+            value = encode_record(record.model_copy(update={"applied": number}))
+            await producer.send_and_wait(place.topics.state, value, key=STREAM.encode(), partition=0)
+    found = (await read_records(place.topics.state, 1, options, [STREAM], kafka.request_timeout))[STREAM]
+    assert isinstance(found, StateRecord)
+    assert (found.applied, len(found.state.regions)) == (1, MOST_REGIONS)
 
 
 async def test_a_message_that_is_too_large_leaves_no_gap(place: Place) -> None:
     """Brokers would refuse it, and the partition would need another producer."""
-    await set_limits(place, SMALLEST)
+    await set_limit(place, SMALLEST)
     producer = SessionProducer(
         SMALLEST, {place.topics.dead_letters: 2 * SMALLEST}, bootstrap_servers=place.bootstrap
     )

@@ -118,6 +118,7 @@ WRONG = [
     (TopicRole.STATE, "cleanup.policy", "delete", "compact"),
     (TopicRole.STATE, "cleanup.policy", "compact,delete", "compact"),
     (TopicRole.EVENTS, "max.message.bytes", "1000", "1048588"),
+    (TopicRole.STATE, "max.message.bytes", "1048588", "4194304"),
     (TopicRole.DEAD_LETTERS, "max.message.bytes", "1048588", "1114124"),
     (TopicRole.EVENTS, "retention.ms", "3600000", "-1"),
     (TopicRole.COMMITS, "retention.ms", "3600000", "604800000"),
