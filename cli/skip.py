@@ -12,6 +12,7 @@ from sluicegate.cli.ordered_by import current_order, order_options
 from sluicegate.cli.orders import note_nobody
 from sluicegate.cli.signing_keys import require_accepted_key
 from sluicegate.cli.stream_log import StreamLog, Unreadable, connect_log, known_record, open_log
+from sluicegate.coordinator.core.log_state import LogState
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.telemetry.wording import iso_time
 from sluicegate.events.codec import newer_envelope
@@ -67,9 +68,9 @@ async def _skip(settings: Settings, stream: str, offset: int | None) -> bool:
                 f"stream {stream} does not stall at offset {offset}, but at {place}, so nothing is skipped. "
                 f"To see that record: sluicegate stream skip --stream {stream}"
             )
-        if (await known_record(settings, stream)).applied >= offset:
+        if (known := await known_record(settings, stream)).applied >= offset:
             # Since the log was opened, a coordinator has read the record.
-            raise _too_late(stream, offset)
+            raise _too_late(stream, offset, known.state)
         ordered = await _append(log, stream, record)
     click.echo(f"the record at {place} is skipped (order at offset {ordered}):\n{shown}")
     await note_nobody(settings)
@@ -80,20 +81,26 @@ async def _skip(settings: Settings, stream: str, offset: int | None) -> bool:
 async def _stalling_record(log: StreamLog, stream: str, offset: int | None) -> ConsumerRecord:
     """Return the record at which the stream stalls. Raises UserError if it does not stall at one."""
     if offset is not None and offset <= log.replica.applied:
-        raise _too_late(stream, offset)
+        raise _too_late(stream, offset, log.replica.state)
     try:
         await log.read_to_end()
     except Unreadable as found:
         return found.record
-    if any(each.offset == offset for each in log.replica.state.skipped):
-        raise UserError(f"the record at offset {offset} is skipped already, so nothing is to be done")
+    if offset is not None and _is_skipped(log.replica.state, offset):
+        raise _too_late(stream, offset, log.replica.state)
     raise UserError(
         f"stream {stream} does not stall at a record that only a newer release reads, so nothing is skipped. "
         f"See: sluicegate status --stream {stream}"
     )
 
 
-def _too_late(stream: str, offset: int) -> UserError:
+def _is_skipped(state: LogState, offset: int) -> bool:
+    return any(each.offset == offset for each in state.skipped)
+
+
+def _too_late(stream: str, offset: int, state: LogState) -> UserError:
+    if _is_skipped(state, offset):
+        return UserError(f"the record at offset {offset} is skipped already, so nothing is to be done")
     return UserError(
         f"the record at offset {offset} is not skipped: the state record of stream {stream} is at or after "
         "it, so a coordinator has read it. Nothing stalls at it any more. If a newer release has applied it, "
@@ -114,7 +121,9 @@ async def _append(log: StreamLog, stream: str, record: ConsumerRecord) -> int:
 async def _tell_next(settings: Settings, stream: str, record: ConsumerRecord) -> None:
     """Print the next step: the reset of a region, or the next record of this kind."""
     envelope = newer_envelope(record.headers)
-    if envelope.type in PER_REGION and envelope.type is not EventType.REGION_HEARTBEAT:
+    if envelope.type is EventType.REGION_REGISTERED:
+        click.echo("The registration is refused. Install this release for its driver, and start it again")
+    elif envelope.type in PER_REGION and envelope.type is not EventType.REGION_HEARTBEAT:
         name = envelope.region or "REGION"
         click.echo(
             f"What it said of region {name} is unknown. If its incarnation is live, the region stalls: "

@@ -38,7 +38,7 @@ from sluicegate.coordinator.records import Held
 from sluicegate.coordinator.stream.continuity import Home, LogRange, last_events, obstacle
 from sluicegate.coordinator.telemetry.message import NEW_STREAM, fill
 from sluicegate.coordinator.telemetry.messages import format_problem
-from sluicegate.events.codec import read_attributes
+from sluicegate.events.codec import event_id, read_attributes
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import Position
 from sluicegate.events.problems import Code, Problem
@@ -401,7 +401,7 @@ async def read_logged(
                 envelope = read_attributes(each.headers)
                 event = envelope if isinstance(envelope, Envelope) else None
                 if each.offset == within.end - 1:
-                    found.place = found.place._replace(newest=event.id if event is not None else None)
+                    found.place = found.place._replace(newest=event_id(each.headers))
                 if event is not None and event.stream == stream:
                     found.events += 1
                     if event.type is EventType.REGION_REGISTERED:

@@ -189,7 +189,9 @@ class Replica:
         if envelope.type is EventType.REGION_REGISTERED:
             if not envelope.id:
                 return Applied(problem)
-            answer = RegistrationAnswered(registration=envelope.id, accepted=False, problem=problem)
+            # Nothing stalls: its driver has read nothing yet.
+            refused = Problem(code=Code.REGISTRATION_UNREADABLE, region=envelope.region or None)
+            answer = RegistrationAnswered(registration=envelope.id, accepted=False, problem=refused)
             return Applied(problem, answer)
         if envelope.type in PER_REGION and envelope.type is not EventType.REGION_HEARTBEAT:
             # In the newer version, an attribute can have another name: then it may be of any region.

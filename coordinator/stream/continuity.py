@@ -7,8 +7,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.events.causes import Cause, CauseCode
-from sluicegate.events.codec import read_attributes
-from sluicegate.events.envelope import Envelope
+from sluicegate.events.codec import event_id
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.bodies import BodyFetcher
 from sluicegate.kafka.internals import fetch_committed
@@ -45,9 +44,7 @@ async def last_events(
     if not offsets:
         return {}
     found = await fetcher.records(partition, offsets)
-    read = {offset: read_attributes(found[offset].headers) for offset in offsets if offset in found}
-    ids = {offset: each.id if isinstance(each, Envelope) else None for offset, each in read.items()}
-    return {offset: ids.get(offset) for offset in offsets}
+    return {offset: event_id(found[offset].headers) if offset in found else None for offset in offsets}
 
 
 def obstacle(
