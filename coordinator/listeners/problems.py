@@ -2,9 +2,7 @@
 
 from collections.abc import Sequence
 from enum import StrEnum
-from typing import NamedTuple
-
-from sluicegate.listeners.port import Action
+from typing import Final, NamedTuple
 
 
 class ListenerCode(StrEnum):
@@ -61,15 +59,18 @@ def unfit(reason: str) -> ListenerProblem:
     )
 
 
-def skipped(through: int, decision: int, actions: Sequence[Action]) -> str | None:
-    """Return a note about actions that `skip_through` has left out; None if there are none."""
-    if not actions:
-        return None
-    texts = "; ".join(each.text for each in actions[:3]) + ("; …" if len(actions) > 3 else "")
+SHOWN: Final = 20
+"""Actions that a note lists."""
+
+
+def skipped(through: int, decisions: Sequence[int], texts: Sequence[str]) -> str:
+    """Return a note about the actions that `skip_through` has left out since the start."""
+    shown = "; ".join(texts[:SHOWN]) + (f"; and {len(texts) - SHOWN} more" if len(texts) > SHOWN else "")
+    first, last = decisions[0], decisions[-1]
+    after = f"decision {last}" if first == last else f"the decisions {first} to {last}"
     return (
-        f"skip_through = {through} has left this out, after decision {decision}: {texts}. To leave out "
-        "nothing more of that decision, such as a later savepoint, remove skip_through, "
-        "and send the coordinators "
+        f"skip_through = {through} has left this out, after {after}: {shown}. To leave out nothing more of "
+        f"decision {through}, such as a later savepoint, remove skip_through, and send the coordinators "
         "SIGHUP."
     )
 

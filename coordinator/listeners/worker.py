@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 import structlog
@@ -93,6 +93,8 @@ class Worker:
         self._log = log.bind(stream=record.stream, listener=record.listener)
         self._problem: ListenerProblem | None = None
         self._note: str | None = None
+        self._left_out: list[tuple[int, str]] = []
+        """Actions that `skip_through` has left out since the start, with their decisions."""
         """Text about the newest actions that were skipped."""
 
     # --- the loop ---------------------------------------------------------------------------------
@@ -186,11 +188,18 @@ class Worker:
         step = self._listener.apply(outcome, self._state)
         if outcome.decision <= self._settings.skip_through:
             self._log.warning("actions skipped", decision=outcome.decision, actions=len(step.actions))
-            self._note = skipped(self._settings.skip_through, outcome.decision, step.actions) or self._note
+            self._leave_out(outcome.decision, step.actions)
             step = Step(step.state, (), step.wake)
         await self._finish(step, {"offset": found.offset + 1, **self._place(outcome)})
         self._offset, self._due = found.offset + 1, True
         self._metrics.handled(self.record.stream, self.record.listener)
+
+    def _leave_out(self, decision: int, actions: Sequence[Action]) -> None:
+        """Note the actions that nobody runs. Each is somebody's work by hand."""
+        self._left_out += [(decision, each.text) for each in actions]
+        if self._left_out:
+            decisions, texts = zip(*self._left_out, strict=True)
+            self._note = skipped(self._settings.skip_through, decisions, texts)
 
     def _place(self, outcome: Outcome) -> dict[str, Any]:
         """Return the fields of the record after an outcome."""

@@ -303,6 +303,7 @@ async def test_decisions_up_to_the_named_one_are_skipped() -> None:
             world.announce(decision)
         await world.got("c3")
     assert world.record.decision == 3
+    assert "has left this out, after the decisions 1 to 2: c1; c2. " in (world.outcomes.shown["l"].note or "")
 
 
 async def test_a_refused_action_is_not_run_again_by_the_next_owner() -> None:
