@@ -12,6 +12,7 @@ from sluicegate.events.codec import Flaw, read_attributes, read_body
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import RegionHeartbeat
 from sluicegate.kafka.clients import started
+from sluicegate.kafka.fetching import read_on
 
 _SIGNS: Final = frozenset(
     {
@@ -45,7 +46,7 @@ async def last_sign(
         consumer.seek(source, found.offset)
         async with asyncio.timeout(READ_SECONDS):
             while await consumer.position(source) < end:
-                for records in (await consumer.getmany(timeout_ms=POLL_MS)).values():
+                for records in (await read_on(consumer, timeout_ms=POLL_MS)).values():
                     for each in records:
                         newest = _note(newest, each, stream, region)
     return None if newest is None else time.time() - newest / 1000

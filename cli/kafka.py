@@ -20,6 +20,7 @@ from sluicegate.coordinator.settings.published_keys import MemberKeys, keys_of
 from sluicegate.events.problems import Problem
 from sluicegate.kafka.authorized import hidden_topics
 from sluicegate.kafka.clients import started
+from sluicegate.kafka.fetching import read_on
 from sluicegate.kafka.patience import patiently
 
 POLL_MS: Final = 500
@@ -161,7 +162,7 @@ async def _read_state_topic(settings: Settings, keep: Callable[[ConsumerRecord],
             consumer.seek(each, begins[each])
         async with asyncio.timeout(READ_SECONDS):
             while any([await consumer.position(each) < ends[each] for each in partitions]):
-                for records in (await consumer.getmany(timeout_ms=POLL_MS)).values():
+                for records in (await read_on(consumer, timeout_ms=POLL_MS)).values():
                     for record in records:
                         if record.key is not None:
                             keep(record)

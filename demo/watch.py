@@ -18,6 +18,7 @@ from sluicegate.events.feed import read_notification
 from sluicegate.events.models import CheckpointCompleted, CutAbandoned, RegionClosed
 from sluicegate.events.notifications import Committed, Notification, Stalled
 from sluicegate.kafka.clients import started
+from sluicegate.kafka.fetching import read_on
 
 MAX_FALLBACKS: Final = 3
 _POLL_MS: Final = 100
@@ -179,7 +180,7 @@ class Watch(threading.Thread):
             topics = (TOPICS.events, TOPICS.commits)
             consumer.assign([TopicPartition(topic, n) for topic in topics for n in range(PARTITIONS)])
             while not self._over.is_set():
-                for records in (await consumer.getmany(timeout_ms=_POLL_MS)).values():
+                for records in (await read_on(consumer, timeout_ms=_POLL_MS)).values():
                     for record in records:
                         self._apply(record)
 

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
-from aiokafka.errors import KafkaError, for_code
+from aiokafka.errors import CorruptRecordException, KafkaError, for_code
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.record.util import decode_varint
 
@@ -66,7 +66,8 @@ async def read_batches(
     before = positions(consumer)
     try:
         batches: Batches = await consumer.getmany(*sources, timeout_ms=timeout_ms, max_records=max_records)
-    except UnicodeDecodeError:
+    except (UnicodeDecodeError, CorruptRecordException) as error:
+        # Without its compiled parts, the client wraps the first in the second.
         # What was taken from other partitions before it raised is lost with the exception.
         for source, position in positions(consumer).items():
             if before.get(source, position) < position:
@@ -75,10 +76,17 @@ async def read_batches(
         for source in sources or sorted(consumer.assignment()):
             if source not in paused and (found := await _rescue(consumer, source)) is not None:
                 return found
+        if isinstance(error, KafkaError):
+            raise
         await asyncio.sleep(_PAUSE)
         return Reading({}, [], positions(consumer))
     # Nothing was awaited since the records were handed out, so these are the positions after them.
     return Reading(batches, [], positions(consumer))
+
+
+async def read_on(consumer: AIOKafkaConsumer, *, timeout_ms: int, max_records: int | None = None) -> Batches:
+    """`getmany` without undecodable records, for readers to whom they say nothing. Raises KafkaError."""
+    return (await read_batches(consumer, timeout_ms=timeout_ms, max_records=max_records)).batches
 
 
 async def _rescue(consumer: AIOKafkaConsumer, source: TopicPartition) -> Reading | None:

@@ -13,6 +13,7 @@ from sluicegate.events.feed import read_notification
 from sluicegate.events.notifications import Notification
 from sluicegate.events.partitioning import partition_of
 from sluicegate.kafka.clients import started
+from sluicegate.kafka.fetching import read_on
 from sluicegate.kafka.pauses import spread
 from sluicegate.writer_hooks.errors import PublishFailed
 from sluicegate.writer_hooks.loop_thread import LoopThread
@@ -103,7 +104,7 @@ class CommitFeed:
             await asyncio.sleep(spread(_RETRY))
 
     async def _poll(self, consumer: AIOKafkaConsumer) -> None:
-        for records in (await consumer.getmany(timeout_ms=_POLL_MS)).values():
+        for records in (await read_on(consumer, timeout_ms=_POLL_MS)).values():
             for record in records:
                 found = read_notification(record.headers, record.value)
                 if isinstance(found, Notification) and found.stream == self._region.stream:

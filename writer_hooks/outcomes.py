@@ -23,6 +23,7 @@ from sluicegate.events.notifications import (
     Stalled,
 )
 from sluicegate.kafka.clients import started
+from sluicegate.kafka.fetching import read_on
 from sluicegate.kafka.pauses import spread
 from sluicegate.writer_hooks.errors import HookError
 from sluicegate.writer_hooks.kafka import KafkaSettings
@@ -216,7 +217,7 @@ class Follower:
                 consumer.seek(source, position)
             self._note_read()
             while True:
-                for source, records in (await consumer.getmany(timeout_ms=_POLL_MS)).items():
+                for source, records in (await read_on(consumer, timeout_ms=_POLL_MS)).items():
                     for record in records:
                         found = read_notification(record.headers, record.value)
                         if isinstance(found, Notification):

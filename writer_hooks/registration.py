@@ -24,6 +24,7 @@ from sluicegate.events.problems import Code
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
 from sluicegate.kafka.clients import start_client, stop_client
+from sluicegate.kafka.fetching import read_on
 from sluicegate.writer_hooks.errors import (
     PublishFailed,
     RegionReplaced,
@@ -309,7 +310,7 @@ async def _read_answer(
         left = max(deadline - time.monotonic(), _LEAST_WAIT)
         async with asyncio.timeout(None if left == math.inf else left):
             while True:
-                for records in (await consumer.getmany(timeout_ms=_POLL_MS)).values():
+                for records in (await read_on(consumer, timeout_ms=_POLL_MS)).values():
                     for record in records:
                         answer = _answer(record, registration)
                         if answer is not None:

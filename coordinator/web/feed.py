@@ -16,6 +16,7 @@ from sluicegate.coordinator.web.outages import Watched
 from sluicegate.events.codec import Flaw
 from sluicegate.events.feed import read_notification
 from sluicegate.kafka.clients import started
+from sluicegate.kafka.fetching import read_on
 from sluicegate.kafka.pauses import spread
 from sluicegate.replay.errors import ReplayRefused
 from sluicegate.replay.log import partitions_of
@@ -77,7 +78,7 @@ class Feed:
             for source, begin in (await consumer.beginning_offsets(sources)).items():
                 consumer.seek(source, max(begin, ends[source] - TAIL))
             while True:
-                read = await consumer.getmany(timeout_ms=POLL_MS, max_records=PIECE)
+                read = await read_on(consumer, timeout_ms=POLL_MS, max_records=PIECE)
                 for source, records in read.items():
                     self._take(records, letters=source.topic == names.dead_letters)
                 if self.reading is not None and await self._at(consumer, ends):

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+import aiohttp
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
@@ -14,6 +15,7 @@ from sluicegate.events.models import Assignment, CheckpointCompleted, Position, 
 from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.events.problems import Code
 from sluicegate.kafka.fetching import read_batches
+from sluicegate.writer_hooks import AsyncRegionDriver
 from tests.integration.conftest import Place, neighbour
 from tests.integration.coordinator import running
 from tests.integration.job import PARTITIONS, add_column, create_table, read_ids
@@ -31,6 +33,8 @@ from tests.integration.letters import (
     stalls,
     typed,
 )
+from tests.integration.orders import sluicegate
+from tests.integration.test_python_driver import options_of, put
 from tests.integration.waiting import until
 
 pytestmark = pytest.mark.kafka
@@ -207,6 +211,30 @@ async def test_exactly_the_undecodable_records_are_skipped(place: Place) -> None
             await job.run_batch([4])
             await job.committed([1, 2, 3, 4])
         assert len(await letters(job)) == 4
+
+
+async def test_undecodable_records_of_other_topics_stop_no_reader(place: Place) -> None:
+    """State records, outcomes and letters: commands, the live page and drivers read them."""
+    bad, home = (b"bad", [(RawName("name"), b""), ("ce_stream", b"flights")]), home_of("flights")
+    names = place.topics
+    for topic, partition in ((names.state, home), (names.commits, home), (names.dead_letters, 0)):
+        await put_batch(place.bootstrap, topic, partition, [bad])
+    async with running(place.settings()) as service, AsyncRegionDriver(options_of(place)) as driver:
+        await driver.await_commit(await put(driver, 1))
+        for topic, partition in ((names.commits, home), (names.dead_letters, 0)):
+            await put_batch(place.bootstrap, topic, partition, [bad])
+        await driver.await_commit(await put(driver, 2))
+        assert "flights" in await sluicegate(place, "status", HTTP__PORT=str(service.http_port))
+        url = f"http://127.0.0.1:{service.http_port}/api/v1/streams/flights/cuts"
+        async with aiohttp.ClientSession() as session:
+
+            async def cuts() -> list[object]:
+                async with session.get(url) as answer:
+                    found: list[object] = (await answer.json())["cuts"]
+                    return found
+
+            await until(cuts, lambda found: len(found) >= 2)
+    assert read_ids(place.table) == [1, 2]
 
 
 async def test_marks_of_foreign_transactions_hold_nothing_up(place: Place) -> None:

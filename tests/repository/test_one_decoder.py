@@ -1,4 +1,4 @@
-"""Every part that folds the log reads it through the check of signatures."""
+"""Every part reads topics past undecodable records, and folds the log through the check of signatures."""
 
 import ast
 from pathlib import Path
@@ -41,3 +41,16 @@ def test_every_fold_of_the_product_gets_a_decoder() -> None:
     }
     assert folds
     assert min(folds.values()) >= 4, folds
+
+
+@pytest.mark.slow
+def test_one_module_reads_topics_with_the_client() -> None:
+    """The client raises at a header whose name is not UTF-8, again and again."""
+    found = {
+        str(path.relative_to(ROOT))
+        for folder in (*FOLDERS, "demo")
+        for path in sorted((ROOT / folder).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Attribute) and node.attr in ("getmany", "getone")
+    }
+    assert found == {"kafka/fetching.py"}
