@@ -162,7 +162,8 @@ class PendingCheckpoints:
     def _impossible(self, number: int, predecessor: Position | None) -> Problem | None:
         """Return the reason if a predecessor can never be the newest sealed checkpoint before this one."""
         key, tail = self._key(predecessor), self.tail
-        if number > (0 if key is None else key) + MOST_STEP:
+        # A driver may continue the numbers of the incarnation before its own.
+        if number > (0 if predecessor is None else predecessor.checkpoint) + MOST_STEP:
             return self.problem(Code.CHECKPOINT_TOO_HIGH, number, other=MOST_STEP)
         # Two checkpoints with one predecessor are two courses of events: only a reset can choose.
         follower = self._followers.get(key)
