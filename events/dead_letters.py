@@ -98,9 +98,11 @@ class Letter(NamedTuple):
         The original message stays in its topic, and the letter contains its position.
         """
         kept: list[tuple[str, bytes | None]] = []
+        room = _KEPT_HEADERS
         for header in self.headers:
-            if _size_of((*kept, header)) <= _KEPT_HEADERS:
+            if (size := _size_of((header,))) <= room:
                 kept.append(header)
+                room -= size
         return self._replace(key=None, value=TOO_LARGE, headers=tuple(kept))
 
 

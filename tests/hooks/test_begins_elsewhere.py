@@ -36,6 +36,14 @@ def test_another_batch_than_the_next_one_is_refused(root: Path, first: int) -> N
     assert (found.first, found.stream, found.former) == (3, None, before)
 
 
+def test_a_text_is_no_number_of_a_batch(root: Path) -> None:
+    """It would be recorded, and no batch is equal to it."""
+    before = Checkpoint(str(root)).marker()
+    with pytest.raises(TypeError, match="first is the number of a batch, and not '3'"):
+        start_incarnation(str(root), first="3")  # type: ignore[arg-type]
+    assert Checkpoint(str(root)).marker() == before
+
+
 def test_a_planned_batch_is_finished_before(root: Path) -> None:
     """The former target may have it: Spark may have ended between the two."""
     plan(root, 3)

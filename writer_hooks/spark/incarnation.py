@@ -193,8 +193,11 @@ def start_incarnation(checkpoint_location: str, first: int, *, unwritten: bool =
     does not have it.
 
     Raises BadCheckpointLocation if the recorded incarnation begins at that batch or later, if there is no
-    query, or if another batch follows. Then nothing is changed, and the text names the right one.
+    query, or if another batch follows. Then nothing is changed, and the text names the right one. Raises
+    TypeError if `first` is no whole number.
     """
+    if not isinstance(first, int) or isinstance(first, bool):
+        raise TypeError(f"first is the number of a batch, and not {first!r}")
     checkpoint = Checkpoint(checkpoint_location)
     query, known = checkpoint.known_query(), checkpoint.marker()
     if known is not None and first <= known.first:
