@@ -27,6 +27,7 @@ from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream.continuity import other_partition
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.events.partitioning import partition_of
+from sluicegate.events.problems import Problem
 from sluicegate.kafka.settings import UnusableFile
 
 AGAIN: Final = 0.3
@@ -55,7 +56,8 @@ def check(context: click.Context, settings: Settings, create: bool, as_json: boo
 
 async def _check(settings: Settings, *, create: bool) -> list[Finding]:
     kafka = await check_kafka(settings, create=create)
-    records = await _records(settings) if kafka[0].ok else {}
+    read = await _records(settings) if kafka[0].ok else {}
+    records = _readable(read)
     homes = await _check_homes(settings, records) if records else []
     served = await check_served(settings) if kafka[0].ok else []
     keys = await check_keys(settings) if kafka[0].ok else []
@@ -74,7 +76,7 @@ async def _check(settings: Settings, *, create: bool) -> list[Finding]:
         *tokens,
         redis,
         *(each for found in streams for each in found),
-        *(each for name in settings.streams for each in _check_progress(name, records.get(name))),
+        *(each for name in settings.streams for each in _check_progress(name, read.get(name))),
         *listeners,
     ]
 
@@ -118,8 +120,10 @@ def _check_listeners(settings: Settings) -> list[Finding]:
     ]
 
 
-def _check_progress(name: str, record: StateRecord | None) -> list[Finding]:
+def _check_progress(name: str, record: StateRecord | Problem | None) -> list[Finding]:
     """Name what stalls or delays a stream, as its coordinator last recorded it."""
+    if isinstance(record, Problem):
+        return [problem(f"state of {name}", format_problem(record, name))]
     conditions = record.conditions if record is not None else ()
     return [
         warning(f"state of {name}", format_problem(each.problem, name))
@@ -140,7 +144,7 @@ async def _check_stream(settings: Settings, name: str, record: StateRecord | Non
         if compared is None or not compared.ahead or time.monotonic() > deadline:
             break
         await asyncio.sleep(AGAIN)
-        record = (await _records(settings)).get(name, record)
+        record = _readable(await _records(settings)).get(name, record)
     if compared is None or compared.finding.ok or (newer := await _as_logged(settings, name)) is None:
         return found
     _, logged = await asyncio.to_thread(check_stream, name, settings.streams[name], newer)
@@ -162,13 +166,16 @@ async def _as_logged(settings: Settings, name: str) -> StateRecord | None:
         return None
 
 
-async def _records(settings: Settings) -> dict[str, StateRecord]:
-    """Return the readable state records; an empty mapping if Kafka cannot be read.
+async def _records(settings: Settings) -> dict[str, StateRecord | Problem]:
+    """Return the state records, or why one cannot be read; an empty mapping if Kafka cannot be read.
 
     Other checks report problems of Kafka and of the topics.
     """
     try:
-        found = await read_records(settings)
+        return await read_records(settings)
     except (KafkaError, UserError, TimeoutError, OSError):
         return {}
-    return {name: record for name, record in found.items() if isinstance(record, StateRecord)}
+
+
+def _readable(records: Mapping[str, StateRecord | Problem]) -> dict[str, StateRecord]:
+    return {name: record for name, record in records.items() if isinstance(record, StateRecord)}

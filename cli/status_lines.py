@@ -3,9 +3,11 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from sluicegate.coordinator.core.retry import OPTIONAL
 from sluicegate.coordinator.telemetry.messages import listed, short_id
 from sluicegate.coordinator.telemetry.reasons import Reason, in_order, silence
 from sluicegate.coordinator.telemetry.wording import duration, iso_time
+from sluicegate.events.problems import Code
 
 _SHOWN: Final = 60
 """Characters of source offsets, which are opaque and may be long; `--verbose` shows all of them."""
@@ -42,7 +44,14 @@ def lines_of(shown: Shown, now: int, *, verbose: bool) -> list[str]:
 
 def reasons(shown: Shown) -> list[str]:
     """Return why a stream, or an order to it, does not progress, in the order of the live page."""
-    return [each.message for each in _reasons(shown)]
+    optional = {each["message"] for each in shown["conditions"] if _delays_nothing(each)}
+    return [each.message for each in _reasons(shown) if each.message not in optional]
+
+
+def _delays_nothing(condition: Shown) -> bool:
+    """True if a step is tried again on which nothing depends, such as the view in Redis."""
+    names = condition["arguments"].get("names", ())
+    return condition["code"] == Code.RETRYING and not {*names} - OPTIONAL
 
 
 def _reasons(shown: Shown) -> list[Reason]:

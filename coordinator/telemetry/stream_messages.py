@@ -17,8 +17,8 @@ from sluicegate.events.problems import Code
 _STALLED: Final = "Stream {stream} is stalled"
 _REBUILD: Final = (
     "make an empty table with its columns and partitioning at another place. Fill it from the log: "
-    "`sluicegate replay rebuild --stream {stream} --into TABLE --schema-from-target`. Set "
-    "streams.{stream}.table to it"
+    "`sluicegate replay rebuild --stream {stream} --into TABLE --schema-from-target`, with `--option "
+    "identifier=NAME` if a catalog has it. Set streams.{stream}.table to it, and that option"
 )
 _PROOF: Final = (
     "Look for decision {number} of the commit user in the table's history. If no snapshot up to the head, "

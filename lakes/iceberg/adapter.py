@@ -190,7 +190,8 @@ def load_existing(table: TableRef, catalog: Catalog) -> Metadata:
     except NoTable:
         raise TableRefused(
             f"the catalog {table.options.get('catalog', DEFAULT_CATALOG)} has no table "
-            f"{identifier_of(table)}; create the table first, or correct the options identifier and catalog"
+            f"{identifier_of(table)}; correct the options identifier and catalog (`replay rebuild`: --option "
+            "identifier=NAME), or create the table first"
         ) from None
 
 

@@ -218,6 +218,16 @@ def test_what_its_coordinator_recorded_of_a_stream_is_a_warning(deployment: Depl
     )
 
 
+def test_a_state_record_that_nobody_can_read_is_a_problem(deployment: Deployment) -> None:
+    """Its stream stands still, and a job that only looks at the exit status has to see that."""
+    deployment.create_topics()
+    deployment.write_state((b"flights", b"{garbage"))
+    result = deployment.run("check")
+    verdict, detail = findings(result)["state of flights"]
+    assert (result.exit_code, verdict) == (1, "PROBLEM")
+    assert "sluicegate stream recover --stream flights" in detail
+
+
 def test_check_leaves_no_file_behind(deployment: Deployment, table: Path) -> None:
     before = sorted(table.rglob("*"))
     assert deployment.run("check", "--create").exit_code == 0

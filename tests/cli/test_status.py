@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from sluicegate.cli.status_lines import reasons
 from sluicegate.coordinator.core.log_state import (
     AssignmentState,
     Incarnation,
@@ -18,6 +19,7 @@ from sluicegate.coordinator.core.log_state import (
 )
 from sluicegate.coordinator.core.state_record import Condition, StateRecord
 from sluicegate.coordinator.record_codec import encode_record
+from sluicegate.coordinator.telemetry.overview import overview
 from sluicegate.events.models import Head, Position
 from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Code, Problem
@@ -233,6 +235,14 @@ def test_a_record_that_cannot_be_read_is_shown_as_that(
     shown = _stream(deployment)
     assert says in shown["problem"]
     assert says in deployment.run("status").stdout
+
+
+@pytest.mark.parametrize(("step", "delays"), [("view", False), ("publish", True)])
+def test_a_step_on_which_nothing_depends_is_no_reason_for_a_wait(step: str, delays: bool) -> None:
+    """Redis can be away for hours, and commits continue."""
+    retry = Condition(kind="retry", problem=Problem(code=Code.RETRYING, names=(step,), detail="no answer"))
+    shown = overview(_record(conditions=[retry]), 0)
+    assert any("no answer" in each for each in reasons(shown)) is delays
 
 
 def test_missing_topics_are_a_clear_error(deployment: Deployment) -> None:
