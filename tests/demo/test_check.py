@@ -6,6 +6,8 @@ import pytest
 
 from sluicegate.demo.check import compare, sums
 
+pytestmark = pytest.mark.slow
+
 
 def _changed(table: pa.Table, column: str, at: int, value: object) -> pa.Table:
     values = table.column(column).to_pylist()

@@ -16,6 +16,8 @@ from sluicegate.lakes.port import Absent, BadFiles
 from tests.contracts.lakes.harness import Stream
 from tests.lakes.plain_files import FORMATS, ROWS, Place, commit, event, place, rows, write
 
+pytestmark = pytest.mark.slow
+
 QUESTIONS = {
     "id = 2": [2],
     "id > 2": [3],

@@ -23,6 +23,8 @@ from sluicegate.writer_hooks.errors import NotOurs
 from sluicegate.writer_hooks.writer import _batches
 from tests.lakes.values import KINDS, LAKES, READERS, Kind, Lake, is_refused, questions, stored, table, write
 
+pytestmark = pytest.mark.slow
+
 CELLS = [
     pytest.param(lake, kind, id=f"{lake}-{kind.name}")
     for lake, kind in itertools.product(LAKES, KINDS)

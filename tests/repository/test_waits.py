@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 TESTS = Path(__file__).parents[1]
 HELPER = TESTS / "integration" / "waiting.py"
 REASON = "# time: "

@@ -15,6 +15,8 @@ from sluicegate.lakes.port import CommitRequest, LakeUnavailable, Refused, Table
 from tests.contracts.lakes.harness import USER
 from tests.contracts.lakes.iceberg_lake import IcebergLake, local
 
+pytestmark = pytest.mark.slow
+
 Fields = dict[str, Any]
 
 

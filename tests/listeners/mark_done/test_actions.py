@@ -23,6 +23,8 @@ from tests.listeners.mark_done.driving import Host, NotDone, committed
 from tests.listeners.mark_done.policies import at
 from tests.listeners.reporting import Server
 
+pytestmark = pytest.mark.slow
+
 JANUARY = {"origin": "2013-01"}
 MARK = Mark(
     "origin=2013-01",

@@ -22,6 +22,8 @@ from tests.listeners.mark_done.conftest import Monthly, by_month
 from tests.listeners.mark_done.driving import Crash, Host, NotDone, committed, drained, stream_of
 from tests.listeners.mark_done.policies import DAY, at
 
+pytestmark = pytest.mark.slow
+
 JANUARY, FEBRUARY, MARCH = ({"origin": f"2013-{month:02}"} for month in (1, 2, 3))
 
 

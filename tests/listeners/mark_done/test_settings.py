@@ -21,6 +21,8 @@ from tests.lakes.iceberg import rich
 from tests.listeners.mark_done.conftest import Monthly, by_month
 from tests.listeners.mark_done.driving import stream_of
 
+pytestmark = pytest.mark.slow
+
 EVENT = {"actions": ["mark-event"]}
 
 
