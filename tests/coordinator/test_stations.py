@@ -2,7 +2,8 @@
 
 The service runs as it is, with a real broker. A trace of the calls in its event loop begins where `getmany`
 of the consumer returns the message, and ends where `PendingCheckpoints.add_part` gets it. The message enters
-a file of the product when it is returned to the file, or when a function of another file calls into it.
+a file of the product when it is returned to the file, or when a function of another file calls into it. Calls
+into one file that follow one another enter it once.
 
 Three kinds of calls enter no file:
 
@@ -92,7 +93,7 @@ class Way:
         name = file_of(frame.f_code)
         if name is None or frame.f_code in WITHOUT_MESSAGE or is_property_of_data(frame):
             return
-        if name != next(files_above(frame), None):
+        if name != next(files_above(frame), None) and name != self.files[-1]:
             self.files.append(name)
         self.arrived = frame.f_code is ARRIVED
 
@@ -136,4 +137,4 @@ def test_each_call_of_a_method_of_data_enters_its_file_and_a_property_does_not()
         assert not region.covers("q1", 1)
         assert region.live_incarnation is None
         assert not region.covers("q1", 2)
-    assert way.files == ["before", "coordinator/core/log_state.py", "coordinator/core/log_state.py"]
+    assert way.files == ["before", "coordinator/core/log_state.py"]

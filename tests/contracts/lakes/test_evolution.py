@@ -18,6 +18,8 @@ from tests.contracts.lakes.iceberg_rest_lake import ALL_ICEBERG
 from tests.contracts.lakes.paimon_objects import PAIMON
 from tests.lakes import racing
 
+pytestmark = pytest.mark.slow
+
 ID = pa.field("id", pa.int64())
 NOTE = pa.schema([ID, pa.field("note", pa.string())])
 PROCESSES = 4

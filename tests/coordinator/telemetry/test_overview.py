@@ -20,6 +20,8 @@ from tests.coordinator.telemetry.records import NOW, ONE, OTHER, position, recor
 from tests.golden.script import Script
 from tests.golden.test_cases import FILES
 
+pytestmark = pytest.mark.slow
+
 UNFIT = Condition(kind="stall", problem=Problem(code=Code.TABLE_UNFIT, detail="no disk"), retry_in=12_000)
 LOST = Problem(code=Code.FILES_LOST, region="JFK", incarnation=OTHER, checkpoint=10)
 

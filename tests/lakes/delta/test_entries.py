@@ -19,6 +19,8 @@ from sluicegate.lakes.port import BadFiles, Refused
 from tests.contracts.lakes.delta_lake import DeltaLake
 from tests.contracts.lakes.harness import Stream
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = pa.schema(
     [
         pa.field("id", pa.int64(), nullable=False),
