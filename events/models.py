@@ -71,9 +71,9 @@ PartitionValues = Annotated[
     Field(max_length=MOST_PARTITION_FIELDS),
 ]
 ListenerState = Annotated[str, StringConstraints(max_length=4096)]
-_PLAIN: Final = r"^[ !#-\[\]-~]{1,64}$"
+_PLAIN: Final = r"^[ -~]{1,128}$"
 SourceDigest = Annotated[str, StringConstraints(pattern=_PLAIN)]
-"""At most 64 characters of ASCII without quotes and backslashes: a state record has many of them."""
+"""At most 128 printable characters of ASCII: a state record has many of them."""
 Digest = Annotated[str, StringConstraints(pattern=_PLAIN)]
 DecisionId = Annotated[int, Field(ge=1, le=2**62)]
 Number = Annotated[int, Field(ge=1, le=2**63 - 1)]

@@ -37,13 +37,13 @@ def largest_record(dice: random.Random) -> StateRecord:
 
     The decision without an outcome is the first one of its assignment, so that the one before is kept, too.
     """
-    plain = "".join(map(chr, range(33, 127))).replace('"', "").replace("\\", "")
+    plain = "".join(map(chr, range(32, 127)))
     safe = string.ascii_letters + string.digits
     names = [random_text(dice, safe, MOST_REGION_NAMES // MOST_REGIONS) for _ in range(MOST_REGIONS)]
     each = texts.MOST // MOST_REGIONS - 20
 
     def position() -> Position:
-        life, digest = random_text(dice, safe, 64), random_text(dice, plain, 64)
+        life, digest = random_text(dice, safe, 64), random_text(dice, plain, 128)
         return Position(incarnation=life, checkpoint=dice.randrange(10**18), digest=digest)
 
     def region() -> RegionState:
@@ -67,7 +67,7 @@ def largest_record(dice: random.Random) -> StateRecord:
     assignment = AssignmentState(number=2**62, regions=names)
     made = Decision(
         id=2**62,
-        digest=random_text(dice, plain, 64),
+        digest=random_text(dice, plain, 128),
         offset=2**62,
         cut={name: at.position for name, at in regions.items() if at.position is not None},
         fallbacks={},
