@@ -22,7 +22,7 @@ from aiokafka import AIOKafkaProducer
 
 from bench.common import PARTITIONS, STREAM, create_table, make_topics, write_settings
 from sluicegate.coordinator.core import cuts
-from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.runtime.janitor import Janitor
 from sluicegate.coordinator.settings.model import Settings, load
 from sluicegate.embedded import EmbeddedKafka

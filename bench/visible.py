@@ -35,8 +35,8 @@ import pyarrow as pa
 from bench.common import ATTEMPT, STREAM, WRITER, machine, quantiles, report
 from bench.files import Files
 from bench.jvm import LIBRARIES, Jvm
+from sluicegate.coordinator.core.commit import head_of
 from sluicegate.coordinator.core.effects import Ask, CheckFiles, FilesChecked, InspectTable, Publish
-from sluicegate.coordinator.core.heads import head_of
 from sluicegate.coordinator.runtime.memory import calm_collector, keep_freed_memory
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.early import EarlyChecks, Known, Terms

@@ -19,8 +19,8 @@ from sluicegate.cli.orders import (
     timeout_option,
 )
 from sluicegate.cli.stream_log import Step
-from sluicegate.coordinator.core.log_state import AssignmentState, LogState
 from sluicegate.coordinator.core.replica import Replica
+from sluicegate.coordinator.core.state import AssignmentState, LogState
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.events.models import StreamCommand
 

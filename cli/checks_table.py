@@ -3,9 +3,9 @@
 from typing import Final, NamedTuple
 
 from sluicegate.cli.finding import Finding, fine, problem, warning
+from sluicegate.coordinator.core.commit import asked_decision, known_head, lost_decision, ref_of
 from sluicegate.coordinator.core.effects import NO_DIGEST
-from sluicegate.coordinator.core.heads import asked_decision, known_head, lost_decision, ref_of
-from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.events.problems import Code, Problem

@@ -8,8 +8,8 @@ from sluicegate.cli.options import config_option, json_option, region_option, re
 from sluicegate.cli.ordered_by import order_options
 from sluicegate.cli.orders import UNFINISHED, make_command, not_yet, order, show, timeout_option
 from sluicegate.cli.stream_log import Step
-from sluicegate.coordinator.core.log_state import LogState
 from sluicegate.coordinator.core.replica import Replica
+from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.events.models import CutReverted, StreamCommand
 

@@ -27,8 +27,8 @@ from sluicegate.cli.ordered_by import current_order
 from sluicegate.cli.signing_keys import require_accepted_key
 from sluicegate.cli.status_lines import reasons
 from sluicegate.cli.stream_log import Step, StreamLog, open_log
-from sluicegate.coordinator.core.log_state import LogState
 from sluicegate.coordinator.core.replica import Replica
+from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.tasks import ended_with

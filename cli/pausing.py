@@ -9,8 +9,8 @@ from sluicegate.cli.options import config_option, require_stream, stream_option
 from sluicegate.cli.ordered_by import order_options
 from sluicegate.cli.orders import Ordered, at_once, make_command, order, place_of
 from sluicegate.cli.stream_log import known_record, open_log
-from sluicegate.coordinator.core.heads import asked_decision, disproves, lost_decision
-from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.core.commit import asked_decision, disproves, lost_decision
+from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.settings.model import Settings, StreamSettings
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.events.models import Head, StreamCommand

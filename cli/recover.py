@@ -9,7 +9,7 @@ from sluicegate.cli.noting import note_order, require_permissions
 from sluicegate.cli.options import config_option, require_stream, stream_option
 from sluicegate.cli.ordered_by import order_options
 from sluicegate.cli.recover_ahead import record_of_log
-from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.record_codec import encode_record
 from sluicegate.coordinator.records import Held, read_held

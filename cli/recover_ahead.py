@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 from sluicegate.cli.errors import UserError
 from sluicegate.cli.kafka import count_members
-from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.records import Held
 from sluicegate.coordinator.retention import recovery_record

@@ -7,7 +7,7 @@ from sluicegate.cli.options import config_option, region_option, require_stream,
 from sluicegate.cli.ordered_by import order_options
 from sluicegate.cli.orders import at_once, make_command, order, place_of
 from sluicegate.cli.stream_log import region_assignment
-from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.events.models import StreamCommand
 

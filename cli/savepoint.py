@@ -20,8 +20,8 @@ from sluicegate.cli.orders import (
     timestamped,
 )
 from sluicegate.cli.stream_log import Step
-from sluicegate.coordinator.core.log_state import LogState, RegionPhase, RegionState
 from sluicegate.coordinator.core.replica import Replica
+from sluicegate.coordinator.core.state import LogState, RegionPhase, RegionState
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.events.models import StreamCommand
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from sluicegate.coordinator.core.retry import OPTIONAL
+from sluicegate.coordinator.core.effects import OPTIONAL
 from sluicegate.coordinator.telemetry.messages import listed, short_id
 from sluicegate.coordinator.telemetry.reasons import Reason, in_order, silence
 from sluicegate.coordinator.telemetry.wording import duration, iso_time

@@ -11,8 +11,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPa
 from sluicegate.cli.errors import UserError
 from sluicegate.cli.kafka import Dated, partition_count, read_dated_records
 from sluicegate.coordinator.core.log import Applied
-from sluicegate.coordinator.core.log_state import AssignmentState, LogState
 from sluicegate.coordinator.core.replica import Replica
+from sluicegate.coordinator.core.state import AssignmentState, LogState
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.ownership import NEEDS_KEYS
 from sluicegate.coordinator.records import read_held

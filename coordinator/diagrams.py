@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from sluicegate.coordinator.core.log_state import RegionPhase
+from sluicegate.coordinator.core.state import RegionPhase
 from sluicegate.coordinator.transitions import REGION, Transition
 
 TABLES: Final[Mapping[str, Sequence[Transition]]] = {"region": REGION}

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 import cramjam
 from pydantic import Field, TypeAdapter, ValidationError
 
-from sluicegate.coordinator.core.log_state import Light
+from sluicegate.coordinator.core.state import Light
 from sluicegate.coordinator.core.state_record import RECORD_VERSION, StateRecord
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.problems import Code, Problem, malformed

@@ -5,7 +5,7 @@ No rule reads it. Tests and the simulator check that all changes they see are in
 
 from typing import Final, NamedTuple
 
-from sluicegate.coordinator.core.log_state import RegionPhase
+from sluicegate.coordinator.core.state import RegionPhase
 from sluicegate.events.envelope import EventType
 
 _WAITING, _LIVE, _CLOSED = RegionPhase.WAITING, RegionPhase.LIVE, RegionPhase.CLOSED

@@ -23,9 +23,9 @@ from sluicegate.coordinator.account import (
     account_of,
     decode_account,
 )
-from sluicegate.coordinator.core.decisions import revert_digest
-from sluicegate.coordinator.core.heads import head_of, mismatch
-from sluicegate.coordinator.core.log_state import (
+from sluicegate.coordinator.core.commit import head_of, mismatch
+from sluicegate.coordinator.core.cuts import revert_digest
+from sluicegate.coordinator.core.state import (
     MOST_ENDED,
     AssignmentState,
     Former,

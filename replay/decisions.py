@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from sluicegate.coordinator.account import Account
-from sluicegate.coordinator.core.decisions import revert_digest
+from sluicegate.coordinator.core.cuts import revert_digest
 from sluicegate.coordinator.core.log import Applied
-from sluicegate.coordinator.core.log_state import Decision
+from sluicegate.coordinator.core.state import Decision
 from sluicegate.events.envelope import LogRecord
 from sluicegate.events.models import CutCommitted, CutReverted, StreamPolicy
 

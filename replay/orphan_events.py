@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from sluicegate.coordinator.core.log_state import LogState, reaches
+from sluicegate.coordinator.core.state import LogState, reaches
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import CutCommitted, Position
 from sluicegate.replay.decisions import LoggedDecision, Step

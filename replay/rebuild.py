@@ -3,7 +3,7 @@
 from contextlib import suppress
 from dataclasses import dataclass
 
-from sluicegate.coordinator.core.heads import head_of
+from sluicegate.coordinator.core.commit import head_of
 from sluicegate.coordinator.telemetry.cause_messages import format_cause
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.events.codec import read_files

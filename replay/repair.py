@@ -9,7 +9,7 @@ rise along a table's history.
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from sluicegate.coordinator.core.heads import asked_decision, head_of, known_head, ref_of
+from sluicegate.coordinator.core.commit import asked_decision, head_of, known_head, ref_of
 from sluicegate.coordinator.core.state_record import TableProgress
 from sluicegate.coordinator.telemetry.cause_messages import format_cause
 from sluicegate.coordinator.telemetry.message import ADOPT, fill

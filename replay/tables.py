@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
-from sluicegate.coordinator.core.committing import Committing, Outcome
+from sluicegate.coordinator.core.commit import Committing, Outcome
 from sluicegate.coordinator.core.effects import (
     Ask,
     CheckFiles,
@@ -14,7 +14,7 @@ from sluicegate.coordinator.core.effects import (
     InspectTable,
     TableUnfit,
 )
-from sluicegate.coordinator.core.log_state import LogState, Proof
+from sluicegate.coordinator.core.state import LogState, Proof
 from sluicegate.coordinator.core.state_record import TableProgress
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.table import StreamTable

@@ -4,11 +4,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from sluicegate.coordinator.core.effects import Effect, Result, WriteView
-from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.core.effects import Effect, MachineSettings, Result, WriteView
 from sluicegate.coordinator.core.machine import StreamMachine
 from sluicegate.coordinator.core.replica import Replica
-from sluicegate.coordinator.core.settings import MachineSettings
+from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import Condition, StateRecord
 from sluicegate.coordinator.stream.continuity import LogRange, deleted, discontinuity
 from sluicegate.events.envelope import LogRecord

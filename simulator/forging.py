@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from sluicegate.coordinator.core import cuts
-from sluicegate.coordinator.core.heads import head_of, ref_of
+from sluicegate.coordinator.core.commit import head_of, ref_of
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import (
     Assignment,

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from sluicegate.coordinator.core.log_state import LogState, reaches
+from sluicegate.coordinator.core.state import LogState, reaches
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.events.envelope import EventType, LogRecord
 from sluicegate.events.models import FilesWritten

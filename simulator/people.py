@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from sluicegate.coordinator.core.heads import head_of
+from sluicegate.coordinator.core.commit import head_of
 from sluicegate.coordinator.core.state_record import Condition
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import (

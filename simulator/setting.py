@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from sluicegate.coordinator.core.settings import MachineSettings
+from sluicegate.coordinator.core.effects import MachineSettings
 from sluicegate.events.models import SingleRegionReason, StreamPolicy
 from sluicegate.lakes.memory_table import MarkerKind
 from sluicegate.simulator.dice import Dice

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from sluicegate.coordinator.core.commit import ref_of
 from sluicegate.coordinator.core.effects import (
     Announce,
     Append,
@@ -22,7 +23,6 @@ from sluicegate.coordinator.core.effects import (
     WriteRecord,
     WriteView,
 )
-from sluicegate.coordinator.core.heads import ref_of
 from sluicegate.events.envelope import Envelope
 from sluicegate.events.models import FilesWritten
 from sluicegate.events.problems import Code, Problem

@@ -4,7 +4,7 @@ from typing import Final
 
 from sluicegate.coordinator.core import registration
 from sluicegate.coordinator.core.log import Log
-from sluicegate.coordinator.core.log_state import (
+from sluicegate.coordinator.core.state import (
     LogState,
     Proof,
     RegionPhase,

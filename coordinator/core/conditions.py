@@ -6,10 +6,10 @@ Status, the view and notifications about stalls show this list. Nothing is decid
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
-from sluicegate.coordinator.core import texts
+from sluicegate.coordinator.core import cuts
 from sluicegate.coordinator.core.commands import unreached
+from sluicegate.coordinator.core.effects import Retries
 from sluicegate.coordinator.core.log import Log
-from sluicegate.coordinator.core.retry import Retries
 from sluicegate.coordinator.core.state_record import Condition
 from sluicegate.events.envelope import Envelope
 from sluicegate.events.problems import Code, Problem
@@ -106,7 +106,7 @@ class Conditions:
                 yield region.fault
         yield from self._lasting()
         yield from self._excluded.values()
-        yield from texts.problems(self._log)
+        yield from cuts.problems(self._log)
 
     def _refusals(self) -> Iterable[Problem]:
         """Yield the refusals in regions of the assignment; before the first one, all of them."""

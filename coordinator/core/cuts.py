@@ -7,19 +7,174 @@ independent checkpoints per pipeline region.
 
 import hashlib
 import json
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from fractions import Fraction
-from itertools import takewhile
+from itertools import chain, takewhile
 from math import floor
 from types import MappingProxyType
 from typing import Final, Literal
 
-from sluicegate.coordinator.core import texts
-from sluicegate.coordinator.core.log import Log
-from sluicegate.coordinator.core.log_state import reaches
-from sluicegate.coordinator.core.pending import Sealed
-from sluicegate.events.models import CutAbandoned, CutDecided, Position
+from sluicegate.coordinator.core.log import Log, Sealed
+from sluicegate.coordinator.core.state import Before, Decision, LogState, RegionPhase, RegionState, reaches
+from sluicegate.events.models import (
+    CutAbandoned,
+    CutCommitted,
+    CutDecided,
+    CutReverted,
+    Position,
+    StreamPolicy,
+)
 from sluicegate.events.problems import Code, Problem
+
+# Texts of all regions: source offsets, and the state of listeners. Their sum has a limit.
+#
+# A state record has them all, up to four times while a decision is unresolved, and has to fit into one
+# message. So no cut may take more of them along than that. The limit counts at the decision, by the log
+# alone, so all readers agree. A region with too much stays at its position, with a condition, and the
+# others commit.
+
+MOST: Final = 256 << 10
+"""Bytes of JSON of all texts. A topic takes messages of 1 MiB by default."""
+_LONGEST: Final = 6
+"""Bytes of JSON that one character has at most."""
+
+_Texts = tuple[str | None, Mapping[str, str]]
+"""Source offsets and states of listeners, at one position."""
+
+
+def texts_problem(log: Log, moves: Mapping[str, Position]) -> Problem | None:
+    """Return the reason if a cut would have too much text; one with less than before never has."""
+    texts = _after(log, moves)
+    if _fits(texts) or (found := _sum(texts)) <= max(MOST, _sum(_after(log, {}))):
+        return None
+    largest = max(moves, key=lambda name: _size(texts[name]))
+    return Problem(code=Code.TEXTS_TOO_LARGE, region=largest, number=found, other=MOST)
+
+
+def fitting(log: Log, moves: Mapping[str, Position]) -> dict[str, Position]:
+    """Return these moves without those that have too much text, the largest first."""
+    return _Sizes(log, moves).kept
+
+
+def problems(log: Log) -> Iterator[Problem]:
+    """Yield the regions of which the newest sealed checkpoint has too much text."""
+    moves = {name: sealed[-1].position for name in log.state.regions if (sealed := log.sealed(name))}
+    sizes = _Sizes(log, moves)
+    for name in moves.keys() - sizes.kept.keys():
+        if (found := sizes.total + sizes.growth(name)) > sizes.limit:
+            yield Problem(code=Code.TEXTS_TOO_LARGE, region=name, number=found, other=MOST)
+
+
+class _Sizes:
+    """Moves that fit, and bytes of JSON. Each text is measured once: regions are many, and texts are long."""
+
+    def __init__(self, log: Log, moves: Mapping[str, Position]) -> None:
+        self.kept = dict(moves)
+        texts = _after(log, moves)
+        if _fits(texts):
+            return
+        self._before = {name: _size(each) for name, each in _after(log, {}).items()}
+        self._after = {name: _size(each) for name, each in texts.items()}
+        self.limit = max(MOST, sum(self._before.values()))
+        self.total = sum(self._after.values())
+        """Bytes after the moves that are kept."""
+        for name in sorted(moves, key=lambda name: -self._after[name]):
+            if self.total <= self.limit:
+                return
+            self.total -= self.growth(name)
+            del self.kept[name]
+
+    def growth(self, name: str) -> int:
+        """Return the bytes by which the move of a region makes its texts longer."""
+        return self._after[name] - self._before[name]
+
+
+def _after(log: Log, moves: Mapping[str, Position]) -> dict[str, _Texts]:
+    """Return the texts of all regions after these moves."""
+    return {
+        name: _moved(region, log.pending[name].upto(moves[name]))
+        if name in moves and name in log.pending
+        else (region.source_offsets, region.listeners)
+        for name, region in log.state.regions.items()
+    }
+
+
+def _moved(region: RegionState, sealed: Sequence[Sealed]) -> _Texts:
+    offsets, listeners = region.source_offsets, region.listeners
+    for each in sealed:
+        if (body := each.checkpoint.body) is not None:
+            offsets = body.source_offsets
+            listeners = {**listeners, **body.listeners} if body.listeners else listeners
+    return offsets, listeners
+
+
+def _fits(texts: Mapping[str, _Texts]) -> bool:
+    """True if the number of characters alone shows that the texts fit."""
+    found = 0
+    for offsets, listeners in texts.values():
+        found += len(offsets or "") + sum(map(len, chain.from_iterable(listeners.items())))
+    return found * _LONGEST <= MOST
+
+
+def _sum(texts: Mapping[str, _Texts]) -> int:
+    return sum(map(_size, texts.values()))
+
+
+def _size(texts: _Texts) -> int:
+    return len(json.dumps(texts, ensure_ascii=False).encode())
+
+
+# Watermarks that no driver can mean: they count as none, or are shown.
+#
+# A time is no reason to refuse a completion, which its driver believes in the log. But the stream's
+# watermark never falls, so one event time of the year 2099 would end a day before its rows are there, for
+# ever.
+#
+# The comparison is with the append time of the completion and with the logged policy, as of the decision.
+# Every reader has both, so all of them agree.
+
+_FIRST: Final = -62_135_596_800_000
+"""The beginning of the year 1, in Unix milliseconds."""
+_LAST: Final = 253_402_300_799_999
+"""The end of the year 9999."""
+_DAY: Final = 86_400_000
+_YEAR: Final = 365 * _DAY
+_FINER: Final = (("microseconds", 1_000), ("nanoseconds", 1_000_000))
+
+
+def watermark_problem(region: str, sealed: Sealed, policy: StreamPolicy | None) -> Problem | None:
+    """Return the problem of a completion's watermark: it counts as none, or its unit is doubtful."""
+    entry, at = sealed.checkpoint, sealed.position
+    mark = entry.body.watermark if entry.body is not None else None
+    if mark is None:
+        return None
+    limit = (policy or StreamPolicy(number=0)).future_limit
+    code, unit = Code.WATERMARK_IGNORED, ""
+    if _FIRST <= mark <= min(_LAST, entry.completed_at + limit):
+        if not _is_seconds(mark, entry.completed_at):
+            return None
+        code = Code.WATERMARK_IN_SECONDS
+    else:
+        near = (name for name, factor in _FINER if _is_near(mark // factor, entry.completed_at))
+        unit = next(near, "")
+    return Problem(
+        code=code,
+        region=region,
+        incarnation=at.incarnation,
+        checkpoint=at.checkpoint,
+        names=(str(mark), unit) if unit else (str(mark),),
+    )
+
+
+def _is_seconds(mark: int, time: int) -> bool:
+    """True if a watermark is of 1970, and right now if it counts seconds. Rows of that day are unlikely."""
+    return time > _YEAR and abs(mark * 1_000 - time) <= _DAY
+
+
+def _is_near(mark: int, time: int) -> bool:
+    """True if a watermark is of the years around an append time: only to name a unit."""
+    return abs(mark - time) <= 10 * _YEAR
+
 
 Moves = Mapping[str, Position]
 """By region, the sealed position that it moves to."""
@@ -45,7 +200,7 @@ def choose(
         return decision(log, moves)
     if state.assignment.provisional:
         return None
-    lacking = fallbacks(log, moves)
+    lacking = falling_back(log, moves)
     if lacking and not (expired and may_be_partial(log)):
         return None
     # The regions that do not move fall back, unless there are too many of them, or the cut must be full.
@@ -61,17 +216,17 @@ def next_moves(log: Log, excluded: Container[str] = ()) -> Moves:
 
 def _next_moves(log: Log, excluded: Container[str], upto: Moves) -> tuple[Moves, bool]:
     """Return the moves of the next cut, and True if it is a full one."""
-    whole = texts.fitting(log, _frontiers(log, excluded, upto))
+    whole = fitting(log, _frontiers(log, excluded, upto))
     # A full cut first: it is the only one that may reach the barrier.
     if whole and not unmoved(log, whole) and _fullness_problem(log, whole) is None:
         return whole, True
     moves = {name: at for name in whole if (at := _before_barrier(log, name, upto)) is not None}
-    return texts.fitting(log, moves), False
+    return fitting(log, moves), False
 
 
 def movable(log: Log, excluded: Container[str] = ()) -> list[str]:
     """Return the regions that could move in a partial cut; their alignment timeouts count."""
-    whole = texts.fitting(log, _frontiers(log, excluded))
+    whole = fitting(log, _frontiers(log, excluded))
     return [name for name in whole if _before_barrier(log, name) is not None]
 
 
@@ -124,7 +279,7 @@ def unmoved(log: Log, moves: Container[str]) -> list[str]:
     return [name for name in log.expected() if name not in moves]
 
 
-def fallbacks(log: Log, moves: Container[str]) -> list[str]:
+def falling_back(log: Log, moves: Container[str]) -> list[str]:
     """Return the regions that fall back to their position with a cut: unmoved, and not held by a barrier."""
     return [name for name in unmoved(log, moves) if not log.is_held(name)]
 
@@ -189,7 +344,7 @@ def problem_of(log: Log, body: CutDecided) -> Problem | None:
             return problem
     if not moves:
         return Problem(code=Code.NOTHING_MOVES, number=number)
-    if problem := texts.problem_of(log, moves):
+    if problem := texts_problem(log, moves):
         return problem
     # The vector names the regions that stay, too: a reader of one event knows the whole cut.
     if body.cut != whole_cut(log, moves):
@@ -231,7 +386,7 @@ def _fullness_problem(log: Log, moves: Moves) -> Problem | None:
         if lacking or not barrier_reached(log, moves):
             return Problem(code=Code.NOT_FULL, number=number, names=tuple(lacking))
         return None
-    lacking = fallbacks(log, moves)
+    lacking = falling_back(log, moves)
     if lacking and (not may_be_partial(log) or is_forced(log)):
         return Problem(code=Code.NOT_FULL, number=number, names=tuple(lacking))
     if len(lacking) > most_fallbacks(log):
@@ -250,7 +405,7 @@ def abandonment_problem(log: Log, body: CutAbandoned) -> Problem | None:
     if not may_be_partial(log) or (body.kind == "forced") != forced:
         return Problem(code=Code.NOT_FORCED, number=number)
     named = {*body.regions}
-    if not named or not {*log.lagging()} <= named <= {*fallbacks(log, ())}:
+    if not named or not {*log.lagging()} <= named <= {*falling_back(log, ())}:
         return Problem(code=Code.NOT_APPLICABLE, number=number, names=body.regions)
     if not forced and len(body.regions) <= most_fallbacks(log):
         return Problem(code=Code.NOT_FORCED, number=number, names=body.regions)
@@ -289,3 +444,223 @@ def digest_of(log: Log, moves: Moves) -> str:
 def _events(sealed: Sealed) -> list[str]:
     body = sealed.checkpoint.body
     return list(dict.fromkeys(body.events)) if body is not None else []
+
+
+# Decisions and their outcomes: the changes of the log's state, and the revert that undoes them.
+
+
+def decide(log: Log, offset: int, body: CutDecided) -> Problem | None:
+    """Apply a decision: positions, watermark and counters move at its offset.
+
+    Return the reason if it is void.
+    """
+    if (problem := problem_of(log, body)) is not None:
+        return problem
+    state, moves = log.state, moves_of(log, body.cut)
+    fallbacks = falling_back(log, moves)
+    # A region that ends with this cut still counts: the cut contains rows of it.
+    counted = {*log.expected(), *moves}
+    content = included(log, moves)
+    flat = [each.checkpoint for checkpoints in content.values() for each in checkpoints]
+    parts = [part for entry in flat for part in entry.named]
+    before = Before(
+        regions={name: region.model_copy() for name, region in state.regions.items()},
+        watermark=state.watermark,
+        provisional=state.assignment is not None and state.assignment.provisional,
+        former=state.former,
+    )
+    made = Decision(
+        id=body.decision,
+        digest=body.digest,
+        offset=offset,
+        cut=body.cut,
+        fallbacks={name: log.position(name) for name in fallbacks},
+        parts=[part.offset for part in parts],
+        files=sum(part.files for part in parts),
+        first_offset=offset,
+        head=body.head,
+        before=before,
+    )
+    _count(log, fallbacks, moves)
+    _advance(log, content)
+    first = [each.first_offset() for each in log.decided.values()]
+    made.first_offset = min(each for each in (offset, *first) if each is not None)
+    _keep_assignment(log)
+    state.watermark = made.watermark = _watermark(log, counted)
+    state.decided, state.attempt, state.pending = made.id, 0, made
+    return None
+
+
+def _keep_assignment(log: Log) -> None:
+    """End the time in which the assignment can be withdrawn: this is its first decision, or a later one."""
+    state = log.state
+    for name, region in state.former.regions.items() if state.former is not None else ():
+        if region.live:
+            log.remember_ended(name, region)
+    state.former = None
+    if state.assignment is not None:
+        state.assignment.provisional = False
+
+
+def _count(log: Log, fallbacks: list[str], moves: Moves) -> None:
+    for name in (*fallbacks, *moves):
+        # The first cut of an assignment is full, so each region has registered, or was removed.
+        region = log.state.regions[name]
+        region.fallbacks = 0 if name in moves else region.fallbacks + 1
+
+
+def _advance(log: Log, content: dict[str, list[Sealed]]) -> None:
+    """Move the positions, with everything that the included completions state."""
+    log.decided = {}
+    for name, checkpoints in content.items():
+        region = log.state.regions[name]
+        log.decided[name] = log.pending[name].split(checkpoints[-1].position)
+        for each in checkpoints:
+            _advance_to(region, each, watermark_problem(name, each, log.state.policy))
+
+
+def _advance_to(region: RegionState, sealed: Sealed, doubt: Problem | None) -> None:
+    """Move to the next checkpoint; `doubt` is the problem of its watermark."""
+    body, before = sealed.checkpoint.body, region.position
+    region.position, region.doubt = sealed.position, doubt
+    if body is None:
+        return
+    same = before is not None and before.incarnation == sealed.position.incarnation
+    if not same:
+        # What a former incarnation stated is no promise about the sources that this one reads.
+        region.watermark = None
+    if body.watermark is not None and (doubt is None or doubt.code is not Code.WATERMARK_IGNORED):
+        # A writer sends each checkpoint's own maximum, which may be lower than the one before.
+        lower = region.watermark is not None and body.watermark < region.watermark
+        region.watermark = region.watermark if lower else body.watermark
+    if body.listeners:
+        region.listeners = {**region.listeners, **body.listeners}
+    region.source_offsets = body.source_offsets
+
+
+def _watermark(log: Log, names: set[str]) -> int | None:
+    """Return the maximum of the former watermark and the minimum over these regions.
+
+    Without a watermark of one of them, the former one stays.
+    """
+    former, regions = log.state.watermark, log.state.regions
+    known = [at for name in names if name in regions and (at := regions[name].watermark) is not None]
+    if not names or len(known) < len(names):
+        return former
+    return min(known) if former is None else max(former, min(known))
+
+
+def abandon(log: Log, body: CutAbandoned) -> Problem | None:
+    """Apply an abandoned attempt; return the reason if it is void.
+
+    Forced ones reset all counters, the others raise them.
+    """
+    if (problem := abandonment_problem(log, body)) is not None:
+        return problem
+    state = log.state
+    if body.kind == "forced":
+        for region in state.regions.values():
+            region.fallbacks = 0
+    else:
+        for name in body.regions:
+            state.regions.setdefault(name, RegionState()).fallbacks += 1
+    state.attempt += 1
+    return None
+
+
+# --- outcomes -------------------------------------------------------------------------------------
+
+
+def outcome_problem(log: Log, body: CutCommitted | CutReverted) -> Problem | None:
+    """Return the reason for which an outcome is void; None if it is valid. Time is no reason."""
+    made = log.state.pending
+    if made is None or made.id != body.decision:
+        return Problem(code=Code.OUT_OF_ORDER, number=body.decision, other=log.state.decided)
+    wanted = made.digest if isinstance(body, CutCommitted) else revert_digest(made)
+    if body.digest != wanted:
+        return Problem(code=Code.OTHER_DIGEST, number=body.decision)
+    return None
+
+
+def resolve(log: Log, body: CutCommitted | CutReverted) -> Problem | None:
+    """Apply an outcome: the decision is visible, or it was given up. Return the reason if it is void."""
+    state, made = log.state, log.state.pending
+    if (problem := outcome_problem(log, body)) is not None or made is None:
+        return problem
+    state.pending = None
+    state.snapshot, state.table = body.snapshot, state.table or body.table
+    if isinstance(body, CutReverted):
+        _revert(log, made)
+    else:
+        log.forget_ended(made.moves.keys())
+    log.decided = {}
+    return None
+
+
+def revert_digest(made: Decision) -> str | None:
+    """Return the digest of the empty commit that takes a decision's place; None without a valid order."""
+    if made.revert is None:
+        return None
+    text = f"revert/{made.id}/{made.digest}/{made.revert.offset}/{made.revert.region}"
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def undone(stream: str, state: LogState, made: Decision) -> LogState:
+    """Return the state after a revert of the unresolved decision; `state` stays as it is."""
+    log = Log(stream, state.model_copy(deep=True))
+    log.state.pending = None
+    _revert(log, made)
+    return log.state
+
+
+def _revert(log: Log, made: Decision) -> None:
+    """Undo the effects of a decision that was given up.
+
+    Its checkpoints are pending again, except those of incarnations that have ended. The incarnation of the
+    named region ends. No other one stands on the decision: a new incarnation begins at a committed position.
+    `_restore` comes first: the end of an incarnation then discards everything after the position before.
+    """
+    state = log.state
+    _restore_assignment(log, made)
+    for name, region in state.regions.items():
+        was = made.before.regions.get(name, RegionState())
+        region.watermark, region.source_offsets = was.watermark, was.source_offsets
+        region.listeners, region.fallbacks = was.listeners, was.fallbacks
+        region.doubt = was.doubt
+    state.watermark = made.before.watermark
+    for name in made.moves:
+        region = state.regions[name]
+        _restore(log, name, region, made)
+        if made.revert is not None and name == made.revert.region:
+            _end_reverted(log, name, region, made.id)
+
+
+def _restore(log: Log, name: str, region: RegionState, made: Decision) -> None:
+    """Put one region back to the position before the decision."""
+    was, to = made.before.regions[name], made.moves[name]
+    region.position = was.position
+    if region.removed and region.final is None:
+        # The operator removed the region at the position that is undone, which it must reach again.
+        region.final = to.checkpoint
+    # Savepoints that await the region were ordered after the decision, when all of this was sealed.
+    log.retarget(name, to)
+    log.pending[name].restore(log.decided[name])
+    if region.removed:
+        log.pending[name].keep_sealed()
+
+
+def _end_reverted(log: Log, name: str, region: RegionState, number: int) -> None:
+    """End an incarnation that a revert leaves without its position: the region reads again."""
+    log.end_incarnation(name, region.phase if region.removed else RegionPhase.WAITING)
+    region.final = None
+    if not region.removed:
+        region.fault = Problem(code=Code.REVERTED, region=name, number=number)
+
+
+def _restore_assignment(log: Log, made: Decision) -> None:
+    state, before = log.state, made.before
+    if not before.provisional or state.assignment is None:
+        return
+    state.assignment.provisional, state.former = True, before.former
+    back = before.former.suspended if before.former is not None else []
+    state.ended = {life: name for life, name in state.ended.items() if life not in back}

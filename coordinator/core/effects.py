@@ -7,14 +7,70 @@ each effect may be repeated.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from hashlib import blake2b
+from typing import Final, NamedTuple
 
-from sluicegate.coordinator.core.state_record import Due, StateRecord
+from sluicegate.coordinator.core.state_record import Condition, Due, StateRecord
 from sluicegate.events.causes import Cause
 from sluicegate.events.envelope import EventType
-from sluicegate.events.models import Body, Head, Position
-from sluicegate.events.problems import Problem
+from sluicegate.events.models import Body, Head, Position, SingleRegionReason, StreamPolicy
+from sluicegate.events.problems import Code, Problem
 from sluicegate.lakes.port import Answer, Conflict, NotPublished, OutcomeUnknown, Publication, TableState
+
+# Settings of the core; whoever runs it reads them. Times are in milliseconds.
+
+
+@dataclass(frozen=True, slots=True)
+class MachineSettings:
+    """Settings of one stream's machine."""
+
+    policy: StreamPolicy
+    """The policy to be logged; its number is ignored."""
+    commit_interval: int = 0
+    """Shortest time between two decisions, unless one of the maxima is reached; 0: decide at once."""
+    commit_max_files: int | None = None
+    """Number of sealed files at which a cut is due at once."""
+    commit_max_bytes: int | None = None
+    """Size of the sealed files at which a cut is due at once."""
+    alignment_timeout: int = 10_000
+    """Time that a due cut waits for lagging regions."""
+    silence: int = 60_000
+    """Silence after which an idle region counts as not idle, unless its heartbeats are rarer."""
+    record_interval: int = 3_600_000
+    """Time after which a record is written although nothing was announced."""
+    head_interval: int = 60_000
+    """Time between two questions about the head of an idle table; at most a quarter of its retention."""
+    freeze: int = 1_000
+    """A longer time between two polls means that the process stood still."""
+    first_pause: int = 50
+    longest_pause: int = 10_000
+    stall_pause: int = 15_000
+    """Time between two checks of a stalled stream."""
+    stall_after: int = 30_000
+    """Time of failures of an effect that is a stall."""
+    overdue_after: int = 10_000
+    """Time after which a lack of a completed checkpoint is a stall of its region."""
+
+    @property
+    def has_maxima(self) -> bool:
+        """True if amounts of files can make a cut due."""
+        return self.commit_max_files is not None or self.commit_max_bytes is not None
+
+    def is_full(self, files: int, size: int) -> bool:
+        """True if this many sealed files, or bytes of them, make a cut due at once."""
+        full = self.commit_max_files is not None and files >= self.commit_max_files
+        return full or (self.commit_max_bytes is not None and size >= self.commit_max_bytes)
+
+    def policy_to_log(
+        self, logged: StreamPolicy | None, single_region: SingleRegionReason | None
+    ) -> StreamPolicy | None:
+        """Return the policy of these settings and of the table, if the log has another one."""
+        number = logged.number if logged is not None else 0
+        changes: dict[str, object] = {"number": number}
+        if single_region is not None:
+            changes["single_region"] = single_region
+        wanted = self.policy.model_copy(update=changes)
+        return None if wanted == logged else wanted.model_copy(update={"number": number + 1})
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,3 +229,108 @@ class FilesChecked:
 Retried = Failed | Conflict | NotPublished | OutcomeUnknown
 """Results after which an effect is tried again."""
 Result = Done | Failed | TableState | TableUnfit | EndOffset | Appended | FilesChecked | Answer | Publication
+
+
+# Retries: slots for effects in flight, and the failures that count as a stall after a while.
+
+KINDS: Final[dict[type[Effect], str]] = {
+    InspectTable: "inspect",
+    FetchEnd: "fetch_end",
+    CheckFiles: "check",
+    Append: "append",
+    Ask: "ask",
+    Publish: "publish",
+    WriteRecord: "record",
+    Announce: "announce",
+    WriteView: "view",
+    ReleaseOffsets: "offsets",
+}
+"""One word for each kind of effect, as logs, metrics and status name it."""
+OPTIONAL: Final = frozenset({"view", "offsets"})
+"""Nothing depends on these, so their failures never stall a stream."""
+_STEPS: Final = 1024
+
+
+class RetrySlot:
+    """At most one effect in flight, with growing pauses after failures."""
+
+    def __init__(self, name: str, first_pause: int, longest_pause: int) -> None:
+        self._name = name
+        self._first = first_pause
+        self._longest = longest_pause
+        self._pauses = self._failures = 0
+        self.running: Effect | None = None
+        self.resume_at = 0
+        """Nothing starts before this time, in milliseconds."""
+
+    def is_free(self, now: int) -> bool:
+        """True if an effect may start."""
+        return self.running is None and now >= self.resume_at
+
+    def succeeded(self) -> None:
+        """Note that the effect in flight has ended."""
+        self.running, self._failures = None, 0
+
+    def failed(self, now: int) -> None:
+        """Note that the effect in flight failed; pause twice as long as the time before."""
+        self.running = None
+        self.pause(now, min(self._first * 2 ** min(self._failures, 16), self._longest))
+        self._failures += 1
+
+    def pause(self, now: int, length: int) -> None:
+        """Start nothing for that many milliseconds, or up to a quarter less.
+
+        Streams that share a store would otherwise all return to it at the same moment. The core has no
+        randomness, so the spread follows from the name.
+        """
+        self._pauses += 1
+        drawn = blake2b(f"{self._name}/{self._pauses}".encode(), digest_size=2).digest()
+        spread = int.from_bytes(drawn, "big") % _STEPS
+        self.resume_at = now + length - length * spread // (4 * _STEPS)
+
+
+class _Retry(NamedTuple):
+    """Failures of one kind of effect since its last success."""
+
+    problem: Problem
+    since: int
+    failures: int
+    stalls: bool = False
+
+
+class Retries:
+    """Effects that failed and are tried again, by kind."""
+
+    def __init__(self, stall_after: int) -> None:
+        """`stall_after`: milliseconds of failures that count as a stall."""
+        self._stall_after = stall_after
+        self._open: dict[str, _Retry] = {}
+
+    def finished(self, effect: Effect, result: Result, now: int) -> None:
+        """Note a result."""
+        kind = KINDS[type(effect)]
+        if not isinstance(result, Retried):
+            self.ended(kind)
+            return
+        problem = Problem(code=Code.RETRYING, names=(kind,), cause=result.cause, detail=result.reason)
+        known = self._open.get(kind, _Retry(problem, now, 0))
+        lasts = now - known.since >= self._stall_after and kind not in OPTIONAL
+        self._open[kind] = _Retry(problem, known.since, known.failures + 1, lasts)
+
+    def ended(self, *kinds: str) -> None:
+        """Note that these succeeded, or are not needed any more."""
+        for kind in kinds:
+            self._open.pop(kind, None)
+
+    @property
+    def stall(self) -> Problem | None:
+        """Return the stall of the effect that has failed for longest; None if none stalls the stream."""
+        return next((each.problem for each in self.conditions() if each.kind == "stall"), None)
+
+    def conditions(self) -> list[Condition]:
+        """Return one condition for each kind that failed more than once, the oldest first."""
+        return [
+            Condition(kind="stall" if each.stalls else "retry", problem=each.problem, retry_in=0)
+            for each in self._open.values()
+            if each.failures > 1
+        ]

@@ -8,9 +8,11 @@ full cut that reaches every target may reach one; other cuts stop before it.
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from sluicegate.coordinator.core.log_state import (
+from sluicegate.coordinator.core.state import (
     MOST_ENDED,
+    MOST_STEP,
     Decision,
     LogState,
     RegionPhase,
@@ -18,10 +20,272 @@ from sluicegate.coordinator.core.log_state import (
     Savepoint,
     reaches,
 )
-from sluicegate.coordinator.core.pending import PendingCheckpoints, Sealed
-from sluicegate.events.models import Position
+from sluicegate.events.envelope import LogRecord
+from sluicegate.events.models import CheckpointCompleted, Position
 from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.events.problems import Code, Problem
+
+# PendingCheckpoints: the checkpoints of one incarnation that no decision includes yet.
+#
+# Events, completions and predecessors may arrive in any order. A checkpoint is sealed once it is completed
+# and all events that it names have arrived. No two of them may be attempts of one writer, and its
+# predecessor is sealed or is the decided position.
+#
+# The content depends on the position of now alone: a recovery reads the events after the position of a
+# state record again, and must find the same. So an event has the same effect here whether an earlier
+# checkpoint was pending at its arrival, was decided, or is pending again after a revert.
+
+_DUPLICATE = Problem(code=Code.DUPLICATE)
+_SETTLED = Problem(code=Code.SETTLED)
+
+
+class Part(NamedTuple):
+    """One `files.written` event."""
+
+    offset: int
+    files: int
+    rows: int
+    writer: str
+    attempt: str
+    bytes: int = 0
+
+
+class Checkpoint:
+    """Events of one checkpoint that have arrived."""
+
+    __slots__ = (
+        *("body", "completed_at", "files", "first_offset", "first_time", "last_time", "missing", "parts"),
+        "rows",
+    )
+
+    def __init__(self, offset: int, time: int) -> None:
+        self.parts: dict[str, Part] = {}
+        self.files = self.rows = 0
+        """Sums over the parts. Each record and each status has them, so neither adds them up."""
+        self.body: CheckpointCompleted | None = None
+        """The first completion."""
+        self.completed_at = time
+        """Its append time, in milliseconds."""
+        self.missing: set[str] = set()
+        """Named events that have not arrived."""
+        self.first_offset = offset
+        self.first_time = self.last_time = time
+        """Append times of the first and the last event, in milliseconds."""
+
+    @property
+    def named(self) -> list[Part]:
+        """Return the parts that the completion names; the others are a loser's or a zombie's."""
+        if self.body is None or self.missing:
+            return []
+        return [self.parts[event] for event in dict.fromkeys(self.body.events)]
+
+    @property
+    def doubled_writer(self) -> str | None:
+        """Return a writer of which the completion names two attempts; None if there is none."""
+        attempts: dict[str, str] = {}
+        for part in self.named:
+            if attempts.setdefault(part.writer, part.attempt) != part.attempt:
+                return part.writer
+        return None
+
+
+class Sealed(NamedTuple):
+    """A sealed checkpoint."""
+
+    position: Position
+    checkpoint: Checkpoint
+    time: int
+    """Append time of the event that sealed it, in milliseconds."""
+
+
+class PendingCheckpoints:
+    """The checkpoints of one incarnation of a region after a position."""
+
+    def __init__(self, region: str, incarnation: str, position: Position | None) -> None:
+        self.region = region
+        self.incarnation = incarnation
+        self.checkpoints: dict[int, Checkpoint] = {}
+        self.sealed: list[Sealed] = []
+        self.unreadable: set[int] = set()
+        """Checkpoints with a completion that cannot be read, and with no other one."""
+        self._position = position
+        """The decided position of the region that the incarnation starts from, or has reached."""
+        self._followers: dict[int | None, int] = {}
+        """By number of the predecessor (None: not of this incarnation), the checkpoint that follows it."""
+
+    @property
+    def tail(self) -> Position | None:
+        """Return the newest sealed position, or the position that all of this follows."""
+        return self.sealed[-1].position if self.sealed else self._position
+
+    def entry(self, number: int, offset: int, time: int) -> Checkpoint:
+        """Return the entry of a checkpoint, which is new if nothing of it has arrived."""
+        found = self.checkpoints.get(number)
+        if found is None:
+            found = self.checkpoints[number] = Checkpoint(offset, time)
+        if time > found.last_time:
+            found.last_time = time
+        return found
+
+    def add_part(self, record: LogRecord) -> Problem | None:
+        """Add a `files.written` event of the incarnation; return the reason if it has no effect."""
+        envelope, at = record.envelope, self._position
+        number, event, files, rows = envelope.checkpoint, envelope.id, envelope.files, envelope.rows
+        if at is not None and at.checkpoint >= number and at.incarnation == self.incarnation:
+            return _SETTLED
+        entry = self.entry(number, record.offset, record.time)
+        if event in entry.parts:
+            return _DUPLICATE
+        attempt = (envelope.writer, envelope.attempt)
+        # `_make` takes half the time of the constructor.
+        entry.parts[event] = Part._make((record.offset, files, rows, *attempt, envelope.bytes))
+        entry.files += files
+        entry.rows += rows
+        entry.missing.discard(event)
+        return None
+
+    def complete(self, number: int, body: CheckpointCompleted, offset: int, time: int) -> Problem | None:
+        """Add the first completion of a checkpoint; return the reason if it can never be sealed."""
+        problem = self._impossible(number, body.predecessor)
+        # A rejected one is kept, too: it is the first completion, so no later one counts.
+        entry = self.entry(number, offset, time)
+        entry.body, entry.completed_at = body, time
+        entry.missing = set(body.events).difference(entry.parts)
+        self.unreadable.discard(number)
+        if problem is None or self._contradicts_tail(number, body.predecessor):
+            self._followers.setdefault(self._key(body.predecessor), number)
+        return problem
+
+    def add_unreadable(self, number: int, offset: int, time: int) -> None:
+        """Note a completion whose body cannot be read: the checkpoint waits for another one."""
+        if self.entry(number, offset, time).body is None:
+            self.unreadable.add(number)
+
+    def problem(
+        self, code: Code, number: int, *, other: int | None = None, names: tuple[str, ...] = ()
+    ) -> Problem:
+        """Return a problem of one checkpoint."""
+        return Problem(
+            code=code,
+            region=self.region,
+            incarnation=self.incarnation,
+            checkpoint=number,
+            other=other,
+            names=names,
+        )
+
+    def _key(self, predecessor: Position | None) -> int | None:
+        own = predecessor is not None and predecessor.incarnation == self.incarnation
+        return predecessor.checkpoint if own and predecessor is not None else None
+
+    def _impossible(self, number: int, predecessor: Position | None) -> Problem | None:
+        """Return the reason if a predecessor can never be the newest sealed checkpoint before this one."""
+        key, tail = self._key(predecessor), self.tail
+        # A driver may continue the numbers of the incarnation before its own.
+        if number > (0 if predecessor is None else predecessor.checkpoint) + MOST_STEP:
+            return self.problem(Code.CHECKPOINT_TOO_HIGH, number, other=MOST_STEP)
+        # Two checkpoints with one predecessor are two courses of events: only a reset can choose.
+        follower = self._followers.get(key)
+        if follower is not None:
+            return self.problem(Code.PREDECESSOR_IMPOSSIBLE, number, other=follower)
+        if predecessor == tail and (key is None or key < number):
+            return None
+        tail_key = self._key(tail)
+        ahead = key is not None and key < number and (tail_key is None or key > tail_key)
+        return None if ahead else self.problem(Code.PREDECESSOR_IMPOSSIBLE, number, other=key)
+
+    def _contradicts_tail(self, number: int, predecessor: Position | None) -> bool:
+        """True if a completion follows the newest sealed checkpoint's number, and another source range.
+
+        It is kept as the one that follows, as if it had arrived before its predecessor.
+        """
+        key = self._key(predecessor)
+        return key is not None and key < number and key == self._key(self.tail)
+
+    def seal(self, time: int) -> Problem | None:
+        """Seal all checkpoints that have become contiguous; return the first one that never can be.
+
+        `time` is the append time of the event that was added.
+        """
+        while (number := self._followers.get(self._key(self.tail))) is not None:
+            entry = self.checkpoints[number]
+            if entry.body is None:
+                return None
+            if entry.body.predecessor != self.tail:
+                # The predecessor has the right number, and was completed for another source range.
+                key = self._key(entry.body.predecessor)
+                return self.problem(Code.PREDECESSOR_IMPOSSIBLE, number, other=key)
+            if entry.missing:
+                # Uploads may follow the completion.
+                return None
+            if (writer := entry.doubled_writer) is not None:
+                return self.problem(Code.TWO_ATTEMPTS, number, names=(writer,) if writer else ())
+            position = Position(
+                incarnation=self.incarnation, checkpoint=number, digest=entry.body.source_digest
+            )
+            self.sealed.append(Sealed(position, entry, max(time, entry.last_time)))
+        return None
+
+    def digest_of(self, number: int) -> str | None:
+        """Return the source digest of a completed checkpoint; None if it is not completed."""
+        entry = self.checkpoints.get(number)
+        return entry.body.source_digest if entry is not None and entry.body is not None else None
+
+    def last_completed(self) -> int | None:
+        """Return the highest completed checkpoint; None if none is."""
+        completed = (number for number, each in self.checkpoints.items() if each.body is not None)
+        return max(completed, default=None)
+
+    def gap(self) -> tuple[int, int] | None:
+        """Return a completed checkpoint and its predecessor that nobody completed; None if there is none."""
+        sealed = {each.position.checkpoint for each in self.sealed}
+        for key, number in sorted(self._followers.items(), key=lambda each: each[1]):
+            if key is None or number in sealed or self._key(self.tail) == key:
+                continue
+            if self.digest_of(key) is None:
+                return number, key
+        return None
+
+    def upto(self, at: Position) -> list[Sealed]:
+        """Return the sealed checkpoints up to a position; all of them if it is not sealed."""
+        counts = (count for count, each in enumerate(self.sealed, 1) if each.position == at)
+        return self.sealed[: next(counts, None)]
+
+    def split(self, upto: Position) -> "PendingCheckpoints":
+        """Remove and return everything up to a sealed position, which is the new start.
+
+        That includes checkpoints that are not sealed: a revert makes them pending again.
+        """
+        taken, last = PendingCheckpoints(self.region, self.incarnation, self._position), upto.checkpoint
+        taken.sealed = self.upto(upto)
+        self.sealed = self.sealed[len(taken.sealed) :]
+        self._position = upto
+        for number in [each for each in self.checkpoints if each <= last]:
+            taken.checkpoints[number] = self.checkpoints.pop(number)
+        taken.unreadable = {each for each in self.unreadable if each <= last}
+        self.unreadable -= taken.unreadable
+        taken._followers = {key: number for key, number in self._followers.items() if number <= last}
+        self._followers = {key: number for key, number in self._followers.items() if number > last}
+        return taken
+
+    def restore(self, taken: "PendingCheckpoints") -> None:
+        """Undo a `split`: put the checkpoints back after the position before it."""
+        self._position = taken._position
+        self.checkpoints |= taken.checkpoints
+        self.unreadable |= taken.unreadable
+        self._followers |= taken._followers
+        self.sealed = [*taken.sealed, *self.sealed]
+
+    def keep_sealed(self) -> None:
+        """Drop everything that is not sealed."""
+        kept = {each.position.checkpoint for each in self.sealed}
+        self.checkpoints = {number: entry for number, entry in self.checkpoints.items() if number in kept}
+        self._followers = {key: number for key, number in self._followers.items() if number in kept}
+        self.unreadable.clear()
+
+    def first_offset(self) -> int | None:
+        """Return the offset of the first event of anything pending; None if nothing is."""
+        return min((entry.first_offset for entry in self.checkpoints.values()), default=None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,18 +9,21 @@ from collections.abc import Sequence
 from typing import Final
 
 from sluicegate.coordinator.core import effects
-from sluicegate.coordinator.core.activity import Activity
-from sluicegate.coordinator.core.candidate import Candidate
-from sluicegate.coordinator.core.committing import Committing
+from sluicegate.coordinator.core.commit import (
+    OF_OTHERS,
+    Committing,
+    asked_decision,
+    head_of,
+    known_head,
+    mismatch,
+)
 from sluicegate.coordinator.core.conditions import Conditions
-from sluicegate.coordinator.core.effects import Effect, Result
-from sluicegate.coordinator.core.heads import OF_OTHERS, asked_decision, head_of, known_head, mismatch
+from sluicegate.coordinator.core.effects import Effect, MachineSettings, Result, Retries, RetrySlot
 from sluicegate.coordinator.core.log import Applied
-from sluicegate.coordinator.core.log_state import LogState
-from sluicegate.coordinator.core.outbox import Outbox
+from sluicegate.coordinator.core.outbox import Activity, Outbox
+from sluicegate.coordinator.core.proposal import Candidate
 from sluicegate.coordinator.core.replica import Replica
-from sluicegate.coordinator.core.retry import Retries, RetrySlot
-from sluicegate.coordinator.core.settings import MachineSettings
+from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import Condition, StateRecord
 from sluicegate.events.envelope import FILES_WRITTEN, EventType, LogRecord
 from sluicegate.events.models import CutDecided, StreamCommand, StreamPolicy

@@ -8,7 +8,7 @@ registration is refused, and the driver asks again. So a revert never ends an in
 """
 
 from sluicegate.coordinator.core.log import Log
-from sluicegate.coordinator.core.log_state import (
+from sluicegate.coordinator.core.state import (
     MOST_STEP,
     AssignmentState,
     Former,

@@ -5,7 +5,7 @@ from typing import Final, Literal
 
 from pydantic import ValidationInfo, field_validator
 
-from sluicegate.coordinator.core.log_state import Light, LogState
+from sluicegate.coordinator.core.state import Light, LogState
 from sluicegate.events.models import CutAbandoned, CutReverted, Head, SingleRegionReason
 from sluicegate.events.notifications import (
     NOTIFICATION_BODIES,

@@ -4,8 +4,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from sluicegate.coordinator.core.log import Log
-from sluicegate.coordinator.core.pending import Checkpoint, Sealed
+from sluicegate.coordinator.core.log import Checkpoint, Log, Sealed
 from sluicegate.events.envelope import EventType, LogRecord
 
 KEPT: Final = 100

@@ -10,8 +10,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from sluicegate.coordinator.core.cuts import included
-from sluicegate.coordinator.core.log import Log
-from sluicegate.coordinator.core.pending import Sealed
+from sluicegate.coordinator.core.log import Log, Sealed
 from sluicegate.events.models import Position
 from sluicegate.events.problems import Code, Problem
 

@@ -1,6 +1,6 @@
 """Late completions: whether the incarnation of an event was live when it arrived."""
 
-from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.core.state import LogState
 from sluicegate.events.envelope import Envelope
 
 

@@ -10,9 +10,9 @@ import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
-from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.core.effects import MachineSettings
 from sluicegate.coordinator.core.machine import StreamMachine
-from sluicegate.coordinator.core.settings import MachineSettings
+from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.ownership import refuse_other_groups
 from sluicegate.coordinator.records import Held, read_held

@@ -12,9 +12,8 @@ from typing import Any, Final
 import structlog
 
 from sluicegate.coordinator.core.effects import Append
-from sluicegate.coordinator.core.log import Log
-from sluicegate.coordinator.core.log_state import Decision
-from sluicegate.coordinator.core.pending import Sealed
+from sluicegate.coordinator.core.log import Log, Sealed
+from sluicegate.coordinator.core.state import Decision
 from sluicegate.coordinator.stream.tally import Sizes, Tally, add_sizes, sizes_of, touched
 from sluicegate.events.codec import read_files
 from sluicegate.events.envelope import LogRecord

@@ -11,6 +11,7 @@ from typing import Final, TypeVar, overload
 from aiokafka.errors import KafkaError
 
 from sluicegate.coordinator.account import Account, encode_account
+from sluicegate.coordinator.core.commit import ref_of
 from sluicegate.coordinator.core.effects import (
     Ask,
     CheckFiles,
@@ -21,7 +22,6 @@ from sluicegate.coordinator.core.effects import (
     Result,
     TableUnfit,
 )
-from sluicegate.coordinator.core.heads import ref_of
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.early import Known, Passed, Terms, refuse_other_table, usable
 from sluicegate.coordinator.stream.supply import BodySource

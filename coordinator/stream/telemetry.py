@@ -8,10 +8,9 @@ from typing import Final
 import structlog
 
 from sluicegate.coordinator.core import effects
-from sluicegate.coordinator.core.effects import Append, Ask, Effect, Result, Retried
+from sluicegate.coordinator.core.effects import KINDS, OPTIONAL, Append, Ask, Effect, Result, Retried
 from sluicegate.coordinator.core.log import Log
-from sluicegate.coordinator.core.log_state import Decision
-from sluicegate.coordinator.core.retry import KINDS, OPTIONAL
+from sluicegate.coordinator.core.state import Decision
 from sluicegate.coordinator.core.state_record import Condition, Due
 from sluicegate.coordinator.stream.summary import is_forced
 from sluicegate.coordinator.telemetry import gauges

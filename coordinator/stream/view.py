@@ -8,7 +8,7 @@ from types import MappingProxyType
 import structlog
 from aiokafka.errors import KafkaError
 
-from sluicegate.coordinator.core.log_state import AssignmentState, RegionState
+from sluicegate.coordinator.core.state import AssignmentState, RegionState
 from sluicegate.coordinator.core.state_record import Condition, StateRecord
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.telemetry import overview

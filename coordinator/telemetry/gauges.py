@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 
 from sluicegate.coordinator.core import cuts
-from sluicegate.coordinator.core.log import Log
-from sluicegate.coordinator.core.pending import Checkpoint
+from sluicegate.coordinator.core.log import Checkpoint, Log
 
 
 def pending_files(log: Log) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from sluicegate.coordinator.core.commands import unreached
-from sluicegate.coordinator.core.log_state import LogState, RegionPhase, RegionState, Savepoint
+from sluicegate.coordinator.core.state import LogState, RegionPhase, RegionState, Savepoint
 from sluicegate.coordinator.core.state_record import Condition, StateRecord
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.events.problems import Code, Problem

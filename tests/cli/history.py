@@ -9,9 +9,9 @@ from aiokafka import AIOKafkaProducer
 from click.testing import Result
 
 from sluicegate.coordinator.core import cuts
-from sluicegate.coordinator.core.decisions import revert_digest
-from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.core.cuts import revert_digest
 from sluicegate.coordinator.core.replica import Replica
+from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import Condition, StateRecord
 from sluicegate.coordinator.record_codec import encode_record
 from sluicegate.events.encoding import encode_event

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from aiokafka import AIOKafkaProducer
 
-from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.record_codec import encode_record
 from sluicegate.events.dead_letters import Letter, Place

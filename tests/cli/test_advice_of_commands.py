@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from sluicegate.coordinator import record_codec
-from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import RECORD_VERSION, StateRecord
 from sluicegate.coordinator.record_codec import encode_record
 from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey

@@ -8,7 +8,7 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from sluicegate.coordinator.core.log_state import Before, Decision, LogState, Proof
+from sluicegate.coordinator.core.state import Before, Decision, LogState, Proof
 from sluicegate.coordinator.core.state_record import Condition, StateRecord
 from sluicegate.coordinator.record_codec import encode_record
 from sluicegate.coordinator.settings.kafka import KafkaSettings

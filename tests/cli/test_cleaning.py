@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord, Waiting
 from sluicegate.coordinator.record_codec import encode_record
 from sluicegate.lakes.delta.intervals import interval_seconds

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from sluicegate.cli.kafka import StateKey, read_records, read_state_keys
-from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.record_codec import encode_record
 from sluicegate.coordinator.records import read_held

@@ -7,7 +7,7 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
-from sluicegate.coordinator.core.log_state import RegionPhase
+from sluicegate.coordinator.core.state import RegionPhase
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.record_codec import encode_record
 from sluicegate.events.envelope import EventType

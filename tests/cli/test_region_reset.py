@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.coordinator.core.log_state import RegionPhase
+from sluicegate.coordinator.core.state import RegionPhase
 from sluicegate.events.envelope import EventType
 from sluicegate.failpoints import points
 from sluicegate.failpoints.points import InjectedFailure

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from sluicegate.cli.status_lines import reasons
-from sluicegate.coordinator.core.log_state import (
+from sluicegate.coordinator.core.state import (
     AssignmentState,
     Incarnation,
     LogState,

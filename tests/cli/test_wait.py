@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from sluicegate import state_store
-from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.record_codec import encode_record
 from sluicegate.events.partitioning import partition_of

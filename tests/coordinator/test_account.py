@@ -13,7 +13,7 @@ from sluicegate.coordinator.account import (
     decode_account,
     encode_account,
 )
-from sluicegate.coordinator.core.log_state import (
+from sluicegate.coordinator.core.state import (
     AssignmentState,
     Before,
     Decision,

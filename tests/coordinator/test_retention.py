@@ -4,7 +4,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.retention import (
     base_key,

@@ -26,8 +26,8 @@ from typing import Any, Final
 from aiokafka import AIOKafkaConsumer
 from pydantic import BaseModel
 
-from sluicegate.coordinator.core import pending
-from sluicegate.coordinator.core.log_state import RegionState
+from sluicegate.coordinator.core import log
+from sluicegate.coordinator.core.state import RegionState
 from sluicegate.events.models import FilesWritten
 from sluicegate.failpoints.points import hit
 from sluicegate.kafka.internals import positions
@@ -36,11 +36,11 @@ from tests.integration.coordinator import running
 from tests.integration.job import Job
 from tests.integration.waiting import until
 
-PACKAGES: Final = Path(pending.__file__).parents[2]
+PACKAGES: Final = Path(log.__file__).parents[2]
 MOST: Final = 8
 """Files from the consumer to the pending checkpoints. It only falls."""
 HANDED_OVER: Final = AIOKafkaConsumer.getmany.__code__
-ARRIVED: Final = pending.PendingCheckpoints.add_part.__code__
+ARRIVED: Final = log.PendingCheckpoints.add_part.__code__
 WITHOUT_MESSAGE: Final = (hit.__code__, positions.__code__)
 
 
@@ -137,4 +137,4 @@ def test_each_call_of_a_method_of_data_enters_its_file_and_a_property_does_not()
         assert not region.covers("q1", 1)
         assert region.live_incarnation is None
         assert not region.covers("q1", 2)
-    assert way.files == ["before", "coordinator/core/log_state.py"]
+    assert way.files == ["before", "coordinator/core/state.py"]

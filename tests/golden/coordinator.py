@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
+from sluicegate.coordinator.core.commit import ref_of
 from sluicegate.coordinator.core.effects import (
     Announce,
     Append,
@@ -17,15 +18,14 @@ from sluicegate.coordinator.core.effects import (
     FetchEnd,
     FilesChecked,
     InspectTable,
+    MachineSettings,
     Publish,
     Result,
     TableUnfit,
     WriteRecord,
     WriteView,
 )
-from sluicegate.coordinator.core.heads import ref_of
 from sluicegate.coordinator.core.machine import StreamMachine
-from sluicegate.coordinator.core.settings import MachineSettings
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.retention import recovery_record
 from sluicegate.coordinator.stream.limits import Limits, fit, narrowed

@@ -3,8 +3,8 @@
 import random
 import string
 
-from sluicegate.coordinator.core import texts
-from sluicegate.coordinator.core.log_state import (
+from sluicegate.coordinator.core import cuts
+from sluicegate.coordinator.core.state import (
     MOST_ENDED,
     AssignmentState,
     Before,
@@ -40,7 +40,7 @@ def largest_record(dice: random.Random) -> StateRecord:
     plain = "".join(map(chr, range(32, 127)))
     safe = string.ascii_letters + string.digits
     names = [random_text(dice, safe, MOST_REGION_NAMES // MOST_REGIONS) for _ in range(MOST_REGIONS)]
-    each = texts.MOST // MOST_REGIONS - 20
+    each = cuts.MOST // MOST_REGIONS - 20
 
     def position() -> Position:
         life, digest = random_text(dice, safe, 64), random_text(dice, plain, 128)

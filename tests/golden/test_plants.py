@@ -8,11 +8,11 @@ from unittest.mock import patch
 
 import pytest
 
-from sluicegate.coordinator.core import cuts, decisions
-from sluicegate.coordinator.core.candidate import Candidate
+from sluicegate.coordinator.core import cuts
 from sluicegate.coordinator.core.log import Log
 from sluicegate.coordinator.core.machine import StreamMachine
 from sluicegate.coordinator.core.outbox import Outbox
+from sluicegate.coordinator.core.proposal import Candidate
 from tests.golden.script import Script
 from tests.golden.test_cases import CASES
 
@@ -89,7 +89,7 @@ PLANTS: Final = (
     ),
     Plant(
         "a decision forgets ended incarnations before its outcome",
-        decisions,
+        cuts,
         "decide",
         _forgets_at_the_decision,
         "registration/ended_incarnations_are_remembered",

@@ -4,7 +4,7 @@ import pytest
 
 from sluicegate.coordinator.core.cuts import most_fallbacks
 from sluicegate.coordinator.core.log import Log
-from sluicegate.coordinator.core.log_state import AssignmentState, LogState
+from sluicegate.coordinator.core.state import AssignmentState, LogState
 from sluicegate.events.models import StreamPolicy
 
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sluicegate.coordinator import record_codec
-from sluicegate.coordinator.core.log_state import LogState, RegionState
+from sluicegate.coordinator.core.state import LogState, RegionState
 from sluicegate.coordinator.core.state_record import RECORD_VERSION, Condition, Due, StateRecord
 from sluicegate.coordinator.record_codec import RecordTooLarge, decode_record, encode_record
 from sluicegate.coordinator.telemetry.cause_messages import format_cause

@@ -1,7 +1,7 @@
 """An order to skip a record that the state includes already, since a newer release had applied it."""
 
-from sluicegate.coordinator.core.log_state import LogState, SkippedRecord
 from sluicegate.coordinator.core.machine import StreamMachine
+from sluicegate.coordinator.core.state import LogState, SkippedRecord
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
 from sluicegate.events.models import StreamCommand

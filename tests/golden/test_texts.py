@@ -7,10 +7,8 @@ from typing import Final
 
 import pytest
 
-from sluicegate.coordinator.core import texts
-from sluicegate.coordinator.core.log_state import (
-    MOST_ENDED,
-)
+from sluicegate.coordinator.core import cuts
+from sluicegate.coordinator.core.state import MOST_ENDED
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.record_codec import decode_record, encode_record
 from sluicegate.events.models import (
@@ -159,7 +157,7 @@ def test_the_largest_record_fits_into_a_message_of_its_topic() -> None:
         decision=1,
         cut=cut,
         fallbacks=cut,
-        listeners={"x": {"y": "z" * texts.MOST}},
+        listeners={"x": {"y": "z" * cuts.MOST}},
         snapshot=None,
         watermark=0,
         files=1,
@@ -237,20 +235,20 @@ def test_each_text_is_measured_once_for_a_choice(monkeypatch: pytest.MonkeyPatch
     )
     log = script.machine.replica.log
     measured = 0
-    size = texts._size
+    size = cuts._size
 
-    def counting(each: texts._Texts) -> int:
+    def counting(each: cuts._Texts) -> int:
         nonlocal measured
         measured += 1
         return size(each)
 
-    monkeypatch.setattr(texts, "_size", counting)
-    left = {each.region or "" for each in texts.problems(log)}
+    monkeypatch.setattr(cuts, "_size", counting)
+    left = {each.region or "" for each in cuts.problems(log)}
     moves = {name: log.sealed(name)[-1].position for name in names}
-    kept = texts.fitting(log, moves)
+    kept = cuts.fitting(log, moves)
     assert {*names} - {*kept} == left
     assert 0 < len(left) < len(names)
     assert measured <= 2 * 2 * len(names)
     # What is left out does not fit, and what stays does.
-    assert texts.problem_of(log, kept) is None
-    assert all(texts.problem_of(log, {**kept, name: moves[name]}) is not None for name in left)
+    assert cuts.texts_problem(log, kept) is None
+    assert all(cuts.texts_problem(log, {**kept, name: moves[name]}) is not None for name in left)

@@ -5,8 +5,8 @@ from unittest.mock import patch
 import pytest
 
 from sluicegate.coordinator.core.log import Applied
-from sluicegate.coordinator.core.log_state import RegionPhase
 from sluicegate.coordinator.core.replica import Replica
+from sluicegate.coordinator.core.state import RegionPhase
 from sluicegate.coordinator.transitions import REGION
 from sluicegate.coordinator.transitions import changes as rows_of
 from sluicegate.events.envelope import EventType, LogRecord

@@ -1,8 +1,8 @@
 """Words of golden cases that append to the log: events of drivers, writers, operators, other coordinators."""
 
-from sluicegate.coordinator.core import cuts, decisions
+from sluicegate.coordinator.core import cuts
+from sluicegate.coordinator.core.effects import MachineSettings
 from sluicegate.coordinator.core.replica import Replica
-from sluicegate.coordinator.core.settings import MachineSettings
 from sluicegate.events.envelope import PER_CHECKPOINT, EventType
 from sluicegate.events.models import (
     Assignment,
@@ -188,7 +188,7 @@ class LogWords:
         made, head = self.reader().state.pending, self.world.table.head
         digest, reverted = made.digest if made else "none", "reverted" in flags
         if reverted and made is not None:
-            digest = decisions.revert_digest(made) or "no order"
+            digest = cuts.revert_digest(made) or "no order"
         kind = CutReverted if reverted else CutCommitted
         body: Body = kind(
             decision=int(number),

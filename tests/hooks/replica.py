@@ -4,10 +4,10 @@ import tempfile
 import threading
 from pathlib import Path
 
-from sluicegate.coordinator.core import cuts, decisions
+from sluicegate.coordinator.core import cuts
 from sluicegate.coordinator.core.log import Applied
-from sluicegate.coordinator.core.log_state import RegionPhase
 from sluicegate.coordinator.core.replica import Replica
+from sluicegate.coordinator.core.state import RegionPhase
 from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
 from sluicegate.events.models import (
@@ -81,7 +81,7 @@ class Judges:
         assert pending is not None
         self.order(stream, StreamCommand(command="revert", decision=pending.id, region=region))
         with self._lock:
-            digest = decisions.revert_digest(pending) or ""
+            digest = cuts.revert_digest(pending) or ""
             body = CutReverted(decision=pending.id, digest=digest, table="t")
             assert self._append(stream, EventType.CUT_REVERTED, body).ignored is None
 

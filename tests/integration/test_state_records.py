@@ -8,7 +8,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import RECORD_VERSION, StateRecord
 from sluicegate.coordinator.record_codec import encode_record
 from sluicegate.coordinator.records import read_records

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from sluicegate.cli import options, status_lines
 from sluicegate.cli import wait as cli_wait
-from sluicegate.coordinator.core import cuts, texts
-from sluicegate.coordinator.core.candidate import Candidate
+from sluicegate.coordinator.core import cuts
+from sluicegate.coordinator.core.proposal import Candidate
 from sluicegate.coordinator.dead_letters.letterbox import Letterbox
 from sluicegate.coordinator.listeners.record import ListenerRecord
 from sluicegate.coordinator.listeners.worker import Worker
@@ -82,15 +82,15 @@ PLANTS: Final = (
     # --- limit on texts ----------------------------------------------------------------------------
     Plant(
         "texts of any size enter a cut",
-        *(texts.problem_of, "_fits(texts) or", "True or", TEXTS),
+        *(cuts.texts_problem, "_fits(texts) or", "True or", TEXTS),
     ),
     Plant(
         "one limit on texts for each region",
-        *(texts._sum, "sum(map(", "max(map(", TEXTS),
+        *(cuts._sum, "sum(map(", "max(map(", TEXTS),
     ),
     Plant(
         "states of listeners do not add up",
-        *(texts._moved, "{**listeners, **body.listeners}", "body.listeners", TEXTS),
+        *(cuts._moved, "{**listeners, **body.listeners}", "body.listeners", TEXTS),
     ),
     Plant(
         "a decision of another coordinator may have texts of any size",

@@ -8,7 +8,7 @@ from typing import Final
 from aiokafka import ConsumerRecord
 
 from sluicegate.coordinator.core.effects import Effect
-from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.events.codec import read_record
 from sluicegate.events.encoding import encode_event

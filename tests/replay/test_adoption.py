@@ -8,8 +8,9 @@ import pytest
 from pydantic import BaseModel
 
 from sluicegate.coordinator.account import Account, RegionAccount, account_of, decode_account, encode_account
-from sluicegate.coordinator.core import cuts, decisions
-from sluicegate.coordinator.core.log_state import (
+from sluicegate.coordinator.core import cuts
+from sluicegate.coordinator.core.replica import Replica
+from sluicegate.coordinator.core.state import (
     AssignmentState,
     Before,
     Decision,
@@ -18,7 +19,6 @@ from sluicegate.coordinator.core.log_state import (
     RegionPhase,
     RegionState,
 )
-from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.events.causes import CauseCode
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
@@ -108,7 +108,7 @@ class Stream:
         """Order a revert, and return the digest of its commit."""
         self.order("revert", decision=self.state.decided, region=region)
         assert self.state.pending is not None
-        digest = decisions.revert_digest(self.state.pending)
+        digest = cuts.revert_digest(self.state.pending)
         assert digest is not None
         return digest
 

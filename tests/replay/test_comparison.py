@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from sluicegate.coordinator.core.decisions import revert_digest
-from sluicegate.coordinator.core.log_state import Revert
+from sluicegate.coordinator.core.cuts import revert_digest
+from sluicegate.coordinator.core.state import Revert
 from sluicegate.events.models import CutCommitted, CutReverted
 from sluicegate.lakes.history import PastSnapshot, TableHistory
 from sluicegate.lakes.port import SnapshotRef

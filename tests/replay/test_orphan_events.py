@@ -6,7 +6,7 @@ from typing import Any, Final, cast
 import pytest
 
 from sluicegate.coordinator.core import cuts
-from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.core.state import LogState
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
 from sluicegate.events.models import (
     Assignment,

@@ -6,7 +6,7 @@ from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 
-from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.core.state import LogState
 from sluicegate.replay.orphan_events import Arrival, Orphan
 from sluicegate.replay.orphans import Deletable, Search
 from sluicegate.replay.start import Start

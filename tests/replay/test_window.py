@@ -2,7 +2,7 @@
 
 import pytest
 
-from sluicegate.coordinator.core.log_state import Before, Decision, RegionState
+from sluicegate.coordinator.core.state import Before, Decision, RegionState
 from sluicegate.events.models import CutReverted, Position
 from sluicegate.replay.decisions import LoggedDecision
 from sluicegate.replay.log import Progress

@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from sluicegate.coordinator.core.log import Log
-from sluicegate.coordinator.core.log_state import Revert
+from sluicegate.coordinator.core.state import Revert
 from sluicegate.events.problems import Code
 from sluicegate.lakes.history import _Standing
 from sluicegate.lakes.port import Absent, OutcomeUnknown, Published, SnapshotRef, Unproven

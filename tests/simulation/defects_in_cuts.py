@@ -3,7 +3,7 @@
 from typing import Any, Final
 
 from sluicegate.coordinator.core.log import Log
-from sluicegate.coordinator.core.log_state import RegionState
+from sluicegate.coordinator.core.state import RegionState
 from sluicegate.events.problems import Code
 from tests.simulation.seams import Defect, Function, always, without
 

@@ -2,8 +2,7 @@
 
 from typing import Any, Final
 
-from sluicegate.coordinator.core.log import Log
-from sluicegate.coordinator.core.pending import Part
+from sluicegate.coordinator.core.log import Log, Part
 from sluicegate.events.models import CutAbandoned, CutReverted
 from sluicegate.events.problems import Code
 from tests.simulation.seams import Defect, Function, always, skip, without

@@ -14,11 +14,10 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from sluicegate.coordinator.core import cuts, decisions
-from sluicegate.coordinator.core.log import Applied, Log
-from sluicegate.coordinator.core.log_state import LogState
-from sluicegate.coordinator.core.pending import PendingCheckpoints
+from sluicegate.coordinator.core import cuts
+from sluicegate.coordinator.core.log import Applied, Log, PendingCheckpoints
 from sluicegate.coordinator.core.replica import Replica
+from sluicegate.coordinator.core.state import LogState
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
 from sluicegate.events.models import (
     Assignment,
@@ -381,7 +380,7 @@ class RandomLog:
         if made.revert is None:
             body = CutCommitted(decision=made.id, digest=made.digest, table="t", snapshot=head)
             return self._append(EventType.CUT_COMMITTED, body)
-        text = decisions.revert_digest(made) or ""
+        text = cuts.revert_digest(made) or ""
         gone = CutReverted(decision=made.id, digest=text, table="t", snapshot=head)
         return self._append(EventType.CUT_REVERTED, gone)
 

@@ -9,22 +9,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 from unittest.mock import patch
 
-from sluicegate.coordinator.core import (
-    commands,
-    committing,
-    cuts,
-    decisions,
-    heads,
-    machine,
-    outbox,
-    progress,
-    registration,
-    replica,
-    watermarks,
-)
-from sluicegate.coordinator.core.log import Log
-from sluicegate.coordinator.core.log_state import RegionState
-from sluicegate.coordinator.core.pending import Checkpoint, PendingCheckpoints
+from sluicegate.coordinator.core import commands, commit, cuts, machine, outbox, registration, replica
+from sluicegate.coordinator.core.log import Checkpoint, Log, PendingCheckpoints
+from sluicegate.coordinator.core.state import RegionState
 from sluicegate.events.problems import Code
 from sluicegate.lakes import history, memory
 from sluicegate.replay import orphan_events
@@ -63,22 +50,22 @@ SEAMS: Final[dict[str, tuple[Any, str]]] = {
     "impossible completions": (PendingCheckpoints, "_impossible"),
     "adding a part": (PendingCheckpoints, "add_part"),
     "restoring checkpoints": (PendingCheckpoints, "restore"),
-    "events of regions": (progress, "apply"),
-    "a completion": (progress, "completed"),
-    "a heartbeat": (progress, "heartbeat"),
-    "the beginning of a checkpoint": (progress, "begin"),
-    "a closing": (progress, "closed"),
-    "a failure": (progress, "failed"),
-    "reopening": (progress, "_reopen"),
-    "counting fallbacks": (decisions, "_count"),
-    "moving a region": (decisions, "_advance_to"),
-    "the watermark": (decisions, "_watermark"),
-    "doubtful watermarks": (watermarks, "problem_of"),
-    "outcomes": (decisions, "outcome_problem"),
-    "taking a region back": (decisions, "_restore"),
-    "taking the assignment back": (decisions, "_restore_assignment"),
-    "incarnations after a revert": (decisions, "_end_reverted"),
-    "an abandoned attempt": (decisions, "abandon"),
+    "events of regions": (replica, "apply"),
+    "a completion": (replica, "completed"),
+    "a heartbeat": (replica, "heartbeat"),
+    "the beginning of a checkpoint": (replica, "begin"),
+    "a closing": (replica, "closed"),
+    "a failure": (replica, "failed"),
+    "reopening": (replica, "_reopen"),
+    "counting fallbacks": (cuts, "_count"),
+    "moving a region": (cuts, "_advance_to"),
+    "the watermark": (cuts, "_watermark"),
+    "doubtful watermarks": (cuts, "problem_of"),
+    "outcomes": (cuts, "outcome_problem"),
+    "taking a region back": (cuts, "_restore"),
+    "taking the assignment back": (cuts, "_restore_assignment"),
+    "incarnations after a revert": (cuts, "_end_reverted"),
+    "an abandoned attempt": (cuts, "abandon"),
     "orders to revert": (commands, "_revert"),
     "orders": (commands, "obey"),
     "removals": (commands, "_remove"),
@@ -86,13 +73,13 @@ SEAMS: Final[dict[str, tuple[Any, str]]] = {
     "reached savepoints": (commands, "reached"),
     "targets of a region that ends": (Log, "_cap_targets"),
     "the next sealed checkpoint as a target": (Log, "retarget"),
-    "a decision that the table lacks": (heads, "lost_decision"),
-    "the known head of a commit": (committing, "known_head"),
-    "a named head that is older than the newest commit": (heads, "_names_older"),
+    "a decision that the table lacks": (commit, "lost_decision"),
+    "the known head of a commit": (commit, "known_head"),
+    "a named head that is older than the newest commit": (commit, "_names_older"),
     "inspecting again": (machine.StreamMachine, "_inspect_again"),
     "the proof of absence": (memory, "look_for"),
     "the standing of a marker": (history, "_standing"),
-    "the result of a publication": (committing.Committing, "_published"),
+    "the result of a publication": (commit.Committing, "_published"),
     "the read barrier": (machine.StreamMachine, "_is_past_barrier"),
     "applying a record": (replica.Replica, "apply"),
     "the end of reading again": (replica.Replica, "finish_refill"),
@@ -105,7 +92,7 @@ SEAMS: Final[dict[str, tuple[Any, str]]] = {
     "the policy": (replica.Replica, "_set_policy"),
     "answers to registrations": (outbox.Outbox, "send_answers"),
     "judging a registration": (replica.Replica, "_register"),
-    "the next step of a commit": (committing.Committing, "next"),
+    "the next step of a commit": (commit.Committing, "next"),
     "notifications": (outbox.Outbox, "_add"),
     "notifications of commits": (outbox.Outbox, "_committed"),
     "the state record": (outbox.Outbox, "record"),

@@ -4,8 +4,8 @@ from typing import Any, Final
 
 import pytest
 
-from sluicegate.coordinator.core.log_state import LogState
-from sluicegate.coordinator.core.pending import PendingCheckpoints
+from sluicegate.coordinator.core.log import PendingCheckpoints
+from sluicegate.coordinator.core.state import LogState
 from sluicegate.events.models import Position, StreamCommand
 from tests.simulation.random_logs import differences
 from tests.simulation.seams import Defect, Function, planted, skip

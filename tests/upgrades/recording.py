@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.core.state import LogState
 from sluicegate.replay.decisions import LoggedDecision
 from sluicegate.replay.fold import LogFold
 from sluicegate.replay.start import Start

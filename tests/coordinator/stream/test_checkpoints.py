@@ -1,6 +1,6 @@
 """Times and counts of single checkpoints."""
 
-from sluicegate.coordinator.core.pending import Checkpoint, Part
+from sluicegate.coordinator.core.log import Checkpoint, Part
 from sluicegate.coordinator.stream.checkpoints import COUNTED, CheckpointHistory
 from sluicegate.events.models import CheckpointCompleted
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.stream.continuity import Home, LogRange, obstacle
 from sluicegate.events.causes import CauseCode

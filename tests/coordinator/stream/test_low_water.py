@@ -8,7 +8,7 @@ import pytest
 from aiokafka.errors import KafkaTimeoutError
 
 from sluicegate.coordinator.core.effects import WriteRecord
-from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.stream.runner import StreamRunner
 from tests.integration.waiting import until

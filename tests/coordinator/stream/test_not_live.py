@@ -2,7 +2,7 @@
 
 import pytest
 
-from sluicegate.coordinator.core.log_state import (
+from sluicegate.coordinator.core.state import (
     AssignmentState,
     Former,
     Incarnation,

@@ -9,7 +9,7 @@ import pytest
 from aiokafka.errors import KafkaError
 
 from sluicegate.coordinator.core.effects import Ask, Failed, Publish, WriteRecord
-from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.events.problems import Code, Problem
 from sluicegate.lakes.port import OutcomeUnknown

@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from sluicegate.coordinator.core.log import Log
-from sluicegate.coordinator.core.log_state import LogState
+from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import Condition, Due, Kind
 from sluicegate.coordinator.stream.telemetry import StreamTelemetry
 from sluicegate.coordinator.telemetry.metrics import Metrics

@@ -1,6 +1,6 @@
 """The view has the conditions with their codes, and committed and decided positions."""
 
-from sluicegate.coordinator.core.log_state import Savepoint
+from sluicegate.coordinator.core.state import Savepoint
 from sluicegate.coordinator.core.state_record import Condition
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.view import view_of, write_view

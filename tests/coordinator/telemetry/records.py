@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sluicegate.coordinator.core.log_state import (
+from sluicegate.coordinator.core.state import (
     AssignmentState,
     Before,
     Decision,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sluicegate.cli.status_lines import lines_of
-from sluicegate.coordinator.core.log_state import RegionPhase, Revert, Savepoint
+from sluicegate.coordinator.core.state import RegionPhase, Revert, Savepoint
 from sluicegate.coordinator.core.state_record import Condition, StateRecord, TableProgress, Waiting
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.view import view_of
