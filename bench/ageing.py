@@ -25,7 +25,7 @@ from pyiceberg.catalog.rest import RestCatalog
 
 from bench.common import SCHEMA, machine, report, rows
 from bench.files import Files
-from sluicegate.coordinator.runtime.memory import calm_collector, keep_freed_memory
+from sluicegate.coordinator.service.process import calm_collector, keep_freed_memory
 from sluicegate.lakes.port import Absent, CommitRequest, Published
 from sluicegate.lakes.registry import adapter
 from tests.iceberg_java.java import RestCatalogServer

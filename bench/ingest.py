@@ -38,8 +38,8 @@ from bench.common import (
     rows,
 )
 from bench.raw import raw_consumer
-from sluicegate.coordinator.runtime.memory import THRESHOLDS, calm_collector
-from sluicegate.coordinator.runtime.service import MOST_RECORDS, Service
+from sluicegate.coordinator.service.process import THRESHOLDS, calm_collector
+from sluicegate.coordinator.service.service import MOST_RECORDS, Service
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.embedded import EmbeddedKafka
 from sluicegate.events.encoding import encode_event

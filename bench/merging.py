@@ -28,7 +28,7 @@ from pypaimon import CatalogFactory
 from bench.common import machine, quantiles, report, rows
 from bench.files import Files
 from bench.lakes import Table, make_table
-from sluicegate.coordinator.runtime.memory import calm_collector, keep_freed_memory
+from sluicegate.coordinator.service.process import calm_collector, keep_freed_memory
 from sluicegate.lakes.port import Absent, CommitRequest, Published
 from sluicegate.lakes.registry import adapter
 

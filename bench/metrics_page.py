@@ -17,10 +17,10 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-from sluicegate.coordinator.runtime.measuring import loop_lag
+from sluicegate.coordinator.observe.metrics import Metrics
+from sluicegate.coordinator.service.service import loop_lag
 from sluicegate.coordinator.settings.model import HttpSettings
-from sluicegate.coordinator.telemetry.http import HealthServer
-from sluicegate.coordinator.telemetry.metrics import Metrics
+from sluicegate.coordinator.web.http import HealthServer
 
 _ECHO: Final = """
 import asyncio

@@ -37,11 +37,10 @@ from bench.files import Files
 from bench.jvm import LIBRARIES, Jvm
 from sluicegate.coordinator.core.commit import head_of
 from sluicegate.coordinator.core.effects import Ask, CheckFiles, FilesChecked, InspectTable, Publish
-from sluicegate.coordinator.runtime.memory import calm_collector, keep_freed_memory
+from sluicegate.coordinator.service.process import calm_collector, keep_freed_memory
 from sluicegate.coordinator.settings.model import StreamSettings
-from sluicegate.coordinator.stream.early import EarlyChecks, Known, Terms
-from sluicegate.coordinator.stream.supply import Supply
-from sluicegate.coordinator.stream.table import StreamTable
+from sluicegate.coordinator.stream.prechecks import EarlyChecks, Known, Terms
+from sluicegate.coordinator.stream.table import StreamTable, Supply
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope, EventType, with_counts
 from sluicegate.events.models import Head

@@ -9,12 +9,10 @@ from typing import Final, NamedTuple
 
 from sluicegate.cli.errors import UserError
 from sluicegate.cli.kafka import partition_count
-from sluicegate.coordinator.listeners.record import ListenerRecord, encode, furthest
-from sluicegate.coordinator.listeners.records import read_held
-from sluicegate.coordinator.retention import listener_key
-from sluicegate.coordinator.settings.listeners import ListenerSettings
-from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.telemetry.wording import iso_time
+from sluicegate.coordinator.core.state_record import listener_key
+from sluicegate.coordinator.listeners.records import ListenerRecord, encode, furthest, read_held
+from sluicegate.coordinator.observe.messages import iso_time
+from sluicegate.coordinator.settings.model import ListenerSettings, Settings
 
 _OWNER: Final = "adopted"
 """Owner of a continued record, so that a repeated command replaces it."""

@@ -13,13 +13,13 @@ from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.kafka import read_state_keys
 from sluicegate.cli.options import config_option, json_option
 from sluicegate.cli.progress import progress_line
-from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.settings.units import parse_seconds
-from sluicegate.coordinator.telemetry.messages import format_problem
-from sluicegate.coordinator.telemetry.wording import iso_time
+from sluicegate.coordinator.observe.messages import format_problem, iso_time
+from sluicegate.coordinator.settings.model import Settings, parse_seconds
 from sluicegate.events.signing import State
-from sluicegate.replay.audit import Audit, Audited, read_orders
-from sluicegate.replay.errors import ReplayRefused
+from sluicegate.coordinator.replay.audit import Audit
+from sluicegate.coordinator.replay.audit import Audited
+from sluicegate.coordinator.replay.audit import read_orders
+from sluicegate.coordinator.replay.decisions import ReplayRefused
 
 NOTES: Final = (
     *("dead-letters drop", "dead-letters retry", "orphans delete", "region reset", "replay rebuild"),

@@ -22,10 +22,9 @@ from sluicegate.cli.serving import check_served
 from sluicegate.cli.stream_log import known_record, open_log
 from sluicegate.coordinator.core.state_record import StateRecord, TableProgress
 from sluicegate.coordinator.listeners.facts import refusals
-from sluicegate.coordinator.settings.http import HttpSettings, read_tokens
-from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.stream.continuity import other_partition
-from sluicegate.coordinator.telemetry.messages import format_problem
+from sluicegate.coordinator.observe.messages import format_problem
+from sluicegate.coordinator.settings.model import HttpSettings, Settings, read_tokens
+from sluicegate.coordinator.stream.log import other_partition
 from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Problem
 from sluicegate.kafka.settings import UnusableFile

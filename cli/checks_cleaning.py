@@ -6,8 +6,8 @@ from typing import Final
 
 from sluicegate.cli.finding import Finding, fine, warning
 from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.observe.messages import duration
 from sluicegate.coordinator.settings.model import StreamSettings
-from sluicegate.coordinator.telemetry.wording import duration
 from sluicegate.lakes.cleaning import Cleaner, NamesCleaner
 from sluicegate.lakes.port import TableMaintenance
 

@@ -2,9 +2,8 @@
 
 from sluicegate.cli.finding import Finding, fine, problem, warning
 from sluicegate.cli.signing_keys import settled_keys
-from sluicegate.coordinator.membership.keys import differences
-from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.settings.published_keys import own_keys
+from sluicegate.coordinator.service.keys import differences
+from sluicegate.coordinator.settings.model import Settings, own_keys
 
 
 async def check_keys(settings: Settings) -> list[Finding]:

@@ -16,9 +16,9 @@ from sluicegate.cli.checks_table import Comparison, compare
 from sluicegate.cli.finding import Finding, fine, problem, warning
 from sluicegate.cli.redis_failures import explain, format_failure
 from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.observe.messages import format_problem
 from sluicegate.coordinator.settings.model import RedisSettings, StreamSettings
-from sluicegate.coordinator.stream.continuity import other_user
-from sluicegate.coordinator.telemetry.messages import format_problem
+from sluicegate.coordinator.stream.log import other_user
 from sluicegate.lakes.port import (
     LakeUnavailable,
     NamesFolders,

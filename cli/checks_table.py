@@ -7,7 +7,7 @@ from sluicegate.coordinator.core.commit import asked_decision, known_head, lost_
 from sluicegate.coordinator.core.effects import NO_DIGEST
 from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.coordinator.telemetry.messages import format_problem
+from sluicegate.coordinator.observe.messages import format_problem
 from sluicegate.events.problems import Code, Problem
 from sluicegate.lakes.port import Absent, Committer, TableReplaced, TableState, Unproven
 

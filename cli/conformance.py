@@ -14,7 +14,10 @@ from sluicegate.coordinator.settings.model import Settings
 from sluicegate.events.dead_letters import Letter, read_letter
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.fetching import read_batches
-from sluicegate.replay.conformance import Raw, Trial, Violation, counts
+from sluicegate.coordinator.replay.conformance import Raw
+from sluicegate.coordinator.replay.conformance import Trial
+from sluicegate.coordinator.replay.conformance import Violation
+from sluicegate.coordinator.replay.conformance import counts
 
 _POLL_MS = 500
 

@@ -17,8 +17,7 @@ from aiokafka.errors import (
     TopicAuthorizationFailedError,
 )
 
-from sluicegate.coordinator.settings.http import CannotServe
-from sluicegate.coordinator.settings.model import Settings, SettingsError
+from sluicegate.coordinator.settings.model import CannotServe, Settings, SettingsError
 from sluicegate.kafka.grants import lacking
 from sluicegate.kafka.permissions import Client, Permission, format_grants
 from sluicegate.kafka.topics import BrokersUnavailable, TopicError

@@ -1,18 +1,82 @@
 """`sluicegate history`: what became of the newest cuts of a stream."""
 
-import json
-from typing import Any
 
-import click
-
+from aiokafka import AIOKafkaConsumer
+from aiokafka import ConsumerRecord
+from aiokafka import TopicPartition
 from sluicegate.cli.errors import run_async
-from sluicegate.cli.options import config_option, json_option, require_stream, stream_option
+from sluicegate.cli.options import config_option
+from sluicegate.cli.options import json_option
+from sluicegate.cli.options import require_stream
+from sluicegate.cli.options import stream_option
+from sluicegate.coordinator.observe.messages import iso_time
+from sluicegate.coordinator.observe.messages import listed
+from sluicegate.coordinator.replay.log import partitions_of
+from sluicegate.coordinator.replay.log import read_range
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.telemetry.messages import listed
-from sluicegate.coordinator.telemetry.wording import iso_time
-from sluicegate.events.models import CommitSummary, CutAbandoned, CutReverted
+from sluicegate.events.codec import Flaw
+from sluicegate.events.feed import read_notification
+from sluicegate.events.models import CommitSummary
+from sluicegate.events.models import CutAbandoned
+from sluicegate.events.models import CutReverted
 from sluicegate.events.notifications import Committed
-from sluicegate.replay.outcomes import Outcome, read_outcomes
+from sluicegate.events.partitioning import partition_of
+from sluicegate.kafka.clients import started
+from typing import Any
+from typing import Final
+from typing import NamedTuple
+import click
+import json
+
+
+# The newest outcomes of a stream, as its commits topic has them.
+
+STEP: Final = 1_000
+"""Messages that are read first, from the end of the topic. Each later step backwards is twice as long."""
+
+
+class Outcome(NamedTuple):
+    """Outcome of one attempt to commit."""
+
+    time: int
+    """Time of its first announcement, in milliseconds since the Unix epoch."""
+    body: Committed | CutAbandoned | CutReverted
+
+
+async def read_outcomes(settings: Settings, stream: str, most: int) -> list[Outcome]:
+    """Return up to `most` of the newest outcomes of a stream, the oldest first, each once.
+
+    Older ones than the retention of the commits topic are gone. Raises ReplayRefused if there is no such
+    topic, KafkaError, TimeoutError.
+    """
+    topic = settings.kafka.topic_names().commits
+    consumer = AIOKafkaConsumer(
+        enable_auto_commit=False, auto_offset_reset="none", **settings.kafka.client_options()
+    )
+    async with started(consumer):
+        source = TopicPartition(topic, partition_of(stream, len(await partitions_of(consumer, topic))))
+        begin = (await consumer.beginning_offsets([source]))[source]
+        end = (await consumer.end_offsets([source]))[source]
+        found: dict[str, Outcome] = {}
+        step, patience = STEP, settings.kafka.request_timeout * 4
+        while end > begin and len(found) < most:
+            start = max(begin, end - step)
+            earlier: dict[str, Outcome] = {}
+            async for batch in read_range(consumer, source, start, end, patience):
+                _take(batch, stream, earlier)
+            # A restart repeats what it announced last: the first time counts.
+            found = {**earlier, **{name: each for name, each in found.items() if name not in earlier}}
+            end, step = start, 2 * step
+    return list(found.values())[-most:]
+
+
+def _take(records: list[ConsumerRecord], stream: str, found: dict[str, Outcome]) -> None:
+    for record in records:
+        read = read_notification(record.headers, record.value)
+        if isinstance(read, Flaw) or read.stream != stream:
+            continue
+        if isinstance(read.body, Committed | CutAbandoned | CutReverted):
+            found.setdefault(read.id, Outcome(record.timestamp, read.body))
 
 
 @click.command()

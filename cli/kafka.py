@@ -11,12 +11,9 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import TopicAuthorizationFailedError
 
 from sluicegate.cli.errors import UserError
-from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.coordinator.ownership import group_members, must_sign
-from sluicegate.coordinator.record_codec import decode_record
-from sluicegate.coordinator.retention import read_listener_key
-from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.settings.published_keys import MemberKeys, keys_of
+from sluicegate.coordinator.core.state_record import StateRecord, decode_record, read_listener_key
+from sluicegate.coordinator.settings.model import MemberKeys, Settings, keys_of
+from sluicegate.coordinator.stream.other_groups import group_members, must_sign
 from sluicegate.events.problems import Problem
 from sluicegate.kafka.authorized import hidden_topics
 from sluicegate.kafka.clients import started

@@ -3,9 +3,9 @@
 import re
 from typing import Any, Final
 
-from sluicegate.coordinator.telemetry.logs import HIDDEN, Redactor
-from sluicegate.coordinator.telemetry.wording import iso_time
-from sluicegate.replay.letters import Letter
+from sluicegate.coordinator.observe.logs import HIDDEN, Redactor
+from sluicegate.coordinator.observe.messages import iso_time
+from sluicegate.coordinator.replay.letters import Letter
 
 MOST_CHARACTERS: Final = 10_000
 

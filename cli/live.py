@@ -8,8 +8,7 @@ from typing import Any, Final
 import click
 
 from sluicegate.cli.errors import UserError
-from sluicegate.coordinator.settings.http import REALM, HttpSettings, read_tokens
-from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.settings.model import REALM, HttpSettings, Settings, read_tokens
 from sluicegate.kafka.settings import UnusableFile
 
 SECONDS: Final = 3.0

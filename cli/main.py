@@ -9,7 +9,7 @@ from click.exceptions import NoSuchCommand
 
 import sluicegate
 from sluicegate.cli.group import LazyCommands
-from sluicegate.coordinator.runtime.signals import hold_signals
+from sluicegate.coordinator.service.signals import hold_signals
 
 COMMANDS: Final = {
     "assignment": "assignment",

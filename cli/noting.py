@@ -8,8 +8,8 @@ from sluicegate.events.orders import make_note
 from sluicegate.kafka.grants import lacking
 from sluicegate.kafka.permissions import Client, format_grants
 from sluicegate.kafka.topic_checks import TopicRole
-from sluicegate.replay.errors import ReplayRefused
-from sluicegate.replay.log import open_log
+from sluicegate.coordinator.replay.decisions import ReplayRefused
+from sluicegate.coordinator.replay.log import open_log
 
 
 async def require_permissions(settings: Settings, client: Client, only: TopicRole | None = None) -> None:

@@ -10,8 +10,7 @@ import click
 
 from sluicegate.cli.completing import SETTINGS_FILE, complete_regions, complete_streams
 from sluicegate.cli.errors import UserError
-from sluicegate.coordinator.settings.model import Settings, SettingsError, read_file, validate
-from sluicegate.coordinator.settings.units import parse_seconds
+from sluicegate.coordinator.settings.model import Settings, SettingsError, parse_seconds, read_file, validate
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -30,10 +30,10 @@ from sluicegate.cli.stream_log import Step, StreamLog, open_log
 from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.observe.messages import format_problem
+from sluicegate.coordinator.observe.view import overview
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.tasks import ended_with
-from sluicegate.coordinator.telemetry.messages import format_problem
-from sluicegate.coordinator.telemetry.overview import overview
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
 from sluicegate.events.models import StreamCommand

@@ -20,13 +20,15 @@ from sluicegate.cli.options import (
 )
 from sluicegate.cli.ordered_by import order_options
 from sluicegate.cli.progress import progress_line
+from sluicegate.coordinator.observe.messages import iso_time
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.telemetry.wording import iso_time
 from sluicegate.lakes.port import FileStatus
-from sluicegate.replay.connecting import connect
-from sluicegate.replay.errors import ReplayRefused
-from sluicegate.replay.orphans import Deletable, Found, Search
-from sluicegate.replay.reading import require_verified
+from sluicegate.coordinator.replay.tables import connect
+from sluicegate.coordinator.replay.decisions import ReplayRefused
+from sluicegate.coordinator.replay.orphans import Deletable
+from sluicegate.coordinator.replay.orphans import Found
+from sluicegate.coordinator.replay.orphans import Search
+from sluicegate.coordinator.replay.reading import require_verified
 
 _STATUSES: Final = {
     FileStatus.DELETED: "deleted",

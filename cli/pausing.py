@@ -11,8 +11,8 @@ from sluicegate.cli.orders import Ordered, at_once, make_command, order, place_o
 from sluicegate.cli.stream_log import known_record, open_log
 from sluicegate.coordinator.core.commit import asked_decision, disproves, lost_decision
 from sluicegate.coordinator.core.state import LogState
+from sluicegate.coordinator.observe.messages import format_problem
 from sluicegate.coordinator.settings.model import Settings, StreamSettings
-from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.events.models import Head, StreamCommand
 from sluicegate.events.problems import Code, Problem
 from sluicegate.lakes.port import LakeUnavailable, TableRefused, TableState

@@ -10,12 +10,10 @@ from sluicegate.cli.options import config_option, require_stream, stream_option
 from sluicegate.cli.ordered_by import order_options
 from sluicegate.cli.recover_ahead import record_of_log
 from sluicegate.coordinator.core.state import LogState
-from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.coordinator.record_codec import encode_record
-from sluicegate.coordinator.records import Held, read_held
-from sluicegate.coordinator.retention import recovery_record
+from sluicegate.coordinator.core.state_record import StateRecord, encode_record, recovery_record
+from sluicegate.coordinator.observe.messages import ADOPT, fill
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.telemetry.message import ADOPT, fill
+from sluicegate.coordinator.stream.records import Held, read_held
 from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.clients import started

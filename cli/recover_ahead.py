@@ -9,21 +9,22 @@ from concurrent.futures import ThreadPoolExecutor
 from sluicegate.cli.errors import UserError
 from sluicegate.cli.kafka import count_members
 from sluicegate.coordinator.core.state import LogState
-from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.coordinator.records import Held
-from sluicegate.coordinator.retention import recovery_record
+from sluicegate.coordinator.core.state_record import StateRecord, recovery_record
+from sluicegate.coordinator.observe.messages import ADOPT, fill, format_problem
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.telemetry.message import ADOPT, fill
-from sluicegate.coordinator.telemetry.messages import format_problem
+from sluicegate.coordinator.stream.records import Held
 from sluicegate.lakes.port import TableRefused
-from sluicegate.replay.errors import ReplayRefused
-from sluicegate.replay.log import StreamLog, open_log
-from sluicegate.replay.start import Start
-from sluicegate.replay.tables import ReplayTable
-from sluicegate.replay.unverified import Group
-from sluicegate.replay.unverified_advice import since
-from sluicegate.replay.verify import Verdict, verify
-from sluicegate.replay.window import Window, parse_mark
+from sluicegate.coordinator.replay.decisions import ReplayRefused
+from sluicegate.coordinator.replay.log import StreamLog
+from sluicegate.coordinator.replay.log import open_log
+from sluicegate.coordinator.replay.decisions import Start
+from sluicegate.coordinator.replay.tables import ReplayTable
+from sluicegate.coordinator.replay.decisions import Group
+from sluicegate.coordinator.replay.reading import since
+from sluicegate.coordinator.replay.verify import Verdict
+from sluicegate.coordinator.replay.verify import verify
+from sluicegate.coordinator.replay.reading import Window
+from sluicegate.coordinator.replay.reading import parse_mark
 
 
 async def record_of_log(settings: Settings, stream: str, held: Held, newest: StateRecord) -> StateRecord:

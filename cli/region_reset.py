@@ -17,8 +17,8 @@ from sluicegate.cli.ordered_by import by_option, current_order, reason_option
 from sluicegate.cli.signing_keys import require_accepted_key
 from sluicegate.cli.stream_log import STUCK, StreamLog, known_record, open_log, region_assignment
 from sluicegate.coordinator.core.state import LogState, RegionPhase
+from sluicegate.coordinator.observe.messages import format_problem
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
 from sluicegate.events.models import Assignment, RegionRegistered

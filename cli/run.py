@@ -4,8 +4,8 @@ import click
 
 from sluicegate.cli.errors import as_user_errors
 from sluicegate.cli.options import config_option, load_again, tables_option
+from sluicegate.coordinator.observe.logs import configure_logging
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.telemetry.logs import configure_logging
 from sluicegate.failpoints.points import arm
 
 
@@ -20,9 +20,9 @@ def run(context: click.Context, settings: Settings) -> None:
     Kafka at 127.0.0.1:9092, or at SLUICEGATE_KAFKA__BOOTSTRAP_SERVERS.
     """
     from sluicegate.coordinator.listeners.facts import refuse_senseless
-    from sluicegate.coordinator.runtime.process import run_process
-    from sluicegate.coordinator.runtime.service import Service
-    from sluicegate.coordinator.runtime.signals import hold_signals
+    from sluicegate.coordinator.service.process import run_process
+    from sluicegate.coordinator.service.service import Service
+    from sluicegate.coordinator.service.signals import hold_signals
 
     secrets = set(settings.secrets())
     configure_logging(settings.log, secrets)

@@ -12,10 +12,9 @@ from aiokafka.errors import KafkaError
 
 from sluicegate.cli.errors import UserError
 from sluicegate.cli.kafka import read_dated_records
-from sluicegate.coordinator.membership.keys import GroupKeys, read_keys
-from sluicegate.coordinator.ownership import NEEDS_KEYS
-from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.settings.published_keys import MemberKeys, own_keys
+from sluicegate.coordinator.service.keys import GroupKeys, read_keys
+from sluicegate.coordinator.settings.model import MemberKeys, Settings, own_keys
+from sluicegate.coordinator.stream.other_groups import NEEDS_KEYS
 
 PATIENCE: Final = 10.0
 """Seconds in which a group that changes settles."""

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import click
 
 from sluicegate.cli.options import json_option
-from sluicegate.coordinator.telemetry.wording import duration
+from sluicegate.coordinator.observe.messages import duration
 from sluicegate.simulator.campaign import Campaign, format_failure, run_campaign, summary, table
 from sluicegate.simulator.coverage import ENOUGH
 from sluicegate.simulator.plan import LENGTH

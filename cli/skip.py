@@ -13,8 +13,8 @@ from sluicegate.cli.orders import note_nobody
 from sluicegate.cli.signing_keys import require_accepted_key
 from sluicegate.cli.stream_log import StreamLog, Unreadable, connect_log, known_record, open_log
 from sluicegate.coordinator.core.state import LogState
+from sluicegate.coordinator.observe.messages import iso_time
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.telemetry.wording import iso_time
 from sluicegate.events.codec import newer_envelope
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import PER_REGION, Envelope, EventType

@@ -16,9 +16,9 @@ from sluicegate.cli.options import config_option, json_option, require_stream
 from sluicegate.cli.serving import format_unserved, is_unserved
 from sluicegate.cli.status_lines import lines_of
 from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.observe.messages import format_problem
+from sluicegate.coordinator.observe.view import overview
 from sluicegate.coordinator.settings.model import Settings, StreamSettings
-from sluicegate.coordinator.telemetry.messages import format_problem
-from sluicegate.coordinator.telemetry.overview import overview
 from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Problem
 

@@ -4,9 +4,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from sluicegate.coordinator.core.effects import OPTIONAL
-from sluicegate.coordinator.telemetry.messages import listed, short_id
-from sluicegate.coordinator.telemetry.reasons import Reason, in_order, silence
-from sluicegate.coordinator.telemetry.wording import duration, iso_time
+from sluicegate.coordinator.observe.messages import duration, iso_time, listed, short_id
+from sluicegate.coordinator.observe.view import Reason, in_order, silence
 from sluicegate.events.problems import Code
 
 _SHOWN: Final = 60

@@ -14,18 +14,18 @@ from sluicegate.coordinator.core.log import Applied
 from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state import AssignmentState, LogState
 from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.coordinator.ownership import NEEDS_KEYS
-from sluicegate.coordinator.records import read_held
+from sluicegate.coordinator.observe.messages import format_problem
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.telemetry.messages import format_problem
+from sluicegate.coordinator.stream.other_groups import NEEDS_KEYS
+from sluicegate.coordinator.stream.records import read_held
 from sluicegate.events.encoding import Message
 from sluicegate.events.envelope import LogRecord
 from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.fetching import read_batches
-from sluicegate.replay.log import read_range
-from sluicegate.replay.skipped import Skipped
+from sluicegate.coordinator.replay.log import read_range
+from sluicegate.coordinator.replay.log import Skipped
 
 POLL_MS: Final = 300
 STUCK: Final = 120.0

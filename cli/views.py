@@ -1,6 +1,6 @@
 """Views of streams in Redis, for the commands that end what the views show."""
 
-from sluicegate.coordinator.runtime.startup import make_store
+from sluicegate.coordinator.service.startup import make_store
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.state_store import StateStoreUnavailable
 

@@ -16,11 +16,11 @@ from sluicegate.cli.live import ask_coordinator
 from sluicegate.cli.options import config_option, json_option, parse_timeout, require_stream, stream_option
 from sluicegate.cli.orders import UNFINISHED, condition_of_wait, tell_reasons
 from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.coordinator.runtime.startup import make_store
+from sluicegate.coordinator.observe.messages import iso_time
+from sluicegate.coordinator.observe.view import committed_watermark
+from sluicegate.coordinator.service.startup import make_store
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.tasks import ended_with
-from sluicegate.coordinator.telemetry.overview import committed_watermark
-from sluicegate.coordinator.telemetry.wording import iso_time
 from sluicegate.state_store import StateStore, StateStoreError
 
 _LOOK: Final = 1.0

@@ -12,8 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from sluicegate.coordinator.core.state import RegionPhase
-from sluicegate.coordinator.transitions import REGION, Transition
+from sluicegate.coordinator.core.state import REGION, RegionPhase, Transition
 
 TABLES: Final[Mapping[str, Sequence[Transition]]] = {"region": REGION}
 DEFAULT_FILE: Final = Path("docs/consistency.md")

@@ -13,7 +13,7 @@ from typing import Any, Final
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from sluicegate.coordinator.records import read_topic
+from sluicegate.coordinator.stream.records import read_topic
 from sluicegate.demo.data import PARTITION, REGIONS
 from sluicegate.demo.errors import RunFailed
 from sluicegate.demo.services import PARTITIONS, TOPICS

@@ -10,9 +10,7 @@ from io import StringIO
 from typing import Final
 
 from docs_site.markdown import cell
-from sluicegate.coordinator.telemetry.cause_messages import CAUSES
-from sluicegate.coordinator.telemetry.message import fill
-from sluicegate.coordinator.telemetry.messages import MESSAGES
+from sluicegate.coordinator.observe.messages import CAUSES, MESSAGES, fill
 from sluicegate.events.causes import CauseCode
 from sluicegate.events.problems import Code
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
 from docs_site.markdown import cell
-from sluicegate.coordinator.web.openapi import document
+from sluicegate.coordinator.web.page import document
 from sluicegate.events.asyncapi import format_fields
 
 HEADING: Final = """\

@@ -15,10 +15,9 @@ from pydantic import BaseModel, SecretStr
 from pydantic.fields import FieldInfo
 
 from docs_site.markdown import cell
-from sluicegate.coordinator.settings import units
-from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.settings import model as units
+from sluicegate.coordinator.settings.model import Settings, words_of_bytes
 from sluicegate.coordinator.settings.sources import PREFIX, SEPARATOR, model_of
-from sluicegate.coordinator.settings.units import words_of_bytes
 from sluicegate.listeners.port import Options
 from sluicegate.listeners.registry import listener_type
 

@@ -6,9 +6,8 @@ from dataclasses import dataclass, field
 from sluicegate.coordinator.core.effects import Effect, Publish, WriteRecord
 from sluicegate.coordinator.core.log import Applied
 from sluicegate.coordinator.core.replica import Replica
-from sluicegate.coordinator.core.state import RegionPhase
+from sluicegate.coordinator.core.state import RegionPhase, changes
 from sluicegate.coordinator.core.state_record import Due
-from sluicegate.coordinator.transitions import changes
 from sluicegate.events.envelope import EventType, LogRecord
 from sluicegate.events.models import (
     Body,

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from sluicegate.coordinator.core import effects
-from sluicegate.coordinator.transitions import REGION
+from sluicegate.coordinator.core.state import REGION
 from sluicegate.events.notifications import NotificationType
 from sluicegate.events.problems import Code
 from sluicegate.simulator.fates import FATES, KINDS, kinds_of

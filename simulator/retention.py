@@ -3,8 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.coordinator.retention import deletion_start
+from sluicegate.coordinator.core.state_record import StateRecord, deletion_start
 from sluicegate.simulator.dice import Dice
 from sluicegate.simulator.world import World
 

@@ -4,8 +4,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from sluicegate.coordinator.core.state_record import Due, StateRecord
-from sluicegate.coordinator.retention import recovery_record
+from sluicegate.coordinator.core.state_record import Due, StateRecord, recovery_record
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import Body, FileInfo, FilesWritten
 from sluicegate.events.notifications import RegistrationAnswered

@@ -8,10 +8,11 @@ between, a revert can take it back. A cut follows the decided positions, a new i
 
 from collections.abc import Iterator
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 
+from sluicegate.events.envelope import EventType
 from sluicegate.events.models import Head, Position, StreamPolicy
 from sluicegate.events.problems import Problem
 
@@ -56,7 +57,7 @@ class RegionPhase(StrEnum):
     """It ended in an earlier assignment, and the newest one does not list it."""
 
 
-_LIVE: Final = (RegionPhase.LIVE, RegionPhase.CLOSED)
+_HAS_LIVE: Final = (RegionPhase.LIVE, RegionPhase.CLOSED)
 """Each event of a region is compared with it, and a look-up in the enum takes ten times as long."""
 
 
@@ -98,12 +99,12 @@ class RegionState(Light):
     @property
     def live(self) -> bool:
         """True if the incarnation may add checkpoints. A closed one may: work can overtake its closing."""
-        return self.phase in _LIVE
+        return self.phase in _HAS_LIVE
 
     @property
     def live_incarnation(self) -> str | None:
         """Return the id of the live incarnation; None if there is none."""
-        return self.incarnation.id if self.incarnation is not None and self.phase in _LIVE else None
+        return self.incarnation.id if self.incarnation is not None and self.phase in _HAS_LIVE else None
 
     @property
     def closed(self) -> bool:
@@ -290,3 +291,62 @@ class LogState(Light):
             region = self.regions.get(name)
             if region is None or not region.gone:
                 yield name
+
+
+# Every change of a region's phase, as data: the state diagram of a region.
+#
+# No rule reads it. Tests and the simulator check that all changes they see are in it.
+
+_WAITING, _LIVE, _CLOSED = RegionPhase.WAITING, RegionPhase.LIVE, RegionPhase.CLOSED
+_REMOVED, _LEFT = RegionPhase.REMOVED, RegionPhase.LEFT
+
+
+class Transition(NamedTuple):
+    """Changes from any of the sources to any of the targets; None: the region is not in the log's state."""
+
+    sources: tuple[RegionPhase | None, ...]
+    event: EventType
+    targets: tuple[RegionPhase | None, ...]
+    cause: str
+
+
+REGION: Final = (
+    Transition(
+        (None, _WAITING), EventType.REGION_REGISTERED, (_LIVE,), "its first incarnation, or a new one"
+    ),
+    Transition((_CLOSED,), EventType.REGION_REGISTERED, (_LIVE,), "a closed region reopens"),
+    Transition(
+        (_CLOSED, _REMOVED, _LEFT), EventType.REGION_REGISTERED, (_LIVE,), "first in a new assignment"
+    ),
+    Transition(
+        (_CLOSED, _REMOVED, _LEFT), EventType.REGION_REGISTERED, (_WAITING,), "a new assignment lists it"
+    ),
+    Transition((_CLOSED, _REMOVED), EventType.REGION_REGISTERED, (_LEFT,), "a new assignment lacks it"),
+    Transition((_LIVE,), EventType.REGION_CLOSED, (_CLOSED,), "its driver ends it"),
+    Transition((_CLOSED,), EventType.CHECKPOINT_COMPLETED, (_LIVE,), "work has overtaken the closing"),
+    Transition(
+        (None, _WAITING, _LIVE, _CLOSED), EventType.STREAM_COMMAND, (_REMOVED,), "remove, discard or close"
+    ),
+    Transition(
+        (_WAITING, _LIVE, _CLOSED, _REMOVED, _LEFT),
+        EventType.STREAM_COMMAND,
+        (_CLOSED, _REMOVED, _LEFT, None),
+        "withdraw: as before the assignment, when every region had ended",
+    ),
+    Transition(
+        (None,),
+        EventType.CUT_ABANDONED,
+        (_WAITING,),
+        "another coordinator counts it before it has registered",
+    ),
+    Transition((_LIVE, _CLOSED), EventType.CUT_REVERTED, (_WAITING,), "a revert ends its incarnation"),
+)
+
+
+def changes(before: RegionPhase | None, event: EventType, after: RegionPhase | None) -> list[Transition]:
+    """Return the rows with this change; none if no event of this type may make it."""
+    return [
+        each
+        for each in REGION
+        if before != after and before in each.sources and event is each.event and after in each.targets
+    ]

@@ -13,19 +13,23 @@ import aiohttp
 import structlog
 from aiokafka.errors import KafkaError
 
+from sluicegate.coordinator.core.state_record import listener_key
 from sluicegate.coordinator.listeners.facts import UnfitTable, check_table, stream_of
-from sluicegate.coordinator.listeners.problems import ListenerProblem, unfit, unready, unusable
-from sluicegate.coordinator.listeners.reader import CommitsReader
-from sluicegate.coordinator.listeners.record import ListenerRecord, furthest
-from sluicegate.coordinator.listeners.records import Held, ListenerRecords
-from sluicegate.coordinator.listeners.worker import LONGEST_PAUSE, Worker
-from sluicegate.coordinator.retention import listener_key
-from sluicegate.coordinator.settings.listeners import ListenerSettings
-from sluicegate.coordinator.stream.appending import announce
+from sluicegate.coordinator.listeners.records import Held, ListenerRecord, ListenerRecords, furthest
+from sluicegate.coordinator.listeners.worker import (
+    LONGEST_PAUSE,
+    CommitsReader,
+    ListenerProblem,
+    Worker,
+    unfit,
+    unready,
+    unusable,
+)
+from sluicegate.coordinator.observe.view import committed_decision, view_of
+from sluicegate.coordinator.settings.model import ListenerSettings
 from sluicegate.coordinator.stream.links import Links
-from sluicegate.coordinator.stream.view import view_of
+from sluicegate.coordinator.stream.log import announce
 from sluicegate.coordinator.tasks import end
-from sluicegate.coordinator.telemetry.overview import committed_decision
 from sluicegate.events.notifications import Notification
 from sluicegate.events.partitioning import partition_of
 from sluicegate.kafka.pauses import spread

@@ -3,26 +3,204 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Protocol
+from enum import StrEnum
+from typing import Any, Final, NamedTuple, Protocol
 
 import structlog
+from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from sluicegate.coordinator.listeners.problems import (
-    ListenerProblem,
-    outcomes_lost,
-    refused,
-    retrying,
-    skipped,
-)
-from sluicegate.coordinator.listeners.reader import Piece
-from sluicegate.coordinator.listeners.record import ListenerRecord
-from sluicegate.coordinator.settings.listeners import ListenerSettings
-from sluicegate.coordinator.stream.outcomes import Announced, Outcomes
-from sluicegate.coordinator.telemetry.listener_metrics import ListenerMetrics
+from sluicegate.coordinator.listeners.records import ListenerRecord
+from sluicegate.coordinator.observe.metrics import ListenerMetrics
+from sluicegate.coordinator.settings.model import ListenerSettings
+from sluicegate.coordinator.stream.outcomes import Announced, Outcomes, outcome_of
+from sluicegate.events.feed import read_notification
+from sluicegate.events.notifications import Notification
+from sluicegate.kafka.clients import start_client, stop_client
+from sluicegate.kafka.fetching import read_batches
 from sluicegate.kafka.pauses import spread
+from sluicegate.kafka.topic_ids import topic_id
 from sluicegate.listeners.port import Action, Done, Listener, Outcome, Refused, Result, Step, Unknown
 from sluicegate.state_store import ListenerView, ProblemView
+
+# Problems of listeners: a code for programs, and a sentence with the way out for people.
+
+
+class ListenerCode(StrEnum):
+    """Codes of the problems of listeners."""
+
+    RETRYING = "listener-retrying"
+    REFUSED = "listener-refused"
+    OUTCOMES_LOST = "listener-outcomes-lost"
+    UNUSABLE = "listener-unusable"
+
+
+class ListenerProblem(NamedTuple):
+    """A problem of one listener."""
+
+    code: ListenerCode
+    message: str
+
+
+def retrying(step: str, reason: str) -> ListenerProblem:
+    """A step fails, and is tried again."""
+    return ListenerProblem(ListenerCode.RETRYING, f"This fails, and is tried again: {step}. {reason}")
+
+
+def refused(reason: str, stream: str, listener: str) -> ListenerProblem:
+    """An action can never take effect."""
+    return ListenerProblem(
+        ListenerCode.REFUSED,
+        f"The listener has stopped: {reason} To let it try again, change its settings, or raise `revision` "
+        f"in [streams.{stream}.listeners.{listener}], and send the coordinators SIGHUP.",
+    )
+
+
+def outcomes_lost(first: int, last: int, stream: str, listener: str) -> ListenerProblem:
+    """The feed has lost outcomes before the listener handled them."""
+    return ListenerProblem(
+        ListenerCode.OUTCOMES_LOST,
+        f"The commits topic has no outcome of the decisions {first} to {last} any more, and the listener has "
+        f"not handled them. Do by hand what it would have done. Then set skip_through = {last} in "
+        f"[streams.{stream}.listeners.{listener}], and send the coordinators SIGHUP.",
+    )
+
+
+def unusable(reason: str) -> ListenerProblem:
+    """The listener cannot be made, or its record cannot be used."""
+    return ListenerProblem(ListenerCode.UNUSABLE, reason)
+
+
+def unfit(reason: str) -> ListenerProblem:
+    """The settings do not fit the table now, or the table cannot be read."""
+    return unusable(
+        f"The listener waits for its table: {reason.rstrip('.')}. It looks again within a minute; after a "
+        "change of the settings, send the coordinators SIGHUP. No outcome is lost meanwhile, as long as the "
+        "commits topic keeps it."
+    )
+
+
+SHOWN: Final = 20
+"""Actions that a note lists."""
+
+
+def skipped(through: int, decisions: Sequence[int], texts: Sequence[str]) -> str:
+    """Return a note about the actions that `skip_through` has left out since the start."""
+    shown = "; ".join(texts[:SHOWN]) + (f"; and {len(texts) - SHOWN} more" if len(texts) > SHOWN else "")
+    first, last = decisions[0], decisions[-1]
+    after = f"decision {last}" if first == last else f"the decisions {first} to {last}"
+    return (
+        f"skip_through = {through} has left this out, after {after}: {shown}. To leave out nothing more of "
+        f"decision {through}, such as a later savepoint, remove skip_through, and send the coordinators "
+        "SIGHUP."
+    )
+
+
+def unready(reason: str) -> ListenerProblem:
+    """A file or a package that the settings name cannot be used now."""
+    return unusable(
+        f"The listener waits: {reason.rstrip('.')}. It looks again within a minute. No outcome is lost "
+        "meanwhile, as long as the commits topic keeps it."
+    )
+
+
+# Reads outcomes from the commits topic by offset, for listeners with a backlog.
+
+MOST_RECORDS = 500
+POLL_MS = 500
+
+
+class Piece(NamedTuple):
+    """A part of the feed."""
+
+    outcomes: list[Announced]
+    next: int
+    """Offset after the part."""
+    begin: int
+    """First offset that the topic still has."""
+    end: int
+    """Offset after the last record of the topic."""
+    topic: str
+    """Id of the topic; empty if the brokers do not give it."""
+
+
+class Bounds(NamedTuple):
+    """A partition of the feed."""
+
+    begin: int
+    end: int
+    topic: str
+    """Id of the topic; empty if the brokers do not give it."""
+
+
+class CommitsReader:
+    """One connection for all listeners of the process, used by one at a time."""
+
+    def __init__(self, topic: str, options: dict[str, Any], patience: float) -> None:
+        self._topic, self._options, self._patience = topic, options, patience
+        self._consumer: AIOKafkaConsumer | None = None
+        self._lock = asyncio.Lock()
+
+    async def read(self, stream: str, partition: int, offset: int) -> Piece:
+        """Return the outcomes of a stream in the next records from an offset on.
+
+        Raises KafkaError, or TimeoutError if nothing comes although the topic has more.
+        """
+        source = TopicPartition(self._topic, partition)
+        async with self._lock, asyncio.timeout(self._patience):
+            consumer = await self._connected()
+            begin, end, topic = await self._bounds(consumer, source)
+            # An offset after the end: the topic was made again, and its offsets began at 0.
+            at = begin if offset > end else max(offset, begin)
+            found: list[Announced] = []
+            if at >= end:
+                return Piece(found, at, begin, end, topic)
+            consumer.assign([source])
+            consumer.seek(source, at)
+            while await consumer.position(source) == at:
+                reading = await read_batches(consumer, source, timeout_ms=POLL_MS, max_records=MOST_RECORDS)
+                for record in reading.batches.get(source, []):
+                    read = read_notification(record.headers, record.value)
+                    if isinstance(read, Notification) and read.stream == stream:
+                        outcome = outcome_of(read, record.timestamp)
+                        if outcome is not None:
+                            found.append(Announced(record.offset, outcome))
+            return Piece(found, await consumer.position(source), begin, end, topic)
+
+    async def bounds(self, partition: int) -> Bounds:
+        """Return the offsets of a partition, and the topic's id. Raises KafkaError or TimeoutError."""
+        source = TopicPartition(self._topic, partition)
+        async with self._lock, asyncio.timeout(self._patience):
+            return await self._bounds(await self._connected(), source)
+
+    async def topic(self) -> str:
+        """Return the id of the topic; empty if it is not known now. Raises KafkaError or TimeoutError."""
+        async with self._lock, asyncio.timeout(self._patience):
+            return await topic_id(await self._connected(), self._topic)
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._consumer is not None:
+            await stop_client(self._consumer)
+
+    async def _bounds(self, consumer: AIOKafkaConsumer, source: TopicPartition) -> Bounds:
+        # The id comes first: a topic that is made again meanwhile is noticed by the next question.
+        topic = await topic_id(consumer, self._topic)
+        begin: int = (await consumer.beginning_offsets([source]))[source]
+        end: int = (await consumer.end_offsets([source]))[source]
+        return Bounds(begin, end, topic)
+
+    async def _connected(self) -> AIOKafkaConsumer:
+        if self._consumer is None:
+            consumer = AIOKafkaConsumer(auto_offset_reset="none", enable_auto_commit=False, **self._options)
+            try:
+                await start_client(consumer)
+            except BaseException:
+                await stop_client(consumer)
+                raise
+            self._consumer = consumer
+        return self._consumer
+
 
 log = structlog.get_logger(__name__)
 

@@ -3,19 +3,31 @@
 Unknown keys are errors. All problems are reported together, at the start.
 """
 
+import hashlib
+import hmac
+import json
+import math
 import os
 import re
+import socket
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, ClassVar, Final, Literal, Self
 from urllib.parse import unquote, urlsplit
 
 from pydantic import (
     AfterValidator,
+    AwareDatetime,
+    BaseModel,
     BeforeValidator,
+    ConfigDict,
     Field,
+    FilePath,
+    PrivateAttr,
     SecretStr,
+    SerializeAsAny,
     ValidationError,
     ValidationInfo,
     field_validator,
@@ -23,16 +35,521 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from sluicegate.coordinator.settings.http import HttpSettings
-from sluicegate.coordinator.settings.kafka import KafkaSecurity, KafkaSettings
-from sluicegate.coordinator.settings.listeners import ListenerSettings
-from sluicegate.coordinator.settings.redis import RedisSettings
 from sluicegate.coordinator.settings.sources import EnvironmentSource, Section, SettingsError, Text, explain
-from sluicegate.coordinator.settings.units import Bytes, Seconds, SecondsOrZero
+from sluicegate.events.causes import Cause
 from sluicegate.events.models import Name, StreamPolicy
 from sluicegate.events.orders import printable
+from sluicegate.events.signing import Mode, Signatures
 from sluicegate.failpoints.points import parse as parse_failpoints
+from sluicegate.kafka.settings import Connection, Security, UnusableFile, check_secrets, read_secret
+from sluicegate.kafka.topics import (
+    DEAD_LETTER_EXTRA_BYTES,
+    MAX_MESSAGE_BYTES,
+    TopicNames,
+    TopicSpec,
+    largest_state_message,
+    topic_specs,
+)
 from sluicegate.lakes.registry import DEFAULT_FORMAT
+from sluicegate.listeners.port import ListenerRefused, Options
+from sluicegate.listeners.registry import listener_type
+
+# Durations and sizes as people write them in settings.
+
+_SECONDS: Final = {
+    "ms": 0.001,
+    "s": 1.0,
+    "m": 60.0,
+    "h": 3_600.0,
+    "d": 86_400.0,
+    **dict.fromkeys(("day", "days"), 86400.0),
+}
+_BYTES: Final = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}
+_QUANTITY: Final = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+
+
+def parse_seconds(value: object) -> float:
+    """Parse a duration: a number of seconds, or text such as `500ms`, `30s`, `15m`, `2h`, `7d`.
+
+    Raises ValueError for other text, and for values that are not above 0.
+    """
+    problem = "must be a duration above 0, such as 2.5 (seconds), 500ms, 30s, 15m, 2h or 7d"
+    seconds = _quantity(value, _SECONDS, "s", problem)
+    if not (math.isfinite(seconds) and seconds > 0):
+        raise ValueError(problem)
+    return seconds
+
+
+def parse_seconds_or_zero(value: object) -> float:
+    """Parse a duration as `parse_seconds` does, or 0. Raises ValueError."""
+    if value in (0, "0", "0s", "0ms"):
+        return 0.0
+    return parse_seconds(value)
+
+
+def parse_bytes(value: object) -> int:
+    """Parse a size: a whole number of bytes, or text such as `64KiB`, `256MiB`, `2GiB`. Raises ValueError."""
+    problem = "must be a size above 0, such as 1048576 (bytes), 64KiB, 256MiB or 2GiB"
+    size = _quantity(value, _BYTES, "B", problem)
+    if not (math.isfinite(size) and size >= 1 and size == int(size)):
+        raise ValueError(problem)
+    return int(size)
+
+
+def _quantity(value: object, units: dict[str, float] | dict[str, int], unit: str, problem: str) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return value
+    match = _QUANTITY.fullmatch(value) if isinstance(value, str) else None
+    factor = units.get(match[2] or unit) if match else None
+    if match is None or factor is None:
+        raise ValueError(problem)
+    return float(match[1]) * factor
+
+
+def words_of_bytes(size: int) -> str:
+    """Format a size in the largest fitting unit, rounded: `12 MiB`."""
+    unit, factor = next(
+        ((unit, factor) for unit, factor in reversed(_BYTES.items()) if size >= factor), ("B", 1)
+    )
+    return f"{round(size / factor, 1):g} {unit}"
+
+
+Seconds = Annotated[float, BeforeValidator(parse_seconds)]
+"""A duration in seconds, above 0."""
+
+SecondsOrZero = Annotated[float, BeforeValidator(parse_seconds_or_zero)]
+"""A duration in seconds, or 0."""
+
+Bytes = Annotated[int, BeforeValidator(parse_bytes)]
+"""A size in bytes, above 0."""
+
+
+# Settings of the signatures on decisions and orders.
+
+_SHORTEST: Final = 32
+"""Characters of a key: 32 hexadecimal digits are 128 bits."""
+_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+_MAKE: Final = "make one: openssl rand -hex 32"
+
+
+class SigningSettings(Section):
+    """Signatures on decisions and orders, so that a job cannot forge them. All members need the same values.
+
+    `off`: none are made or checked. `accepted`: they are made, and a record without a valid one counts, and
+    enters a metric. `required`: a record without a valid one is a dead letter.
+    """
+
+    mode: Literal["off", "accepted", "required"] = "off"
+    """Rule for records without a valid signature."""
+    key_files: tuple[Path, ...] = ()
+    """Files with one key each. The first one signs, and all of them verify.
+
+    The id of a key is the name of its file without the ending.
+    """
+    since: AwareDatetime | None = None
+    """Records that were appended before this time need no signature. Default: all need one."""
+    retired: dict[str, AwareDatetime] = Field(default_factory=dict)
+    """By id of a key, the time from which on its signatures do not count any more."""
+
+    _keys: dict[str, SecretStr] = PrivateAttr(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _read_keys(self) -> Self:
+        found: dict[str, SecretStr] = {}
+        for file in self.key_files:
+            name = file.name.partition(".")[0]
+            if not _ID.fullmatch(name):
+                raise ValueError(f"`key_files`: {file}: its name begins with no id of letters and digits")
+            if name in found:
+                raise ValueError(f"`key_files`: two files have the id {name}")
+            try:
+                text = read_secret("key_files", file)
+            except UnusableFile as error:
+                raise ValueError(str(error)) from None
+            if len(text) < _SHORTEST:
+                raise ValueError(f"`key_files`: {file} has less than {_SHORTEST} characters; {_MAKE}")
+            found[name] = SecretStr(text)
+        if self.mode != "off" and not found:
+            raise ValueError(f"`mode` is {self.mode}, but `key_files` names no key; {_MAKE}")
+        if unknown := sorted(self.retired.keys() - found.keys()):
+            raise ValueError(f"`retired` names {unknown[0]}, and no file of `key_files` has that id")
+        if next(iter(found), None) in self.retired:
+            raise ValueError("`retired` names the first key of `key_files`, which signs; list another first")
+        self._keys.update(found)
+        return self
+
+    def keys(self) -> Mapping[str, bytes]:
+        """Return the keys by id, the one that signs first."""
+        return {name: key.get_secret_value().encode() for name, key in self._keys.items()}
+
+    def secrets(self) -> list[SecretStr]:
+        """Return the keys."""
+        return list(self._keys.values())
+
+
+def millis(moment: datetime | None) -> int:
+    """Return a time in milliseconds since the Unix epoch; 0 for none."""
+    return 0 if moment is None else round(moment.timestamp() * 1000)
+
+
+# Settings of the connection to Kafka.
+
+MIN_MESSAGE_BYTES: Final = 64 << 10
+
+
+class KafkaSecurity(Security):
+    """Encryption and login, with files of this machine: they are checked when the settings are loaded."""
+
+    reads_secrets_early: ClassVar[bool] = True
+
+    ca_file: FilePath | None = None
+    certificate_file: FilePath | None = None
+    key_file: FilePath | None = None
+
+
+def _check_topic(value: str) -> str:
+    return TopicNames(value).prefix
+
+
+class KafkaSettings(Connection):
+    """The connection to Kafka, the group, and the topics."""
+
+    group_id: Text = "sluicegate"
+    """Consumer group of the coordinators; its members share the streams."""
+    topic_prefix: Annotated[str, AfterValidator(_check_topic)] = "sluicegate"
+    """First part of the names of the topics: `PREFIX.events`, `.commits`, `.state` and `.dead-letters`."""
+    partitions: Annotated[int, Field(ge=1, le=10_000)] = 12
+    """Of the events topic when it is created; it must not change afterwards."""
+    replication_factor: Annotated[int, Field(ge=1, le=100)] = 1
+    """Of topics when they are created; 3 where there are that many brokers."""
+    retention: Seconds = 7 * 86_400.0
+    """Retention of the commits topic. Events stay until nobody needs them, see `replay_window`."""
+    max_message_bytes: Annotated[Bytes, Field(ge=MIN_MESSAGE_BYTES)] = MAX_MESSAGE_BYTES
+    """Largest size of a message in the topics; writers split larger events. State records may have 4 MiB."""
+    session_timeout: Seconds = 10.0
+    """After this silence another member takes over; the broker has limits for it."""
+    members_folder: str = ""
+    """A local folder in which members note that they live, so that a restart does not wait for the session of
+    a killed member. Default: one in the system's folder for temporary files."""
+    request_timeout: Annotated[Seconds, Field(ge=0.001)] = 15.0
+    """Time after which a request to a broker has failed."""
+    security: KafkaSecurity = KafkaSecurity()
+    signing: SigningSettings = SigningSettings()
+
+    def limits(self) -> dict[str, int]:
+        """Return the bytes of the largest message, of the topics with another limit than the setting."""
+        names = self.topic_names()
+        return {
+            names.state: largest_state_message(self.max_message_bytes),
+            names.dead_letters: self.max_message_bytes + DEAD_LETTER_EXTRA_BYTES,
+        }
+
+    def client_options(self) -> dict[str, Any]:
+        """Return the keyword arguments of all clients of aiokafka. Reads files; raises SettingsError."""
+        try:
+            return super().client_options()
+        except UnusableFile as error:
+            raise SettingsError([f"kafka.security.{error.field}: {error.problem}"]) from error
+
+    def topic_names(self) -> TopicNames:
+        """The names of the deployment's topics."""
+        return TopicNames(self.topic_prefix)
+
+    def signatures(self, lacks: Callable[[Cause], None] | None = None) -> Signatures:
+        """Return the signatures of the events topic; `lacks` as for `Signatures`."""
+        signing = self.signing
+        retired = {name: millis(moment) for name, moment in signing.retired.items()}
+        return Signatures(
+            self.topic_names().events,
+            signing.mode,
+            signing.keys(),
+            since=millis(signing.since),
+            retired=retired,
+            lacks=lacks,
+        )
+
+    def topic_specs(self) -> tuple[TopicSpec, ...]:
+        """Return the wanted topics, for `ensure_topics` and `verify_topics`."""
+        return topic_specs(
+            self.topic_names(),
+            partitions=self.partitions,
+            replication_factor=self.replication_factor,
+            retention_ms=round(self.retention * 1000),
+            max_message_bytes=self.max_message_bytes,
+        )
+
+
+# Settings of the signatures of one process, as it publishes them: with fingerprints in place of keys.
+
+SIGNING_KEYS_HEADER: Final = "sluicegate-signing-keys"
+"""Settings of the signatures of the coordinator that wrote a state record; absent: off."""
+_DOMAIN: Final = b"sluicegate fingerprint of a key 1"
+_DIGITS: Final = 16
+
+
+class MemberKeys(BaseModel):
+    """Settings of the signatures of one member, with fingerprints in place of keys."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+
+    place: str
+    """Host and process, for people."""
+    mode: Mode = "off"
+    keys: dict[str, str] = {}
+    """Fingerprint of each key by its id. The first one signs."""
+    retired: tuple[str, ...] = ()
+    since: int = 0
+    """Records that were appended before this time need no signature; milliseconds since the Unix epoch."""
+
+    @property
+    def signs_with(self) -> tuple[str, str] | None:
+        """Id and fingerprint of the key that signs; None if nothing is signed."""
+        return None if self.mode == "off" else next(iter(self.keys.items()), None)
+
+
+def own_keys(kafka: KafkaSettings, place: str | None = None) -> MemberKeys:
+    """Return the facts of this process; `place` names it in sentences."""
+    signing = kafka.signing
+    return MemberKeys(
+        place=place or f"{socket.gethostname()} (process {os.getpid()})",
+        mode=signing.mode,
+        keys={name: _fingerprint(key) for name, key in signing.keys().items()},
+        retired=tuple(signing.retired),
+        since=millis(signing.since),
+    )
+
+
+def keys_of(headers: Iterable[tuple[str, bytes | None]]) -> MemberKeys | None:
+    """Return the keys of the coordinator that wrote a state record; None if it named none."""
+    try:
+        return MemberKeys.model_validate_json(dict(headers).get(SIGNING_KEYS_HEADER) or b"")
+    except ValidationError:
+        return None
+
+
+def _fingerprint(key: bytes) -> str:
+    return hmac.new(key, _DOMAIN, hashlib.sha256).hexdigest()[:_DIGITS]
+
+
+# Settings of the connection to Redis.
+
+_SCHEMES: Final = ("redis", "rediss", "unix")
+
+
+class RedisSettings(Section):
+    """Redis for the views of status and dashboards; no decision depends on it."""
+
+    url: SecretStr
+    """`redis://[user:password@]host:port/db`, `rediss://` (TLS) or `unix://`."""
+    username: Text | None = None
+    """ACL user, if `url` has none. Default: the default user."""
+    password: SecretStr | None = None
+    """Password, if `url` has none."""
+    password_file: Path | None = None
+    """File with the password, instead of `password`."""
+    ca_file: FilePath | None = None
+    """Trusted authorities, PEM. Default: those of the system."""
+    certificate_file: FilePath | None = None
+    """Client certificate, PEM."""
+    key_file: FilePath | None = None
+    """Key of the client certificate, PEM. Default: it is in `certificate_file`."""
+    key_password: SecretStr | None = None
+    """Password of the key."""
+    key_password_file: Path | None = None
+    """File with the password of the key, instead of `key_password`."""
+    key_prefix: Text = "sluicegate"
+    """First part of the keys in Redis."""
+    timeout: Seconds = 2.0
+    """Time after which a request to Redis has failed."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _read_secrets(cls, values: object) -> object:
+        return check_secrets(values, "password", "key_password", read=True)
+
+    @field_validator("url")
+    @classmethod
+    def _check_url(cls, value: SecretStr) -> SecretStr:
+        try:
+            parts = urlsplit(value.get_secret_value())
+            usable = parts.scheme in _SCHEMES and bool(parts.hostname or parts.path)
+            usable = usable and (parts.port is None or parts.port > 0)
+        except ValueError:
+            usable = False
+        if not usable:
+            raise ValueError("must look like redis://host:6379/0, rediss://... or unix:///path")
+        return value
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        parts = urlsplit(self.url.get_secret_value())
+        if self.password is not None and parts.password is not None:
+            raise ValueError("`password` is set, and `url` has one too; set one of them")
+        if self.username is not None and parts.username:
+            raise ValueError("`username` is set, and `url` has one too; set one of them")
+        if self.username is not None and self.password is None:
+            raise ValueError("`username` is set, but neither `password` nor `password_file` is")
+        tls = [name for name in ("ca_file", "certificate_file", "key_file") if getattr(self, name)]
+        if tls and parts.scheme != "rediss":
+            raise ValueError(f"`{tls[0]}` is set, but `url` is not encrypted; begin it with rediss://")
+        if self.key_file is not None and self.certificate_file is None:
+            raise ValueError("`key_file` is set, but `certificate_file` is not; set both or none")
+        return self
+
+    def client_options(self) -> dict[str, Any]:
+        """Return the keyword arguments of `Redis.from_url` except the address: for the client only."""
+        options: dict[str, Any] = {}
+        if self.username is not None:
+            options["username"] = self.username
+        if self.password is not None:
+            options["password"] = self.password.get_secret_value()
+        if not self.shown.startswith("rediss:"):
+            return options
+        # Without a password OpenSSL would prompt for one on the terminal.
+        word = self.key_password.get_secret_value() if self.key_password is not None else ""
+        files = {
+            "ssl_ca_certs": self.ca_file,
+            "ssl_certfile": self.certificate_file,
+            "ssl_keyfile": self.key_file or self.certificate_file,
+        }
+        options |= {name: str(file) for name, file in files.items() if file is not None}
+        return {**options, "ssl_check_hostname": True, "ssl_password": word}
+
+    def secrets(self) -> list[SecretStr]:
+        """Return the secrets other than the whole address."""
+        in_url = urlsplit(self.url.get_secret_value()).password
+        found = [self.password, self.key_password, SecretStr(in_url) if in_url else None]
+        return [each for each in found if each is not None]
+
+    @property
+    def shown(self) -> str:
+        """The address without user and password."""
+        parts = urlsplit(self.url.get_secret_value())
+        if parts.scheme == "unix":
+            return f"unix://{parts.path}"
+        return f"{parts.scheme}://{parts.hostname}:{parts.port or 6379}{parts.path}"
+
+
+# Settings of the HTTP endpoints: address, TLS and tokens.
+
+REALM: Final = "sluicegate"
+"""Name of what the tokens protect, in the challenge of HTTP."""
+_SHORTEST_TOKEN: Final = 16
+"""Characters of a token."""
+
+
+class CannotServe(OSError):
+    """The server cannot listen on the address, or use its files; the text has the key to change."""
+
+
+class HttpSettings(Section):
+    """The HTTP endpoints /livez, /readyz, /metrics and /status, the page and its interface."""
+
+    host: Text = "127.0.0.1"
+    """Address to listen on; `0.0.0.0` in a container."""
+    port: Annotated[int, Field(ge=0, le=65_535)] = 8080
+    """0: any free port; the log has its number."""
+    token_files: tuple[Path, ...] = ()
+    """Files with one token each; every one of them is valid. Default: no token is needed.
+
+    SIGHUP reads this setting and the files again. Commands send the first one.
+    """
+    open_probes: bool = True
+    """True: /livez and /readyz need no token."""
+    certificate_file: FilePath | None = None
+    """Certificate of the server with its chain, PEM; with it, the endpoints have TLS alone. SIGHUP reads it
+    again."""
+    key_file: FilePath | None = None
+    """Its private key without a password, PEM. Default: `certificate_file` has it."""
+    ca_file: FilePath | None = None
+    """Authorities that a command trusts when it asks the coordinator. Default: those of the system."""
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.key_file is not None and self.certificate_file is None:
+            raise ValueError("`key_file` is set, but `certificate_file` is not; set both or none")
+        return self
+
+
+def read_tokens(http: HttpSettings) -> tuple[bytes, ...]:
+    """Read the tokens. Raises UnusableFile."""
+    return tuple(_read_token(file) for file in http.token_files)
+
+
+def _read_token(file: Path) -> bytes:
+    text = read_secret("http.token_files", file).strip()
+    if len(text) < _SHORTEST_TOKEN:
+        raise UnusableFile(
+            "http.token_files",
+            f"{file} has less than {_SHORTEST_TOKEN} characters; make one: openssl rand -hex 32",
+        )
+    # A header has one line, and clients end a token at a blank: no request could send such a token.
+    if any(each.isspace() or not each.isprintable() for each in text):
+        raise UnusableFile(
+            "http.token_files",
+            f"{file} has a line break, a blank or an invisible character inside its token; "
+            "write one token per file; list several files",
+        )
+    return text.encode()
+
+
+# Settings of listeners: common keys, and the keys of the type, which the type's own model checks.
+
+COMMON: Final = ("type", "start", "skip_through", "revision")
+
+
+class ListenerSettings(Section):
+    """One listener of a stream. The keys beside these belong to its type."""
+
+    type: Text
+    """Name of the type of listeners, such as `webhook`."""
+    start: Literal["new", "earliest"] = "new"
+    """First outcome of a listener without a record: the next one, or the first that the topic has."""
+    skip_through: Annotated[int, Field(ge=0)] = 0
+    """Newest decision whose actions are skipped: the way on after a loss, or past an outcome."""
+    revision: Annotated[int, Field(ge=0)] = 0
+    """Raise it to let a listener try again that has stopped, if nothing else changes."""
+    options: SerializeAsAny[Options]
+    """Keys of the type."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _split(cls, value: Any) -> Any:
+        if not isinstance(value, Mapping) or not isinstance(value.get("type"), str):
+            return value
+        if isinstance(value.get("options"), Options):
+            return value
+        own = {key: each for key, each in value.items() if key not in COMMON}
+        try:
+            model = listener_type(value["type"]).options
+            options = model.model_validate(own)
+        except ListenerRefused as error:
+            raise ValueError(str(error)) from None
+        except ValidationError as error:
+            raise ValueError(_explained(error, model)) from None
+        return {**{key: value[key] for key in COMMON if key in value}, "options": options}
+
+    @property
+    def fingerprint(self) -> str:
+        """Return a digest of the settings without secrets; with another one, a stopped listener tries."""
+        text = json.dumps(self.model_dump(mode="json"), sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _explained(error: ValidationError, model: type[Options]) -> str:
+    """Format the problems of a type's keys. Values are never shown."""
+    lines = []
+    for each in error.errors(include_url=False, include_input=False, include_context=False):
+        key, kind = ".".join(str(part) for part in each["loc"]), each["type"]
+        if kind == "missing":
+            lines.append(f"`{key}` is required")
+        elif kind == "extra_forbidden":
+            known = ", ".join((*COMMON, *model.model_fields))
+            lines.append(f"unknown key `{key}`; known here: {known}")
+        else:
+            lines.append(f"`{key}`: {each['msg'].removeprefix('Value error, ')}")
+    return "; ".join(lines)
+
 
 __all__ = [
     "HttpSettings",

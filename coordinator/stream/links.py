@@ -3,12 +3,11 @@
 from dataclasses import dataclass
 from typing import Protocol
 
-from sluicegate.coordinator.dead_letters.letterbox import Letterbox
-from sluicegate.coordinator.dead_letters.sending import DeadLetters
+from sluicegate.coordinator.observe.metrics import Metrics
+from sluicegate.coordinator.observe.tracing import Spans
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.stream.rivals import Rivals
-from sluicegate.coordinator.telemetry.metrics import Metrics
-from sluicegate.coordinator.telemetry.tracing import Spans
+from sluicegate.coordinator.stream.letters import DeadLetters, Letterbox
+from sluicegate.coordinator.stream.other_groups import Rivals
 from sluicegate.events.skipping import Skips
 from sluicegate.kafka.bodies import BodyFetcher, Budget
 from sluicegate.kafka.ends import EndOffsets

@@ -1,10 +1,13 @@
 """One assigned partition of the events topic: its streams, and the routing of its records."""
 
 import asyncio
+import hashlib
+import time
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final, Protocol
 
 import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
@@ -14,30 +17,30 @@ from sluicegate.coordinator.core.effects import MachineSettings
 from sluicegate.coordinator.core.machine import StreamMachine
 from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.coordinator.ownership import refuse_other_groups
-from sluicegate.coordinator.records import Held, read_held
+from sluicegate.coordinator.observe.messages import format_problem
 from sluicegate.coordinator.settings.model import StreamSettings
-from sluicegate.coordinator.stream.append_times import AppendTimes
-from sluicegate.coordinator.stream.continuity import (
+from sluicegate.coordinator.stream.letters import Letterbox
+from sluicegate.coordinator.stream.links import Links
+from sluicegate.coordinator.stream.log import (
     Home,
     LogRange,
+    announce,
     committed_with_note,
     deleted,
     lacking,
     last_events,
     obstacle,
 )
-from sluicegate.coordinator.stream.holding import Holding
-from sluicegate.coordinator.stream.joining import Changes
-from sluicegate.coordinator.stream.links import Links
-from sluicegate.coordinator.stream.rivals import Rivals
+from sluicegate.coordinator.stream.other_groups import Rivals, refuse_other_groups
+from sluicegate.coordinator.stream.rate_limit import Holding
+from sluicegate.coordinator.stream.records import Held, read_held
+from sluicegate.coordinator.stream.reload import Changes
 from sluicegate.coordinator.stream.runner import StreamRunner
-from sluicegate.coordinator.stream.turns import is_due, is_quiet, quiet_turns
-from sluicegate.coordinator.stream.unroutable import UnroutableEvents
 from sluicegate.coordinator.tasks import PAUSE, end, in_pieces
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.codec import Flaw
-from sluicegate.events.envelope import EventType
+from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.notifications import Notification, NotificationType, RegistrationAnswered
 from sluicegate.events.orders import is_note
 from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Code, Problem
@@ -45,8 +48,187 @@ from sluicegate.events.skipping import Skips
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit, reach
 from sluicegate.kafka.fetching import NotContiguous
+from sluicegate.kafka.pauses import spread
+
+# Turns of the streams of a partition: there may be hundreds, and most have no part in a batch of records.
+
+MANY: Final = 50
+"""Streams of a partition above which quiet ones have fewer turns."""
+
+
+def quiet_turns(streams: int) -> int:
+    """Return the timer ticks for each turn of a quiet stream, of so many in its partition.
+
+    Reactions to its next record count from its last turn.
+    """
+    return 2 if streams <= MANY else 4
+
+
+def is_due(runner: "StreamRunner") -> bool:
+    """Return True if records or the position of the partition may have made effects due."""
+    return runner.touched or not runner.machine.has_read_all
+
+
+def is_quiet(runner: "StreamRunner") -> bool:
+    """Return True if only slow timers can make effects due: nothing runs, and nothing is to be committed."""
+    log = runner.machine.replica.log
+    if is_due(runner) or runner.running or log.state.pending is not None or not runner.machine.ready:
+        return False
+    return not any(each.checkpoints for each in log.pending.values())
+
+
+# Append times of the records that were read, by offset, in little memory.
+
+STEP: Final = 1_000
+"""Milliseconds between two times that are kept, as long as they are few."""
+MOST: Final = 4_096
+"""Times that are kept; of more, every other one goes."""
+
+
+class Record(Protocol):
+    """A record of Kafka."""
+
+    offset: int
+    timestamp: int
+
+
+class AppendTimes:
+    """The append time of each offset from the first needed one on, never later than the true one."""
+
+    def __init__(self) -> None:
+        self._offsets: list[int] = []
+        self._times: list[int] = []
+        self._step = STEP
+        self._end = 0
+
+    def saw(self, records: Sequence[Record]) -> None:
+        """Note the next records of the partition, in their order."""
+        if not records:
+            return
+        for record in records if self._is_news(records[-1]) else ():
+            if self._is_news(record):
+                self._offsets.append(record.offset)
+                self._times.append(record.timestamp)
+        self._end = records[-1].offset + 1
+        if len(self._offsets) > MOST:
+            del self._offsets[1::2], self._times[1::2]
+            self._step *= 2
+
+    def _is_news(self, record: Record) -> bool:
+        return not self._times or record.timestamp >= self._times[-1] + self._step
+
+    def at(self, offset: int) -> int | None:
+        """Return the append time of the first record at or after an offset, in milliseconds.
+
+        None if no such record was read yet.
+        """
+        if offset >= self._end or not self._times:
+            return None
+        return self._times[max(0, bisect_right(self._offsets, offset) - 1)]
+
+    def forget_before(self, offset: int) -> None:
+        """Forget the offsets before this one."""
+        kept = max(0, bisect_right(self._offsets, offset) - 1)
+        del self._offsets[:kept], self._times[:kept]
+        if self._offsets and offset >= self._end:
+            # Nothing is needed: the next record is noted with its own time.
+            self._offsets, self._times, self._step = [], [], STEP
+
+
+# Events that belong to no stream of their partition: dead letters, and answers to their registrations.
 
 log = structlog.get_logger(__name__)
+
+RETRY = 1.0
+FRESH = 600.0
+"""Seconds for which a job may wait for the answer to a registration."""
+
+
+class UnroutableEvents:
+    """Unroutable events of one partition: unknown streams, and events on the wrong partition.
+
+    An event on the wrong partition is lost to its stream until somebody sends its dead letter again. Until
+    then, its checkpoint is not sealed, so nothing after it is committed.
+    """
+
+    def __init__(self, partition: int, links: Links, letters: Letterbox) -> None:
+        self._partition = partition
+        self._links = links
+        self._letters = letters
+        self._first = self._since = 0
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def skip_before(self, offset: int, since: int) -> None:
+        """Skip events before the group's offset: they were handled before.
+
+        A previous owner may have logged those before `since`.
+        """
+        self._first, self._since = offset, since
+
+    def apply(self, record: ConsumerRecord, envelope: Envelope) -> None:
+        """Send an event to the dead letters, and refuse a registration."""
+        problem = self._problem(envelope.stream, envelope.id)
+        self._letters.put(record, problem, envelope.stream)
+        fresh = time.time() - record.timestamp / 1000 < FRESH
+        if envelope.type is EventType.REGION_REGISTERED and record.offset >= self._first and fresh:
+            self._refuse(record, envelope, problem)
+
+    def put(self, record: ConsumerRecord, stream: str) -> None:
+        """Send a record to the dead letters that only a newer release can read; nobody here waits for it."""
+        self._letters.put(record, self._problem(stream), stream)
+
+    async def stop(self) -> None:
+        """Stop sending; the next owner reads the events again."""
+        await end(self._tasks)
+
+    def _problem(self, stream: str, event: str | None = None) -> Problem:
+        if stream not in self._links.settings.streams:
+            return Problem(code=Code.UNKNOWN_STREAM, event=event)
+        home = partition_of(stream, self._links.partitions.events)
+        return Problem(code=Code.WRONG_PARTITION, number=home, other=self._partition, event=event)
+
+    def _refuse(self, record: ConsumerRecord, envelope: Envelope, problem: Problem) -> None:
+        """Refuse a registration, while a job may wait for the answer."""
+        stream = envelope.stream
+        reason = format_problem(problem, stream)
+        answer = RegistrationAnswered(
+            registration=envelope.id, accepted=False, problem=problem, reason=reason
+        )
+        # An event that is read again after a restart was logged before.
+        tell = log.warning if record.offset >= self._since else log.debug
+        tell(
+            "registration refused",
+            stream=stream,
+            region=envelope.region,
+            incarnation=envelope.incarnation,
+            code=problem.code,
+            reason=reason,
+        )
+        identity = hashlib.sha256(f"{stream}/{problem.code}/{envelope.id}".encode()).hexdigest()[:32]
+        found = Notification(
+            identity,
+            NotificationType.REGISTRATION_ANSWERED,
+            stream,
+            envelope.region,
+            envelope.incarnation,
+            answer,
+        )
+        task = asyncio.create_task(self._answer(found, record.timestamp / 1000 + FRESH))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, answer: Notification, until: float) -> None:
+        """Send an answer; retry while a job may wait for it."""
+        while time.time() < until:
+            try:
+                await announce(answer, self._links)
+            except Exception as error:
+                # Nobody else reads the errors of this task.
+                trace = None if isinstance(error, KafkaError) else error
+                log.warning("refusal not sent yet", stream=answer.stream, error=str(error), exc_info=trace)
+                await asyncio.sleep(spread(RETRY))
+            else:
+                return
 
 
 class PartitionRunner:

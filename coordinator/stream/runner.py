@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from itertools import takewhile
@@ -12,7 +12,7 @@ import structlog
 from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
-from sluicegate.coordinator.account import account_of
+from sluicegate.coordinator.core.account import account_of
 from sluicegate.coordinator.core.effects import (
     Announce,
     Append,
@@ -32,43 +32,144 @@ from sluicegate.coordinator.core.effects import (
     WriteView,
 )
 from sluicegate.coordinator.core.machine import StreamMachine
-from sluicegate.coordinator.core.state_record import Condition, StateRecord
-from sluicegate.coordinator.record_codec import RecordTooLarge
-from sluicegate.coordinator.release import release_named
+from sluicegate.coordinator.core.state import LogState
+from sluicegate.coordinator.core.state_record import Condition, RecordTooLarge, StateRecord, release_named
+from sluicegate.coordinator.observe.messages import format_problem, iso_time
+from sluicegate.coordinator.observe.view import committed_decision, overview, view_of, write_view
 from sluicegate.coordinator.settings.model import StreamSettings
-from sluicegate.coordinator.stream.appending import StreamLog
 from sluicegate.coordinator.stream.checkpoints import CheckpointHistory
-from sluicegate.coordinator.stream.continuity import failed_at
-from sluicegate.coordinator.stream.early import EarlyChecks, Known, Terms
-from sluicegate.coordinator.stream.failing import between_failpoints
 from sluicegate.coordinator.stream.limits import Limits, fit, narrowed
 from sluicegate.coordinator.stream.links import Links, LogPartition
-from sluicegate.coordinator.stream.not_live import was_not_live
-from sluicegate.coordinator.stream.order_log import log_order
+from sluicegate.coordinator.stream.log import StreamLog, failed_at
 from sluicegate.coordinator.stream.outcomes import outcomes_after
+from sluicegate.coordinator.stream.prechecks import EarlyChecks, Known, Terms
 from sluicegate.coordinator.stream.summary import Summaries
-from sluicegate.coordinator.stream.supply import Supply
-from sluicegate.coordinator.stream.table import StreamTable
-from sluicegate.coordinator.stream.telemetry import StreamTelemetry, name_of
-from sluicegate.coordinator.stream.traces import Traces
-from sluicegate.coordinator.stream.view import view_of, write_view
+from sluicegate.coordinator.stream.table import StreamTable, Supply
+from sluicegate.coordinator.stream.telemetry import StreamTelemetry, Traces, name_of
 from sluicegate.coordinator.tasks import end
-from sluicegate.coordinator.telemetry.messages import format_problem
-from sluicegate.coordinator.telemetry.overview import committed_decision, overview
 from sluicegate.events.codec import Flaw
 from sluicegate.events.encoding import Unencodable
-from sluicegate.events.envelope import FILES_WRITTEN, EventType, LogRecord
+from sluicegate.events.envelope import FILES_WRITTEN, Envelope, EventType, LogRecord
+from sluicegate.events.models import StreamCommand
+from sluicegate.events.orders import has_order, is_note, read_order
 from sluicegate.events.problems import Code, Problem
+from sluicegate.events.signing import Signatures
 from sluicegate.events.skipping import digest_of, skipped_record
 from sluicegate.failpoints.names import Failpoint
-from sluicegate.failpoints.points import reach
+from sluicegate.failpoints.points import InjectedFailure, reach
 from sluicegate.kafka.bodies import Bodies, BodyUnavailable, WrittenEvent
 from sluicegate.kafka.fetching import NotContiguous
 from sluicegate.kafka.producer import MessageTooLarge
 from sluicegate.lakes.port import Found, OutcomeUnknown, Published
 from sluicegate.state_store import ListenerView, StateStoreUnavailable
 
+# Late completions: whether the incarnation of an event was live when it arrived.
+
+
+def was_not_live(state: LogState, envelope: Envelope, offset: int) -> bool:
+    """True if the incarnation of an event was not live at its offset, which the state is past.
+
+    The end of an incarnation that has no successor yet is not known, so its events count as live. The same
+    holds for one that the state may have forgotten.
+    """
+    region = state.regions.get(envelope.region)
+    newest = region.incarnation if region is not None else None
+    # Those of the former assignment end with the first decision of the newest one.
+    ended = (*state.ended, *(state.former.suspended if state.former is not None else ()))
+    if newest is None:
+        return envelope.incarnation not in ended
+    if newest.id == envelope.incarnation:
+        return offset < newest.from_offset
+    # Before a region has a position, the state forgets none of its incarnations.
+    never = newest.base is None and envelope.incarnation not in ended
+    return never or offset > newest.from_offset
+
+
+# A line of the log for each order of an operator that a coordinator reads.
+
 log = structlog.get_logger(__name__)
+
+_ORDERED: Final = frozenset({EventType.STREAM_COMMAND, EventType.REGION_REGISTERED})
+"""Types of the records that a command of an operator writes."""
+
+
+def log_order(
+    record: LogRecord, raw: ConsumerRecord, signatures: Signatures, ignored: Problem | None
+) -> None:
+    """Log an order with its sender, as the sender claims, and its effect; other records are skipped.
+
+    `raw` is the record as it was read. The field `signature` is a `State`: an event of a writer, such as a
+    reset, is accepted without a signature in each mode, and its sender is only a claim then. A line can
+    repeat when another member gets the partition.
+    """
+    kind, body, stream = record.envelope.type, record.body, record.envelope.stream
+    headers = raw.headers
+    if kind not in _ORDERED or (kind is EventType.REGION_REGISTERED and not has_order(headers)):
+        return
+    order, command = read_order(headers), body if isinstance(body, StreamCommand) else None
+    fields: dict[str, object] = {"stream": stream, "offset": record.offset}
+    # A copy of a signed order has the same id at another offset.
+    fields["id"] = record.envelope.id
+    fields["signature"] = signatures.state(raw.timestamp, headers, raw.value)
+    if order is not None:
+        sender = {"order": order.order, "by": order.by, "host": order.host, "at": iso_time(order.at)}
+        fields |= {**sender, "release": order.release, "reason": order.reason, "about": order.about}
+    if command is not None and not is_note(command):
+        fields["command"] = command.model_dump(mode="json", exclude_defaults=True)
+    if region := record.envelope.region:
+        fields["region"] = region
+    if is_note(body):
+        fields["effect"] = "noted"
+    elif ignored is None:
+        fields["effect"] = "accepted"
+    else:
+        why = {"code": ignored.code.value, "refusal": format_problem(ignored, stream)}
+        fields |= {"effect": "refused", **why}
+    log.info("order", **fields)
+
+
+# Failpoints around the effects of the core.
+
+Around = tuple[Failpoint, Failpoint]
+"""The failpoints before and after an effect."""
+
+APPENDS: Final[dict[EventType, Around]] = {
+    EventType.STREAM_POLICY: (Failpoint.APPEND_POLICY_BEFORE, Failpoint.APPEND_POLICY_AFTER),
+    EventType.REGION_HEARTBEAT: (Failpoint.APPEND_HEARTBEAT_BEFORE, Failpoint.APPEND_HEARTBEAT_AFTER),
+    EventType.CUT_DECIDED: (Failpoint.APPEND_DECISION_BEFORE, Failpoint.APPEND_DECISION_AFTER),
+    EventType.CUT_COMMITTED: (Failpoint.APPEND_COMMITTED_BEFORE, Failpoint.APPEND_COMMITTED_AFTER),
+    EventType.CUT_REVERTED: (Failpoint.APPEND_REVERTED_BEFORE, Failpoint.APPEND_REVERTED_AFTER),
+    EventType.CUT_ABANDONED: (Failpoint.APPEND_ABANDONED_BEFORE, Failpoint.APPEND_ABANDONED_AFTER),
+}
+"""By type of the event that is appended."""
+AROUND: Final[dict[type[Effect], Around]] = {
+    InspectTable: (Failpoint.INSPECT_TABLE_BEFORE, Failpoint.INSPECT_TABLE_AFTER),
+    FetchEnd: (Failpoint.FETCH_END_BEFORE, Failpoint.FETCH_END_AFTER),
+    CheckFiles: (Failpoint.CHECK_FILES_BEFORE, Failpoint.CHECK_FILES_AFTER),
+    Ask: (Failpoint.ASK_BEFORE, Failpoint.ASK_AFTER),
+    Publish: (Failpoint.PUBLISH_BEFORE, Failpoint.PUBLISH_AFTER),
+    WriteRecord: (Failpoint.WRITE_RECORD_BEFORE, Failpoint.WRITE_RECORD_AFTER),
+    Announce: (Failpoint.ANNOUNCE_BEFORE, Failpoint.ANNOUNCE_AFTER),
+    WriteView: (Failpoint.WRITE_VIEW_BEFORE, Failpoint.WRITE_VIEW_AFTER),
+    ReleaseOffsets: (Failpoint.RELEASE_OFFSETS_BEFORE, Failpoint.RELEASE_OFFSETS_AFTER),
+}
+
+
+async def between_failpoints(effect: Effect, perform: Callable[[Effect], Awaitable[Result]]) -> Result:
+    """Perform an effect between its two failpoints; an injected failure is an ordinary result."""
+    before, after = APPENDS[effect.type] if isinstance(effect, Append) else AROUND[type(effect)]
+    try:
+        await reach(before)
+    except InjectedFailure as error:
+        return Failed(str(error))
+    result = await perform(effect)
+    try:
+        await reach(after)
+    except InjectedFailure as error:
+        # A publication before an injected failure may have succeeded, so its outcome is unknown.
+        return OutcomeUnknown(str(error)) if isinstance(effect, Publish) else Failed(str(error))
+    return result
+
 
 FETCHED_AT_ONCE: Final = 16 << 20
 """Bytes of bodies that are fetched into memory for one step of a check or a commit."""

@@ -2,31 +2,146 @@
 
 import socket
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from sluicegate.coordinator.observe import view as reasons
+from sluicegate.coordinator.observe.view import (
+    Unfinished,
+    in_order,
+    is_read,
+    pending_bytes,
+    silent_regions,
+    view_of,
+)
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.stream.view import view_of
+from sluicegate.coordinator.stream.checkpoints import CheckpointHistory
 from sluicegate.coordinator.tasks import in_pieces
-from sluicegate.coordinator.telemetry import reasons
-from sluicegate.coordinator.telemetry.gauges import pending_bytes
-from sluicegate.coordinator.web.checkpoints import decided_checkpoints, pending_checkpoints
 from sluicegate.coordinator.web.feed import Feed
-from sluicegate.coordinator.web.model import Checkpoints, DeadLetter, Deployment, Outage, StreamState
+from sluicegate.coordinator.web.model import (
+    Checkpoints,
+    Cut,
+    DeadLetter,
+    DecidedCheckpoint,
+    Deployment,
+    Outage,
+    PendingCheckpoint,
+    Reason,
+    StreamState,
+)
 from sluicegate.coordinator.web.outages import (
     KafkaSilence,
+    Silence,
     Watched,
     now,
     outage_of_history,
     outage_of_kafka,
     outage_of_redis,
 )
-from sluicegate.coordinator.web.reasons import open_letters, reasons_of, silences_of, waits_for_kafka
 from sluicegate.events.problems import Problem
 from sluicegate.state_store import ListenerView, StateStore, StateStoreError, StreamView
 
 if TYPE_CHECKING:
+    from sluicegate.coordinator.core.machine import StreamMachine
     from sluicegate.coordinator.stream.runner import StreamRunner
+
+
+# Checkpoints of the streams on the page: those that wait, and the newest ones of decisions.
+
+MOST_MISSING: Final = 10
+MOST_CHECKPOINTS: Final = 1_000
+
+
+def pending_checkpoints(runner: "StreamRunner") -> tuple[PendingCheckpoint, ...]:
+    """Return the checkpoints that no decision includes, by region and number."""
+    found = []
+    for region, pending in sorted(runner.machine.replica.log.pending.items()):
+        sealed = {each.position.checkpoint: each.time for each in pending.sealed}
+        for number, each in sorted(pending.checkpoints.items()):
+            facts = runner.checkpoints.facts(region, pending.incarnation, number, each, sealed.get(number))
+            found.append(
+                PendingCheckpoint(
+                    **facts._asdict(),
+                    missing=tuple(sorted(each.missing)[:MOST_MISSING]),
+                    missing_count=len(each.missing),
+                    sealed=number in sealed,
+                )
+            )
+    return tuple(found[:MOST_CHECKPOINTS])
+
+
+def decided_checkpoints(history: CheckpointHistory, cuts: Mapping[int, Cut]) -> Iterator[DecidedCheckpoint]:
+    """Yield the newest decided checkpoints, the oldest first; `cuts` are the committed ones by decision."""
+    for each in history.recent():
+        cut = cuts.get(each.decision) if each.decision is not None else None
+        visible, snapshot = (cut.visible, cut.snapshot) if cut is not None else (None, None)
+        yield DecidedCheckpoint.model_validate({**each._asdict(), "visible": visible, "snapshot": snapshot})
+
+
+# Reasons of the streams on the page: conditions, silent regions, and dead letters that nobody dealt with.
+
+WAITS_FOR_KAFKA: Final = (
+    "Stream {stream} waits for Kafka, which does not answer its coordinator. Nothing is to be done here: it "
+    "continues by itself when Kafka answers. The top of the page has the address and the way out."
+)
+
+
+def silences_of(stream: str, machine: "StreamMachine", as_of: int) -> dict[str, reasons.Reason]:
+    """Return the reasons of the silent regions of an own stream, by region."""
+    if not is_read(machine.conditions()):
+        return {}
+    heard, intervals = machine.activity.heard, machine.activity.intervals
+    return {
+        name: reasons.silence(stream, name, heard[name], intervals[name], _left(machine, name))
+        for name in silent_regions(machine.replica.state, heard, intervals, as_of)
+    }
+
+
+def waits_for_kafka(stream: str, away: Silence) -> reasons.Reason:
+    """Return the reason of a stream whose coordinator does not reach Kafka."""
+    return reasons.Reason("retry", "kafka-away", WAITS_FOR_KAFKA.format(stream=stream), since=away.since)
+
+
+def reasons_of(
+    view: StreamView, more: Iterable[reasons.Reason], letters: Sequence[DeadLetter]
+) -> tuple[Reason, ...]:
+    """Return why a stream does not progress, the gravest first.
+
+    `more` are reasons in addition to the conditions of its view; `letters` are its open dead letters.
+    """
+    found = in_order([*more, *_conditions(view), *_letters(view.stream, letters)])
+    return tuple(Reason.model_validate(each._asdict()) for each in found)
+
+
+def open_letters(letters: Iterable[DeadLetter]) -> dict[str, list[DeadLetter]]:
+    """Return the letters that nobody has dealt with, by the stream that they name."""
+    found: dict[str, list[DeadLetter]] = {}
+    for each in letters:
+        if each.stream is not None and each.dealt is None:
+            found.setdefault(each.stream, []).append(each)
+    return found
+
+
+def _conditions(view: StreamView) -> Iterator[reasons.Reason]:
+    for each in view.conditions:
+        yield reasons.Reason(each.kind, each.code, each.message, each.region)
+
+
+def _letters(stream: str, letters: Sequence[DeadLetter]) -> Iterator[reasons.Reason]:
+    if letters:
+        newest = max(letters, key=lambda each: each.offset)
+        yield reasons.letters(stream, len(letters), newest.model_dump())
+
+
+def _left(machine: "StreamMachine", region: str) -> Unfinished | None:
+    """Return the newest checkpoint of a region with files and without a completion; None if there is none."""
+    pending = machine.replica.log.pending.get(region)
+    left = [each for each in pending.checkpoints.items() if each[1].body is None] if pending else []
+    if not left:
+        return None
+    number, checkpoint = max(left, key=lambda each: each[0])
+    return Unfinished(number, len(checkpoint.parts))
+
 
 LOOK: Final = 2.0
 """Seconds between two looks into Redis."""

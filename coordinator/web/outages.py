@@ -4,8 +4,8 @@ import time
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
+from sluicegate.coordinator.observe.messages import iso_time
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.telemetry.wording import iso_time
 from sluicegate.coordinator.web.model import Outage
 
 KAFKA: Final = (

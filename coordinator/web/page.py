@@ -1,20 +1,214 @@
 """The live page and the HTTP interface of one coordinator, put together."""
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+import sys
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
+from pydantic import BaseModel
+from pydantic.json_schema import models_json_schema
 
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.web.board import Board
 from sluicegate.coordinator.web.feed import Feed
+from sluicegate.coordinator.web.model import Checkpoints, Cuts, DeadLetters, Problem, Streams, StreamState
 from sluicegate.coordinator.web.outages import KafkaSilence
-from sluicegate.coordinator.web.routes import Routes
 from sluicegate.coordinator.web.updates import Updates
+from sluicegate.events.schemas import WithoutTitles, as_json
 from sluicegate.state_store import StateStore
 
 if TYPE_CHECKING:
     from sluicegate.coordinator.stream.runner import StreamRunner
+
+
+# The OpenAPI document of the HTTP interface, made from its models.
+#
+# `python -m sluicegate.coordinator.web.openapi [FILE]` writes it.
+
+DEFAULT_FILE: Final = Path("docs/schemas/http/openapi.json")
+_MODELS: Final = (Streams, StreamState, Cuts, Checkpoints, DeadLetters, Problem)
+_REFERENCE: Final = "#/components/schemas/{model}"
+_STREAM: Final = {"name": "stream", "in": "path", "required": True, "schema": {"type": "string"}}
+_LAST: Final = {
+    "name": "last",
+    "in": "query",
+    "description": "Number of cuts, the newest ones.",
+    "schema": {"type": "integer", "minimum": 1, "maximum": 50, "default": 50},
+}
+
+
+def document() -> dict[str, Any]:
+    """Return the document as JSON values."""
+    _, schemas = models_json_schema(
+        [(model, "serialization") for model in _MODELS],
+        ref_template=_REFERENCE,
+        schema_generator=WithoutTitles,
+    )
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Sluicegate",
+            "version": "1",
+            "description": "State and history of streams. It only reads. Fields may be added.",
+        },
+        "paths": {
+            "/api/v1/streams": _get("The streams of the deployment.", Streams),
+            "/api/v1/streams/{stream}": _get("One stream.", StreamState, _STREAM),
+            "/api/v1/streams/{stream}/cuts": _get("Its newest cuts, the oldest first.", Cuts, _STREAM, _LAST),
+            "/api/v1/streams/{stream}/checkpoints": _get(
+                "Its checkpoints: those that wait, and the newest ones of decisions, from its coordinator.",
+                Checkpoints,
+                _STREAM,
+            ),
+            "/api/v1/dead-letters": _get("The newest dead letters, the oldest first.", DeadLetters),
+        },
+        "components": {"schemas": schemas["$defs"]},
+    }
+
+
+def _get(summary: str, model: type[BaseModel], *parameters: Mapping[str, Any]) -> dict[str, Any]:
+    refused = {"description": "The reason.", **_content(Problem)}
+    failures = {"404": refused} if _STREAM in parameters else {}
+    failures |= {"400": refused} if _LAST in parameters else {}
+    answer = {"200": {"description": summary, **_content(model)}, **failures}
+    return {"get": {"summary": summary, "parameters": list(parameters), "responses": answer}}
+
+
+def _content(model: type[BaseModel]) -> dict[str, Any]:
+    return {"content": {"application/json": {"schema": {"$ref": _REFERENCE.format(model=model.__name__)}}}}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the file; return the exit status of the command."""
+    given = sys.argv[1:] if arguments is None else arguments
+    file = Path(*given[:1]) if given else DEFAULT_FILE
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(as_json(document()), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
+
+
+# The page and the HTTP interface, as routes of the service's server.
+
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS: Final = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cache-Control": "no-cache",
+}
+TYPES: Final = {"html": "text/html", "js": "text/javascript", "css": "text/css"}
+MOST: Final = 50
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class Routes:
+    """Answers from the board and the feed."""
+
+    def __init__(self, board: "Board", feed: "Feed", updates: "Updates") -> None:
+        self._board, self._feed, self._updates = board, feed, updates
+
+    def add_to(self, app: web.Application) -> None:
+        """Add the routes, and end the readers of updates when the server closes."""
+        app.router.add_get("/", _static("index.html"))
+        for each in files("sluicegate.coordinator.web").joinpath("static").iterdir():
+            app.router.add_get(f"/{each.name}", _static(each.name))
+        app.router.add_get("/favicon.ico", _no_icon)
+        app.router.add_get("/api/v1/streams", self._streams)
+        app.router.add_get("/api/v1/streams/{stream}", self._stream)
+        app.router.add_get("/api/v1/streams/{stream}/cuts", self._cuts)
+        app.router.add_get("/api/v1/streams/{stream}/checkpoints", self._checkpoints)
+        app.router.add_get("/api/v1/dead-letters", self._letters)
+        app.router.add_get("/api/v1/updates", self._follow)
+        app.router.add_get("/api/v1/openapi.json", self._document)
+        app.on_shutdown.append(self._close)
+
+    async def _close(self, _: web.Application) -> None:
+        await self._updates.close()
+
+    async def _streams(self, _: web.Request) -> web.Response:
+        await self._board.look()
+        states = await self._board.states()
+        return _json(Streams(deployment=self._board.deployment(), streams=tuple(states.values())))
+
+    async def _stream(self, request: web.Request) -> web.Response:
+        await self._board.look()
+        name = request.match_info["stream"]
+        found = self._board.state(name)
+        return _unknown(name) if found is None else _json(found)
+
+    async def _cuts(self, request: web.Request) -> web.Response:
+        name, last = request.match_info["stream"], request.query.get("last", str(MOST))
+        if len(last) > len(str(MOST)) or not last.isdecimal() or not 1 <= int(last) <= MOST:
+            return _json(Problem(problem=f"last={last[:20]} must be a number from 1 to {MOST}"), 400)
+        await self._board.look()
+        cuts = self._feed.history.cuts(name)
+        if not cuts and self._board.state(name) is None:
+            return _unknown(name)
+        return _json(Cuts(stream=name, cuts=cuts[-int(last) :]))
+
+    async def _checkpoints(self, request: web.Request) -> web.Response:
+        name = request.match_info["stream"]
+        found = self._board.checkpoints(name)
+        if found is not None:
+            return _json(found)
+        await self._board.look()
+        if self._board.state(name) is None:
+            return _unknown(name)
+        return _json(Problem(problem=f"another coordinator serves the stream {name}: ask its page"), 404)
+
+    async def _letters(self, _: web.Request) -> web.Response:
+        return _json(DeadLetters(letters=self._feed.letters.all()))
+
+    async def _document(self, _: web.Request) -> web.Response:
+        return web.json_response(document())
+
+    async def _follow(self, request: web.Request) -> web.StreamResponse:
+        if self._updates.full:
+            return _json(Problem(problem="too many pages are open; close one, and try again"), 503)
+        answer = web.StreamResponse(headers={**HEADERS, "Content-Type": "text/event-stream"})
+        await answer.prepare(request)
+        # A page that is closed, or sleeps, is no error of the service.
+        with suppress(ConnectionResetError):
+            async for message in self._updates.follow():
+                await answer.write(message)
+        return answer
+
+
+def _static(name: str) -> Handler:
+    content = files("sluicegate.coordinator.web").joinpath("static", name).read_bytes()
+    kind = TYPES[name.rpartition(".")[2]]
+
+    async def handle(_: web.Request) -> web.StreamResponse:
+        return web.Response(body=content, headers={**HEADERS, "Content-Type": f"{kind}; charset=utf-8"})
+
+    return handle
+
+
+async def _no_icon(_: web.Request) -> web.Response:
+    """Browsers ask for an icon, and write an error if there is none."""
+    return web.Response(status=204, headers=HEADERS)
+
+
+def _json(body: BaseModel, status: int = 200) -> web.Response:
+    return web.Response(
+        text=body.model_dump_json(), status=status, content_type="application/json", headers=HEADERS
+    )
+
+
+def _unknown(stream: str) -> web.Response:
+    return _json(Problem(problem=f"no stream {stream} is known here"), 404)
 
 
 class Page:

@@ -12,8 +12,7 @@ from sluicegate.coordinator.core import cuts
 from sluicegate.coordinator.core.cuts import revert_digest
 from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state import LogState
-from sluicegate.coordinator.core.state_record import Condition, StateRecord
-from sluicegate.coordinator.record_codec import encode_record
+from sluicegate.coordinator.core.state_record import Condition, StateRecord, encode_record
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import NO_CHECKPOINT, Envelope, EventType, LogRecord
 from sluicegate.events.models import (

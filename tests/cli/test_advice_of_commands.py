@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.coordinator import record_codec
+from sluicegate.coordinator.core import state_record
 from sluicegate.coordinator.core.state import LogState
-from sluicegate.coordinator.core.state_record import RECORD_VERSION, StateRecord
-from sluicegate.coordinator.record_codec import encode_record
+from sluicegate.coordinator.core.state_record import RECORD_VERSION, StateRecord, encode_record
 from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
 from sluicegate.embedded.ports import free_port
 from sluicegate.kafka import patience
@@ -143,7 +142,7 @@ def test_an_upgraded_release_reads_the_record_of_a_newer_one(
     assert advice in deployment.run("status").stdout
     refused = deployment.run("stream", "pause", "--stream", "flights")
     assert (refused.exit_code, advice in refused.stderr) == (2, True), refused.output
-    monkeypatch.setattr(record_codec, "RECORD_VERSION", newer)
+    monkeypatch.setattr(state_record, "RECORD_VERSION", newer)
     assert advice not in deployment.run("status").stdout
     assert deployment.run("stream", "pause", "--stream", "flights").exit_code == 0
 

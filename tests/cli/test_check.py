@@ -9,9 +9,8 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from sluicegate.coordinator.core.state import Before, Decision, LogState, Proof
-from sluicegate.coordinator.core.state_record import Condition, StateRecord
-from sluicegate.coordinator.record_codec import encode_record
-from sluicegate.coordinator.settings.kafka import KafkaSettings
+from sluicegate.coordinator.core.state_record import Condition, StateRecord, encode_record
+from sluicegate.coordinator.settings.model import KafkaSettings
 from sluicegate.embedded.ports import free_port
 from sluicegate.events.models import Head
 from sluicegate.events.problems import Code, Problem

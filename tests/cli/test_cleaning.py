@@ -7,8 +7,7 @@ import pytest
 from deltalake import DeltaTable
 
 from sluicegate.coordinator.core.state import LogState
-from sluicegate.coordinator.core.state_record import StateRecord, Waiting
-from sluicegate.coordinator.record_codec import encode_record
+from sluicegate.coordinator.core.state_record import StateRecord, Waiting, encode_record
 from sluicegate.lakes.delta.intervals import interval_seconds
 from tests.cli.deployment import Deployment, findings
 from tests.contracts.lakes.delta_lake import DeltaLake

@@ -12,9 +12,8 @@ import pytest
 
 from sluicegate.cli.kafka import StateKey, read_records, read_state_keys
 from sluicegate.coordinator.core.state import LogState
-from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.coordinator.record_codec import encode_record
-from sluicegate.coordinator.records import read_held
+from sluicegate.coordinator.core.state_record import StateRecord, encode_record
+from sluicegate.coordinator.stream.records import read_held
 from sluicegate.embedded.ports import free_port
 from sluicegate.events.partitioning import partition_of
 from sluicegate.state_store import StreamView

@@ -39,5 +39,5 @@ def test_a_command_imports_nothing_that_the_service_alone_needs(
     tmp_path: Path, modules: tuple[str, ...]
 ) -> None:
     """The HTTP server and the log take a third of the processor time of a short command."""
-    heavy = HEAVY | {"aiohttp", "structlog", "prometheus_client", "sluicegate.coordinator.runtime.service"}
+    heavy = HEAVY | {"aiohttp", "structlog", "prometheus_client", "sluicegate.coordinator.service.service"}
     assert heavy.isdisjoint(imported(tmp_path, *(f"cli.{each}" for each in modules)))

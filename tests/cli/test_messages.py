@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from sluicegate.cli import main
-from sluicegate.coordinator.telemetry.messages import format_problem
+from sluicegate.coordinator.observe.messages import format_problem
 from sluicegate.events.problems import Code, Problem
 
 _COMMAND: Final = re.compile(r"`(sluicegate [^`]+)`")

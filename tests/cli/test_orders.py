@@ -8,8 +8,7 @@ from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
 from sluicegate.coordinator.core.state import RegionPhase
-from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.coordinator.record_codec import encode_record
+from sluicegate.coordinator.core.state_record import StateRecord, encode_record
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import Head, StreamCommand
 from sluicegate.events.partitioning import partition_of

@@ -4,8 +4,7 @@ import pytest
 
 from sluicegate.cli import serving
 from sluicegate.coordinator.core.state import LogState
-from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.coordinator.record_codec import encode_record
+from sluicegate.coordinator.core.state_record import StateRecord, encode_record
 from tests.cli.acting import coordinator_in_the_group
 from tests.cli.deployment import Deployment, as_json, findings
 

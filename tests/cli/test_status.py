@@ -17,9 +17,8 @@ from sluicegate.coordinator.core.state import (
     RegionState,
     Savepoint,
 )
-from sluicegate.coordinator.core.state_record import Condition, StateRecord
-from sluicegate.coordinator.record_codec import encode_record
-from sluicegate.coordinator.telemetry.overview import overview
+from sluicegate.coordinator.core.state_record import Condition, StateRecord, encode_record
+from sluicegate.coordinator.observe.view import overview
 from sluicegate.events.models import Head, Position
 from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Code, Problem

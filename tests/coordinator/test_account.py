@@ -6,7 +6,7 @@ from random import Random
 import cramjam
 import pytest
 
-from sluicegate.coordinator.account import (
+from sluicegate.coordinator.core.account import (
     Account,
     UnreadableAccount,
     account_of,
@@ -23,7 +23,7 @@ from sluicegate.coordinator.core.state import (
     RegionState,
 )
 from sluicegate.events.models import Position
-from sluicegate.replay.adoption import state_of
+from sluicegate.coordinator.replay.adoption import state_of
 
 
 def at(checkpoint: int, incarnation: str = "i1") -> Position:

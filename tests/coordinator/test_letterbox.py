@@ -2,7 +2,7 @@
 
 from aiokafka import ConsumerRecord
 
-from sluicegate.coordinator.dead_letters.letterbox import Letterbox
+from sluicegate.coordinator.stream.letters import Letterbox
 from sluicegate.events.codec import read_record
 from sluicegate.events.problems import Code, Problem
 

@@ -5,8 +5,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sluicegate.coordinator.core.state import LogState
-from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.coordinator.retention import (
+from sluicegate.coordinator.core.state_record import (
+    StateRecord,
     base_key,
     deletion_start,
     is_endangered,

@@ -5,8 +5,8 @@ import asyncio
 import pytest
 
 from sluicegate.coordinator import tasks
-from sluicegate.coordinator.runtime import startup
-from sluicegate.coordinator.runtime.service import Service
+from sluicegate.coordinator.service import startup
+from sluicegate.coordinator.service.service import Service
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.tasks import end
 from sluicegate.kafka.topics import BrokersUnavailable

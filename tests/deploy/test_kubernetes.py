@@ -10,7 +10,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from sluicegate.coordinator.runtime import service
+from sluicegate.coordinator.service import service
 from sluicegate.coordinator.settings.model import Settings, load
 from tests.deploy.tools import of_this_environment, run
 from tests.repository.test_layout import ROOT

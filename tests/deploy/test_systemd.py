@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from sluicegate.coordinator.runtime import service
+from sluicegate.coordinator.service import service
 from tests.deploy.tools import of_the_system, of_this_environment, run
 from tests.repository.test_layout import ROOT
 

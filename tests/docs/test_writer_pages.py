@@ -9,7 +9,7 @@ from zlib import crc32
 
 import pytest
 
-from sluicegate.coordinator.telemetry.refusal_messages import MESSAGES
+from sluicegate.coordinator.observe.messages import REFUSAL_MESSAGES
 from sluicegate.events.asyncapi import OF_WRITERS, document, main, render
 from sluicegate.events.envelope import BODIES, wire_type
 from sluicegate.events.naming import attempt_digest
@@ -106,7 +106,7 @@ def test_the_schema_id_of_the_page() -> None:
 
 def test_each_code_of_a_refusal_is_on_the_page() -> None:
     rows = table(CONTRACT, "| code | meaning | the driver |")
-    assert {code for code, *_ in rows} == {str(code) for code in (*MESSAGES, Code.UNKNOWN_STREAM)}
+    assert {code for code, *_ in rows} == {str(code) for code in (*REFUSAL_MESSAGES, Code.UNKNOWN_STREAM)}
 
 
 def test_each_code_and_field_that_the_pages_name_exists() -> None:

@@ -4,8 +4,7 @@ import copy
 from typing import get_args
 
 from sluicegate.coordinator.core.machine import StreamMachine
-from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.coordinator.retention import deletion_start
+from sluicegate.coordinator.core.state_record import StateRecord, deletion_start
 from sluicegate.events.models import CutDecided
 from sluicegate.lakes.memory_table import MarkerKind, MemoryTable
 from sluicegate.lakes.port import CommitRequest

@@ -8,11 +8,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluicegate.coordinator import record_codec
+from sluicegate.coordinator.core import state_record
 from sluicegate.coordinator.core.state import LogState, RegionState
-from sluicegate.coordinator.core.state_record import RECORD_VERSION, Condition, Due, StateRecord
-from sluicegate.coordinator.record_codec import RecordTooLarge, decode_record, encode_record
-from sluicegate.coordinator.telemetry.cause_messages import format_cause
+from sluicegate.coordinator.core.state_record import (
+    RECORD_VERSION,
+    Condition,
+    Due,
+    RecordTooLarge,
+    StateRecord,
+    decode_record,
+    encode_record,
+)
+from sluicegate.coordinator.observe.messages import format_cause
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.notifications import NotificationType, Stalled
 from sluicegate.events.problems import Code, Problem
@@ -129,9 +136,9 @@ def test_decoding_never_raises(place: int, junk: bytes, dropped: int) -> None:
 
 def test_a_record_that_could_not_be_read_again_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     size = len(RECORD.model_dump_json())
-    monkeypatch.setattr(record_codec, "_MOST", size)
+    monkeypatch.setattr(state_record, "_MOST", size)
     assert decode_record("flights", encode_record(RECORD)) == RECORD
-    monkeypatch.setattr(record_codec, "_MOST", size - 1)
+    monkeypatch.setattr(state_record, "_MOST", size - 1)
     with pytest.raises(RecordTooLarge) as refused:
         encode_record(RECORD)
     assert (refused.value.cause.number, refused.value.cause.other) == (size, size - 1)

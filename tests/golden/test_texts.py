@@ -9,8 +9,7 @@ import pytest
 
 from sluicegate.coordinator.core import cuts
 from sluicegate.coordinator.core.state import MOST_ENDED
-from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.coordinator.record_codec import decode_record, encode_record
+from sluicegate.coordinator.core.state_record import StateRecord, decode_record, encode_record
 from sluicegate.events.models import (
     MOST_REGION_NAMES,
     MOST_REGIONS,

@@ -6,9 +6,8 @@ import pytest
 
 from sluicegate.coordinator.core.log import Applied
 from sluicegate.coordinator.core.replica import Replica
-from sluicegate.coordinator.core.state import RegionPhase
-from sluicegate.coordinator.transitions import REGION
-from sluicegate.coordinator.transitions import changes as rows_of
+from sluicegate.coordinator.core.state import REGION, RegionPhase
+from sluicegate.coordinator.core.state import changes as rows_of
 from sluicegate.events.envelope import EventType, LogRecord
 from tests.golden.script import Script
 from tests.golden.test_cases import FILES

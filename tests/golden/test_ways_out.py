@@ -5,7 +5,7 @@ from typing import Final
 
 import pytest
 
-from sluicegate.coordinator.telemetry import refusal_messages, region_messages, stream_messages
+from sluicegate.coordinator.observe import messages
 from sluicegate.events.problems import Code
 from tests.golden.test_cases import FILES
 
@@ -39,7 +39,7 @@ OF_THE_SERVICE: Final = frozenset(
 policy before the first registration, and no newer release takes over from it.
 """
 BLOCKING: Final = sorted(
-    {*refusal_messages.MESSAGES, *region_messages.MESSAGES, *stream_messages.MESSAGES} - OF_THE_SERVICE
+    {*messages.REFUSAL_MESSAGES, *messages.REGION_MESSAGES, *messages.STREAM_MESSAGES} - OF_THE_SERVICE
 )
 _COMMIT: Final = re.compile(r"^> Announce commit\.(partially_)?visible ", re.MULTILINE)
 

@@ -8,7 +8,7 @@ from sluicegate.coordinator.core import cuts
 from sluicegate.coordinator.core.log import Applied
 from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state import RegionPhase
-from sluicegate.coordinator.telemetry.messages import format_problem
+from sluicegate.coordinator.observe.messages import format_problem
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
 from sluicegate.events.models import (
     Body,

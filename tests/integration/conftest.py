@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from sluicegate.coordinator.core.effects import MachineSettings
-from sluicegate.coordinator.runtime import service
+from sluicegate.coordinator.service import service
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream import partition
 from sluicegate.events.partitioning import partition_of

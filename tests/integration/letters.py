@@ -6,7 +6,7 @@ from typing import Any
 from aiokafka import AIOKafkaProducer
 from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 
-from sluicegate.coordinator.runtime.service import Service
+from sluicegate.coordinator.service.service import Service
 from sluicegate.events.dead_letters import CODE_HEADER, REASON_HEADER, SOURCE_HEADER
 from sluicegate.events.envelope import MAJOR_VERSION
 from sluicegate.events.notifications import Stalled

@@ -3,7 +3,7 @@
 import aiohttp
 from prometheus_client.parser import text_string_to_metric_families
 
-from sluicegate.coordinator.runtime.service import Service
+from sluicegate.coordinator.service.service import Service
 
 
 async def metrics_of(service: Service) -> str:

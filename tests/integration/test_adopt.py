@@ -3,9 +3,7 @@
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 
-from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.coordinator.record_codec import decode_record
-from sluicegate.coordinator.retention import read_key
+from sluicegate.coordinator.core.state_record import StateRecord, decode_record, read_key
 from sluicegate.embedded.ports import free_port
 from sluicegate.kafka.clients import started
 from sluicegate.state_store.redis_store import RedisStateStore

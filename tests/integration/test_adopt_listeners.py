@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from sluicegate.coordinator.listeners.record import ListenerRecord, encode
-from sluicegate.coordinator.retention import listener_key
+from sluicegate.coordinator.core.state_record import listener_key
+from sluicegate.coordinator.listeners.records import ListenerRecord, encode
 from sluicegate.events.partitioning import partition_of
 from sluicegate.kafka.clients import started
 from tests.integration.conftest import Place

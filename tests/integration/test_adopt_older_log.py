@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from sluicegate.coordinator.retention import base_key
+from sluicegate.coordinator.core.state_record import base_key
 from sluicegate.events.envelope import EventType
 from sluicegate.events.problems import Code
 from sluicegate.kafka.clients import started

@@ -7,10 +7,9 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.protocol.admin import CreateAclsRequest
 
-from sluicegate.coordinator import record_codec
-from sluicegate.coordinator.core.state_record import RECORD_VERSION, StateRecord
-from sluicegate.coordinator.record_codec import encode_record
-from sluicegate.coordinator.records import read_held
+from sluicegate.coordinator.core import state_record
+from sluicegate.coordinator.core.state_record import RECORD_VERSION, StateRecord, encode_record
+from sluicegate.coordinator.stream.records import read_held
 from sluicegate.embedded import EmbeddedKafka
 from sluicegate.embedded.ports import free_port
 from sluicegate.events.notifications import SavepointTaken
@@ -168,7 +167,7 @@ async def test_an_upgraded_coordinator_continues_from_a_newer_record(
             assert (problem.code, problem.number) == (Code.STATE_RECORD_NEWER, RECORD_VERSION + 1)
             assert "Upgrade all coordinators" in await sluicegate(place, "status")
             await job.run_batch([2])
-        monkeypatch.setattr(record_codec, "RECORD_VERSION", RECORD_VERSION + 1)
+        monkeypatch.setattr(state_record, "RECORD_VERSION", RECORD_VERSION + 1)
         async with running(place.settings()):
             await job.committed([1, 2])
 

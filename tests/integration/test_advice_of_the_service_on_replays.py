@@ -8,17 +8,16 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from sluicegate.coordinator import record_codec
-from sluicegate.coordinator.core.state_record import RECORD_VERSION, StateRecord
-from sluicegate.coordinator.record_codec import encode_record
-from sluicegate.coordinator.records import read_held
+from sluicegate.coordinator.core import state_record
+from sluicegate.coordinator.core.state_record import RECORD_VERSION, StateRecord, encode_record
+from sluicegate.coordinator.stream.records import read_held
 from sluicegate.events.models import CutDecided
 from sluicegate.events.partitioning import partition_of
 from sluicegate.kafka.clients import started
 from sluicegate.lakes.paimon.adapter import ADAPTER
 from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.port import Absent, CommitRequest, Conflict, Publication, Published
-from sluicegate.replay import tables
+from sluicegate.coordinator.replay import tables
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import (
@@ -224,7 +223,7 @@ async def test_an_upgraded_release_replays_after_the_record_of_a_newer_one(
         )
     told = await refusal(place, *VERIFY)
     assert "Upgrade" in told
-    monkeypatch.setattr(record_codec, "RECORD_VERSION", RECORD_VERSION + 1)
+    monkeypatch.setattr(state_record, "RECORD_VERSION", RECORD_VERSION + 1)
     status, found = await verified(place)
     assert (status, found["counts"]["there"]) == (0, 3)
 

@@ -7,7 +7,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from sluicegate.coordinator.core.machine import StreamMachine
-from sluicegate.coordinator.runtime.service import Service
+from sluicegate.coordinator.service.service import Service
 from sluicegate.coordinator.stream.partition import PartitionRunner
 from sluicegate.kafka.producer import SessionProducer
 from tests.integration.conftest import Place

@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from sluicegate.coordinator.stream import unroutable
+from sluicegate.coordinator.stream import partition as unroutable
 from sluicegate.events.codec import EVENT_SHAPES
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope, EventType, wire_type, with_counts

@@ -3,10 +3,13 @@
 import pytest
 
 from sluicegate import __version__
-from sluicegate.coordinator.core.state_record import RECORD_VERSION, StateRecord
-from sluicegate.coordinator.record_codec import encode_record
-from sluicegate.coordinator.records import read_held
-from sluicegate.coordinator.release import RELEASE_HEADER
+from sluicegate.coordinator.core.state_record import (
+    RECORD_VERSION,
+    RELEASE_HEADER,
+    StateRecord,
+    encode_record,
+)
+from sluicegate.coordinator.stream.records import read_held
 from sluicegate.events.problems import Code
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running

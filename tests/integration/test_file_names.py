@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from sluicegate.coordinator.runtime.service import Service
+from sluicegate.coordinator.service.service import Service
 from sluicegate.events.problems import Code
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running

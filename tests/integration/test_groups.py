@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from sluicegate.coordinator import ownership
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.stream import partition
+from sluicegate.coordinator.stream import other_groups, partition
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.waiting import until
@@ -55,7 +54,7 @@ async def test_a_group_that_cannot_be_seen_is_waited_for(
 
         async with running(place.settings(), ready=False) as service:
             with monkeypatch.context() as patched:
-                patched.setattr(ownership, "group_members", hidden)
+                patched.setattr(other_groups, "group_members", hidden)
                 reasons = await until(
                     service.unready, lambda seen: any("is served by" in each for each in seen)
                 )

@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.coordinator.record_codec import decode_record
-from sluicegate.coordinator.runtime.service import Service
+from sluicegate.coordinator.core.state_record import StateRecord, decode_record
+from sluicegate.coordinator.service.service import Service
 from sluicegate.events.problems import Code
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running

@@ -10,9 +10,8 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.coordinator.record_codec import encode_record
-from sluicegate.coordinator.records import read_records
+from sluicegate.coordinator.core.state_record import StateRecord, encode_record
+from sluicegate.coordinator.stream.records import read_records
 from sluicegate.events.causes import CauseCode
 from sluicegate.events.models import MOST_REGIONS
 from sluicegate.events.problems import Code

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.coordinator.runtime.service import Service
+from sluicegate.coordinator.service.service import Service
 from sluicegate.events.dead_letters import LETTER_HEADER, Letter, read_letter
 from sluicegate.events.problems import Code
 from tests.integration.conftest import Place

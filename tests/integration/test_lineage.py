@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from sluicegate.coordinator.listeners.problems import ListenerCode
+from sluicegate.coordinator.listeners.worker import ListenerCode
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.waiting import until

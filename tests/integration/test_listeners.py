@@ -12,10 +12,10 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
 
+from sluicegate.coordinator.core.state_record import listener_key
 from sluicegate.coordinator.listeners import host, worker
-from sluicegate.coordinator.listeners.problems import ListenerCode
-from sluicegate.coordinator.listeners.record import ListenerRecord, encode
-from sluicegate.coordinator.retention import listener_key
+from sluicegate.coordinator.listeners.records import ListenerRecord, encode
+from sluicegate.coordinator.listeners.worker import ListenerCode
 from sluicegate.events.notifications import NotificationType
 from sluicegate.events.partitioning import partition_of
 from sluicegate.kafka.clients import started

@@ -14,8 +14,8 @@ from aiokafka import AIOKafkaProducer
 from click.testing import CliRunner
 
 from sluicegate.cli import main
-from sluicegate.coordinator.listeners.problems import ListenerCode
-from sluicegate.coordinator.retention import listener_key
+from sluicegate.coordinator.core.state_record import listener_key
+from sluicegate.coordinator.listeners.worker import ListenerCode
 from sluicegate.events.partitioning import partition_of
 from sluicegate.kafka.clients import started
 from tests.integration.conftest import Place, place_of

@@ -7,7 +7,7 @@ from typing import Final
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from sluicegate.coordinator.retention import listener_key, read_listener_key
+from sluicegate.coordinator.core.state_record import listener_key, read_listener_key
 from sluicegate.embedded import EmbeddedKafka
 from sluicegate.events.feed import read_notification
 from sluicegate.events.notifications import Notification, NotificationType

@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.coordinator.record_codec import decode_record
-from sluicegate.coordinator.runtime.service import Service
-from sluicegate.coordinator.telemetry.overview import committed_decision
+from sluicegate.coordinator.core.state_record import StateRecord, decode_record
+from sluicegate.coordinator.observe.view import committed_decision
+from sluicegate.coordinator.service.service import Service
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import RegionHeartbeat
 from sluicegate.events.notifications import Committed

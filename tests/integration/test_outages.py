@@ -9,9 +9,9 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
-from sluicegate.coordinator.runtime import kafka_watch, startup
-from sluicegate.coordinator.runtime import service as shell_service
-from sluicegate.coordinator.runtime.service import Service
+from sluicegate.coordinator.service import service as shell_service
+from sluicegate.coordinator.service import startup
+from sluicegate.coordinator.service.service import Service
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
 from sluicegate.events.problems import Code
@@ -144,7 +144,7 @@ async def test_the_service_waits_for_kafka_and_says_so(
     monkeypatch.setattr(outages, "QUIET", 3.0)
     outage = outages.Outage()
     monkeypatch.setattr(startup, "KAFKA", outage)
-    monkeypatch.setattr(kafka_watch, "KAFKA", outage)
+    monkeypatch.setattr(shell_service, "KAFKA", outage)
     own_kafka.kill()
     async with running(own_place.settings(), ready=False) as service:
         reasons = await until(service.unready, lambda found: any("Kafka is away" in each for each in found))

@@ -6,8 +6,8 @@ from typing import Final
 
 import pytest
 
-from sluicegate.coordinator.runtime.service import Service
-from sluicegate.coordinator.telemetry.metrics import PREFIX
+from sluicegate.coordinator.observe.metrics import PREFIX
+from sluicegate.coordinator.service.service import Service
 from sluicegate.events.models import CutAbandoned, Position
 from sluicegate.events.notifications import Committed, NotificationType
 from sluicegate.state_store.redis_store import RedisStateStore

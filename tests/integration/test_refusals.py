@@ -12,7 +12,7 @@ from pypaimon import CatalogFactory, Schema
 from structlog.testing import capture_logs
 
 from sluicegate.coordinator.core.state_record import RECORD_VERSION
-from sluicegate.coordinator.runtime.service import Service
+from sluicegate.coordinator.service.service import Service
 from sluicegate.events.causes import CauseCode
 from sluicegate.events.models import Planned
 from sluicegate.events.notifications import RegistrationAnswered

@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 
 from sluicegate.cli import main
-from sluicegate.coordinator.telemetry.messages import format_problem
+from sluicegate.coordinator.observe.messages import format_problem
 from sluicegate.events.envelope import EventType
 from sluicegate.events.problems import Code
 from sluicegate.lakes.evolution import evolving

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.coordinator.record_codec import encode_record
-from sluicegate.coordinator.records import read_held
+from sluicegate.coordinator.core.state_record import StateRecord, encode_record
+from sluicegate.coordinator.stream.records import read_held
 from sluicegate.events.notifications import Stalled
 from sluicegate.events.partitioning import partition_of
 from sluicegate.lakes.paimon.adapter import ADAPTER

@@ -11,11 +11,9 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.coordinator.record_codec import decode_record
-from sluicegate.coordinator.retention import deletion_start, read_key
+from sluicegate.coordinator.core.state_record import StateRecord, decode_record, deletion_start, read_key
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.stream import retention
+from sluicegate.coordinator.stream import records
 from sluicegate.events.problems import Code
 from sluicegate.kafka.clients import started
 from tests.integration.conftest import Place, neighbour
@@ -33,7 +31,7 @@ pytestmark = pytest.mark.kafka
 @pytest.fixture(autouse=True)
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Apply the retention often."""
-    monkeypatch.setattr(retention, "INTERVAL", 0.2)
+    monkeypatch.setattr(records, "INTERVAL", 0.2)
 
 
 def settings_of(place: Place, *streams: str, window: str = "1s") -> Settings:
@@ -121,7 +119,7 @@ async def test_nothing_is_deleted_while_a_stream_has_no_state_record(
         begun.extend([] if start is None else [start])
         return start
 
-    monkeypatch.setattr(retention, "deletion_start", noted)
+    monkeypatch.setattr(records, "deletion_start", noted)
     async with place.job() as job, running(settings_of(place, window="5s")):
         await job.register()
         await job.run_batch([1])

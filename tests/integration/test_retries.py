@@ -11,7 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
-from sluicegate.coordinator.runtime.service import Service
+from sluicegate.coordinator.service.service import Service
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.events.problems import Code
 from sluicegate.state_store import ConditionView, StreamView

@@ -11,10 +11,10 @@ from contextlib import AsyncExitStack, contextmanager
 
 import pytest
 
-from sluicegate.coordinator.runtime import connections
-from sluicegate.coordinator.runtime.service import Service
+from sluicegate.coordinator.service import connections
+from sluicegate.coordinator.service.service import Service
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.stream import supply
+from sluicegate.coordinator.stream import table as supply
 from sluicegate.events.notifications import Committed
 from sluicegate.events.partitioning import partition_of
 from sluicegate.lakes.paimon.committer import PaimonCommitter

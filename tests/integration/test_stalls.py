@@ -12,8 +12,8 @@ from aiokafka.admin.new_partitions import NewPartitions
 from sluicegate.coordinator.core import cuts
 from sluicegate.coordinator.core.log import Applied
 from sluicegate.coordinator.core.replica import Replica
-from sluicegate.coordinator.runtime import connections
-from sluicegate.coordinator.runtime import service as shell_service
+from sluicegate.coordinator.service import connections
+from sluicegate.coordinator.service import service as shell_service
 from sluicegate.events.codec import read_record
 from sluicegate.events.envelope import EventType, LogRecord
 from sluicegate.events.models import CutDecided

@@ -9,9 +9,8 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from sluicegate.coordinator.core.state import LogState
-from sluicegate.coordinator.core.state_record import RECORD_VERSION, StateRecord
-from sluicegate.coordinator.record_codec import encode_record
-from sluicegate.coordinator.records import read_records
+from sluicegate.coordinator.core.state_record import RECORD_VERSION, StateRecord, encode_record
+from sluicegate.coordinator.stream.records import read_records
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.clients import started
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.coordinator.stream.early import Passed, Terms
+from sluicegate.coordinator.stream.prechecks import Passed, Terms
 from sluicegate.coordinator.stream.table import StreamTable
 from sluicegate.kafka.bodies import WrittenEvent
 from tests.faults import tables

@@ -10,7 +10,7 @@ import pytest
 from aiohttp import web
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from sluicegate.coordinator.runtime.exporting import ENDPOINTS
+from sluicegate.coordinator.service.connections import ENDPOINTS
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import Job, read_records

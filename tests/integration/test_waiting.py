@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from sluicegate.coordinator.dead_letters.letterbox import Letterbox
-from sluicegate.coordinator.runtime.service import Service
+from sluicegate.coordinator.observe.metrics import PREFIX
+from sluicegate.coordinator.service.service import Service
 from sluicegate.coordinator.stream import telemetry
-from sluicegate.coordinator.telemetry.metrics import PREFIX
+from sluicegate.coordinator.stream.letters import Letterbox
 from sluicegate.events.problems import Code
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running

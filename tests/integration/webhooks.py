@@ -13,7 +13,7 @@ from typing import Any
 
 from aiohttp import web
 
-from sluicegate.coordinator.runtime.service import Service
+from sluicegate.coordinator.service.service import Service
 from sluicegate.coordinator.settings.model import Settings
 from tests.integration.conftest import Place
 from tests.integration.job import read_ids

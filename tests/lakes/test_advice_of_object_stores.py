@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.coordinator.telemetry.cause_messages import format_cause
+from sluicegate.coordinator.observe.messages import format_cause
 from sluicegate.embedded.ports import free_port
 from sluicegate.lakes.port import LakeUnavailable, Published, Refused, TableRefused
 from sluicegate.lakes.storage import CannotPut

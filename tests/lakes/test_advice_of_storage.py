@@ -15,7 +15,7 @@ import pytest
 from pypaimon import CatalogFactory
 from pypaimon.schema.schema_change import SchemaChange
 
-from sluicegate.coordinator.telemetry.cause_messages import format_cause
+from sluicegate.coordinator.observe.messages import format_cause
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes import adapter
 from sluicegate.lakes.paimon.adapter import ADAPTER

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import yaml
 
-from sluicegate.coordinator.telemetry.metrics import Metrics
+from sluicegate.coordinator.observe.metrics import Metrics
 
 ROOT: Final = Path(__file__).parents[2]
 DEPLOY: Final = ROOT / "deploy"

@@ -11,18 +11,16 @@ from sluicegate.cli import options, status_lines
 from sluicegate.cli import wait as cli_wait
 from sluicegate.coordinator.core import cuts
 from sluicegate.coordinator.core.proposal import Candidate
-from sluicegate.coordinator.dead_letters.letterbox import Letterbox
-from sluicegate.coordinator.listeners.record import ListenerRecord
+from sluicegate.coordinator.listeners.records import ListenerRecord
 from sluicegate.coordinator.listeners.worker import Worker
-from sluicegate.coordinator.stream import continuity, limits, outcomes
-from sluicegate.coordinator.stream.append_times import AppendTimes
-from sluicegate.coordinator.stream.early import EarlyChecks, Passed
-from sluicegate.coordinator.stream.holding import Pace
-from sluicegate.coordinator.stream.joining import Changes
+from sluicegate.coordinator.stream import limits, log, outcomes
+from sluicegate.coordinator.stream.letters import Letterbox
 from sluicegate.coordinator.stream.outcomes import Outcomes
-from sluicegate.coordinator.stream.partition import PartitionRunner
+from sluicegate.coordinator.stream.partition import AppendTimes, PartitionRunner, UnroutableEvents
+from sluicegate.coordinator.stream.prechecks import EarlyChecks, Passed
+from sluicegate.coordinator.stream.rate_limit import Pace
+from sluicegate.coordinator.stream.reload import Changes
 from sluicegate.coordinator.stream.runner import StreamRunner
-from sluicegate.coordinator.stream.unroutable import UnroutableEvents
 from sluicegate.kafka.bodies import Budget
 from sluicegate.lakes import history, twins
 from sluicegate.lakes.delta import decisions as delta_decisions
@@ -32,10 +30,11 @@ from sluicegate.listeners.mark_done import policy as mark_policy
 from sluicegate.listeners.mark_done import progress as mark_progress
 from sluicegate.listeners.small_files import policy as small_policy
 from sluicegate.listeners.tags import periods
-from sluicegate.replay import orphan_events, window
-from sluicegate.replay.comparison import Comparison
-from sluicegate.replay.orphans import Search
-from sluicegate.replay.repair import Repair
+from sluicegate.coordinator.replay import reading
+from sluicegate.coordinator.replay import decisions
+from sluicegate.coordinator.replay.decisions import Comparison
+from sluicegate.coordinator.replay.orphans import Search
+from sluicegate.coordinator.replay.repair import Repair
 from sluicegate.state_store.memory import MemoryStateStore
 from sluicegate.writer_hooks import completions
 from sluicegate.writer_hooks.backpressure import Backpressure, Repetition
@@ -157,19 +156,19 @@ PLANTS: Final = (
     ),
     Plant(
         "a stream with another commit user continues",
-        *(continuity.other_user, "(None, commit_user)", "(record.commit_user, commit_user)", CONTINUITY),
+        *(log.other_user, "(None, commit_user)", "(record.commit_user, commit_user)", CONTINUITY),
     ),
     Plant(
         "a log that ends before the record continues it",
-        *(continuity.discontinuity, "reached > log.end", "reached > log.end + 1", CONTINUITY),
+        *(log.discontinuity, "reached > log.end", "reached > log.end + 1", CONTINUITY),
     ),
     Plant(
         "a log without the needed events continues the record",
-        *(continuity.discontinuity, "record.low_water < log.begin", "False", CONTINUITY),
+        *(log.discontinuity, "record.low_water < log.begin", "False", CONTINUITY),
     ),
     Plant(
         "another event at the offset of the record continues it",
-        *(continuity.discontinuity, "events[record.applied] != known", "False", CONTINUITY),
+        *(log.discontinuity, "events[record.applied] != known", "False", CONTINUITY),
     ),
     Plant(
         "registrations of former owners are refused again",
@@ -402,11 +401,11 @@ PLANTS: Final = (
     ),
     Plant(
         "an incarnation that a withdrawal can bring back has orphans",
-        *(orphan_events._ended_for_good, "[state.former,", "[None,", "tests/replay/test_orphan_events.py"),
+        *(decisions._ended_for_good, "[state.former,", "[None,", "tests/replay/test_orphan_events.py"),
     ),
     Plant(
         "checkpoints of the open decision are committed",
-        orphan_events._committed,
+        decisions._committed,
         "state.pending.before.regions if state.pending is not None else state.regions",
         "state.regions",
         "tests/replay/test_orphan_events.py",
@@ -426,7 +425,7 @@ PLANTS: Final = (
     ),
     Plant(
         "a reverted decision ends a window",
-        *(window.Window.place, "not logged.reverted and", "", "tests/replay/test_window.py"),
+        *(reading.Window.place, "not logged.reverted and", "", "tests/replay/test_window.py"),
     ),
     # --- writer hooks -----------------------------------------------------------------------------------
     Plant(

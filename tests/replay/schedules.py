@@ -16,9 +16,11 @@ from sluicegate.events.envelope import Envelope
 from sluicegate.events.models import FilesWritten, StreamPolicy
 from sluicegate.kafka.bodies import WrittenEvent
 from sluicegate.lakes.history import TableHistory, read_history
-from sluicegate.replay.decisions import LoggedDecision, Step
-from sluicegate.replay.fold import Decoder, LogFold
-from sluicegate.replay.start import Start
+from sluicegate.coordinator.replay.decisions import LoggedDecision
+from sluicegate.coordinator.replay.decisions import Step
+from sluicegate.coordinator.replay.decisions import Decoder
+from sluicegate.coordinator.replay.decisions import LogFold
+from sluicegate.coordinator.replay.decisions import Start
 from sluicegate.simulator.plan import draw_plan
 from sluicegate.simulator.schedule import Schedule
 from sluicegate.simulator.world import STREAM, Entry, World

@@ -7,8 +7,14 @@ from typing import Any, Final
 import pytest
 from pydantic import BaseModel
 
-from sluicegate.coordinator.account import Account, RegionAccount, account_of, decode_account, encode_account
 from sluicegate.coordinator.core import cuts
+from sluicegate.coordinator.core.account import (
+    Account,
+    RegionAccount,
+    account_of,
+    decode_account,
+    encode_account,
+)
 from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state import (
     AssignmentState,
@@ -38,17 +44,15 @@ from sluicegate.events.models import (
 from sluicegate.events.problems import Code, Problem
 from sluicegate.lakes.history import PastSnapshot
 from sluicegate.lakes.port import SnapshotRef, TableState
-from sluicegate.replay.adoption import (
-    Commits,
-    Logged,
-    Place,
-    Stated,
-    choose,
-    refuse_needless,
-    state_of,
-)
-from sluicegate.replay.errors import ReplayRefused
-from sluicegate.replay.unverified import Group
+from sluicegate.coordinator.replay.adoption import Commits
+from sluicegate.coordinator.replay.adoption import Logged
+from sluicegate.coordinator.replay.adoption import Place
+from sluicegate.coordinator.replay.adoption import Stated
+from sluicegate.coordinator.replay.adoption import choose
+from sluicegate.coordinator.replay.adoption import refuse_needless
+from sluicegate.coordinator.replay.adoption import state_of
+from sluicegate.coordinator.replay.decisions import ReplayRefused
+from sluicegate.coordinator.replay.decisions import Group
 
 HEAD: Final = Head(snapshot=1, identity="1")
 

@@ -9,8 +9,10 @@ from sluicegate.coordinator.core.state import Revert
 from sluicegate.events.models import CutCommitted, CutReverted
 from sluicegate.lakes.history import PastSnapshot, TableHistory
 from sluicegate.lakes.port import SnapshotRef
-from sluicegate.replay.comparison import CommitStatus, Comparison, Foreign
-from sluicegate.replay.decisions import LoggedDecision
+from sluicegate.coordinator.replay.decisions import CommitStatus
+from sluicegate.coordinator.replay.decisions import Comparison
+from sluicegate.coordinator.replay.decisions import Foreign
+from sluicegate.coordinator.replay.decisions import LoggedDecision
 from tests.replay.test_window import decision
 
 US = "us"

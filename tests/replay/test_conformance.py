@@ -17,7 +17,8 @@ from sluicegate.events.models import (
 )
 from sluicegate.events.notifications import Notification, NotificationType, RegistrationAnswered
 from sluicegate.events.partitioning import partition_of
-from sluicegate.replay.conformance import Raw, Trial
+from sluicegate.coordinator.replay.conformance import Raw
+from sluicegate.coordinator.replay.conformance import Trial
 
 STREAM: Final = "flights"
 REGION: Final = "EU"

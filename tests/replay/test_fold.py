@@ -6,12 +6,13 @@ import pytest
 
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.events.models import FilesWritten
-from sluicegate.replay.comparison import CommitStatus, Comparison
-from sluicegate.replay.decisions import LoggedDecision
-from sluicegate.replay.errors import ReplayRefused
-from sluicegate.replay.fold import LogFold
-from sluicegate.replay.orphan_events import OrphanEvents
-from sluicegate.replay.start import start_of
+from sluicegate.coordinator.replay.decisions import CommitStatus
+from sluicegate.coordinator.replay.decisions import Comparison
+from sluicegate.coordinator.replay.decisions import LoggedDecision
+from sluicegate.coordinator.replay.decisions import ReplayRefused
+from sluicegate.coordinator.replay.decisions import LogFold
+from sluicegate.coordinator.replay.decisions import OrphanEvents
+from sluicegate.coordinator.replay.decisions import start_of
 from sluicegate.simulator.world import COMMIT_USER, STREAM, Entry
 from tests.replay.schedules import EMPTY, Watched, decisions, history, starts, steps, watched
 

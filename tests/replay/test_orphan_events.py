@@ -19,9 +19,12 @@ from sluicegate.events.models import (
     StreamCommand,
     StreamPolicy,
 )
-from sluicegate.replay.fold import LogFold
-from sluicegate.replay.orphan_events import Orphan, OrphanEvents, _committed, _ended_for_good
-from sluicegate.replay.start import Start
+from sluicegate.coordinator.replay.decisions import LogFold
+from sluicegate.coordinator.replay.decisions import Orphan
+from sluicegate.coordinator.replay.decisions import OrphanEvents
+from sluicegate.coordinator.replay.decisions import _committed
+from sluicegate.coordinator.replay.decisions import _ended_for_good
+from sluicegate.coordinator.replay.decisions import Start
 
 DAY: Final = 86_400_000
 """Milliseconds between two records."""

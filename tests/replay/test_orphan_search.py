@@ -7,9 +7,11 @@ from unittest.mock import AsyncMock, MagicMock
 import pytest
 
 from sluicegate.coordinator.core.state import LogState
-from sluicegate.replay.orphan_events import Arrival, Orphan
-from sluicegate.replay.orphans import Deletable, Search
-from sluicegate.replay.start import Start
+from sluicegate.coordinator.replay.decisions import Arrival
+from sluicegate.coordinator.replay.decisions import Orphan
+from sluicegate.coordinator.replay.orphans import Deletable
+from sluicegate.coordinator.replay.orphans import Search
+from sluicegate.coordinator.replay.decisions import Start
 
 GRACE = 100
 NOW = 1_000

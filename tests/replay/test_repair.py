@@ -6,9 +6,10 @@ from unittest.mock import AsyncMock, MagicMock
 import pytest
 
 from sluicegate.lakes.history import TableHistory
-from sluicegate.replay.comparison import CommitStatus, Comparison
-from sluicegate.replay.errors import ReplayRefused
-from sluicegate.replay.repair import Repair
+from sluicegate.coordinator.replay.decisions import CommitStatus
+from sluicegate.coordinator.replay.decisions import Comparison
+from sluicegate.coordinator.replay.decisions import ReplayRefused
+from sluicegate.coordinator.replay.repair import Repair
 from tests.replay.test_comparison import US, committed, history, unresolved
 
 

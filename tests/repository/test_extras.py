@@ -29,7 +29,7 @@ for module in modules:
     importlib.import_module(module)
 """
 MODULES: Final = {
-    "": ("cli", "coordinator", "events", "kafka", "replay", "state_store", "writer_hooks"),
+    "": ("cli", "coordinator", "events", "kafka", "state_store", "writer_hooks"),
     "paimon": ("lakes/paimon",),
     "delta": ("lakes/delta",),
     "iceberg": ("lakes/iceberg",),
@@ -39,7 +39,7 @@ MODULES: Final = {
 }
 """Folders of the modules of extras; of the empty one, of the package without an extra."""
 NEED_MORE: Final = {
-    "": ("writer_hooks/spark", "coordinator/telemetry/spans.py"),
+    "": ("writer_hooks/spark", "coordinator/observe/spans.py"),
     "iceberg": ("lakes/iceberg/glue.py",),
 }
 """Modules in these folders that need another extra."""

@@ -9,9 +9,9 @@ import pytest
 ROOT: Final = Path(__file__).parents[2]
 FOLDERS: Final = ("cli", "coordinator", "replay", "writer_hooks", "kafka", "state_store")
 ALLOWED: Final = {
-    "replay/fold.py": "the default for logs without signatures, as those of the simulator",
-    "replay/audit.py": "shows what a refused order tried; effects come from the fold",
-    "replay/conformance.py": "looks at the events of jobs alone",
+    "coordinator/replay/decisions.py": "the default for logs without signatures, as those of the simulator",
+    "coordinator/replay/audit.py": "shows what a refused order tried; effects come from the fold",
+    "coordinator/replay/conformance.py": "looks at the events of jobs alone",
 }
 
 

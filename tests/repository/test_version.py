@@ -8,7 +8,7 @@ import tomllib
 import pytest
 
 import sluicegate
-from sluicegate.coordinator.telemetry.metrics import Metrics
+from sluicegate.coordinator.observe.metrics import Metrics
 from tests.repository.test_layout import ROOT
 
 VERSION = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["version"]

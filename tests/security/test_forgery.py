@@ -16,9 +16,8 @@ from sluicegate.cli.errors import UserError
 from sluicegate.cli.orders import at_once, order
 from sluicegate.coordinator.core import cuts
 from sluicegate.coordinator.core.replica import Replica
-from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.settings.signing import SigningSettings
-from sluicegate.coordinator.stream import appending
+from sluicegate.coordinator.settings.model import Settings, SigningSettings
+from sluicegate.coordinator.stream import log as appending
 from sluicegate.events.codec import read_record
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope, EventType

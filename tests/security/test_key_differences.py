@@ -6,9 +6,8 @@ from operator import not_
 
 import pytest
 
-from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.coordinator.record_codec import decode_record
-from sluicegate.coordinator.runtime.service import Service
+from sluicegate.coordinator.core.state_record import StateRecord, decode_record
+from sluicegate.coordinator.service.service import Service
 from sluicegate.embedded.ports import free_port
 from sluicegate.events.envelope import EventType, wire_type
 from sluicegate.events.problems import Code

@@ -12,9 +12,9 @@ import pytest
 import structlog
 from aiokafka.errors import KafkaError
 
-from sluicegate.coordinator.runtime import service as service_module
-from sluicegate.coordinator.runtime.service import Service
-from sluicegate.coordinator.stream import retention
+from sluicegate.coordinator.service import service
+from sluicegate.coordinator.service.service import Service
+from sluicegate.coordinator.stream import records
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.kafka.permissions import PERMISSIONS, Client, Operation, Permission, format_grants, of_client
 from sluicegate.kafka.topics import TopicError, TopicRole
@@ -93,8 +93,8 @@ async def at_work(place: Deployment) -> AsyncIterator[list[BaseException]]:
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the coordinator delete events soon."""
-    monkeypatch.setattr(retention, "INTERVAL", 0.2)
-    monkeypatch.setattr(service_module, "RELEASE_INTERVAL", 0.2)
+    monkeypatch.setattr(records, "INTERVAL", 0.2)
+    monkeypatch.setattr(service, "RELEASE_INTERVAL", 0.2)
 
 
 @pytest.mark.parametrize("line", lines(Client.COORDINATOR), ids=named)

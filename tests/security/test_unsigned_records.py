@@ -5,8 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.coordinator.record_codec import decode_record
+from sluicegate.coordinator.core.state_record import StateRecord, decode_record
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import StreamCommand
 from sluicegate.events.problems import Code

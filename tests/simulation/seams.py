@@ -14,7 +14,7 @@ from sluicegate.coordinator.core.log import Checkpoint, Log, PendingCheckpoints
 from sluicegate.coordinator.core.state import RegionState
 from sluicegate.events.problems import Code
 from sluicegate.lakes import history, memory
-from sluicegate.replay import orphan_events
+from sluicegate.coordinator.replay import decisions
 from sluicegate.simulator import retention, world
 
 Function = Callable[..., Any]
@@ -98,8 +98,8 @@ SEAMS: Final[dict[str, tuple[Any, str]]] = {
     "the state record": (outbox.Outbox, "record"),
     "records that may be deleted": (retention, "deletion_start"),
     "the record to recover from": (world, "recovery_record"),
-    "checkpoints that may be committed": (orphan_events, "_may_be_included"),
-    "winners and losers": (orphan_events.OrphanEvents, "_commit"),
+    "checkpoints that may be committed": (decisions, "_may_be_included"),
+    "winners and losers": (decisions.OrphanEvents, "_commit"),
 }
 """Names of the places where a defect can be planted. A rename of a function is made here, too."""
 

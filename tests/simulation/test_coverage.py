@@ -6,7 +6,7 @@ from typing import get_args
 
 from sluicegate.coordinator.core import registration, replica
 from sluicegate.coordinator.core.effects import Append
-from sluicegate.coordinator.transitions import REGION
+from sluicegate.coordinator.core.state import REGION
 from sluicegate.events.models import Command
 from sluicegate.events.notifications import NotificationType
 from sluicegate.events.problems import Code

@@ -5,12 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.coordinator.record_codec import decode_record
-from sluicegate.coordinator.retention import read_key
+from sluicegate.coordinator.core.state_record import StateRecord, decode_record, read_key
 from sluicegate.events.codec import Flaw
 from sluicegate.events.feed import read_notification
-from sluicegate.replay.start import Start
+from sluicegate.coordinator.replay.decisions import Start
 from tests.upgrades.recording import FOLDER, Recording, fold, in_short, load
 
 RELEASES = sorted(FOLDER.glob("*.xz"))

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from sluicegate.coordinator.telemetry.reasons import RANKS, Unfinished, silence
+from sluicegate.coordinator.observe.view import RANKS, Unfinished, silence
 
 STATIC: Final = Path(__file__).parents[2] / "coordinator" / "web" / "static"
 POLICY: Final = (

@@ -9,8 +9,8 @@ from typing import Any
 import aiohttp
 import pytest
 
-from sluicegate.coordinator.runtime.service import Service
-from sluicegate.coordinator.web.openapi import DEFAULT_FILE, document
+from sluicegate.coordinator.service.service import Service
+from sluicegate.coordinator.web.page import DEFAULT_FILE, document
 from sluicegate.events.schemas import as_json
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running

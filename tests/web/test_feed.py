@@ -7,8 +7,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaConnectionError
 
-from sluicegate.coordinator.web.feed import Feed
-from sluicegate.coordinator.web.history import KEPT
+from sluicegate.coordinator.web.feed import KEPT, Feed
 from sluicegate.events.encoding import encode_notification
 from sluicegate.events.notifications import Committed, Notification, NotificationType
 from sluicegate.events.partitioning import partition_of

@@ -10,11 +10,9 @@ from unittest.mock import MagicMock
 import pytest
 
 from sluicegate.coordinator.listeners import worker
-from sluicegate.coordinator.listeners.problems import ListenerCode
-from sluicegate.coordinator.listeners.reader import Piece
-from sluicegate.coordinator.listeners.record import ListenerRecord, furthest
-from sluicegate.coordinator.listeners.worker import Worker
-from sluicegate.coordinator.settings.listeners import ListenerSettings
+from sluicegate.coordinator.listeners.records import ListenerRecord, furthest
+from sluicegate.coordinator.listeners.worker import ListenerCode, Piece, Worker
+from sluicegate.coordinator.settings.model import ListenerSettings
 from sluicegate.coordinator.stream.outcomes import Announced, Outcomes, outcome_of
 from sluicegate.events.notifications import Committed, Notification, NotificationType, SavepointTaken
 from sluicegate.listeners.port import Action, Done, Outcome, Refused, Result, State, Step

@@ -10,9 +10,9 @@ from aiokafka.errors import GroupAuthorizationFailedError, GroupCoordinatorNotAv
 from aiokafka.protocol.coordination import FindCoordinatorRequest
 from structlog.testing import capture_logs
 
-from sluicegate.coordinator.membership import eviction
-from sluicegate.coordinator.membership.local import LocalMembership
-from sluicegate.coordinator.settings.kafka import KafkaSettings
+from sluicegate.coordinator.service import members
+from sluicegate.coordinator.service.members import LocalMembership
+from sluicegate.coordinator.settings.model import KafkaSettings
 
 UNAVAILABLE, DENIED = GroupCoordinatorNotAvailableError.errno, GroupAuthorizationFailedError.errno
 
@@ -51,9 +51,9 @@ def membership(tmp_path: Path) -> Iterator[LocalMembership]:
 async def search(membership: LocalMembership, monkeypatch: pytest.MonkeyPatch, *codes: int) -> list[Any]:
     """Search the group of a broker with these codes, and return the log."""
     broker = Broker(membership.client_id, *codes)
-    monkeypatch.setattr(eviction, "AIOKafkaClient", lambda **_: broker)
+    monkeypatch.setattr(members, "AIOKafkaClient", lambda **_: broker)
     with capture_logs() as logged:
-        await eviction.evict_dead_members(KafkaSettings(bootstrap_servers="nowhere:1"), membership)
+        await members.evict_dead_members(KafkaSettings(bootstrap_servers="nowhere:1"), membership)
     assert broker.codes == []
     return logged
 

@@ -8,13 +8,8 @@ from aiokafka.cluster import ClusterMetadata
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.protocol import ConsumerProtocolMemberMetadata
 
-from sluicegate.coordinator.membership.keys import (
-    Differences,
-    assignor,
-    differences,
-)
-from sluicegate.coordinator.settings.kafka import KafkaSettings
-from sluicegate.coordinator.settings.published_keys import MemberKeys, own_keys
+from sluicegate.coordinator.service.keys import Differences, assignor, differences
+from sluicegate.coordinator.settings.model import KafkaSettings, MemberKeys, own_keys
 from sluicegate.events.signing import Mode
 
 NONE = Differences()

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.coordinator.membership.local import LocalMembership, default_folder
-from sluicegate.coordinator.settings.kafka import KafkaSettings
+from sluicegate.coordinator.service.members import LocalMembership, default_folder
+from sluicegate.coordinator.settings.model import KafkaSettings
 
 _MEMBER = """
 import sys
-from sluicegate.coordinator.settings.kafka import KafkaSettings
-from sluicegate.coordinator.membership.local import LocalMembership
+from sluicegate.coordinator.settings.model import KafkaSettings
+from sluicegate.coordinator.service.members import LocalMembership
 settings = KafkaSettings(bootstrap_servers="k:1", group_id="g", members_folder=sys.argv[1])
 with LocalMembership(settings) as membership:
     print(membership.client_id, flush=True)

@@ -11,7 +11,7 @@ import pytest
 
 PROGRAM: Final = """\
 import json, resource
-from sluicegate.coordinator.runtime.memory import keep_freed_memory
+from sluicegate.coordinator.service.process import keep_freed_memory
 
 def faults():
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt

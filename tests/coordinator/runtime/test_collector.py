@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from sluicegate.coordinator.runtime.memory import FEW, SETTLED, YOUNG, Collector, calm_collector
+from sluicegate.coordinator.service.process import FEW, SETTLED, YOUNG, Collector, calm_collector
 
 
 class _Cycle:

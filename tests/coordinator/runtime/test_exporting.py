@@ -6,7 +6,7 @@ import pytest
 from opentelemetry.sdk.trace.export import BatchSpanProcessor
 from structlog.testing import capture_logs
 
-from sluicegate.coordinator.runtime.exporting import exported_spans
+from sluicegate.coordinator.service.connections import exported_spans
 
 ASKED = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:4318"}
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from sluicegate.coordinator.runtime.measuring import LoopLag, loop_lag
+from sluicegate.coordinator.service.service import LoopLag, loop_lag
 
 
 class Loop(asyncio.SelectorEventLoop):

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sluicegate.coordinator.runtime.startup import table_problems
+from sluicegate.coordinator.service.startup import table_problems
 from sluicegate.coordinator.settings.model import Settings, validate
 
 

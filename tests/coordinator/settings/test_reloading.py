@@ -5,7 +5,7 @@ from typing import Any
 from pydantic import SecretStr
 
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.settings.reloading import Reload, plan_reload
+from sluicegate.coordinator.settings.reload import Reload, plan_reload
 
 
 def settings(*streams: str, **more: Any) -> Settings:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sluicegate.coordinator.settings.units import parse_bytes, parse_seconds
+from sluicegate.coordinator.settings.model import parse_bytes, parse_seconds
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,13 @@ from unittest.mock import AsyncMock, MagicMock
 import pytest
 from aiokafka import ConsumerRecord, TopicPartition
 
-from sluicegate.coordinator.dead_letters.letterbox import Letterbox
+from sluicegate.coordinator.observe.metrics import Metrics
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.stream import holding, joining, partition
+from sluicegate.coordinator.stream import partition, rate_limit, reload
+from sluicegate.coordinator.stream.letters import Letterbox
 from sluicegate.coordinator.stream.links import Links, Partitions
 from sluicegate.coordinator.stream.partition import PartitionRunner
 from sluicegate.coordinator.stream.runner import StreamRunner
-from sluicegate.coordinator.telemetry.metrics import Metrics
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import RegionHeartbeat
@@ -163,11 +163,11 @@ class Log:
             self.own.append(Consumer(self))
             return self.own[-1]
 
-        patch.setattr(joining, "AIOKafkaConsumer", own)
-        patch.setattr(joining, "started", started)
-        patch.setattr(joining, "read_batches", read_batches)
-        patch.setattr(joining, "spread", lambda _: 0.0)
-        patch.setattr(holding, "spread", lambda _: 0.0)
+        patch.setattr(reload, "AIOKafkaConsumer", own)
+        patch.setattr(reload, "started", started)
+        patch.setattr(reload, "read_batches", read_batches)
+        patch.setattr(reload, "spread", lambda _: 0.0)
+        patch.setattr(rate_limit, "spread", lambda _: 0.0)
         patch.setattr(partition, "read_held", AsyncMock(return_value={}))
         patch.setattr(partition, "refuse_other_groups", AsyncMock())
         patch.setattr(partition, "last_events", AsyncMock(return_value={}))

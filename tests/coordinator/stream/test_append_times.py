@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.coordinator.stream.append_times import MOST, STEP, AppendTimes
+from sluicegate.coordinator.stream.partition import MOST, STEP, AppendTimes
 
 
 @dataclass

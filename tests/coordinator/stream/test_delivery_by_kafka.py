@@ -7,8 +7,8 @@ from typing import Any, Final, cast
 import pytest
 from aiokafka import AIOKafkaProducer, ConsumerRecord, TopicPartition
 
-from sluicegate.coordinator.stream.joining import Changes
 from sluicegate.coordinator.stream.partition import PartitionRunner
+from sluicegate.coordinator.stream.reload import Changes
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.letters import home_of

@@ -10,10 +10,10 @@ import pytest
 
 from sluicegate.coordinator.core.effects import CheckFiles, FilesChecked, InspectTable, Publish
 from sluicegate.coordinator.settings.model import StreamSettings
-from sluicegate.coordinator.stream import early
-from sluicegate.coordinator.stream.early import EarlyChecks, Known, Passed, Terms
+from sluicegate.coordinator.stream import prechecks
+from sluicegate.coordinator.stream.prechecks import EarlyChecks, Known, Passed, Terms
+from sluicegate.coordinator.stream.summary import NAMED
 from sluicegate.coordinator.stream.table import StreamTable
-from sluicegate.coordinator.stream.tally import NAMED
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.events.problems import Code
@@ -173,7 +173,7 @@ def held(*offsets: int) -> Bodies:
 
 
 async def test_events_are_checked_in_pieces_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(early, "PIECE", 2 * len(event(1, "f1").body))
+    monkeypatch.setattr(prechecks, "PIECE", 2 * len(event(1, "f1").body))
     table, bodies = Slow(), held(1, 2, 3)
     checks = EarlyChecks(table, bodies, Budget(1 << 20))
     assert checks.start(TERMS) is None
@@ -194,7 +194,7 @@ async def test_events_are_checked_in_pieces_and_in_order(monkeypatch: pytest.Mon
 async def test_an_event_that_is_left_or_dropped_meanwhile_is_not_kept(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(early, "PIECE", 1)
+    monkeypatch.setattr(prechecks, "PIECE", 1)
     table, bodies = Slow(), held(1, 2, 3, 4)
     checks = EarlyChecks(table, bodies, Budget(1 << 20))
     for offset in (1, 2, 3, 4):

@@ -5,9 +5,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from sluicegate.coordinator.core.effects import CheckFiles, FilesChecked, InspectTable, Publish
+from sluicegate.coordinator.observe.messages import format_problem
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.table import StreamTable
-from sluicegate.coordinator.telemetry.messages import format_problem
 from sluicegate.events.causes import CauseCode
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import FileInfo, FilesWritten

@@ -8,7 +8,7 @@ import pytest
 from aiokafka import ConsumerRecord
 from structlog.testing import capture_logs
 
-from sluicegate.coordinator.stream.order_log import log_order
+from sluicegate.coordinator.stream.runner import log_order
 from sluicegate.events.attributes import Header
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope, EventType, LogRecord

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 
 import pytest
 
-from sluicegate.coordinator.stream import supply
-from sluicegate.coordinator.stream.supply import Supply
+from sluicegate.coordinator.stream import table
+from sluicegate.coordinator.stream.table import Supply
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.kafka.bodies import BodyUnavailable
 from tests.integration.waiting import finished
@@ -55,7 +55,7 @@ async def test_what_was_passed_can_be_asked_for_again() -> None:
 
 
 async def test_a_body_that_is_not_there_is_told_when_it_is_reached(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(supply, "MOST", 3)
+    monkeypatch.setattr(table, "MOST", 3)
     log = Log()
     log.failing = 6
     bodies = Supply(OFFSETS, {}, log.read)

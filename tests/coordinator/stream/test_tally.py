@@ -2,7 +2,7 @@
 
 import pytest
 
-from sluicegate.coordinator.stream.tally import LONGEST, MOST_SIZES, Tally, sizes_of, touched
+from sluicegate.coordinator.stream.summary import LONGEST, MOST_SIZES, Tally, sizes_of, touched
 from sluicegate.events.models import FileInfo, FilesOfSize, FilesWritten
 
 

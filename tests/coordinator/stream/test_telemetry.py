@@ -9,8 +9,8 @@ from structlog.testing import capture_logs
 from sluicegate.coordinator.core.log import Log
 from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import Condition, Due, Kind
+from sluicegate.coordinator.observe.metrics import Metrics
 from sluicegate.coordinator.stream.telemetry import StreamTelemetry
-from sluicegate.coordinator.telemetry.metrics import Metrics
 from sluicegate.events.notifications import NotificationType, RegistrationAnswered
 from sluicegate.events.problems import Code, Problem
 from tests.coordinator.telemetry.pages import value_of

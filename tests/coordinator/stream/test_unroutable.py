@@ -5,9 +5,9 @@ import time
 
 import pytest
 
-from sluicegate.coordinator.dead_letters.letterbox import Letterbox
-from sluicegate.coordinator.stream import unroutable
-from sluicegate.coordinator.stream.unroutable import FRESH, UnroutableEvents
+from sluicegate.coordinator.stream import partition
+from sluicegate.coordinator.stream.letters import Letterbox
+from sluicegate.coordinator.stream.partition import FRESH, UnroutableEvents
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.notifications import Notification, RegistrationAnswered
 from sluicegate.events.problems import Code
@@ -22,7 +22,7 @@ def refused(monkeypatch: pytest.MonkeyPatch) -> list[Notification]:
     async def announce(found: Notification, links: object) -> None:
         sent.append(found)
 
-    monkeypatch.setattr(unroutable, "announce", announce)
+    monkeypatch.setattr(partition, "announce", announce)
     return sent
 
 

@@ -2,7 +2,7 @@
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from sluicegate.coordinator.telemetry.metrics import PREFIX, Metrics
+from sluicegate.coordinator.observe.metrics import PREFIX, Metrics
 
 
 def value_of(metrics: Metrics, name: str, **labels: str) -> float | None:

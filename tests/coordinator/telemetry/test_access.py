@@ -12,9 +12,9 @@ import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
-from sluicegate.coordinator.settings.http import CannotServe, HttpSettings
-from sluicegate.coordinator.telemetry.http import HealthServer
-from sluicegate.coordinator.telemetry.metrics import Metrics
+from sluicegate.coordinator.observe.metrics import Metrics
+from sluicegate.coordinator.settings.model import CannotServe, HttpSettings
+from sluicegate.coordinator.web.http import HealthServer
 from tests.coordinator.telemetry.test_http import Service
 from tests.tls import Certificates, make_certificates, sign_again
 

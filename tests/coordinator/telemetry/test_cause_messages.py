@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.coordinator.telemetry.cause_messages import CAUSES, format_cause
-from sluicegate.coordinator.telemetry.messages import MESSAGES, format_problem
+from sluicegate.coordinator.observe.messages import CAUSES, MESSAGES, format_cause, format_problem
 from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.problems import Code, Problem
 from tests.coordinator.telemetry.test_messages import OLD_WORDS

@@ -9,7 +9,7 @@ from prometheus_client import Gauge as TheirGauge
 from prometheus_client import Histogram as TheirHistogram
 from prometheus_client.parser import text_string_to_metric_families
 
-from sluicegate.coordinator.telemetry.exposition import Registry
+from sluicegate.coordinator.observe.metrics import Registry
 
 BOUNDS = (0.1, 1.0, 2.5)
 NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=5)
@@ -78,7 +78,7 @@ def test_a_metric_without_labels_has_its_series_from_the_start() -> None:
 
 
 def test_a_large_page_comes_in_slices_and_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sluicegate.coordinator.telemetry.exposition.SLICE", 0.0)
+    monkeypatch.setattr("sluicegate.coordinator.observe.metrics.SLICE", 0.0)
     registry = Registry("x_")
     gauge = registry.gauge("level", "number", ("stream",), "level")
     for number in range(200):
@@ -91,7 +91,7 @@ def test_a_large_page_comes_in_slices_and_is_whole(monkeypatch: pytest.MonkeyPat
 
 
 def test_series_may_end_while_the_page_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sluicegate.coordinator.telemetry.exposition.SLICE", 0.0)
+    monkeypatch.setattr("sluicegate.coordinator.observe.metrics.SLICE", 0.0)
     registry = Registry("x_")
     gauge = registry.gauge("level", "number", ("stream",), "level")
     for number in range(200):

@@ -7,9 +7,9 @@ from typing import Any
 import aiohttp
 import pytest
 
-from sluicegate.coordinator.settings.http import CannotServe, HttpSettings
-from sluicegate.coordinator.telemetry.http import HealthServer
-from sluicegate.coordinator.telemetry.metrics import Metrics
+from sluicegate.coordinator.observe.metrics import Metrics
+from sluicegate.coordinator.settings.model import CannotServe, HttpSettings
+from sluicegate.coordinator.web.http import HealthServer
 
 
 @dataclass

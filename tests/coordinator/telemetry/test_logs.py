@@ -10,8 +10,8 @@ from typing import Any, Literal
 import pytest
 import structlog
 
+from sluicegate.coordinator.observe.logs import configure_logging
 from sluicegate.coordinator.settings.model import LogSettings, RedisSettings
-from sluicegate.coordinator.telemetry.logs import configure_logging
 
 HIDDEN = "hunter2+(="
 Format = Literal["json", "text"]

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.coordinator.telemetry.message import Message
-from sluicegate.coordinator.telemetry.messages import MESSAGES, format_problem, listed, short_id
+from sluicegate.coordinator.observe.messages import MESSAGES, Message, format_problem, listed, short_id
 from sluicegate.events.problems import Code, Problem
 
 OLD_WORDS: Final = re.compile(

@@ -7,7 +7,7 @@ import pytest
 
 import sluicegate
 from sluicegate.coordinator.core.state_record import Condition
-from sluicegate.coordinator.telemetry.metrics import Metrics, document
+from sluicegate.coordinator.observe.metrics import Metrics, document
 from sluicegate.events.problems import Code, Problem
 from tests.coordinator.telemetry.pages import value_of
 
@@ -217,7 +217,7 @@ def test_every_metric_is_documented_and_the_page_is_fresh() -> None:
     metrics = Metrics()
     text = DOCUMENTED.read_text(encoding="utf-8")
     assert text == document(metrics), (
-        "docs/metrics.md is stale; run: python -m sluicegate.coordinator.telemetry.metrics > docs/metrics.md"
+        "docs/metrics.md is stale; run: python -m sluicegate.coordinator.observe.metrics > docs/metrics.md"
     )
     names = [each.name for each in metrics.definitions]
     assert len(names) == len({*names})

@@ -9,10 +9,9 @@ import pytest
 from sluicegate.cli.status_lines import lines_of
 from sluicegate.coordinator.core.state import RegionPhase, Revert, Savepoint
 from sluicegate.coordinator.core.state_record import Condition, StateRecord, TableProgress, Waiting
+from sluicegate.coordinator.observe import messages
+from sluicegate.coordinator.observe.view import NOT_READ, overview, view_of
 from sluicegate.coordinator.settings.model import StreamSettings
-from sluicegate.coordinator.stream.view import view_of
-from sluicegate.coordinator.telemetry import stream_messages
-from sluicegate.coordinator.telemetry.overview import NOT_READ, overview
 from sluicegate.events.models import Head
 from sluicegate.events.problems import Code, Problem
 from sluicegate.state_store import StreamView
@@ -242,7 +241,7 @@ def test_nothing_is_said_of_drivers_whose_events_are_not_read(code: Code) -> Non
 def test_each_condition_of_a_stream_is_read_on_or_not_read() -> None:
     """A new code must be put into one of both lists."""
     assert sorted({*NOT_READ} & READ_ON) == []
-    assert {*NOT_READ, *READ_ON} == {*stream_messages.MESSAGES, Code.OLDER_RELEASE}
+    assert {*NOT_READ, *READ_ON} == {*messages.STREAM_MESSAGES, Code.OLDER_RELEASE}
 
 
 def test_the_gravest_state_of_a_region_is_shown() -> None:

@@ -1,6 +1,6 @@
 """Reasons of the page and of the status: their order and their sentences."""
 
-from sluicegate.coordinator.telemetry.reasons import RANKS, Reason, Unfinished, in_order, letters, silence
+from sluicegate.coordinator.observe.view import RANKS, Reason, Unfinished, in_order, letters, silence
 
 HEARD = 1_764_233_472_345
 

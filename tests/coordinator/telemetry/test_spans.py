@@ -6,7 +6,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import StatusCode
 
-from sluicegate.coordinator.telemetry.spans import OtelSpans
+from sluicegate.coordinator.observe.spans import OtelSpans
 
 ONE = f"00-{'1' * 32}-{'2' * 16}-01"
 TWO = f"00-{'3' * 32}-{'4' * 16}-01"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from sluicegate.coordinator.telemetry.wording import duration, iso_time
+from sluicegate.coordinator.observe.messages import duration, iso_time
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sluicegate.coordinator.web.history import KEPT, History
+from sluicegate.coordinator.web.feed import KEPT, History
 from sluicegate.events.models import CommitSummary, CutAbandoned, CutReverted, Head, Position
 from sluicegate.events.notifications import Committed, Notification, NotificationType, Stalled
 from tests.events.examples import PROBLEM

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from sluicegate.coordinator.listeners.record import ListenerRecord, decode, encode
+from sluicegate.coordinator.listeners.records import ListenerRecord, decode, encode
 from sluicegate.events.notifications import NotificationType, PartitionDone
 from sluicegate.lakes.port import LakeUnavailable
 from sluicegate.listeners.actions import Warn

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sluicegate.coordinator.listeners.record import ListenerRecord, decode, encode
-from sluicegate.coordinator.stream.tally import sizes_of, touched
+from sluicegate.coordinator.listeners.records import ListenerRecord, decode, encode
+from sluicegate.coordinator.stream.summary import sizes_of, touched
 from sluicegate.events.models import CommitSummary, CutReverted, FileInfo, FilesWritten, Head
 from sluicegate.events.notifications import Committed, NotificationType, SavepointTaken, SmallFiles
 from sluicegate.lakes.port import LakeUnavailable

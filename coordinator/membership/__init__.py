@@ -1,1 +1,0 @@
-"""Membership in the consumer group: local members, and the eviction of dead ones."""

@@ -1,0 +1,885 @@
+"""Formats of times in messages for people."""
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Final, NamedTuple
+
+from sluicegate.events.causes import Cause, CauseCode
+from sluicegate.events.problems import Code, Problem
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def iso_time(millis: int | None) -> str | None:
+    """Format milliseconds since the Unix epoch as an ISO date, with milliseconds if they are not 0.
+
+    The result is None for None and for dates out of range.
+    """
+    if millis is None:
+        return None
+    try:
+        digits = "milliseconds" if millis % 1000 else "seconds"
+        return (_EPOCH + timedelta(milliseconds=millis)).isoformat(timespec=digits).replace("+00:00", "Z")
+    except OverflowError:
+        return None
+
+
+def duration(seconds: float) -> str:
+    """Format a duration for people: `12 s`, `4 min`, `2.5 h`, `3 days`."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    if seconds < 172_800:
+        return f"{round(seconds / 60)} min" if seconds < 5_400 else f"{seconds / 3_600:.1f} h"
+    return f"{round(seconds / 86_400)} days"
+
+
+# The three parts of a message, and the commands and remedies that several messages share.
+#
+# A placeholder such as `{region}` stands for an argument of the problem. Text in brackets is left out if an
+# argument in it is absent.
+
+
+class Message(NamedTuple):
+    """Template of a message: what happened, why, and what to do."""
+
+    what: str
+    why: str
+    remedy: str
+
+
+STATUS: Final = "`sluicegate status --stream {stream}`"
+RESET: Final = (
+    "`sluicegate region reset --stream {stream} --region {region} --checkpoint-location LOCATION`, then "
+    "start its query again. A writer without Spark registers a new incarnation at the committed position "
+    "instead"
+)
+RESUME: Final = "`sluicegate stream resume --stream {stream}`"
+VERIFY: Final = "`sluicegate replay verify --stream {stream}`"
+NEW_STREAM: Final = (
+    "begin with a new stream: a new name and commit_user, and empty checkpoint locations. "
+    "Let its sources begin right after the committed rows"
+)
+ADOPT: Final = (
+    "stop the coordinators and the drivers, and continue from the table: `sluicegate stream adopt --stream "
+    "{stream} --from-table`. It compares both, and prints the next steps"
+)
+UPGRADE: Final = "Upgrade all coordinators, drivers and commands to the newest release that is in use"
+
+_PART: Final = re.compile(r"\[([^\[\]]*)\]|([^\[\]]+)")
+_FIELD: Final = re.compile(r"\{(\w+)\}")
+
+
+def fill(template: str, arguments: Mapping[str, str]) -> str:
+    """Replace the placeholders. A part in brackets is left out if one of its values is absent."""
+    found: list[str] = []
+    for optional, fixed in _PART.findall(template):
+        part = optional or fixed
+        if optional and any(name not in arguments for name in _FIELD.findall(part)):
+            continue
+        found.append(_FIELD.sub(lambda field: arguments.get(field[1], field[1].upper()), part))
+    return "".join(found)
+
+
+# Sentences for causes: the part of a message that follows its reason, without a remedy of its own.
+#
+# A placeholder stands for an argument of the cause, and `{detail}` for the text from outside beside it.
+
+_STRAY: Final = "[; snapshot {stray} is there, but {oldest} was not made on it: it was put too late to count]"
+
+_OF_HISTORY: Final[Mapping[CauseCode, str]] = {
+    CauseCode.TABLE_EMPTY: "the table has no snapshots, but snapshot {snapshot} was recorded: rolled back?",
+    CauseCode.DECISION_LACKING: "decision {number} is in the table, but not {other}: rolled back?",
+    CauseCode.HISTORY_EXPIRED: (
+        "no snapshot was recorded, and the history before snapshot {snapshot} has expired"
+    ),
+    CauseCode.HEAD_OLDER: (
+        "snapshot {expected} was recorded, but the head is {snapshot}: the table was rolled back"
+    ),
+    CauseCode.RECORDED_EXPIRED: (
+        "the recorded snapshot {snapshot} has expired, and nothing newer proves the absence"
+    ),
+    CauseCode.RECORDED_DIFFERS: (
+        "snapshot {snapshot} is not the one that was recorded: rolled back or overwritten"
+    ),
+    CauseCode.RECORDED_OVERWRITTEN: (
+        "snapshot {snapshot} is not the one that was recorded: the table was rolled back, or a writer "
+        "without a lock has overwritten the snapshot. In an object store, give every other writer of the "
+        "table a lock or conditional puts; docs/formats/object-stores.md names the settings"
+    ),
+    CauseCode.SNAPSHOT_MISSING: (
+        "the snapshot before {snapshot} is missing between the recorded one and the head"
+    ),
+    CauseCode.MARKER_ROLLED_BACK: (
+        "the table's marker names our commit in snapshot {snapshot}, which is not in the history: rolled back"
+    ),
+}
+
+_OF_PUBLICATIONS: Final[Mapping[CauseCode, str]] = {
+    CauseCode.OTHER_WRITER: (
+        "another writer of the table committed first[: the head was snapshot {expected}]"
+        "[, and snapshot {snapshot} was put meanwhile][ by user {first}]"
+    ),
+    CauseCode.OTHER_TABLE: "the table was replaced by another one",
+    CauseCode.CHECKS_OUTDATED: "the table has another schema since the files were checked",
+    CauseCode.SNAPSHOTS_GONE: (
+        "the table has no snapshot any more[, and had snapshot {expected}]: it was rolled back"
+    ),
+    CauseCode.NO_HARD_LINKS: (
+        "the table's file system cannot publish snapshots safely[: {detail}]. Move the table to a file "
+        "system with hard links"
+    ),
+    CauseCode.NO_CONDITIONAL_PUT: (
+        "the table's object store cannot publish snapshots safely[: {detail}]. Move the table to a store "
+        "with conditional writes"
+    ),
+    CauseCode.EVENT_UNUSABLE: "one of its events cannot be used[: {problem}][ ({names})][: {detail}]",
+    CauseCode.POSITION_UNREADABLE: (
+        "snapshot {snapshot} holds the commit, but the one before it cannot be read[: {detail}]"
+    ),
+    CauseCode.POSITION_UNPROVEN: (
+        "snapshot {snapshot} holds the commit, but nothing shows that it is in the history"
+    ),
+    CauseCode.SUCCESSOR_GONE: (
+        "snapshot {snapshot} was put, but the one that was made on it was removed meanwhile"
+    ),
+    CauseCode.WITHDRAWN: (
+        "snapshot {snapshot} was put where the history has expired or was rolled back, and is withdrawn"
+    ),
+    CauseCode.TAKER_UNREADABLE: "snapshot {snapshot} exists, and its writer cannot be read[: {detail}]",
+    CauseCode.TAKER_GONE: "snapshot {snapshot} existed, and was removed meanwhile",
+}
+
+_OF_THE_LOG: Final[Mapping[CauseCode, str]] = {
+    CauseCode.LOG_ENDS_EARLIER: "the log ends at offset {number}, so the topic was created again",
+    CauseCode.LOG_BEGINS_LATER: "the log begins at offset {number}",
+    CauseCode.LOG_END_LOST: "the log ends at offset {number}, so its end was lost",
+    CauseCode.OTHER_EVENT: "another event is at this offset, so the topic was created again",
+    CauseCode.TOPIC_DELETES: "retention.ms of {first} is {number}",
+    CauseCode.RELEASE_FAILED: "this release failed at it[: {detail}]",
+    CauseCode.EVENT_ABSENT: "there is no event at offset {number}[ of partition {partition}]",
+    CauseCode.EVENT_DELETED: (
+        "the event at offset {number}[ of partition {partition}] is no longer in the log[, which begins at "
+        "{other}]: it was deleted before it was committed"
+    ),
+    CauseCode.NOT_AN_EVENT: (
+        "the message at offset {number}[ of partition {partition}] is no event[: {problem}]"
+    ),
+    CauseCode.MESSAGE_TOO_LARGE: (
+        "a message is too large for the topic {first}. Set its max.message.bytes to at least {other}[. The "
+        "message has {number} bytes: set max.message.bytes of the topics, and then kafka.max_message_bytes, "
+        "to more than that]"
+    ),
+    CauseCode.EVENT_OVER_LIMIT: (
+        "an event of the type {first} is outside of its limits[: {second}]. No reader takes it, so it is "
+        "not sent. That is a defect of this release: report it"
+    ),
+    CauseCode.RECORD_TOO_LARGE: (
+        "the state record has {number} bytes, and at most {other} are read again. Most of it is source "
+        "offsets of the regions: let the drivers publish shorter ones"
+    ),
+}
+
+_OF_BODIES: Final[Mapping[CauseCode, str]] = {
+    CauseCode.FILES_MISCOUNTED: "{number} files, and the attribute ce_files is {other}",
+    CauseCode.PATH_REPEATED: "the path {first} is listed twice",
+    CauseCode.CONTROL_CHARACTERS: "it has control characters",
+    CauseCode.QUERY_IN_LOCATION: "it has a query or a fragment",
+    CauseCode.OTHER_MACHINE: "it is on another machine[ ({first})]",
+    CauseCode.ENCODED_DOTS: "it has encoded `..` folders",
+}
+
+_OF_SIGNATURES: Final[Mapping[CauseCode, str]] = {
+    CauseCode.UNSIGNED: "it has no signature",
+    CauseCode.KEY_UNKNOWN: "it is signed with the key {first}, which is not in kafka.signing.key_files",
+    CauseCode.KEY_RETIRED: "it is signed with the key {first}, which was retired before",
+    CauseCode.SIGNATURE_WRONG: "its signature does not fit its content and the key {first}",
+    CauseCode.SIGNATURE_OLD: (
+        "it was appended {number} s before or after it was signed, and {other} s are allowed; "
+        "it is a copy, or the clock of its sender is wrong"
+    ),
+}
+
+CAUSES: Final[Mapping[CauseCode, str]] = {
+    **{code: text + _STRAY for code, text in _OF_HISTORY.items()},
+    **_OF_PUBLICATIONS,
+    **_OF_THE_LOG,
+    **_OF_BODIES,
+    **_OF_SIGNATURES,
+    CauseCode.UNKNOWN: "a newer release has found a cause that this one does not know[: {detail}]",
+}
+"""Templates of the sentences, by code. They begin in lower case and have no dot at the end."""
+
+
+def format_cause(cause: Cause, detail: str = "") -> str:
+    """Return the sentence of a cause; `detail` is the text from outside beside it."""
+    given = cause.model_dump(mode="json", exclude={"code", "names"}, exclude_none=True)
+    values = {
+        **given,
+        "names": ", ".join(cause.names),
+        "first": next(iter(cause.names), ""),
+        "second": next(iter(cause.names[1:]), ""),
+        "detail": detail,
+    }
+    return fill(CAUSES[cause.code], {name: str(value) for name, value in values.items() if value != ""})
+
+
+# Messages for events and messages of the log that have no effect.
+
+_IGNORED: Final = "The event has no effect"
+_VOID: Final = "The decision[ {number}] has no effect"
+_UNUSABLE: Final = "The message is not used"
+_NOTHING: Final = "Nothing is to be done"
+_SENDER: Final = "Correct the program that sends it. The message is kept: `sluicegate dead-letters list`"
+_DEFECT: Final = "Nothing is lost. If it repeats, report a defect of sluicegate"
+
+_WITHOUT_EFFECT: Final[Mapping[Code, Message]] = {
+    Code.DUPLICATE: Message(_IGNORED, "the same one[ (decision {number})] was applied before", _NOTHING),
+    Code.SETTLED: Message(
+        _IGNORED,
+        "its checkpoint was decided before, or the job tries it again after a failure",
+        _NOTHING,
+    ),
+    Code.REPLAYED: Message(_IGNORED, "its checkpoint was completed before, with the same source", _NOTHING),
+    Code.NOT_LIVE: Message(
+        _IGNORED,
+        "its incarnation[ {incarnation}] is not the live one of its region[ {region}]",
+        "If the query should run, start it again. " + STATUS + " shows the live incarnation",
+    ),
+    Code.UNEXPECTED: Message(_IGNORED, "a message of its type does not belong in the log", _DEFECT),
+    Code.NOT_APPLICABLE: Message(
+        "The order[ about region {region}] has no effect",
+        "it does not fit the state of the stream[: it names {number}][, and {other} is expected][: it names "
+        "the regions {names}]",
+        "Compare it with " + STATUS + ", then give a new one",
+    ),
+    Code.TOO_MANY_SAVEPOINTS: Message(
+        "The order has no effect",
+        "the stream has {number} open savepoints and drains, and no more are allowed",
+        "Wait for them, or cancel one: `sluicegate stream cancel --stream {stream} --name {first}`",
+    ),
+    Code.STALE_POLICY: Message(
+        "The settings of one coordinator are not used",
+        "number {other} is in force, and it sent number {number} instead of the next one",
+        "Give all coordinators of the stream the same settings",
+    ),
+}
+
+_VOID_DECISIONS: Final[Mapping[Code, Message]] = {
+    Code.OUT_OF_ORDER: Message(_VOID, "it does not follow decision {other}", _DEFECT),
+    Code.UNRESOLVED: Message(_VOID, "decision {other} has no outcome yet", _DEFECT),
+    Code.NOTHING_MOVES: Message(_VOID, "it moves no region", _DEFECT),
+    Code.NOT_SEALED: Message(
+        _VOID, "checkpoint {checkpoint} of region {region} is not sealed, or may not be committed", _DEFECT
+    ),
+    Code.REGION_STALLED: Message(
+        _VOID, "region {region} is stalled", "See " + STATUS + " for the reason and the way out"
+    ),
+    Code.INCOMPLETE_CUT: Message(_VOID, "it does not name the position of every region", _DEFECT),
+    Code.NOT_FULL: Message(_VOID, "it must include every region[, and lacks {names}]", _DEFECT),
+    Code.TOO_MANY_BEHIND: Message(
+        _VOID,
+        "too many regions would fall back[ ({names})]",
+        "Start their queries, or raise streams.{stream}.max_failure_ratio in the settings of all "
+        "coordinators",
+    ),
+    Code.OTHER_DIGEST: Message(
+        _VOID, "its digest is not that of the content in the log", "Compare table and log: " + VERIFY
+    ),
+    Code.NOT_FORCED: Message(
+        "The abandoned attempt[ {number}] has no effect", "the next cut may leave these regions out", _DEFECT
+    ),
+}
+
+_MESSAGES: Final[Mapping[Code, Message]] = {
+    Code.NO_EVENT: Message(_UNUSABLE, "it has no attribute[ {first}], so it is no event", _SENDER),
+    Code.OLDER_RELEASE: Message(
+        _UNUSABLE, "an older release sent it[ (major version {number})][ ({detail})]", UPGRADE
+    ),
+    Code.SPEC_VERSION: Message(_UNUSABLE, "its CloudEvents version is not 1.0[: {detail}]", _SENDER),
+    Code.SOURCE: Message(
+        _UNUSABLE, "its attribute {first} is not a source of sluicegate[: {detail}]", _SENDER
+    ),
+    Code.CONTENT_TYPE: Message(_UNUSABLE, "its content type is not JSON[: {detail}]", _SENDER),
+    Code.CONTRADICTION: Message(_UNUSABLE, "attributes have two values[: {names}]", _SENDER),
+    Code.UNKNOWN_TYPE: Message(_UNUSABLE, "its type is unknown[: {detail}]", _SENDER),
+    Code.MALFORMED_ATTRIBUTE: Message(
+        _UNUSABLE, "the attribute {first} has a value that is not allowed[: {detail}]", _SENDER
+    ),
+    Code.MISSING_ATTRIBUTE: Message(_UNUSABLE, "the attribute {first} is missing", _SENDER),
+    Code.UNDECODABLE: Message(
+        _UNUSABLE, "the name of a header is not UTF-8, so no client can be relied on to read it", _SENDER
+    ),
+    Code.UNKNOWN_STREAM: Message(
+        "Stream {stream} is not known here",
+        "the coordinator that has its partition does not have it in its settings",
+        "All members of a group need the same settings. Add [streams.{stream}] with its table to those of "
+        "each coordinator, and send them SIGHUP. Or correct the name of the stream in the query. Then start "
+        "the query again",
+    ),
+    Code.WRONG_PARTITION: Message(
+        "The message is not used",
+        "it is on partition {other} of the events topic, and its stream {stream} belongs to {number}. The "
+        "topic got more partitions, or a program chose the partition itself",
+        "Correct the cause, then send the message again: `sluicegate dead-letters retry --help`",
+    ),
+    Code.SIGNATURE: Message(
+        "The decision or the order is not used",
+        "{detail}",
+        "If a coordinator or a command of yours sent it, compare its clock and its settings kafka.signing "
+        "with the others, and repeat the order. Else somebody forged it: find the client that wrote it",
+    ),
+    Code.MALFORMED_BODY: Message(_UNUSABLE, "its body is malformed[ at {first}][: {detail}]", _SENDER),
+}
+
+EVENT_MESSAGES: Final = {**_WITHOUT_EFFECT, **_VOID_DECISIONS, **_MESSAGES}
+
+
+# Messages for registrations that are refused.
+
+_REFUSED: Final = "The registration of region {region} is refused"
+_ASSIGNMENT: Final = "The registration with assignment {number} is refused"
+_LOST: Final = (
+    "make sure that the source continues at the source offsets that "
+    + STATUS
+    + " shows. Then give the order: "
+    + RESET
+)
+
+REFUSAL_MESSAGES: Final[Mapping[Code, Message]] = {
+    Code.NO_POLICY: Message(
+        _REFUSED,
+        "no coordinator has logged the settings of stream {stream} yet",
+        "Start a coordinator whose settings have the stream (`sluicegate run`), then start the query again",
+    ),
+    Code.REGION_NOT_ALLOWED: Message(
+        _REFUSED,
+        "the settings allow the regions {names} alone, and the list of the query has another one",
+        "Correct the options `region` and `regions` of the query, or add the region to "
+        "streams.{stream}.regions in the settings of all coordinators",
+    ),
+    Code.OTHER_TABLE: Message(
+        _REFUSED,
+        "its query writes to the table {detail}, which is outside of the allowed locations[ {names}]",
+        "Set the option `table` of the query to streams.{stream}.table, to which the coordinator commits. "
+        "Only if it is another address of the same table, add it to streams.{stream}.allowed_locations in "
+        "the settings of all coordinators",
+    ),
+    Code.REGION_NOT_ASSIGNED: Message(
+        _REFUSED,
+        "the regions that its query lists ({names}) do not include it",
+        "Add it to the option `regions` of every query of the stream, or correct the option `region`",
+    ),
+    Code.ASSIGNMENT_OLDER: Message(
+        _ASSIGNMENT,
+        "assignment {other} is in force",
+        "Stop this query if a newer job has replaced it. If assignment {other} was begun by mistake, and has "
+        "committed nothing yet, undo it: `sluicegate assignment withdraw --stream {stream}`. It tells if "
+        "this query can be started again then",
+    ),
+    Code.ASSIGNMENT_TOO_HIGH: Message(
+        _ASSIGNMENT,
+        "its number {number} is more than {other} above the newest one, and numbers have a limit",
+        "Set the option `assignment` of all queries of the new job to a lower number, such as the newest one "
+        "plus 1",
+    ),
+    Code.TOO_MANY_REGIONS: Message(
+        _ASSIGNMENT,
+        "with earlier ones, the stream would have {other} regions, and 1,000 with names of 65,536 characters "
+        "are allowed",
+        "Give the regions names that the stream has already. If that is impossible, " + NEW_STREAM,
+    ),
+    Code.ASSIGNMENT_WITHDRAWN: Message(
+        _ASSIGNMENT,
+        "an operator withdrew assignment {other}, and no number up to that one can be used again",
+        "Set the option `assignment` of all queries of the new job to a number above {other}. A RegionRunner "
+        "names its way out when it is started again",
+    ),
+    Code.ASSIGNMENT_DIFFERS: Message(
+        _ASSIGNMENT,
+        "assignment {number} has the regions {names}, and the query lists others",
+        "Give every query the same option `regions`. To change the regions, end this assignment "
+        "(`sluicegate assignment close --stream {stream} --number {number}`), and use the number {next} and "
+        "the option `assignment.after` that `sluicegate status` shows then",
+    ),
+    Code.ASSIGNMENT_OPEN: Message(
+        _ASSIGNMENT,
+        "the regions {names} of the assignment before have not ended",
+        "A query that is stopped does not end its region. Stop the queries, and end their regions: "
+        "`sluicegate assignment close --stream {stream} --wait`",
+    ),
+    Code.ASSIGNMENT_UNRESOLVED: Message(
+        _ASSIGNMENT,
+        "decision {other} of the assignment before has no outcome yet",
+        "Start the query again when " + STATUS + " shows it as committed; if it stays, status shows why",
+    ),
+    Code.ASSIGNMENT_AFTER_OTHER_CUT: Message(
+        _ASSIGNMENT,
+        "it has to follow the cut of decision {other}, and its option `assignment.after` names another one",
+        "Let the source of every query begin at the source offsets of that cut, which " + STATUS + " shows; "
+        "then set `assignment.after` to {other}",
+    ),
+    Code.REGION_REMOVED: Message(
+        _REFUSED,
+        "an operator removed the region[, and assignment {number} is over][; the stream goes on with "
+        "{names}]",
+        "It comes back with a new assignment only[. To begin one, end this one: `sluicegate assignment close "
+        "--stream {stream} --wait`. That ends {names} too][. Start all queries with the option `assignment` "
+        "{next}, and with the `assignment.after` that `sluicegate status --stream {stream}` names]",
+    ),
+    Code.INCARNATION_ENDED: Message(
+        _REFUSED,
+        "the incarnation[ {incarnation}] of its checkpoint location has ended: it was replaced, withdrawn "
+        "or reverted",
+        "Stop this query if another one has replaced it. Else set the location to the committed position: "
+        + RESET,
+    ),
+    Code.INCARNATION_OF_OTHER_REGION: Message(
+        _REFUSED,
+        "its checkpoint location belongs to region {first}",
+        "Correct the option `region` of the query, or give it a checkpoint location of its own",
+    ),
+    Code.BASE_UNRESOLVED: Message(
+        _REFUSED,
+        "decision {number} includes checkpoints of it, and has no outcome yet",
+        "The driver asks again by itself, as long as its option `registration.timeout` states. If the "
+        "decision stays, " + STATUS + " shows why. Then start the driver again",
+    ),
+    Code.BASE_DIFFERS: Message(
+        _REFUSED,
+        "its checkpoint location does not start at the position that is committed for the region",
+        "Use the checkpoint location of the newest run. If it is refused too, set it to the committed "
+        "position. If it is lost, take an empty one, and make sure that the source continues at the source "
+        "offsets that " + STATUS + " shows. The order for both: " + RESET,
+    ),
+    Code.INCARNATION_LIVE: Message(
+        _REFUSED,
+        "incarnation[ {incarnation}] of the region is live, and this checkpoint location is not its own",
+        "Probably another query of this region is running. If this one is a mistake, do not start it. Else "
+        "start it with the checkpoint location of that incarnation. If that is lost: " + _LOST,
+    ),
+    Code.LOCATION_OLDER: Message(
+        _REFUSED,
+        "its checkpoint location ends[ at checkpoint {checkpoint}], before the committed checkpoint {other}",
+        "Use the newest state of the location. If it is lost, take an empty one: " + _LOST,
+    ),
+    Code.SOURCE_DIFFERS: Message(
+        _REFUSED,
+        "checkpoint {checkpoint} of its checkpoint location has another source range than the one in the log",
+        "The source was changed, or the location comes from a backup. Restore the newest location, or set "
+        "this one to the committed position: " + RESET + ". If that is refused, take an empty one: " + _LOST,
+    ),
+    Code.REGISTRATION_UNREADABLE: Message(
+        _REFUSED,
+        "the body of the registration cannot be read",
+        "Install the same release of sluicegate for driver and coordinator, then start the query again",
+    ),
+}
+
+
+# Messages for regions that make no progress.
+
+_STALLED: Final = "Region {region} is stalled"
+_CHECKPOINT: Final = "Checkpoint {checkpoint} of region {region} is not committed"
+_FILES: Final = "Files of region {region} are not committed"
+_RESET: Final = "Set the region to its committed position: " + RESET
+_DISCARD: Final = "`sluicegate region remove --stream {stream} --region {region} --discard`"
+
+_UNTIL_RESET: Final[Mapping[Code, Message]] = {
+    Code.COMPLETED_DIFFERENTLY: Message(
+        _STALLED,
+        "checkpoint {checkpoint} was completed twice, for different source ranges: the source was changed, "
+        "or two queries share the checkpoint location",
+        "Stop one of two queries. " + _RESET,
+    ),
+    Code.PREDECESSOR_IMPOSSIBLE: Message(
+        _STALLED,
+        "checkpoint {checkpoint} cannot follow the checkpoint that it names as its predecessor[ ({other})]",
+        "Make sure that one query alone uses the checkpoint location. " + _RESET,
+    ),
+    Code.CHECKPOINT_TOO_HIGH: Message(
+        _STALLED,
+        "checkpoint {checkpoint} is more than {other} after the checkpoint that it names as its predecessor, "
+        "and numbers have a limit",
+        "Correct the driver, whose next number may be any higher one within that distance. " + _RESET,
+    ),
+    Code.TWO_ATTEMPTS: Message(
+        _STALLED,
+        "checkpoint {checkpoint} includes two attempts of one writer[ ({first})], so rows would be doubled",
+        "Correct the writer, which must report one attempt. " + _RESET,
+    ),
+    Code.FILES_LOST: Message(
+        _STALLED,
+        "files of checkpoint {checkpoint} are lost[: {detail}]",
+        "Have the query write them again. " + _RESET,
+    ),
+    Code.FINAL_TOO_OLD: Message(
+        _STALLED,
+        "its query ended[ at checkpoint {other}], before the committed checkpoint {checkpoint}: its "
+        "checkpoint "
+        "location is an older one",
+        "Use the newest state of the location. If it is lost, take an empty one, and let its source begin "
+        "right after the committed rows. The order: " + RESET,
+    ),
+    Code.RECORD_SKIPPED: Message(
+        "Region {region} is stalled",
+        "an order skipped its record at offset {number}, so what that said is unknown",
+        _RESET,
+    ),
+    Code.REVERTED: Message(
+        _STALLED,
+        "decision {number} with checkpoints of the region was reverted",
+        "Remove what the table refused. " + _RESET + ". To end the region instead: " + _DISCARD,
+    ),
+}
+
+_WAITING: Final[Mapping[Code, Message]] = {
+    Code.EVENTS_MISSING: Message(
+        _CHECKPOINT,
+        "it is completed, and[ {number} of] its events have not arrived[, such as {event}]",
+        "Wait for uploads that still run. If nothing is left to arrive: " + RESET,
+    ),
+    Code.EVENT_MISPLACED: Message(
+        _CHECKPOINT,
+        "it names the event {event}, which belongs to[ checkpoint {other} of] region {first}",
+        "Correct the driver, which must name the events of its own checkpoint. " + _RESET,
+    ),
+    Code.PREDECESSOR_MISSING: Message(
+        _CHECKPOINT,
+        "it follows checkpoint {other}, which nobody has completed",
+        "Wait while the query of the region works on it. If it never completes: " + RESET,
+    ),
+    Code.COMPLETION_UNREADABLE: Message(
+        _CHECKPOINT,
+        "its completion cannot be read",
+        "Correct the driver and send the completion again, or set the region back: " + RESET,
+    ),
+    Code.WAITS_FOR_REGIONS: Message(
+        "The next commit of stream {stream} waits",
+        "the regions {names} have completed nothing since their committed positions",
+        "Nothing is to be done while their queries run. Start the queries and drivers that do not run, also "
+        "those that were idle; for a region of batch jobs, call `prepare_jobs` with their options. To stop "
+        "waiting for one that has ended for good: `sluicegate region remove --stream {stream} --region "
+        "{first}`",
+    ),
+    Code.STILL_RUNNING: Message(
+        "A query of region {region} of stream {stream} still runs, and nothing of it is committed any more",
+        "its incarnation {incarnation} has ended",
+        "Stop the query. It has to read again what is not committed. " + _RESET,
+    ),
+    Code.TEXTS_TOO_LARGE: Message(
+        "Region {region} is not committed",
+        "source offsets and listeners of all regions would have {number} bytes, and {other} are allowed",
+        "Let its driver state shorter ones. " + _RESET,
+    ),
+    Code.WATERMARK_IGNORED: Message(
+        "Watermark {first} of checkpoint {checkpoint} of region {region} counts as none",
+        "it is too far ahead, or in no year from 1 to 9999[. In {second}, it would be right]",
+        "The rows are committed, and nothing is marked as done by this watermark. Correct the times in the "
+        "source, or let the driver state Unix milliseconds; the next right watermark counts. A Spark query "
+        "that has seen such a time keeps it: filter such rows before `withWatermark`. "
+        + _RESET
+        + ". If such times are right, raise streams.{stream}.future_limit "
+        "in the settings of all coordinators, and send SIGHUP",
+    ),
+    Code.WATERMARK_IN_SECONDS: Message(
+        "The watermark {first} of checkpoint {checkpoint} of region {region} seems to be in seconds",
+        "in that unit, it would be the time of its event",
+        "Let the driver state Unix milliseconds. Until then nothing is marked as done: the watermark of the "
+        "stream waits for the region. If the rows are of that year, nothing is to be done",
+    ),
+}
+
+_EXCLUDED: Final[Mapping[Code, Message]] = {
+    Code.FILES_EXCLUDED: Message(
+        _FILES,
+        "the table does not take them[ ({detail})]",
+        "Restore what is missing, and they are checked again. To have them written again: " + RESET,
+    ),
+    Code.FILE_NAME_DIFFERS: Message(
+        _FILES,
+        "the name of {first} lacks the digest[ {second}] of the attempt that reports it",
+        "Let the writer name its files with the digest of its own attempt, then set the region back: "
+        + RESET
+        + ". For writers that cannot choose names, set streams.{stream}.file_names to `unchecked`",
+    ),
+    Code.LOCATION_NOT_ALLOWED: Message(
+        _FILES,
+        "the location {first} is outside of the allowed locations[ {rest}]",
+        "Let the writer put its files where the table keeps its data, and set the region back: "
+        + RESET
+        + ". If that is {first}, by this or another address, add it to streams.{stream}.allowed_locations in "
+        "the settings of all coordinators; streams.{stream}.table itself is always allowed",
+    ),
+    Code.LOCATION_AMBIGUOUS: Message(
+        _FILES,
+        "the location {first} can be read in two ways[: {detail}]",
+        "Give the query a plain location for its table, then set the region back: " + RESET,
+    ),
+    Code.PATH_ESCAPES: Message(
+        _FILES,
+        "the path {first} leads out of its location[ {second}]",
+        "Correct the writer, which must name paths inside its location. " + _RESET,
+    ),
+    Code.OTHER_FORMAT: Message(
+        _FILES,
+        "they have the format {first}[, and the table has the format {second}][ ({detail})]",
+        "Correct streams.{stream}.format in the settings, or the writer of the query; then set the region "
+        "back: " + RESET,
+    ),
+    Code.BODY_UNREADABLE: Message(
+        _FILES,
+        "the event[ at offset {number}] that lists them cannot be read[ ({detail})]",
+        "Correct the writer, then have the files written again: " + RESET,
+    ),
+    Code.TOO_MANY_FILES: Message(
+        _FILES,
+        "a checkpoint[ ({checkpoint})] has too many files[: {number}, of at most {other}]",
+        "Raise streams.{stream}.max_files_per_checkpoint in the settings of all coordinators. Or let the "
+        "query write fewer files, and set the region back: " + RESET,
+    ),
+    Code.TOO_MANY_BYTES: Message(
+        _FILES,
+        "the events of one commit would be too large[: {number} bytes of this region, {other} allowed in "
+        "all]",
+        "Raise streams.{stream}.max_pending_bytes, and the memory, of all coordinators",
+    ),
+}
+
+REGION_MESSAGES: Final = {**_UNTIL_RESET, **_WAITING, **_EXCLUDED}
+
+
+# Messages for a stream that makes no progress as a whole.
+
+_STREAM_STALLED: Final = "Stream {stream} is stalled"
+_REBUILD: Final = (
+    "make an empty table with its columns and partitioning at another place. Fill it from the log: "
+    "`sluicegate replay rebuild --stream {stream} --into TABLE --schema-from-target`, with `--option "
+    "identifier=NAME` if a catalog has it. Set streams.{stream}.table to it, and that option"
+)
+_PROOF: Final = (
+    "Look for decision {number} of the commit user in the table's history. If no snapshot up to the head, "
+    "which `sluicegate check` shows, has it, and the earlier ones are there, state that: `sluicegate stream "
+    "resume --stream {stream} --head SNAPSHOT:IDENTITY`. If its files are in the table, and only its "
+    "snapshot has expired, add --committed"
+)
+
+STREAM_MESSAGES: Final[Mapping[Code, Message]] = {
+    Code.PAUSED: Message(
+        "Stream {stream} commits nothing",
+        "an operator paused it",
+        f"Continue with {RESUME}. `sluicegate audit --stream {{stream}}` tells who paused it, when and why",
+    ),
+    Code.SAVEPOINT_WAITS: Message(
+        "Savepoint {first} of stream {stream} waits",
+        "its commit is not in the table yet[; it needs a checkpoint of {rest}]",
+        "Start the queries of these regions if they do not run; for a region of batch jobs, call "
+        "`prepare_jobs` with their options. To give it up: `sluicegate stream cancel --stream {stream} "
+        "--name {first}`",
+    ),
+    Code.DRAIN_WAITS: Message(
+        "Drain {first} of stream {stream} waits",
+        "not all regions have ended[: {rest}]. A query that is stopped does not end its region",
+        "Run the queries with `bounded=true`, or end all regions: `sluicegate assignment close --stream "
+        "{stream}`. For one: `sluicegate region remove --stream {stream} --region REGION`",
+    ),
+    Code.RECORD_UNREADABLE: Message(
+        _STREAM_STALLED,
+        "this release cannot read the record[ at offset {number}] of the events topic[ ({detail})][, which "
+        "release {first} wrote]",
+        UPGRADE + "; the stream then continues by itself. If a program wrote it by mistake, skip it: "
+        "`sluicegate stream skip --stream {stream} --offset {number}`",
+    ),
+    Code.SKIPPED_LATE: Message(
+        _STREAM_STALLED,
+        "the order at offset {other} skips the record at offset {number}, which a coordinator had applied "
+        "before",
+        "If no newer release can run, " + ADOPT,
+    ),
+    Code.LOG_DISCONTINUOUS: Message(
+        _STREAM_STALLED,
+        "events that it needs[, from offset {number} on,] are not in the events topic[: {detail}]",
+        "Restore the topic, then restart the coordinators. If that is impossible, " + ADOPT,
+    ),
+    Code.OTHER_PARTITION: Message(
+        _STREAM_STALLED,
+        "its events are in partition {number}, and it now belongs to partition {other}: the events topic got "
+        "more partitions",
+        "Restore the topic with its former number of partitions, then restart the coordinators. If that is "
+        "impossible, " + ADOPT,
+    ),
+    Code.OTHER_COMMIT_USER: Message(
+        _STREAM_STALLED,
+        "it commits as the user[ {first}], and the settings name another one[ ({second})]",
+        "Set streams.{stream}.commit_user to the former value in the settings of all coordinators",
+    ),
+    Code.TABLE_UNFIT: Message(
+        _STREAM_STALLED,
+        "its table cannot be used[: {detail}]",
+        "Correct the table or its address in the settings; it is checked again by itself. See "
+        "`sluicegate check`. If the metadata of the table is lost, " + _REBUILD + ". Then " + ADOPT,
+    ),
+    Code.TABLE_REPLACED: Message(
+        _STREAM_STALLED,
+        "the table is another one[ ({detail})] than that with which the stream began",
+        "Put the former table back, with its files; the stream then continues by itself. If only its data "
+        "files are left, " + _REBUILD + ". Then " + ADOPT + ". If its files are gone as well, do the same "
+        "without `rebuild`",
+    ),
+    Code.TABLE_AHEAD: Message(
+        _STREAM_STALLED,
+        "the table has decision {other} of its commit user, and the log ends with {number}. Another "
+        "deployment commits as the same user, the topics were created again or restored from an older copy, "
+        "or decisions were refused. Their signing key was missing, or a member with another "
+        "kafka.signing.mode did not sign them",
+        "If the stream was moved to another Kafka cluster or name, remove it from the settings of these "
+        "coordinators, and change nothing else here. If `sluicegate dead-letters list --stream {stream}` "
+        "shows the code `signature`, give all members the key that it names. If it names none, a member of "
+        "yours may have written them unsigned. Then set kafka.signing.since everywhere to a time after the "
+        "last of them. Restart the members. If the stall stays, stop them, read the log again with "
+        "`sluicegate stream recover --stream {stream}`, and start them. Else put topics back that have these "
+        "decisions. If there are none, "
+        + ADOPT
+        + ". If another deployment commits as the same user, "
+        + NEW_STREAM,
+    ),
+    Code.TABLE_CONTRADICTS: Message(
+        _STREAM_STALLED,
+        "the table contradicts decision {number} of the log[: digest {first}][: it ends with decision "
+        "{other}][: {detail}]. Usual causes are a table that was rolled back, and another job with the same "
+        "commit user",
+        "Compare them: "
+        + VERIFY
+        + ". Put the lost snapshots back. Or stop the coordinators, and commit them again: `sluicegate "
+        "replay repair --stream {stream}`. If it refuses, or finds nothing to commit, " + ADOPT,
+    ),
+    Code.ABSENCE_UNPROVEN: Message(
+        _STREAM_STALLED,
+        "nothing proves that decision {number} is absent in the table[: {detail}]",
+        _PROOF,
+    ),
+    Code.COMMIT_REFUSED: Message(
+        _STREAM_STALLED,
+        "the table refuses the commit of decision {number} with checkpoints of {names}[: {detail}]",
+        "Remove the cause; the commit is tried again by itself. To give the decision up: `sluicegate commit "
+        "revert --stream {stream} --decision {number} --region {first}`[, or with the region of {rest} whose "
+        "files are refused]. That region reads again what it had in the decision",
+    ),
+    Code.RETRYING: Message(
+        "Stream {stream} tries again",
+        "the step {first} fails[: {detail}]",
+        "It continues by itself when the cause is gone. `sluicegate check` looks at Kafka, the tables and "
+        "Redis. If the metadata of a table is lost for good, restart the coordinators: the stream then "
+        "stalls, and names the way out",
+    ),
+    Code.RETENTION: Message(
+        "Events of stream {stream} are close to their deletion",
+        "the topic's retention is shorter than the age of uncommitted work[: {detail}]",
+        "Set retention.ms of the topic to -1. " + STATUS + " shows the work that waits, and why",
+    ),
+    Code.EVENTS_LIMITED: Message(
+        "Stream {stream} is read at its limit",
+        "its events came faster than {number} a second. They stay in Kafka, and are committed when it has "
+        "caught up; other streams do not wait",
+        "Let its jobs publish fewer and larger events. To read faster, raise "
+        "streams.{stream}.max_events_per_second in the settings of all coordinators, and send SIGHUP",
+    ),
+    Code.STATE_RECORD_OLDER: Message(
+        _STREAM_STALLED,
+        "an older release wrote its state record[ (version {number})], which this one does not read",
+        "Run that release again. Or use other topics (kafka.topic_prefix), and " + ADOPT,
+    ),
+    Code.STATE_RECORD_NEWER: Message(
+        _STREAM_STALLED,
+        "a newer release[, {first},] wrote its state record[ (version {number})]",
+        UPGRADE + "; the stream then continues by itself",
+    ),
+    Code.STATE_RECORD_MALFORMED: Message(
+        _STREAM_STALLED,
+        "its state record cannot be read[ at {first}][: {detail}]",
+        "If nobody but sluicegate writes to the state topic, report a defect. To read the log again "
+        "instead: `sluicegate stream recover --stream {stream}`; then restart the coordinators",
+    ),
+}
+
+
+# Sentences for problems: the only place that turns a code with its arguments into a text for people.
+#
+# Each message has three parts: the event, the reason, and the next step with a command that exists. Nothing
+# in the protocol depends on a sentence, so a text may change at any time.
+
+MESSAGES: Final[Mapping[Code, Message]] = {
+    **REFUSAL_MESSAGES,
+    **REGION_MESSAGES,
+    **STREAM_MESSAGES,
+    **EVENT_MESSAGES,
+}
+
+_LISTED: Final = 8
+"""Names that a sentence lists; a count stands for the others."""
+_SHORT: Final = 8
+_LONG: Final = 12
+"""Characters; longer incarnation ids are shortened."""
+_OF_TIMES: Final = (Code.WATERMARK_IGNORED, Code.WATERMARK_IN_SECONDS)
+"""Codes whose first name is a time in Unix milliseconds."""
+_NUMBER: Final = re.compile(r"-?[0-9]{1,19}")
+
+
+def format_problem(problem: Problem, stream: str) -> str:
+    """Return a problem of a stream as sentences: what happened, why, and what to do."""
+    message, arguments = MESSAGES[problem.code], _arguments(problem, stream)
+    what, why, remedy = (fill(part, arguments) for part in message)
+    return f"{what}: {why}. {remedy}."
+
+
+def _why(problem: Problem, stream: str) -> str:
+    """Return the sentence of the cause; without one, the text from outside."""
+    cause, detail = problem.cause, problem.detail.rstrip(". ")
+    if cause is None:
+        return detail
+    if cause.code is CauseCode.EVENT_UNUSABLE and cause.problem is not None and cause.problem in {*Code}:
+        code = Code(cause.problem)
+        found = Problem(code=code, region=cause.region, names=cause.names, detail=detail)
+        return format_problem(found, stream).rstrip(". ")
+    return format_cause(cause, detail)
+
+
+def _as_time(millis: str) -> str:
+    """Return Unix milliseconds as a time; as they are if no date has them."""
+    return (iso_time(int(millis)) if _NUMBER.fullmatch(millis) else None) or millis
+
+
+def short_id(incarnation: str) -> str:
+    """Return the first characters of a long incarnation id."""
+    return incarnation if len(incarnation) <= _LONG else f"{incarnation[:_SHORT]}…"
+
+
+def listed(names: tuple[str, ...]) -> str:
+    """Return names as a list for people; a count stands for those after the first ones."""
+    more = len(names) - _LISTED
+    shown = ", ".join(islice(names, _LISTED))
+    return f"{shown} and {more} more" if more > 0 else shown
+
+
+def _arguments(problem: Problem, stream: str) -> dict[str, str]:
+    """Return the values of the placeholders; those without a value are absent."""
+    names = problem.names
+    if problem.code in _OF_TIMES and names:
+        names = (_as_time(names[0]), *names[1:])
+    values = {
+        "stream": stream,
+        "region": problem.region,
+        "incarnation": short_id(problem.incarnation) if problem.incarnation else None,
+        "checkpoint": problem.checkpoint,
+        "other": problem.other,
+        "number": problem.number,
+        "next": problem.number + 1 if problem.number is not None else None,
+        "event": problem.event,
+        "names": listed(names),
+        "first": names[0] if names else None,
+        "second": names[1] if len(names) > 1 else None,
+        "rest": listed(names[1:]),
+        "detail": _why(problem, stream),
+    }
+    return {name: str(value) for name, value in values.items() if value not in (None, "")}

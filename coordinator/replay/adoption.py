@@ -1,0 +1,545 @@
+"""Adoption: the state with which a stream continues from its table.
+
+It is the way out after a loss of Kafka's topics or of their newest records, a copy of them that is older than
+the table, a table that was built again, and one that lacks commits whose files are gone. The table is the
+truth then. Its newest commit of the stream states the positions (`coordinator.account`), and so does the log
+if it has that commit. All incarnations end, because what they have not committed does not count any more:
+each driver begins a new one at the position of its region, and reads what follows again.
+
+No adoption changes rows, and a needless one only costs work that is read again. It is refused where a
+coordinator would continue by itself, and where the table lacks commits of the log, which a repair keeps.
+"""
+
+
+from collections.abc import Collection
+from collections.abc import Mapping
+from contextlib import aclosing
+from contextlib import suppress
+from dataclasses import dataclass
+from dataclasses import field
+from sluicegate.coordinator.core.account import Account
+from sluicegate.coordinator.core.account import RegionAccount
+from sluicegate.coordinator.core.account import UnreadableAccount
+from sluicegate.coordinator.core.account import account_after
+from sluicegate.coordinator.core.account import account_of
+from sluicegate.coordinator.core.account import decode_account
+from sluicegate.coordinator.core.commit import head_of
+from sluicegate.coordinator.core.commit import mismatch
+from sluicegate.coordinator.core.cuts import revert_digest
+from sluicegate.coordinator.core.state import AssignmentState
+from sluicegate.coordinator.core.state import Former
+from sluicegate.coordinator.core.state import LogState
+from sluicegate.coordinator.core.state import MOST_ENDED
+from sluicegate.coordinator.core.state import RegionPhase
+from sluicegate.coordinator.core.state import RegionState
+from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.core.state_record import TableProgress
+from sluicegate.coordinator.observe.messages import NEW_STREAM
+from sluicegate.coordinator.observe.messages import fill
+from sluicegate.coordinator.observe.messages import format_problem
+from sluicegate.coordinator.replay.decisions import Group
+from sluicegate.coordinator.replay.decisions import LogFold
+from sluicegate.coordinator.replay.decisions import ReplayRefused
+from sluicegate.coordinator.replay.decisions import Start
+from sluicegate.coordinator.replay.decisions import start_of
+from sluicegate.coordinator.replay.log import StreamLog
+from sluicegate.coordinator.replay.reading import way_out
+from sluicegate.coordinator.replay.tables import ReplayTable
+from sluicegate.coordinator.stream.log import Home
+from sluicegate.coordinator.stream.log import LogRange
+from sluicegate.coordinator.stream.log import last_events
+from sluicegate.coordinator.stream.log import obstacle
+from sluicegate.coordinator.stream.records import Held
+from sluicegate.events.codec import event_id
+from sluicegate.events.codec import read_attributes
+from sluicegate.events.envelope import Envelope
+from sluicegate.events.envelope import EventType
+from sluicegate.events.models import Position
+from sluicegate.events.problems import Code
+from sluicegate.events.problems import Problem
+from sluicegate.lakes.accounts import KeepsAccounts
+from sluicegate.lakes.history import PastSnapshot
+from sluicegate.lakes.history import TableHistory
+from sluicegate.lakes.port import SnapshotRef
+from sluicegate.lakes.port import TableState
+from typing import Final
+from typing import NamedTuple
+
+
+class Place(NamedTuple):
+    """The part of a stream's log that is not to be read: it has no decision."""
+
+    partition: int
+    end: int
+    """The first offset of the log of the adopted stream."""
+    newest: str | None
+    """Id of the event before it; None if there is none, or if it is no event."""
+
+
+class Adopted(NamedTuple):
+    """A stream as its table has it."""
+
+    ref: SnapshotRef | None
+    """The snapshot of its newest commit; None: it has none."""
+    account: Account
+    stated: bool
+    """True if an operator has stated the positions."""
+
+    def record(
+        self, stream: str, commit_user: str, identity: str, logged: "Logged", former: StateRecord | None
+    ) -> StateRecord:
+        """Return the state record from which the coordinators continue.
+
+        `former` is the record that it replaces. Its notifications are of outcomes, so they are still true.
+        """
+        head, place = head_of(self.ref), logged.place
+        state = state_of(self.account)
+        # A driver that registered after the commit has an incarnation that the table does not name.
+        state.ended = dict.fromkeys([*state.ended, *logged.lives][-MOST_ENDED:])
+        state.withdrawn = max(state.withdrawn, logged.state.withdrawn)
+        state.partition, state.table, state.snapshot = place.partition, identity, head
+        record = StateRecord(
+            stream=stream,
+            applied=place.end - 1,
+            applied_id=place.newest,
+            commit_user=commit_user,
+            low_water=place.end,
+            state=state,
+            # Without a commit, the whole history is read once more.
+            table=TableProgress(identity=identity, head=head, upto=-1 if head is None else state.decided),
+        )
+        if former is None:
+            return record
+        kept = {"due": former.due, "announced": former.announced, "stalls": former.stalls}
+        return record.model_copy(update=kept)
+
+
+def state_of(account: Account) -> LogState:
+    """Return the state of a log that ends with the commit of this account."""
+    current, former = account.assignment, account.former
+    regions = _regions(account.regions, current)
+    return LogState(
+        assignment=current,
+        former=Former(assignment=former.assignment, regions=_regions(former.regions, former.assignment))
+        if former is not None
+        else None,
+        withdrawn=account.withdrawn,
+        regions=regions,
+        ended=dict.fromkeys(account.ended),
+        decided=account.decision,
+        watermark=account.watermark,
+    )
+
+
+def _regions(
+    accounts: Mapping[str, RegionAccount], assignment: AssignmentState | None
+) -> dict[str, RegionState]:
+    assigned = {*assignment.regions} if assignment is not None else {*accounts}
+    return {name: _region(each, name in assigned) for name, each in accounts.items()}
+
+
+def _region(each: RegionAccount, assigned: bool) -> RegionState:
+    return RegionState(
+        # A region with work after its position has to register again, to read that once more.
+        phase=each.ended or (RegionPhase.WAITING if assigned else RegionPhase.LEFT),
+        position=each.position,
+        source_offsets=each.source_offsets,
+        watermark=each.watermark,
+        listeners=dict(each.listeners),
+        fallbacks=each.fallbacks,
+        single_region=each.single_region,
+    )
+
+
+# --- the table ------------------------------------------------------------------------------------
+
+_LOOK_BACK: Final = 20
+"""Commits before the newest one in which an account is looked for, to compare a statement with it."""
+
+
+class Commits(NamedTuple):
+    """The commits of a stream, as its table has them."""
+
+    seen: TableState
+    newest: PastSnapshot | None
+    """None: it has none, and never had one."""
+    text: str = ""
+    """The account of the newest one; empty if the table has none."""
+    earlier: Account | None = None
+    """The newest readable account of an earlier commit."""
+    lacks: int = 0
+    """Decisions from the first on that the whole history of the table lacks."""
+
+    @property
+    def decision(self) -> int:
+        """Return the id of the newest commit; 0 if there is none."""
+        return self.newest.decision if self.newest is not None else 0
+
+    @property
+    def digest(self) -> str:
+        """Return the digest of the newest commit; empty if there is none."""
+        return self.newest.digest if self.newest is not None else ""
+
+    @property
+    def ref(self) -> SnapshotRef | None:
+        """Return the snapshot of the newest commit; None if there is none."""
+        return self.newest.ref if self.newest is not None else None
+
+
+async def read_commits(table: ReplayTable, stream: str) -> Commits:
+    """Return the newest commit of a stream in its table. Raises ReplayRefused."""
+    seen = await table.inspect()
+    user, history, keeps = table.settings.commit_user, await table.history(), table.maintenance
+    newest = _newest(stream, user, seen, history)
+    ours = [past for past in history.commits if past.commit_user == user and past.digest]
+    lacks = min(past.decision for past in ours) - 1 if ours and history.whole else 0
+    if newest is None or not isinstance(keeps, KeepsAccounts):
+        return Commits(seen, newest, lacks=lacks)
+
+    async def account(past: PastSnapshot) -> str:
+        return await table.call(lambda: keeps.account(user, past.ref))
+
+    text = await account(newest)
+    before = [past for past in ours if past.decision < newest.decision]
+    for past in sorted(before, key=lambda each: -each.decision)[: 0 if text else _LOOK_BACK]:
+        with suppress(UnreadableAccount):
+            return Commits(seen, newest, text, decode_account(await account(past)), lacks)
+    return Commits(seen, newest, text, lacks=lacks)
+
+
+def choose(stream: str, commits: Commits, logged: "Logged", stated: "Stated | None") -> Adopted:
+    """Return the stream as its table has it: by its account, else by the log, else by the operator.
+
+    Raises ReplayRefused.
+    """
+    newest = commits.newest
+    if newest is None:
+        return Adopted(None, _nothing(stream, logged), stated=False)
+    account, why = _account(stream, newest, commits.text)
+    account = account or logged.account
+    if account is not None and stated is None:
+        return Adopted(newest.ref, account, stated=False)
+    if account is not None:
+        raise ReplayRefused(
+            f"commit {newest.decision} of stream {stream} states its positions itself. Leave --position out"
+        )
+    if stated is None:
+        raise ReplayRefused(
+            f"commit {newest.decision} of stream {stream} (snapshot {newest.ref.id}) does not state the "
+            f"positions of the regions: {why}. State them with --position, once for each region. The last "
+            "event `cut.decided` whose commit is in the table has them, in the events topic or in a copy of "
+            "it. `sluicegate replay verify` tells which commits are in the table"
+        )
+    _compare(stated, commits.earlier)
+    names = [*stated.positions]
+    return Adopted(
+        newest.ref,
+        Account(
+            version=1,
+            stream=stream,
+            decision=newest.decision,
+            digest=newest.digest,
+            assignment=AssignmentState(
+                number=stated.number, regions=names, after=stated.after, provisional=False
+            ),
+            regions={
+                # Nobody knows if its writers are a failure domain of their own, until it registers.
+                name: RegionAccount(position=at, single_region="other")
+                for name, at in stated.positions.items()
+            },
+            ended=sorted({at.incarnation for at in stated.positions.values() if at is not None}),
+        ),
+        stated=True,
+    )
+
+
+def _nothing(stream: str, logged: "Logged") -> Account:
+    """Return the account of a table without a commit of the stream."""
+    current = logged.state.assignment
+    if current is not None and current.after:
+        # Its jobs begin after a cut of which the table has nothing.
+        current = None
+    if current is not None:
+        current = current.model_copy(update={"provisional": True})
+    regions = {name: RegionAccount() for name in (current.regions if current is not None else ())}
+    return Account(version=1, stream=stream, decision=0, digest="", assignment=current, regions=regions)
+
+
+class Stated(NamedTuple):
+    """Statement of an operator about the newest commit."""
+
+    positions: Mapping[str, Position | None]
+    """By region of the assignment; None: nothing of the region is committed."""
+    number: int = 0
+    """Number of the assignment in force."""
+    after: int = 0
+    """The decision that it follows."""
+
+
+def _compare(stated: Stated, earlier: Account | None) -> None:
+    """Refuse a statement that an earlier commit of the table contradicts. Raises ReplayRefused."""
+    for name, each in (earlier.regions if earlier is not None else {}).items():
+        at, known = stated.positions.get(name), each.position
+        if earlier is None or known is None:
+            continue
+        if at is None:
+            raise ReplayRefused(
+                f"commit {earlier.decision} of the table has checkpoint {known.checkpoint} of region {name}, "
+                f"and no position is stated for it. State one, of that commit or later: --position {name}=..."
+            )
+        if at.incarnation == known.incarnation and (
+            at.checkpoint < known.checkpoint or (at.checkpoint == known.checkpoint and at != known)
+        ):
+            raise ReplayRefused(
+                f"region {name} is stated at checkpoint {at.checkpoint} (digest {at.digest}), and commit "
+                f"{earlier.decision} of the table has it at {known.checkpoint} ({known.digest}) already. "
+                "State the position of the newest commit"
+            )
+
+
+def _newest(stream: str, user: str, seen: TableState, history: TableHistory) -> PastSnapshot | None:
+    """Return the newest commit of a stream in its table; None if it never had one. Raises ReplayRefused."""
+    ours = [past for past in history.commits if past.commit_user == user]
+    made = [past for past in ours if past.digest]
+    if not ours and history.whole and not seen.newest_made:
+        return None
+    newest = max(made, key=lambda past: past.decision, default=None)
+    if newest is None or newest.decision != seen.newest_made:
+        there = newest.decision if newest is not None else "none"
+        known = seen.newest_made if seen.newest_made is not None else "another one"
+        raise ReplayRefused(
+            f"the newest commit of stream {stream} in the history of the table is {there}, but {known} was "
+            "made: its snapshot has expired. Put the snapshot back from a copy of the metadata. Without one, "
+            "continue as a new stream with its own commit_user, empty checkpoint locations, and sources that "
+            "begin right after the committed rows. Find those in the table itself: `sluicegate status` may "
+            "show an older position"
+        )
+    if any(past.decision > newest.decision for past in ours):
+        raise ReplayRefused(
+            f"another product has committed to the table as the commit user {user}, with an id above "
+            f"{newest.decision}. Continue as a new stream with its own commit_user"
+        )
+    return newest
+
+
+def _account(stream: str, newest: PastSnapshot, text: str) -> tuple[Account | None, str]:
+    """Return the account of a commit, or the reason for which it has none. Raises ReplayRefused."""
+    if not text:
+        return None, "it was made by an older release, or its regions are too many"
+    try:
+        account = decode_account(text)
+    except UnreadableAccount as error:
+        return None, str(error)
+    if account.decision > newest.decision:
+        return None, f"the table was rolled back, and its properties are those of commit {account.decision}"
+    if (account.decision, account.digest) != (newest.decision, newest.digest):
+        return None, f"the properties of the table are those of commit {account.decision}"
+    if account.stream != stream:
+        raise ReplayRefused(
+            f"commit {newest.decision} was made by the stream {account.stream}. If this is its former name, "
+            f"add --from-stream {account.stream}"
+        )
+    return account, ""
+
+
+# --- the log --------------------------------------------------------------------------------------
+
+
+@dataclass
+class Logged:
+    """Everything that the log has of an adopted stream."""
+
+    place: Place
+    state: LogState
+    """Its fold, as far as a coordinator can read it."""
+    events: int = 0
+    """Events of the stream."""
+    lives: list[str] = field(default_factory=list)
+    """Incarnations of all registrations, accepted or not."""
+    digest: str | None = None
+    """Digest of the table's newest commit by this log; None if it does not have that, or not any more."""
+    account: Account | None = None
+    """Positions after the table's newest commit."""
+    table: str | None = None
+    """Identity of the table that the log or the record knows."""
+    problem: Problem | None = None
+    """Reason for which no coordinator continues from its record in this log."""
+    unreadable: Problem | None = None
+    """A record that this release cannot read."""
+    unverified: tuple[Group, ...] = ()
+    """Records that may be true, and that this command refuses."""
+
+    recorded: int = 0
+    """The newest decision with an outcome in the state record."""
+
+    @property
+    def committed(self) -> int:
+        """Return the newest decision with an outcome in this log, also if only the state record shows it."""
+        return max(self.recorded, self.state.decided - (self.state.pending is not None))
+
+
+async def read_logged(
+    log: StreamLog, stream: str, held: Held, user: str, commits: Commits, forged: Collection[str]
+) -> Logged:
+    """Read the log of a stream. Raises KafkaError, TimeoutError, BodyUnavailable."""
+    within, home = LogRange(await log.begin(), await log.end()), Home(log.partition, user)
+    usable = held.usable(within.begin)
+    record = usable if isinstance(usable, StateRecord) else None
+    known = [*held.bases.values(), *([record] if record is not None else [])]
+    events = await last_events(log.fetcher, log.partition, known, within)
+    # Records of a log that was longer are no records of this one.
+    bases = {at: each for at, each in held.bases.items() if obstacle(each, home, within, events) is None}
+    found = Logged(Place(log.partition, within.end, None), LogState())
+    if record is not None:
+        found.problem = obstacle(record, home, within, events)
+        found.recorded = record.state.decided - (record.state.pending is not None)
+    start = Start(within.begin, LogState(), -1)
+    if record is not None and found.problem is None:
+        start = Start(record.low_water, record.state, record.applied)
+    try:
+        # The whole log shows the digest of each decision. A base record ahead of the record is of an
+        # interrupted adoption: no coordinator begins with it.
+        whole = start_of(stream, within.begin, bases)
+        start = whole if record is None or whole.resolved <= found.recorded else start
+    except ReplayRefused:
+        # `stream recover` needs the whole log.
+        found.problem = usable if isinstance(usable, Problem) else found.problem
+    fold = LogFold(stream, log.partition, start, log.decode, lambda decision: decision == commits.decision)
+    if start.resolved == commits.decision and start.state.snapshot == head_of(commits.ref):
+        found.account = account_after(stream, start.state, commits.digest)
+    async with aclosing(log.read(within.begin, within.end)) as batches:
+        async for batch in batches:
+            for each in batch:
+                envelope = read_attributes(each.headers)
+                event = envelope if isinstance(envelope, Envelope) else None
+                if each.offset == within.end - 1:
+                    found.place = found.place._replace(newest=event_id(each.headers))
+                if event is not None and event.stream == stream:
+                    found.events += 1
+                    if event.type is EventType.REGION_REGISTERED:
+                        found.lives.append(event.incarnation)
+                if each.offset < start.begin:
+                    continue
+                step = fold.read(each.offset, each.timestamp, each.headers, each.value)
+                if step is not None and step.settled is not None and step.settled.account is not None:
+                    found.account = step.settled.account
+                    found.digest = step.settled.account.digest
+    _finish(found, fold, commits, forged)
+    found.table = found.state.table or (record.table.identity if record is not None else None)
+    return found
+
+
+def _finish(found: Logged, fold: LogFold, commits: Commits, forged: Collection[str]) -> None:
+    """Add the state at the end of the log, and the decision without an outcome."""
+    fold.finish()
+    found.state = state = fold.replica.state
+    if (made := state.pending) is not None and made.id == commits.decision:
+        found.digest = made.digest
+        if commits.digest in (made.digest, revert_digest(made)):
+            found.digest, found.account = commits.digest, account_of(fold.stream, state, commits.digest)
+    if found.digest not in (None, commits.digest):
+        found.account = None
+    found.unverified = fold.unverified.besides(forged)
+    if (problem := fold.problem) is not None and problem.code is Code.LOG_DISCONTINUOUS:
+        found.problem = found.problem or problem
+    else:
+        found.unreadable = problem
+
+
+def refuse_needless(stream: str, commits: Commits, logged: Logged, give_up: int | None) -> None:
+    """Refuse an adoption of a stream that continues by itself, or that would lose commits of its log.
+
+    `give_up`: the operator's statement that the commits up to this decision cannot be made again. Raises
+    ReplayRefused.
+    """
+    state, other = logged.state, logged.table not in (None, commits.seen.identity)
+    if logged.unverified:
+        told = "; ".join(map(str, logged.unverified))
+        raise ReplayRefused(
+            f"the log of stream {stream} cannot be verified, so it may have what the table has: {told}. "
+            f"{way_out(logged.unverified)}"
+        )
+    if logged.unreadable is not None:
+        raise ReplayRefused(format_problem(logged.unreadable, stream))
+    if logged.committed > commits.decision:
+        _refuse_loss(stream, commits.decision, logged.committed, give_up, other=other)
+        return
+    if commits.lacks and give_up != commits.lacks:
+        raise ReplayRefused(_without_beginning(stream, commits.lacks))
+    if give_up is not None and not commits.lacks:
+        raise ReplayRefused(
+            f"the log of stream {stream} ends with the committed decision {logged.committed}, and its table "
+            f"with decision {commits.decision}, so nothing is to be given up. Leave --give-up out"
+        )
+    _refuse_other_course(stream, commits, logged)
+    if logged.problem is not None or other or logged.digest not in (None, commits.digest):
+        return
+    if mismatch(state, commits.seen, TableProgress()) is not None:
+        return
+    if commits.newest is None:
+        raise ReplayRefused(
+            f"the table of stream {stream} has no commit of its commit user, and the log has none, so "
+            "nothing is to be adopted. Start a coordinator, and the jobs with empty checkpoint locations"
+        )
+    raise ReplayRefused(
+        f"the topics have stream {stream} up to decision {state.decided}, so it continues by itself. Start "
+        "the coordinators"
+    )
+
+
+def _without_beginning(stream: str, lacks: int) -> str:
+    """Return the refusal of a table that was built of a log without its beginning."""
+    lacking = "decision 1" if lacks == 1 else f"decisions 1 to {lacks}"
+    return (
+        f"the table of stream {stream} lacks {lacking}: it was built of a log without its beginning. The "
+        "rows of these commits are not in it, and no driver reads them again. If the sources still have all "
+        "rows, set streams.*.table to an empty table, and repeat this command: it tells how the drivers read "
+        f"all of them again. To do without these rows, repeat it with --give-up {lacks}"
+    )
+
+
+def _refuse_other_course(stream: str, commits: Commits, logged: Logged) -> None:
+    """Refuse a table whose newest commit leaves out what the log has as committed. Raises ReplayRefused.
+
+    Positions never step back from one commit to the next.
+    """
+    try:
+        account = decode_account(commits.text)
+    except UnreadableAccount:
+        return
+    before = logged.state.pending.before if logged.state.pending is not None else logged.state
+    for name, region in before.regions.items():
+        at = region.position
+        there = account.regions[name].position if name in account.regions else None
+        if at is None or (there is not None and there.incarnation != at.incarnation):
+            continue
+        if there is None or there.checkpoint < at.checkpoint:
+            raise ReplayRefused(
+                f"commit {commits.decision} of the table leaves out checkpoint {at.checkpoint} of region "
+                f"{name}, which the log of stream {stream} has as committed: another deployment commits as "
+                "the same commit user. Let each deployment have a commit_user of its own: for this one, "
+                + fill(NEW_STREAM, {})
+            )
+
+
+def _refuse_loss(stream: str, newest: int, committed: int, give_up: int | None, *, other: bool) -> None:
+    """Refuse to leave commits out that the table lacks, unless exactly those are given up.
+
+    `other`: the log knows another table, so this one was built again, or is a wrong one.
+    """
+    if give_up == committed:
+        return
+    lacking = f"decision {committed}" if committed == newest + 1 else f"decisions {newest + 1} to {committed}"
+    stated = f". --give-up names {give_up}" if give_up is not None else ""
+    way = (
+        "Set streams.*.table to the former table, and complete this one: sluicegate replay rebuild --stream "
+        f"{stream} --into TABLE"
+        if other
+        else f"Commit them again: sluicegate replay repair --stream {stream}"
+    )
+    raise ReplayRefused(
+        f"the log of stream {stream} has {lacking} as committed, and its table ends with decision {newest}: "
+        f"it was rolled back, restored from an older copy, or not built completely{stated}. {way}. If that "
+        "is refused, as after a loss of their files, and the sources still have the rows, repeat this "
+        f"command with --give-up {committed}: the drivers read these rows again"
+    )

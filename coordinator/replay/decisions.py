@@ -1,0 +1,588 @@
+"""The decisions of a stream's log: read with their outcomes, compared with a table's history, and the files that none includes. Everything here is pure."""
+
+
+from collections import defaultdict
+from collections.abc import Callable
+from collections.abc import Collection
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import replace
+from enum import StrEnum
+from sluicegate.coordinator.core.account import Account
+from sluicegate.coordinator.core.account import account_after
+from sluicegate.coordinator.core.account import account_of
+from sluicegate.coordinator.core.cuts import revert_digest
+from sluicegate.coordinator.core.log import Applied
+from sluicegate.coordinator.core.replica import Replica
+from sluicegate.coordinator.core.state import Decision
+from sluicegate.coordinator.core.state import LogState
+from sluicegate.coordinator.core.state import reaches
+from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.events.attributes import RawHeader
+from sluicegate.events.causes import CauseCode
+from sluicegate.events.codec import Flaw
+from sluicegate.events.codec import Reading
+from sluicegate.events.codec import read_record
+from sluicegate.events.envelope import EventType
+from sluicegate.events.envelope import LogRecord
+from sluicegate.events.models import CutCommitted
+from sluicegate.events.models import CutDecided
+from sluicegate.events.models import CutReverted
+from sluicegate.events.models import Position
+from sluicegate.events.models import StreamPolicy
+from sluicegate.events.problems import Code
+from sluicegate.events.problems import Problem
+from sluicegate.lakes.history import PastSnapshot
+from sluicegate.lakes.history import TableHistory
+from sluicegate.lakes.port import SnapshotRef
+from typing import Final
+from typing import NamedTuple
+import re
+
+
+class ReplayRefused(Exception):
+    """The replay was refused; nothing changed except the steps already reported."""
+
+
+# A decision of a stream's log with its outcome, as the fold of the log finds it.
+
+@dataclass(frozen=True, slots=True)
+class LoggedDecision:
+    """A valid decision of the log."""
+
+    decision: Decision
+    time: int
+    """Append time in milliseconds."""
+    included: Mapping[str, tuple[int, ...]]
+    """By region, the checkpoints that it includes."""
+    policy: StreamPolicy | None
+    """The policy at its outcome, or at the end of the log."""
+    table: str | None
+    """Identity of the stream's table; None if no outcome precedes it and it has none itself."""
+    outcome: CutCommitted | CutReverted | None = None
+    """None: the log has no outcome yet, which only the last decision of a log can lack."""
+    account: Account | None = None
+    """The positions after it, for the table; None: nobody has asked for them."""
+
+    @property
+    def reverted(self) -> bool:
+        """True if an empty commit has taken its place in the table."""
+        return isinstance(self.outcome, CutReverted)
+
+    @property
+    def undetermined(self) -> bool:
+        """True if an order to revert is open: the coordinator chooses between the commit and the revert."""
+        return self.outcome is None and self.decision.revert is not None
+
+    @property
+    def digests(self) -> tuple[str, ...]:
+        """Return the digests that the table may have under its id, the expected one first."""
+        if self.outcome is not None:
+            return (self.outcome.digest,)
+        revert = revert_digest(self.decision)
+        return (self.decision.digest, revert) if revert is not None else (self.decision.digest,)
+
+    def includes(self, region: str, incarnation: str | None, checkpoint: int) -> bool:
+        """True if the decision includes a checkpoint; `incarnation` None: of any incarnation."""
+        to = self.decision.moves.get(region)
+        if to is None or incarnation not in (None, to.incarnation):
+            return False
+        return checkpoint in self.included.get(region, ())
+
+
+class Step(NamedTuple):
+    """One record of the stream, and its effect."""
+
+    record: LogRecord
+    applied: Applied
+    fresh: bool
+    """False: the state before the first record includes it already."""
+    settled: LoggedDecision | None
+    """The decision that got its outcome."""
+
+
+# Records of a log that a command refuses, and that may be true all the same.
+#
+# A command that lacks a key takes true decisions for forged. One that needs a signature refuses the
+# decisions from before the signing. So it names them, and writes nothing.
+
+_WHY: Final = {
+    CauseCode.KEY_UNKNOWN: "which is not in kafka.signing.key_files of this command",
+    CauseCode.SIGNATURE_WRONG: "and do not fit the content of that key in the settings of this command",
+}
+UNSIGNED: Final = "unsigned"
+"""Word of an operator for all records without a signature, in place of the id of a key."""
+_ID: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
+
+
+class Group(NamedTuple):
+    """Records that name one key, or none."""
+
+    key: str
+    """`UNSIGNED` if they have no signature."""
+    records: int
+    first: int
+    """Offset of the first one."""
+    last: int
+    """Offset of the last one."""
+    time: int
+    """Newest append time, in milliseconds since the Unix epoch."""
+    why: CauseCode
+
+    def __str__(self) -> str:
+        if self.why is CauseCode.UNSIGNED:
+            some = "1 record has" if self.records == 1 else f"{self.records} records have"
+            return (
+                f"{some} no signature, and kafka.signing of this command needs one: offset {self.first} to "
+                f"{self.last}"
+            )
+        some = "1 record is" if self.records == 1 else f"{self.records} records are"
+        return f"{some} signed with the key {self.key}, {_WHY[self.why]}; the first at offset {self.first}"
+
+
+class Unverified:
+    """Records of one stream that are refused and may be true, by key."""
+
+    def __init__(self, stream: str) -> None:
+        self._stream = stream
+        self._found: dict[tuple[str, CauseCode], Group] = {}
+
+    def note(self, offset: int, time: int, flaw: Flaw | None) -> None:
+        """Note a record that cannot be used, if its key is the reason, or that it has no signature.
+
+        No key has a malformed id. `time` is its append time, in milliseconds since the Unix epoch.
+        """
+        if flaw is None or flaw.stream != self._stream or flaw.problem.code is not Code.SIGNATURE:
+            return
+        cause = flaw.problem.cause
+        if cause is None:
+            return
+        unsigned = cause.code is CauseCode.UNSIGNED
+        name = UNSIGNED if unsigned else next(iter(cause.names), "")
+        if not (unsigned or (cause.code in _WHY and _ID.fullmatch(name))):
+            return
+        held = self._found.get((name, cause.code), Group(name, 0, offset, offset, time, cause.code))
+        self._found[name, cause.code] = held._replace(
+            records=held.records + 1, last=offset, time=max(held.time, time)
+        )
+
+    def besides(self, forged: Collection[str]) -> tuple[Group, ...]:
+        """Return the records of all keys but those whose unverified records an operator calls forged."""
+        return tuple(each for each in self._found.values() if each.key not in forged)
+
+    @property
+    def unsigned(self) -> Group | None:
+        """The records without a signature; None if no such record is refused."""
+        return self._found.get((UNSIGNED, CauseCode.UNSIGNED))
+
+
+# The state with which the reading of a stream's log begins.
+
+class Start(NamedTuple):
+    """State before the first record that is read."""
+
+    begin: int
+    """The first offset to read."""
+    state: LogState
+    applied: int
+    """Every record at or before this offset is in `state`; -1: none is."""
+
+    @property
+    def resolved(self) -> int:
+        """Return the id of the newest decision whose outcome is in `state`; 0: there is none."""
+        return self.state.decided - (self.state.pending is not None)
+
+
+def start_of(stream: str, begin: int, bases: Mapping[int, StateRecord]) -> Start:
+    """Return the state to begin with, for a log whose first offset is `begin`. Raises ReplayRefused.
+
+    `bases` are the stream's base records by the offset up to which the log was deleted for each. A log with a
+    greater first offset lacks events that the record needs. An adopted stream has one for offset 0.
+    """
+    if begin == 0 and 0 not in bases:
+        return Start(0, LogState(), -1)
+    usable = [offset for offset, record in bases.items() if begin <= offset <= record.low_water]
+    if not usable:
+        raise ReplayRefused(
+            f"the log of stream {stream} cannot be replayed: it begins at offset {begin}, and no base record "
+            "has the state before that. The events were deleted by a retention of the topic, not by the "
+            "coordinators. From now on, set retention.ms of the events topic to -1. To move the table, copy "
+            "its whole folder"
+        )
+    # The largest one needs the least reading, and it cannot need deleted events.
+    first = max(usable)
+    return Start(first, bases[first].state, bases[first].applied)
+
+
+# The decisions of a stream's log, in order, with their outcomes.
+#
+# Pure: records of the log in, decisions out. `Replica` has the rules, which are those of every coordinator.
+# A table is not needed: the log alone determines the content of each commit.
+
+Decoder = Callable[[int, int, Sequence[RawHeader], bytes | None], Reading]
+"""Reads a record of the log by offset, append time, headers and value, as `read_record` does."""
+
+
+class LogFold:
+    """The log of one stream, folded up to an offset."""
+
+    def __init__(
+        self,
+        stream: str,
+        partition: int,
+        start: Start,
+        decode: Decoder = read_record,
+        accounted: Callable[[int], bool] = lambda decision: False,
+    ) -> None:
+        """Begin a fold; `decode` is that of the coordinators of the stream, which also checks signatures.
+
+        `accounted`: True for each decision whose account is wanted.
+        """
+        self.stream = stream
+        self.start = start
+        self._decode = decode
+        self._accounted = accounted
+        self.replica = Replica(stream, partition, start.state, start.applied)
+        self.problem: Problem | None = None
+        """Reason for which later records are not applied; None if all were."""
+        self.unverified = Unverified(stream)
+        """Later records that are refused for their signature, and may be true."""
+        self._open: LoggedDecision | None = None
+        """The decision without an outcome."""
+        self._time = 0
+        """Append time of that decision, if it is in the state before the first record."""
+        self._refilled = False
+
+    def read(self, offset: int, time: int, headers: Sequence[RawHeader], value: bytes | None) -> Step | None:
+        """Apply one record of the partition; None if it has no event of the stream that can be applied."""
+        record, flaw = self._decode(offset, time, headers, value)
+        fresh = offset > self.start.applied
+        if fresh and flaw is not None and flaw.stalls and flaw.stream == self.stream:
+            self.problem = self.problem or flaw.problem
+        if fresh:
+            self.unverified.note(offset, time, flaw)
+        if record is None or record.envelope.stream != self.stream:
+            return None
+        # The files of a skipped record are nobody's: they are neither committed nor orphans.
+        step = self.apply(record)
+        return None if record.skipped else step
+
+    def apply(self, record: LogRecord) -> Step | None:
+        """Apply one record of the stream; None if no later record can be applied."""
+        fresh = record.offset > self.start.applied
+        if fresh:
+            self._finish_refill()
+        return None if self.problem is not None else self._step(record, fresh=fresh)
+
+    def finish(self) -> LoggedDecision | None:
+        """Return the decision without an outcome, after the last record; None if there is none."""
+        self._finish_refill()
+        made, state = self._open, self.replica.state
+        if made is None:
+            return None
+        wanted = self._accounted(made.decision.id)
+        account = account_of(self.stream, state, made.decision.digest) if wanted else None
+        return replace(made, policy=state.policy, account=account)
+
+    def _step(self, record: LogRecord, *, fresh: bool) -> Step:
+        state, body = self.replica.state, record.body
+        if state.pending is not None and record.offset == state.pending.offset:
+            self._time = record.time
+        applied = self.replica.step(record)
+        if applied.ignored is not None and applied.ignored.code is Code.SKIPPED_LATE:
+            self.problem = applied.ignored
+        settled = None
+        if applied.resolved is not None and self._open is not None:
+            outcome = body if isinstance(body, CutCommitted | CutReverted) else None
+            # The order to revert it, if there is one, came after the decision.
+            settled = replace(self._open, policy=state.policy, table=state.table, outcome=outcome)
+            if outcome is not None and self._accounted(outcome.decision):
+                settled = replace(settled, account=account_after(self.stream, state, outcome.digest))
+            self._open = None
+        elif fresh and isinstance(body, CutDecided) and applied.ignored is None:
+            self._open = self._opened(record.time)
+        return Step(record, applied, fresh, settled)
+
+    def _finish_refill(self) -> None:
+        """Collect the content of the decision that the state before the first record has open."""
+        if self._refilled:
+            return
+        self._refilled = True
+        self.replica.finish_refill()
+        if self.replica.lost_content:
+            self.problem = Problem(code=Code.LOG_DISCONTINUOUS, number=self.start.begin)
+        self._open = self._opened(self._time)
+
+    def _opened(self, time: int) -> LoggedDecision | None:
+        log = self.replica.log
+        if log.state.pending is None:
+            return None
+        included = {
+            name: tuple(each.position.checkpoint for each in checkpoints)
+            for name, checkpoints in log.included.items()
+        }
+        return LoggedDecision(log.state.pending, time, included, log.state.policy, log.state.table)
+
+
+# Comparison of a log's decisions with a table's history, by ids and digests, never by file paths.
+#
+# Compaction rewrites files, and expiry removes snapshots. Neither changes the commit properties of a
+# snapshot that still exists.
+
+class CommitStatus(StrEnum):
+    """State of a decision in the table."""
+
+    THERE = "there"
+    EXPIRED = "expired"
+    """The oldest readable commit of the stream is a later one. Commits are ordered, so this one was there.
+
+    Its digest cannot be checked any more, nor that it was committed only once.
+    """
+    UNKNOWN = "unknown"
+    """No commit of the stream is readable, and the history has expired: nothing can be proven."""
+    MISSING = "missing"
+    """The log has its outcome, and it is absent: the history is complete, or has an earlier commit.
+
+    A repair proves it again.
+    """
+    UNRESOLVED = "unresolved"
+    """Absent, and the log has no outcome of it either: the coordinator publishes it."""
+    OTHER = "other content"
+    """Its id is in the table with another digest."""
+    DOUBLED = "doubled"
+
+
+WRONG: Final = frozenset({CommitStatus.MISSING, CommitStatus.OTHER, CommitStatus.DOUBLED})
+
+
+class Finding(NamedTuple):
+    """One decision, and its state in the table."""
+
+    decision: int
+    status: CommitStatus
+    snapshots: tuple[SnapshotRef, ...]
+    digest: str
+    logged: LoggedDecision | None = None
+    """None: the log begins after it."""
+
+
+class Foreign(NamedTuple):
+    """A commit under the stream's commit user that is no decision of its log."""
+
+    decision: int
+    snapshot: SnapshotRef
+    digest: str
+
+
+class Comparison:
+    """One reading of a table's history, queried decision by decision."""
+
+    def __init__(self, history: TableHistory, commit_user: str) -> None:
+        self.history = history
+        self._ours: dict[int, list[PastSnapshot]] = defaultdict(list)
+        self._others: dict[str, list[PastSnapshot]] = defaultdict(list)
+        for past in reversed(history.commits):
+            if past.commit_user == commit_user:
+                self._ours[past.decision].append(past)
+            elif past.digest:
+                self._others[past.digest].append(past)
+        # Decisions begin with 1. A commit with a lower id is foreign, and orders nothing.
+        ours = {number: held for number, held in self._ours.items() if number > 0}
+        made = [number for number, held in ours.items() if any(past.digest for past in held)]
+        # A commit without a digest was made by another job, so its id proves nothing.
+        self.oldest = min(made, default=None)
+        self.newest = max(ours, default=None)
+        self._asked: set[int] = set()
+
+    def judge(self, logged: LoggedDecision) -> Finding:
+        """Find the state of a decision in the table."""
+        number, digests = logged.decision.id, logged.digests
+        self._asked.add(number)
+        held = self._ours.get(number, [])
+        matching = [past for past in held if past.digest in digests]
+        elsewhere = [past for digest in digests for past in self._others.get(digest, [])]
+        found = tuple(past.ref for past in (*held, *elsewhere))
+        if len(matching) < len(held):
+            other = next(past.digest for past in held if past.digest not in digests)
+            return Finding(number, CommitStatus.OTHER, found, other, logged)
+        if len(found) > 1:
+            return Finding(number, CommitStatus.DOUBLED, found, digests[0], logged)
+        if found:
+            return Finding(number, CommitStatus.THERE, found, digests[0], logged)
+        if logged.outcome is None:
+            return Finding(number, CommitStatus.UNRESOLVED, (), digests[0], logged)
+        return Finding(number, self._absent(number), (), digests[0], logged)
+
+    def _absent(self, number: int) -> CommitStatus:
+        # The history has no gap, and ids of one commit user only rise along it.
+        if self.history.whole or (self.oldest is not None and self.oldest < number):
+            return CommitStatus.MISSING
+        return CommitStatus.UNKNOWN if self.oldest is None else CommitStatus.EXPIRED
+
+    def lost(self, last: int) -> list[Finding]:
+        """Return decisions up to an id that are provably absent, although only their ids are known."""
+        return [
+            Finding(number, CommitStatus.MISSING, (), "")
+            for number in range(1, last + 1)
+            if number not in self._ours and self._absent(number) is CommitStatus.MISSING
+        ]
+
+    def foreign(self, first: int, last: int | None) -> list[Foreign]:
+        """Return commits under the stream's commit user that were never judged, from `first` to `last`.
+
+        An id below 1 is of no decision, so it is in every range.
+        `last` None: up to the newest commit.
+        """
+        return [
+            Foreign(number, past.ref, past.digest)
+            for number, held in sorted(self._ours.items())
+            if number not in self._asked
+            and (number >= first or number < 1)
+            and (last is None or number <= last)
+            for past in held
+        ]
+
+
+# Orphan events: `files.written` events of a stream that no commit will ever include, by the log.
+#
+# Pure. There are two kinds, and no later record can change either. A *loser* is an attempt of a checkpoint
+# at or before the committed position, which the commit does not name. A *discarded* event is of an
+# incarnation that has ended for good.
+
+class Arrival(NamedTuple):
+    """One `files.written` event of the log."""
+
+    offset: int
+    time: int
+    event: str
+    region: str
+    incarnation: str
+    checkpoint: int
+    writer: str
+
+
+class Orphan(NamedTuple):
+    """An event that no commit will ever include."""
+
+    arrival: Arrival
+    reason: str
+    since: int
+    """Append time in milliseconds of the record that settled it, or of the event itself if that is later."""
+
+
+_MAY_END = frozenset(
+    {
+        EventType.REGION_REGISTERED,
+        EventType.STREAM_COMMAND,
+        EventType.CUT_DECIDED,
+        EventType.CUT_REVERTED,
+    }
+)
+"""Events that end incarnations, or bring one back."""
+
+
+class OrphanEvents:
+    """The events of a log that no commit has included so far."""
+
+    def __init__(self, start: LogState) -> None:
+        """Make them for a log that is read from a state on."""
+        self._start = start
+        self._open: dict[tuple[str, str], dict[int, list[Arrival]]] = defaultdict(dict)
+        """By region and incarnation, then by checkpoint: events that are neither winners nor known losers."""
+        self._losers: list[Orphan] = []
+        self._ended: dict[str, int] = {}
+        """By incarnation, the append time of the record that ended it, in milliseconds."""
+        self._begun = False
+        """True once a record was read that the state at the start does not include."""
+
+    def note(self, step: Step, state: LogState) -> None:
+        """Apply the effect of one record; `state` is the state after it."""
+        record, envelope = step.record, step.record.envelope
+        if step.fresh and not self._begun:
+            self._begun = True
+            self._note_ended(self._start, record.time)
+        if envelope.type is EventType.FILES_WRITTEN and (step.fresh or self._is_pending(step)):
+            checkpoints = self._open[envelope.region, envelope.incarnation]
+            arrival = Arrival(
+                record.offset,
+                record.time,
+                envelope.id,
+                envelope.region,
+                envelope.incarnation,
+                envelope.checkpoint,
+                envelope.writer,
+            )
+            checkpoints.setdefault(envelope.checkpoint, []).append(arrival)
+        elif envelope.type in _MAY_END and step.fresh:
+            self._note_ended(state, record.time)
+        if step.settled is not None and isinstance(step.settled.outcome, CutCommitted):
+            self._commit(step.settled, record.time)
+
+    def _note_ended(self, state: LogState, time: int) -> None:
+        """Note the incarnations that have ended. The state forgets them; their events stay orphans."""
+        for each in state.ended:
+            self._ended.setdefault(each, time)
+        for each in state.former.suspended if state.former is not None else ():
+            # A revert has brought it back.
+            self._ended.pop(each, None)
+
+    def orphans(self, state: LogState) -> Iterator[Orphan]:
+        """Yield the orphans, as far as the log has been read; `state` is the state there."""
+        yield from self._losers
+        ended = _ended_for_good([*self._ended, *state.ended], state)
+        for (name, incarnation), checkpoints in self._open.items():
+            for number, arrivals in checkpoints.items():
+                reason, since = None, 0
+                if reaches(_committed(state, name), incarnation, number):
+                    # It arrived after the decision, which named others.
+                    reason = f"checkpoint {number} of region {name} was committed without it"
+                elif incarnation in ended and not _may_be_included(state, name, incarnation, number):
+                    reason = f"incarnation {incarnation} of region {name} has ended"
+                    since = self._ended.get(incarnation, 0)
+                for arrival in arrivals if reason is not None else ():
+                    yield Orphan(arrival, reason or "", max(since, arrival.time))
+
+    def _is_pending(self, step: Step) -> bool:
+        """True if an event that the state before the first record includes was in no decision then."""
+        envelope, state = step.record.envelope, self._start
+        if envelope.incarnation in state.ended:
+            return False
+        return not reaches(_committed(state, envelope.region), envelope.incarnation, envelope.checkpoint)
+
+    def _commit(self, settled: LoggedDecision, time: int) -> None:
+        """Split the events of a commit's checkpoints into winners, which are dropped here, and losers."""
+        winners, number = frozenset(settled.decision.parts), settled.decision.id
+        for name, to in settled.decision.moves.items():
+            checkpoints = self._open.get((name, to.incarnation), {})
+            for checkpoint in [each for each in checkpoints if each <= to.checkpoint]:
+                reason = f"decision {number} committed checkpoint {checkpoint} of region {name} without it"
+                for arrival in checkpoints.pop(checkpoint):
+                    if arrival.offset not in winners:
+                        self._losers.append(Orphan(arrival, reason, max(time, arrival.time)))
+
+
+def _committed(state: LogState, name: str) -> Position | None:
+    """Return the region's committed position: a revert may take the one of the open decision back."""
+    regions = state.pending.before.regions if state.pending is not None else state.regions
+    region = regions.get(name)
+    return region.position if region is not None else None
+
+
+def _ended_for_good(ended: Iterable[str], state: LogState) -> set[str]:
+    """Return those of the ended incarnations that neither a withdrawal nor a revert can bring back."""
+    former = [state.former, state.pending.before.former if state.pending is not None else None]
+    return {*ended}.difference(*(each.suspended for each in former if each is not None))
+
+
+def _may_be_included(state: LogState, name: str, incarnation: str, number: int) -> bool:
+    """True if a checkpoint of an ended incarnation is in the open decision, or may enter a later one."""
+    made, region = state.pending, state.regions.get(name)
+    if made is not None and reaches(made.moves.get(name), incarnation, number):
+        return True
+    # Sealed checkpoints of a removed region are still committed, up to its final one.
+    if region is None or region.incarnation is None or region.incarnation.id != incarnation:
+        return False
+    return region.removed and region.final is not None and number <= region.final

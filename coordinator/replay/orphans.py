@@ -1,0 +1,256 @@
+"""Files that no commit will include: found in the log, checked in the table, checked again at deletion.
+
+A file is deletable if all of these are true:
+- An event of the log names it, and that event is an orphan (see `orphan_events`).
+- Its name has the digest of the event's attempt, unless the logged policy takes files without one. So an
+  event cannot name a file of another stream, whose log may be elsewhere.
+- The event and the record that settled it are older than the grace period.
+- No other event of the partition names the same path.
+- No snapshot, branch, tag or changelog of the table refers to it.
+
+The search never touches a file that no event names.
+"""
+
+
+from aiokafka import ConsumerRecord
+from collections.abc import AsyncIterator
+from collections.abc import Callable
+from collections.abc import Iterable
+from contextlib import aclosing
+from functools import partial
+from sluicegate.coordinator.observe.messages import format_cause
+from sluicegate.coordinator.observe.messages import format_problem
+from sluicegate.coordinator.replay.decisions import CommitStatus
+from sluicegate.coordinator.replay.decisions import Comparison
+from sluicegate.coordinator.replay.decisions import LogFold
+from sluicegate.coordinator.replay.decisions import LoggedDecision
+from sluicegate.coordinator.replay.decisions import Orphan
+from sluicegate.coordinator.replay.decisions import OrphanEvents
+from sluicegate.coordinator.replay.decisions import ReplayRefused
+from sluicegate.coordinator.replay.decisions import Start
+from sluicegate.coordinator.replay.log import Log
+from sluicegate.coordinator.replay.log import Print
+from sluicegate.coordinator.replay.log import Progress
+from sluicegate.coordinator.replay.tables import ReplayTable
+from sluicegate.events.codec import Flaw
+from sluicegate.events.codec import read_attributes
+from sluicegate.events.codec import read_files
+from sluicegate.events.envelope import EventType
+from sluicegate.events.locations import place_of
+from sluicegate.events.naming import attempt_of
+from sluicegate.events.naming import names_problem
+from sluicegate.events.problems import Code
+from sluicegate.events.problems import Problem
+from sluicegate.kafka.bodies import BodyUnavailable
+from sluicegate.lakes.port import FileStatus
+from sluicegate.lakes.port import FindsOrphans
+from typing import Final
+from typing import NamedTuple
+import json
+import re
+
+
+CHUNK: Final = 1_000
+"""Number of events whose bodies are in memory at a time."""
+_PATH: Final = re.compile(rb'"path"\s*:\s*"([^"\\]*)"')
+_ESCAPE: Final = b"\\"
+
+
+class Deletable(NamedTuple):
+    """A file that may be deleted."""
+
+    path: str
+    size: int
+    orphan: Orphan
+
+
+class Found(NamedTuple):
+    """Result of a search."""
+
+    files: list[Deletable]
+    young: int
+    """Orphans that are younger than the grace period."""
+    kept: int
+    """Files of orphans that stay: another event or the table refers to them."""
+    gone: int
+    """Files of orphans that do not exist any more."""
+
+
+class Swept(NamedTuple):
+    """Result of a sweep."""
+
+    deleted: int
+    bytes: int
+    left: int
+    """Deletable files that were not deleted: something refers to them now, or they do not exist any more."""
+    young: int
+
+
+class Search:
+    """Search for one stream's orphans; each file is checked again before its deletion."""
+
+    def __init__(
+        self, stream: str, log: Log, start: Start, table: ReplayTable, grace: int, show: Print
+    ) -> None:
+        """Prepare a search; `grace` in milliseconds."""
+        self.start = start
+        self._stream = stream
+        self._log = log
+        self._table = table
+        self._grace = grace
+        self._show = show
+        self._fold = LogFold(stream, log.partition, start, log.decode)
+        self._events = OrphanEvents(start.state)
+        self._position = start.begin
+        self._old: set[int] = set()
+        """Offsets of the orphans that are old enough."""
+        self._named_since: set[str] = set()
+        """Paths that events appended after the search name."""
+
+    async def find(self, now: int) -> Found:
+        """Return every file that is deletable at `now`, in milliseconds. Raises ReplayRefused, KafkaError."""
+        history = await self._table.history()
+        await self._read(await self._log.end(), Comparison(history, self._table.settings.commit_user))
+        known = self._fold.replica.state.table
+        if known not in (None, history.identity):
+            self._refuse(Problem(code=Code.TABLE_REPLACED, detail=history.identity))
+        old, young = self._orphans(now)
+        self._old = {orphan.arrival.offset for orphan in old}
+        named = await self._named(old)
+        whole, finder = len(named), self._finder()
+        await self._shield(named)
+        statuses = await self._table.call(lambda: finder.file_status(list(named)))
+        files = [each for path, each in named.items() if statuses[path] is FileStatus.UNREFERENCED]
+        gone = sum(status is FileStatus.GONE for status in statuses.values())
+        return Found(files, young, whole - len(files) - gone, gone)
+
+    async def delete(
+        self, files: Iterable[Deletable], now: int
+    ) -> AsyncIterator[tuple[Deletable, FileStatus]]:
+        """Delete the files that `find` returned, after checking log and table again for each file.
+
+        Raises ReplayRefused, KafkaError.
+        """
+        for file in files:
+            if not await self._still(file, now):
+                yield file, FileStatus.REFERENCED
+                continue
+            delete = partial(self._finder().delete_unreferenced, file.path)
+            yield file, await self._table.call(delete)
+
+    async def sweep(self, now: int) -> Swept:
+        """Find the orphans at `now`, and delete them. Raises ReplayRefused, KafkaError, TimeoutError."""
+        found, deleted, size = await self.find(now), 0, 0
+        async for file, status in self.delete(found.files, now):
+            if status is FileStatus.DELETED:
+                deleted, size = deleted + 1, size + file.size
+        return Swept(deleted, size, len(found.files) - deleted, found.young)
+
+    def _finder(self) -> FindsOrphans:
+        return self._table.capable(FindsOrphans, "the search for orphans")
+
+    # --- the log ----------------------------------------------------------------------------------
+
+    async def _read(
+        self,
+        end: int,
+        comparison: Comparison | None = None,
+        seen: Callable[[ConsumerRecord], object] = lambda record: None,
+    ) -> None:
+        """Apply the log up to `end`, and call `seen` with each of its records."""
+        progress = Progress(self._show, "reading the log", self._position, end)
+        async with aclosing(self._log.read(self._position, end)) as batches:
+            async for batch in batches:
+                for record in batch:
+                    seen(record)
+                    step = self._fold.read(record.offset, record.timestamp, record.headers, record.value)
+                    if step is None:
+                        continue
+                    self._events.note(step, self._fold.replica.state)
+                    if step.settled is not None and comparison is not None:
+                        self._check(step.settled, comparison)
+                progress.at(batch[-1].offset + 1)
+        self._position = end
+        self._fold.finish()
+        if self._fold.problem is not None:
+            self._refuse(self._fold.problem)
+
+    def _check(self, logged: LoggedDecision, comparison: Comparison) -> None:
+        """Refuse a table with other content: then another log decides what is in it."""
+        if comparison.judge(logged).status is CommitStatus.OTHER:
+            raise ReplayRefused(
+                f"decision {logged.decision.id} is in the table with other content: nothing is known of "
+                f"orphans before that is resolved. See: sluicegate replay verify --stream {self._stream}"
+            )
+
+    def _refuse(self, problem: Problem) -> None:
+        raise ReplayRefused(f"nothing is known of orphans. {format_problem(problem, self._stream)}")
+
+    def _orphans(self, now: int) -> tuple[list[Orphan], int]:
+        """Return the orphans that are old enough, and the number of younger ones."""
+        found = list(self._events.orphans(self._fold.replica.state))
+        old = [orphan for orphan in found if now - orphan.since >= self._grace]
+        return old, len(found) - len(old)
+
+    async def _still(self, file: Deletable, now: int) -> bool:
+        """True if the file is still deletable after the records appended since the search."""
+        end = await self._log.end()
+        if end > self._position:
+            await self._read(end, seen=lambda record: self._named_since.update(_paths_in(record)))
+            self._old = {orphan.arrival.offset for orphan in self._orphans(now)[0]}
+        return file.path not in self._named_since and file.orphan.arrival.offset in self._old
+
+    # --- what the events name ---------------------------------------------------------------------
+
+    async def _named(self, orphans: list[Orphan]) -> dict[str, Deletable]:
+        """Return the files of orphans that are in the stream's table, by path."""
+        home, found = place_of(self._table.maintenance.location), dict[str, Deletable]()
+        policy = self._fold.replica.state.policy
+        names_checked = policy is None or policy.file_names == "checked"
+        for start in range(0, len(orphans), CHUNK):
+            chunk = {orphan.arrival.offset: orphan for orphan in orphans[start : start + CHUNK]}
+            try:
+                events = await self._log.bodies(list(chunk))
+            except BodyUnavailable as error:
+                raise ReplayRefused(f"{format_cause(error.cause)}. Try again") from error
+            for offset, written in events.items():
+                event = read_files(written.envelope, written.body)
+                if isinstance(event, Problem) or place_of(event.location) != home:
+                    continue
+                if not names_checked or names_problem(attempt_of(written.envelope), event) is None:
+                    found |= {
+                        file.path: Deletable(file.path, file.size, chunk[offset]) for file in event.files
+                    }
+        return found
+
+    async def _shield(self, named: dict[str, Deletable]) -> None:
+        """Remove the files that any other event of the partition names too."""
+        if not named:
+            return
+        begin = self.start.begin
+        progress = Progress(self._show, "reading which other events name them", begin, self._position)
+        async with aclosing(self._log.read(begin, self._position)) as batches:
+            async for batch in batches:
+                for record in batch:
+                    if record.offset not in self._old:
+                        for path in _paths_in(record) & named.keys():
+                            del named[path]
+                progress.at(batch[-1].offset + 1)
+
+
+def _paths_in(record: ConsumerRecord) -> set[str]:
+    """Return the paths that a `files.written` event of any stream names; none for other events.
+
+    A record whose attributes cannot be read is searched too, so that its paths stay safe.
+    """
+    envelope = read_attributes(record.headers)
+    if not isinstance(envelope, Flaw) and envelope.type is not EventType.FILES_WRITTEN:
+        return set()
+    body = record.value or b""
+    if _ESCAPE not in body:
+        return {path.decode(errors="replace") for path in _PATH.findall(body)}
+    try:
+        files = json.loads(body).get("files", [])
+        return {str(file.get("path")) for file in files}
+    except (ValueError, AttributeError, TypeError):
+        return set()

@@ -1,0 +1,236 @@
+"""Rebuild: a new table from copies of the files, with the same commits in the same order."""
+
+
+from contextlib import suppress
+from dataclasses import dataclass
+from sluicegate.coordinator.core.commit import head_of
+from sluicegate.coordinator.observe.messages import format_cause
+from sluicegate.coordinator.observe.messages import format_problem
+from sluicegate.coordinator.replay.decisions import CommitStatus
+from sluicegate.coordinator.replay.decisions import Comparison
+from sluicegate.coordinator.replay.decisions import LoggedDecision
+from sluicegate.coordinator.replay.decisions import ReplayRefused
+from sluicegate.coordinator.replay.decisions import Start
+from sluicegate.coordinator.replay.log import Log
+from sluicegate.coordinator.replay.log import Print
+from sluicegate.coordinator.replay.reading import Reading
+from sluicegate.coordinator.replay.reading import Window
+from sluicegate.coordinator.replay.reading import read_decisions
+from sluicegate.coordinator.replay.tables import ReplayTable
+from sluicegate.events.codec import read_files
+from sluicegate.events.locations import location_problem
+from sluicegate.events.locations import normal
+from sluicegate.events.models import Head
+from sluicegate.events.models import StreamPolicy
+from sluicegate.events.problems import Problem
+from sluicegate.kafka.bodies import BodyUnavailable
+from sluicegate.kafka.bodies import WrittenEvent
+from sluicegate.lakes.port import CopiesFiles
+
+
+@dataclass
+class Rebuilt:
+    """Result of a rebuild, made or only planned."""
+
+    commits: int = 0
+    files: int = 0
+    bytes: int = 0
+    found: int = 0
+    """Commits that an earlier, interrupted run made."""
+    left: int = 0
+    """1 if the last decision was left out because an operator ordered to revert it, else 0."""
+    done: Reading | None = None
+
+
+class Rebuild:
+    """One rebuild of another table from a stream's log."""
+
+    def __init__(
+        self,
+        log: Log,
+        stream: str,
+        source: ReplayTable,
+        target: ReplayTable,
+        *,
+        dry: bool,
+        incomplete: bool = False,
+        lost: bool = False,
+    ) -> None:
+        """`incomplete`: make a table also of a log that lacks its beginning.
+
+        `lost`: the metadata of the stream's table is lost. The operator has made the new table, and states
+        that its schema is that of the lost one.
+        """
+        self._log = log
+        self._stream = stream
+        self._source = source
+        self._target = target
+        self._dry = dry
+        self._incomplete = incomplete
+        self._lost = lost
+        self._history: Comparison | None = None
+        self._identity: str | None = None
+        """Identity of the new table; None in a plan for a table that does not exist yet."""
+        self._like = ""
+        """Identity of the stream's table, which the new one is like; empty until the log names a lost one."""
+        self._present = ""
+        """Identity of the table that is where the metadata was lost; empty if none is there."""
+        self._known: Head | None = None
+        """The newest snapshot that this rebuild has made or found."""
+        self._result = Rebuilt()
+
+    async def run(self, start: Start, window: Window, show: Print) -> Rebuilt:
+        """Copy and commit decision by decision. Raises ReplayRefused, KafkaError, TimeoutError.
+
+        The same command continues an interrupted run.
+        """
+        if start.resolved > 0 and not self._incomplete:
+            way = (
+                "If the sources still have all rows, leave this step out: set streams.*.table to the empty "
+                "table, and continue there: `sluicegate stream adopt --stream "
+                f"{self._stream} --from-table`"
+                if self._lost
+                else "To move the table, copy its whole folder"
+            )
+            raise ReplayRefused(
+                f"the new table would lack decisions 1 to {start.resolved}: the log does not have their "
+                f"events any more, or the stream was adopted after them. {way}. To make a table without the "
+                "rows of these decisions, add --incomplete"
+            )
+        if normal(self._source.settings.table) == normal(self._target.settings.table):
+            raise ReplayRefused("this is the stream's own table. Name another one")
+        await self._prepare()
+        end = await self._log.end()
+        self._result.done = await read_decisions(
+            self._log, self._stream, start, end, window, self._rebuild, show, accounted=not self._dry
+        )
+        return self._result
+
+    async def _prepare(self) -> None:
+        """Create the table if it is missing.
+
+        Raises ReplayRefused if it has other content than this rebuild's.
+        """
+        target, user = self._target, self._target.settings.commit_user
+        if self._lost:
+            with suppress(ReplayRefused):
+                self._present = (await self._source.inspect()).identity
+        else:
+            self._like = await self._model()
+            if self._dry and not await self._exists():
+                return
+            await target.call(lambda: self._copier().create_like(self._source.ref))
+        identity = (await target.inspect()).identity
+        history = await target.history()
+        strangers = {past.commit_user for past in history.commits if past.commit_user != user}
+        if strangers or not history.whole:
+            names = ", ".join(sorted(each or "writers that give no name" for each in strangers))
+            who = f"commits of {names}" if strangers else "an expired history"
+            raise ReplayRefused(f"{target.settings.table} is not empty: it has {who}. Name a fresh table")
+        self._history, self._identity = Comparison(history, user), identity
+
+    async def _model(self) -> str:
+        """Return the identity of the stream's table. Raises ReplayRefused."""
+        try:
+            return (await self._source.inspect()).identity
+        except ReplayRefused as error:
+            raise ReplayRefused(
+                f"{error}. If its metadata is lost, make an empty table with its columns and partitioning at "
+                f"another place, and name that: sluicegate replay rebuild --stream {self._stream} --into "
+                "TABLE --schema-from-target"
+            ) from error
+
+    def _copier(self) -> CopiesFiles:
+        return self._target.capable(CopiesFiles, "a rebuild")
+
+    async def _exists(self) -> bool:
+        try:
+            await self._target.history()
+        except ReplayRefused:
+            return False
+        return True
+
+    async def _rebuild(self, logged: LoggedDecision) -> None:
+        # The coordinator chooses between the decision and its revert; a rebuild must not choose for it.
+        if logged.undetermined:
+            self._result.left += 1
+            return
+        finding = self._history.judge(logged) if self._history is not None else None
+        if finding is not None and finding.status is CommitStatus.THERE:
+            self._result.found += 1
+            self._known = head_of(finding.snapshots[0])
+            return
+        if finding is not None and finding.snapshots:
+            raise ReplayRefused(
+                f"{self._target.settings.table} is not empty: it has another commit {finding.decision} "
+                f"({finding.status}). Name a fresh table"
+            )
+        self._refuse_former(logged.table or "")
+        bodies = await self._bodies(logged)
+        self._result.commits += 1
+        if self._identity is None or self._dry:
+            return
+        policy = (logged.policy or StreamPolicy(number=0)).model_copy(
+            update={"allowed_locations": (self._target.maintenance.location,)}
+        )
+        outcome = await self._target.commit(logged, self._identity, self._known, policy, bodies)
+        self._known = outcome.snapshot
+
+    def _refuse_former(self, identity: str) -> None:
+        """Raise ReplayRefused for what belongs to another table than the one that the new one is like."""
+        if not identity:
+            return
+        place = self._source.settings.table
+        if self._lost and identity == self._present:
+            raise ReplayRefused(
+                f"the metadata of {place} is not lost: the log and the table have the identity {identity}. "
+                "Leave --schema-from-target out"
+            )
+        if self._lost and not self._like:
+            self._like = identity
+        if identity == self._like:
+            return
+        if self._lost:
+            raise ReplayRefused(
+                f"it was made for the table {identity}, and the commits before it for {self._like}: the log "
+                "has two tables, and columns may differ. End before it: --to"
+            )
+        raise ReplayRefused(
+            f"it was made for another table, which was at {place} before: {identity}, and the one there now "
+            f"is {self._like}. Columns may differ. Put the former table back. If its metadata is lost, make "
+            "an empty table with its columns and partitioning at another place, and name that: sluicegate "
+            f"replay rebuild --stream {self._stream} --into TABLE --schema-from-target"
+        )
+
+    async def _bodies(self, logged: LoggedDecision) -> dict[int, WrittenEvent]:
+        """Return the bodies of a decision's events for the new table, after copying their files."""
+        offsets = [] if logged.reverted else logged.decision.parts
+        if not offsets:
+            return {}
+        try:
+            read = await self._log.bodies(offsets)
+            return {offset: await self._adopt(read[offset], logged) for offset in offsets}
+        except (BodyUnavailable, ReplayRefused) as error:
+            why = format_cause(error.cause) if isinstance(error, BodyUnavailable) else error
+            raise ReplayRefused(
+                f"decision {logged.decision.id} cannot be made again: {why}. The commits before it "
+                + ("can be" if self._dry else "are in the new table")
+            ) from error
+
+    async def _adopt(self, written: WrittenEvent, logged: LoggedDecision) -> WrittenEvent:
+        event = read_files(written.envelope, written.body)
+        if isinstance(event, Problem):
+            raise ReplayRefused(format_problem(event, self._stream))
+        self._refuse_former(event.table_identity)
+        allowed = logged.policy.allowed_locations if logged.policy is not None else ()
+        if (problem := location_problem(event, allowed)) is not None:
+            raise ReplayRefused(format_problem(problem, self._stream))
+        self._result.files += len(event.files)
+        self._result.bytes += sum(file.size for file in event.files)
+        if self._dry:
+            await self._target.call(lambda: self._copier().examine(event, lost=self._lost))
+            return written
+        adopted = await self._target.call(lambda: self._copier().adopt(event, lost=self._lost))
+        # The copies belong to the new table, which would refuse the files of another one.
+        adopted = adopted.model_copy(update={"table_identity": self._identity})
+        return written._replace(body=adopted.model_dump_json().encode())
