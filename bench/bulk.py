@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from bench.common import Region, rows
+from sluicegate.events.files import DIGEST_LENGTH
 from sluicegate.events.models import FileInfo, FilesWritten
-from sluicegate.events.naming import DIGEST_LENGTH
 from sluicegate.lakes.registry import adapter
 
 ORIGINS: Final = tuple(f"A{n:02d}" for n in range(10))

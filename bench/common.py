@@ -22,8 +22,8 @@ from sluicegate.embedded.ports import free_port
 from sluicegate.embedded.process import ChildProcess
 from sluicegate.events.codec import Flaw, read_record
 from sluicegate.events.encoding import encode_event
-from sluicegate.events.envelope import Envelope, EventType, LogRecord, with_counts
-from sluicegate.events.feed import read_notification
+from sluicegate.events.envelope import Envelope, EventType, LogRecord, partition_of, with_counts
+from sluicegate.events.files import attempt_digest
 from sluicegate.events.models import (
     Assignment,
     Body,
@@ -32,9 +32,7 @@ from sluicegate.events.models import (
     Position,
     RegionRegistered,
 )
-from sluicegate.events.naming import attempt_digest
-from sluicegate.events.notifications import Notification, RegistrationAnswered
-from sluicegate.events.partitioning import partition_of
+from sluicegate.events.notifications import Notification, RegistrationAnswered, read_notification
 from sluicegate.events.problems import Code
 from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs
 

@@ -28,8 +28,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from bench.common import machine, report
 from sluicegate.embedded import EmbeddedKafka
 from sluicegate.events.codec import Flaw
-from sluicegate.events.feed import read_notification
 from sluicegate.events.models import FileInfo, FilesWritten
+from sluicegate.events.notifications import read_notification
 from sluicegate.kafka.clients import started
 from tests.integration.conftest import Place, neighbour
 from tests.integration.job import Job, create_table, make_topics, read_ids, read_records

@@ -43,7 +43,8 @@ from sluicegate.coordinator.service.service import MOST_RECORDS, Service
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.embedded import EmbeddedKafka
 from sluicegate.events.encoding import encode_event
-from sluicegate.events.envelope import Envelope, EventType, with_counts
+from sluicegate.events.envelope import Envelope, EventType, partition_of, with_counts
+from sluicegate.events.files import DIGEST_LENGTH
 from sluicegate.events.models import (
     Assignment,
     Body,
@@ -53,8 +54,6 @@ from sluicegate.events.models import (
     RegionRegistered,
     StreamPolicy,
 )
-from sluicegate.events.naming import DIGEST_LENGTH
-from sluicegate.events.partitioning import partition_of
 from sluicegate.kafka.topics import TopicNames
 from sluicegate.lakes.registry import adapter
 

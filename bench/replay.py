@@ -23,11 +23,12 @@ from aiokafka import AIOKafkaProducer
 from bench.common import PARTITIONS, STREAM, create_table, make_topics, write_settings
 from sluicegate.coordinator.core import cuts
 from sluicegate.coordinator.core.state import LogState
+from sluicegate.coordinator.replay.decisions import LogFold, Start
 from sluicegate.coordinator.service.janitor import Janitor
 from sluicegate.coordinator.settings.model import Settings, load
 from sluicegate.embedded import EmbeddedKafka
 from sluicegate.events.encoding import encode_event
-from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.envelope import Envelope, EventType, partition_of
 from sluicegate.events.models import (
     Assignment,
     Body,
@@ -39,12 +40,9 @@ from sluicegate.events.models import (
     RegionRegistered,
     StreamPolicy,
 )
-from sluicegate.events.partitioning import partition_of
 from sluicegate.kafka.topics import TopicNames
 from sluicegate.lakes.paimon.adapter import ADAPTER
 from sluicegate.lakes.port import CommitRequest, Published
-from sluicegate.coordinator.replay.decisions import LogFold
-from sluicegate.coordinator.replay.decisions import Start
 
 HOME = partition_of(STREAM, PARTITIONS)
 OF_STREAM = (EventType.STREAM_POLICY, EventType.CUT_DECIDED, EventType.CUT_COMMITTED)

@@ -46,8 +46,8 @@ from sluicegate.embedded import EmbeddedKafka
 from sluicegate.embedded.ports import free_port
 from sluicegate.embedded.process import ChildProcess
 from sluicegate.events.codec import read_record
+from sluicegate.events.envelope import partition_of
 from sluicegate.events.models import CutDecided
-from sluicegate.events.partitioning import partition_of
 
 HOME: Final = partition_of(STREAM, PARTITIONS)
 REGIONS: Final = ("stuck", "other")

@@ -18,25 +18,27 @@ from sluicegate.cli.ordered_by import order_options
 from sluicegate.cli.views import remove_view
 from sluicegate.coordinator.core.state_record import StateRecord, base_key, encode_record
 from sluicegate.coordinator.observe.messages import format_problem
+from sluicegate.coordinator.replay.adoption import (
+    Adopted,
+    Commits,
+    Stated,
+    choose,
+    read_commits,
+    read_logged,
+    refuse_needless,
+)
+from sluicegate.coordinator.replay.decisions import ReplayRefused
+from sluicegate.coordinator.replay.log import open_log
+from sluicegate.coordinator.replay.tables import ReplayTable
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream.records import Held, read_held
+from sluicegate.events.envelope import partition_of
 from sluicegate.events.models import Position
-from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.permissions import Client
 from sluicegate.kafka.producer import SessionProducer
 from sluicegate.lakes.port import TableRefused
-from sluicegate.coordinator.replay.adoption import Adopted
-from sluicegate.coordinator.replay.adoption import Commits
-from sluicegate.coordinator.replay.adoption import Stated
-from sluicegate.coordinator.replay.adoption import choose
-from sluicegate.coordinator.replay.adoption import read_commits
-from sluicegate.coordinator.replay.adoption import read_logged
-from sluicegate.coordinator.replay.adoption import refuse_needless
-from sluicegate.coordinator.replay.decisions import ReplayRefused
-from sluicegate.coordinator.replay.log import open_log
-from sluicegate.coordinator.replay.tables import ReplayTable
 
 _FORM: Final = "REGION=INCARNATION:CHECKPOINT:DIGEST"
 _NOTHING: Final = "none"

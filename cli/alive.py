@@ -12,7 +12,7 @@ from sluicegate.events.codec import Flaw, read_attributes, read_body
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import RegionHeartbeat
 from sluicegate.kafka.clients import started
-from sluicegate.kafka.fetching import read_on
+from sluicegate.kafka.reading import read_on
 
 _SIGNS: Final = frozenset(
     {

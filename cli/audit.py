@@ -14,12 +14,10 @@ from sluicegate.cli.kafka import read_state_keys
 from sluicegate.cli.options import config_option, json_option
 from sluicegate.cli.progress import progress_line
 from sluicegate.coordinator.observe.messages import format_problem, iso_time
+from sluicegate.coordinator.replay.audit import Audit, Audited, read_orders
+from sluicegate.coordinator.replay.decisions import ReplayRefused
 from sluicegate.coordinator.settings.model import Settings, parse_seconds
 from sluicegate.events.signing import State
-from sluicegate.coordinator.replay.audit import Audit
-from sluicegate.coordinator.replay.audit import Audited
-from sluicegate.coordinator.replay.audit import read_orders
-from sluicegate.coordinator.replay.decisions import ReplayRefused
 
 NOTES: Final = (
     *("dead-letters drop", "dead-letters retry", "orphans delete", "region reset", "replay rebuild"),

@@ -25,7 +25,7 @@ from sluicegate.coordinator.listeners.facts import refusals
 from sluicegate.coordinator.observe.messages import format_problem
 from sluicegate.coordinator.settings.model import HttpSettings, Settings, read_tokens
 from sluicegate.coordinator.stream.log import other_partition
-from sluicegate.events.partitioning import partition_of
+from sluicegate.events.envelope import partition_of
 from sluicegate.events.problems import Problem
 from sluicegate.kafka.settings import UnusableFile
 

@@ -8,10 +8,9 @@ from sluicegate.cli.errors import kafka_away
 from sluicegate.cli.finding import Finding, fine, problem, warning
 from sluicegate.cli.kafka import admin_client, count_members, security
 from sluicegate.coordinator.settings.model import Settings, SettingsError
-from sluicegate.kafka.grants import lacking
+from sluicegate.kafka.clients import patiently
 from sluicegate.kafka.internals import send_admin_request
-from sluicegate.kafka.patience import patiently
-from sluicegate.kafka.permissions import Client, format_grants
+from sluicegate.kafka.permissions import Client, format_grants, lacking
 from sluicegate.kafka.topics import TopicError, TopicProblem, TopicSpec, ensure_topics, verify_topics
 
 

@@ -10,14 +10,11 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.kafka import partition_count
 from sluicegate.cli.options import config_option, json_option, region_option, stream_option
+from sluicegate.coordinator.replay.conformance import Raw, Trial, Violation, counts
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.events.dead_letters import Letter, read_letter
 from sluicegate.kafka.clients import started
-from sluicegate.kafka.fetching import read_batches
-from sluicegate.coordinator.replay.conformance import Raw
-from sluicegate.coordinator.replay.conformance import Trial
-from sluicegate.coordinator.replay.conformance import Violation
-from sluicegate.coordinator.replay.conformance import counts
+from sluicegate.kafka.reading import read_batches
 
 _POLL_MS = 500
 

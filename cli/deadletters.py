@@ -17,17 +17,11 @@ from sluicegate.cli.ordered_by import order_options
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.observe.logs import Redactor
 from sluicegate.coordinator.observe.messages import format_problem
+from sluicegate.coordinator.replay.decisions import ReplayRefused
+from sluicegate.coordinator.replay.letters import Letter, Sent, judge, mark, original, read_letters, send
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.events.models import NAME_PATTERN
 from sluicegate.events.problems import Problem
-from sluicegate.coordinator.replay.decisions import ReplayRefused
-from sluicegate.coordinator.replay.letters import Letter
-from sluicegate.coordinator.replay.letters import Sent
-from sluicegate.coordinator.replay.letters import judge
-from sluicegate.coordinator.replay.letters import mark
-from sluicegate.coordinator.replay.letters import original
-from sluicegate.coordinator.replay.letters import read_letters
-from sluicegate.coordinator.replay.letters import send
 
 offset_option = click.option(
     "--offset", required=True, type=click.IntRange(min=0), help="Of the letter, as `list` shows it."

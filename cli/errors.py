@@ -18,8 +18,7 @@ from aiokafka.errors import (
 )
 
 from sluicegate.coordinator.settings.model import CannotServe, Settings, SettingsError
-from sluicegate.kafka.grants import lacking
-from sluicegate.kafka.permissions import Client, Permission, format_grants
+from sluicegate.kafka.permissions import Client, Permission, format_grants, lacking
 from sluicegate.kafka.topics import BrokersUnavailable, TopicError
 
 T = TypeVar("T")

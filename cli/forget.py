@@ -13,7 +13,7 @@ from sluicegate.cli.views import has_view, remove_view
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.permissions import Client
-from sluicegate.kafka.topic_checks import TopicRole
+from sluicegate.kafka.topics import TopicRole
 from sluicegate.state_store import StateStoreUnavailable
 
 

@@ -1,33 +1,21 @@
 """`sluicegate history`: what became of the newest cuts of a stream."""
 
+import json
+from typing import Any, Final, NamedTuple
 
-from aiokafka import AIOKafkaConsumer
-from aiokafka import ConsumerRecord
-from aiokafka import TopicPartition
+import click
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+
 from sluicegate.cli.errors import run_async
-from sluicegate.cli.options import config_option
-from sluicegate.cli.options import json_option
-from sluicegate.cli.options import require_stream
-from sluicegate.cli.options import stream_option
-from sluicegate.coordinator.observe.messages import iso_time
-from sluicegate.coordinator.observe.messages import listed
-from sluicegate.coordinator.replay.log import partitions_of
-from sluicegate.coordinator.replay.log import read_range
+from sluicegate.cli.options import config_option, json_option, require_stream, stream_option
+from sluicegate.coordinator.observe.messages import iso_time, listed
+from sluicegate.coordinator.replay.log import partitions_of, read_range
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.events.codec import Flaw
-from sluicegate.events.feed import read_notification
-from sluicegate.events.models import CommitSummary
-from sluicegate.events.models import CutAbandoned
-from sluicegate.events.models import CutReverted
-from sluicegate.events.notifications import Committed
-from sluicegate.events.partitioning import partition_of
+from sluicegate.events.envelope import partition_of
+from sluicegate.events.models import CommitSummary, CutAbandoned, CutReverted
+from sluicegate.events.notifications import Committed, read_notification
 from sluicegate.kafka.clients import started
-from typing import Any
-from typing import Final
-from typing import NamedTuple
-import click
-import json
-
 
 # The newest outcomes of a stream, as its commits topic has them.
 

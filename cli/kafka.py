@@ -16,9 +16,8 @@ from sluicegate.coordinator.settings.model import MemberKeys, Settings, keys_of
 from sluicegate.coordinator.stream.other_groups import group_members, must_sign
 from sluicegate.events.problems import Problem
 from sluicegate.kafka.authorized import hidden_topics
-from sluicegate.kafka.clients import started
-from sluicegate.kafka.fetching import read_on
-from sluicegate.kafka.patience import patiently
+from sluicegate.kafka.clients import patiently, started
+from sluicegate.kafka.reading import read_on
 
 POLL_MS: Final = 500
 READ_SECONDS: Final = 120.0

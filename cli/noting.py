@@ -3,13 +3,12 @@
 from sluicegate.cli.errors import UserError
 from sluicegate.cli.ordered_by import current_order
 from sluicegate.cli.signing_keys import require_accepted_key
-from sluicegate.coordinator.settings.model import Settings
-from sluicegate.events.orders import make_note
-from sluicegate.kafka.grants import lacking
-from sluicegate.kafka.permissions import Client, format_grants
-from sluicegate.kafka.topic_checks import TopicRole
 from sluicegate.coordinator.replay.decisions import ReplayRefused
 from sluicegate.coordinator.replay.log import open_log
+from sluicegate.coordinator.settings.model import Settings
+from sluicegate.events.orders import make_note
+from sluicegate.kafka.permissions import Client, format_grants, lacking
+from sluicegate.kafka.topics import TopicRole
 
 
 async def require_permissions(settings: Settings, client: Client, only: TopicRole | None = None) -> None:

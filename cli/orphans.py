@@ -21,14 +21,12 @@ from sluicegate.cli.options import (
 from sluicegate.cli.ordered_by import order_options
 from sluicegate.cli.progress import progress_line
 from sluicegate.coordinator.observe.messages import iso_time
+from sluicegate.coordinator.replay.decisions import ReplayRefused
+from sluicegate.coordinator.replay.orphans import Deletable, Found, Search
+from sluicegate.coordinator.replay.reading import require_verified
+from sluicegate.coordinator.replay.tables import connect
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.lakes.port import FileStatus
-from sluicegate.coordinator.replay.tables import connect
-from sluicegate.coordinator.replay.decisions import ReplayRefused
-from sluicegate.coordinator.replay.orphans import Deletable
-from sluicegate.coordinator.replay.orphans import Found
-from sluicegate.coordinator.replay.orphans import Search
-from sluicegate.coordinator.replay.reading import require_verified
 
 _STATUSES: Final = {
     FileStatus.DELETED: "deleted",

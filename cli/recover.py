@@ -14,12 +14,12 @@ from sluicegate.coordinator.core.state_record import StateRecord, encode_record,
 from sluicegate.coordinator.observe.messages import ADOPT, fill
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream.records import Held, read_held
-from sluicegate.events.partitioning import partition_of
+from sluicegate.events.envelope import partition_of
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.permissions import Client
 from sluicegate.kafka.producer import SessionProducer
-from sluicegate.kafka.topic_checks import TopicRole
+from sluicegate.kafka.topics import TopicRole
 
 
 @click.command()

@@ -11,20 +11,14 @@ from sluicegate.cli.kafka import count_members
 from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord, recovery_record
 from sluicegate.coordinator.observe.messages import ADOPT, fill, format_problem
+from sluicegate.coordinator.replay.decisions import Group, ReplayRefused, Start
+from sluicegate.coordinator.replay.log import StreamLog, open_log
+from sluicegate.coordinator.replay.reading import Window, parse_mark, since
+from sluicegate.coordinator.replay.tables import ReplayTable
+from sluicegate.coordinator.replay.verify import Verdict, verify
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream.records import Held
 from sluicegate.lakes.port import TableRefused
-from sluicegate.coordinator.replay.decisions import ReplayRefused
-from sluicegate.coordinator.replay.log import StreamLog
-from sluicegate.coordinator.replay.log import open_log
-from sluicegate.coordinator.replay.decisions import Start
-from sluicegate.coordinator.replay.tables import ReplayTable
-from sluicegate.coordinator.replay.decisions import Group
-from sluicegate.coordinator.replay.reading import since
-from sluicegate.coordinator.replay.verify import Verdict
-from sluicegate.coordinator.replay.verify import verify
-from sluicegate.coordinator.replay.reading import Window
-from sluicegate.coordinator.replay.reading import parse_mark
 
 
 async def record_of_log(settings: Settings, stream: str, held: Held, newest: StateRecord) -> StateRecord:

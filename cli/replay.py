@@ -19,22 +19,16 @@ from sluicegate.cli.options import config_option, forged_option, json_option, re
 from sluicegate.cli.ordered_by import current_order, order_options
 from sluicegate.cli.progress import progress_line
 from sluicegate.cli.replay_text import Output, rebuilt_output, repaired_output, verdict_output
+from sluicegate.coordinator.replay.decisions import ReplayRefused
+from sluicegate.coordinator.replay.reading import FORMS, Mark, Window, parse_mark, require_verified
+from sluicegate.coordinator.replay.rebuild import Rebuild
+from sluicegate.coordinator.replay.repair import Repair
+from sluicegate.coordinator.replay.tables import Connected, ReplayTable, connect
+from sluicegate.coordinator.replay.verify import verify as verify_table
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream.other_groups import OwnedElsewhere, refuse_other_groups
 from sluicegate.coordinator.stream.records import read_held
 from sluicegate.lakes.port import TableRefused
-from sluicegate.coordinator.replay.tables import Connected
-from sluicegate.coordinator.replay.tables import connect
-from sluicegate.coordinator.replay.decisions import ReplayRefused
-from sluicegate.coordinator.replay.reading import require_verified
-from sluicegate.coordinator.replay.rebuild import Rebuild
-from sluicegate.coordinator.replay.repair import Repair
-from sluicegate.coordinator.replay.tables import ReplayTable
-from sluicegate.coordinator.replay.verify import verify as verify_table
-from sluicegate.coordinator.replay.reading import FORMS
-from sluicegate.coordinator.replay.reading import Mark
-from sluicegate.coordinator.replay.reading import Window
-from sluicegate.coordinator.replay.reading import parse_mark
 
 DIFFERENT: Final = 1
 """Exit status if the table differs from the log."""

@@ -3,19 +3,14 @@
 from typing import Any, Final, NamedTuple
 
 from sluicegate.coordinator.observe.messages import ADOPT, fill, format_problem, iso_time
-from sluicegate.events.causes import CauseCode
-from sluicegate.events.problems import Code, Problem
-from sluicegate.lakes.port import Opened, SnapshotRef
-from sluicegate.lakes.samples import some_of
-from sluicegate.coordinator.replay.decisions import CommitStatus
-from sluicegate.coordinator.replay.decisions import Finding
-from sluicegate.coordinator.replay.decisions import Foreign
-from sluicegate.coordinator.replay.decisions import LoggedDecision
-from sluicegate.coordinator.replay.reading import Reading
+from sluicegate.coordinator.replay.decisions import CommitStatus, Finding, Foreign, LoggedDecision
+from sluicegate.coordinator.replay.reading import Reading, way_out
 from sluicegate.coordinator.replay.rebuild import Rebuilt
 from sluicegate.coordinator.replay.repair import Repaired
-from sluicegate.coordinator.replay.reading import way_out
 from sluicegate.coordinator.replay.verify import Verdict
+from sluicegate.events.problems import CauseCode, Code, Problem
+from sluicegate.lakes.port import Opened, SnapshotRef
+from sluicegate.lakes.samples import some_of
 
 MOST_LINES: Final = 50
 """Limit of lines in a list for people; --json prints all."""

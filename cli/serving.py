@@ -11,7 +11,7 @@ from sluicegate.cli.finding import Finding, warning
 from sluicegate.cli.kafka import count_members, partition_count, read_dated_records
 from sluicegate.cli.live import ask_member
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.events.partitioning import partition_of
+from sluicegate.events.envelope import partition_of
 
 PATIENCE: Final = 10.0
 """Seconds in which coordinators that have just started join their group and write the first state records."""

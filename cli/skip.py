@@ -19,8 +19,7 @@ from sluicegate.events.codec import newer_envelope
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import PER_REGION, Envelope, EventType
 from sluicegate.events.models import StreamCommand
-from sluicegate.events.orders import order_header
-from sluicegate.events.skipping import digest_of
+from sluicegate.events.orders import digest_of, order_header
 
 
 @click.command()

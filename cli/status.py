@@ -19,7 +19,7 @@ from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.observe.messages import format_problem
 from sluicegate.coordinator.observe.view import overview
 from sluicegate.coordinator.settings.model import Settings, StreamSettings
-from sluicegate.events.partitioning import partition_of
+from sluicegate.events.envelope import partition_of
 from sluicegate.events.problems import Problem
 
 _AGAIN: Final = 2.0

@@ -15,17 +15,15 @@ from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state import AssignmentState, LogState
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.observe.messages import format_problem
+from sluicegate.coordinator.replay.log import Skipped, read_range
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream.other_groups import NEEDS_KEYS
 from sluicegate.coordinator.stream.records import read_held
 from sluicegate.events.encoding import Message
-from sluicegate.events.envelope import LogRecord
-from sluicegate.events.partitioning import partition_of
+from sluicegate.events.envelope import LogRecord, partition_of
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.clients import started
-from sluicegate.kafka.fetching import read_batches
-from sluicegate.coordinator.replay.log import read_range
-from sluicegate.coordinator.replay.log import Skipped
+from sluicegate.kafka.reading import read_batches
 
 POLL_MS: Final = 300
 STUCK: Final = 120.0

@@ -19,9 +19,8 @@ from sluicegate.demo.errors import RunFailed
 from sluicegate.demo.services import PARTITIONS, TOPICS
 from sluicegate.events.codec import Flaw, read_record
 from sluicegate.events.envelope import LogRecord
-from sluicegate.events.feed import read_notification
 from sluicegate.events.models import CheckpointCompleted
-from sluicegate.events.notifications import Committed, Notification, PartitionDone
+from sluicegate.events.notifications import Committed, Notification, PartitionDone, read_notification
 from sluicegate.kafka.clients import started
 
 MONTHS: Final = tuple(f"2013-{number:02}" for number in range(1, 13))

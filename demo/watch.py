@@ -14,11 +14,10 @@ from sluicegate.demo.marks import Marks
 from sluicegate.demo.services import PARTITIONS, TOPICS
 from sluicegate.events.codec import Flaw, read_record
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
-from sluicegate.events.feed import read_notification
 from sluicegate.events.models import CheckpointCompleted, CutAbandoned, RegionClosed
-from sluicegate.events.notifications import Committed, Notification, Stalled
+from sluicegate.events.notifications import Committed, Notification, Stalled, read_notification
 from sluicegate.kafka.clients import started
-from sluicegate.kafka.fetching import read_on
+from sluicegate.kafka.reading import read_on
 
 MAX_FALLBACKS: Final = 3
 _POLL_MS: Final = 100

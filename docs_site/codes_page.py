@@ -11,8 +11,7 @@ from typing import Final
 
 from docs_site.markdown import cell
 from sluicegate.coordinator.observe.messages import CAUSES, MESSAGES, fill
-from sluicegate.events.causes import CauseCode
-from sluicegate.events.problems import Code
+from sluicegate.events.problems import CauseCode, Code
 
 HEADING: Final = """\
 # Codes and sentences

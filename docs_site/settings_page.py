@@ -18,8 +18,7 @@ from docs_site.markdown import cell
 from sluicegate.coordinator.settings import model as units
 from sluicegate.coordinator.settings.model import Settings, words_of_bytes
 from sluicegate.coordinator.settings.sources import PREFIX, SEPARATOR, model_of
-from sluicegate.listeners.port import Options
-from sluicegate.listeners.registry import listener_type
+from sluicegate.listeners.port import Options, listener_type
 
 HEADING: Final = """\
 # Settings, all keys
@@ -37,7 +36,7 @@ of bytes, or text such as `64KiB`, `256MiB`, `2GiB`. A *name* begins with a lett
 at most 200 of these characters, `.` and `-`. A list in a variable has commas between its parts.
 """
 _DURATIONS: Final = {units.parse_seconds: "duration above 0", units.parse_seconds_or_zero: "duration"}
-_LISTENERS: Final = ("mark-done", "openlineage", "small-files", "tags", "webhook")
+_LISTENERS: Final = ("mark-done", "openlineage", "tags", "webhook")
 """Types of listeners of this product."""
 _LENGTHS: Final = ((86_400, "d"), (3_600, "h"), (60, "m"), (1, "s"))
 _TYPES: Final[Mapping[Any, str]] = {

@@ -10,30 +10,27 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from pydantic import ValidationError
 
-from sluicegate.events.attributes import (
-    CONTENT_TYPE,
-    MAX_ID_LENGTH,
-    NUMBER_PATTERN,
-    SOURCE,
-    SOURCE_PATTERN,
-    SPEC_VERSION,
-    RawHeader,
-)
-from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.envelope import (
     BODIES,
+    CONTENT_TYPE,
     FILES_WRITTEN,
     MAJOR_VERSION,
+    MAX_ID_LENGTH,
+    NUMBER_PATTERN,
     PER_CHECKPOINT,
     PER_REGION,
     PER_WRITER,
+    SOURCE,
+    SOURCE_PATTERN,
+    SPEC_VERSION,
     Envelope,
     EventType,
     LogRecord,
+    RawHeader,
     wire_type,
 )
 from sluicegate.events.models import INCARNATION_PATTERN, MOST_FILES, NAME_PATTERN, Body, FilesWritten
-from sluicegate.events.problems import Code, Problem, malformed
+from sluicegate.events.problems import Cause, CauseCode, Code, Problem, malformed
 
 _Attributes = Mapping[str, bytes | None]
 _Reader = tuple[str, Callable[[bytes | None], str | int]]

@@ -2,6 +2,7 @@
 
 from enum import StrEnum
 from typing import Final, NamedTuple
+from zlib import crc32
 
 from sluicegate.events.models import (
     Body,
@@ -18,6 +19,26 @@ from sluicegate.events.models import (
     StreamCommand,
     StreamPolicy,
 )
+
+# Names and values of the attributes of messages of version 4, which are headers.
+#
+# The CloudEvents attributes are headers `ce_*`, as the Kafka protocol binding 1.0 has them in binary mode.
+# The extension attributes carry what routing and aggregation need, so neither needs a body.
+
+Header = tuple[str, bytes]
+RawHeader = tuple[str, bytes | None]
+"""A header as it comes from the log, where values may be absent."""
+
+SPEC_VERSION: Final = b"1.0"
+CONTENT_TYPE: Final = b"application/json"
+SOURCE: Final = b"/sluicegate"
+"""The source of messages of this project; other producers name their own."""
+NUMBER_PATTERN: Final = "^(0|[1-9][0-9]{0,17})$"
+"""Every number of so many digits fits into 64 bits. One number has one notation."""
+SOURCE_PATTERN: Final = r"^[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]{1,1000}$"
+"""Characters of a URI reference (RFC 3986)."""
+MAX_ID_LENGTH: Final = 64
+
 
 MAJOR_VERSION: Final = 2
 """Major version of all types of protocol version 4. Those of version 3 have 1."""
@@ -117,3 +138,21 @@ def with_counts(envelope: Envelope, body: FilesWritten) -> Envelope:
     """Return the envelope of a `files.written` with the counts of its body."""
     rows, size = sum(file.rows for file in body.files), sum(file.size for file in body.files)
     return envelope._replace(files=len(body.files), rows=rows, bytes=size)
+
+
+# Keys and partitions: the partition comes from the stream alone, so one partition has all of a stream.
+
+
+def key_of(stream: str, region: str = "", checkpoint: int = NO_CHECKPOINT) -> bytes:
+    """Return the key `stream/region/checkpoint`, without the parts that do not apply."""
+    parts = [stream]
+    if region:
+        parts.append(region)
+        if checkpoint != NO_CHECKPOINT:
+            parts.append(str(checkpoint))
+    return "/".join(parts).encode()
+
+
+def partition_of(stream: str, partitions: int) -> int:
+    """The partition of a stream's events and records in a topic of that many partitions (CRC-32, modulo)."""
+    return crc32(stream.encode()) % partitions

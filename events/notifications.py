@@ -1,12 +1,13 @@
 """Bodies of the messages of the commits topic, the public feed of a stream's outcomes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Final, Literal, NamedTuple
 
 from pydantic import Field
 
-from sluicegate.events.envelope import wire_type
+from sluicegate.events.codec import Flaw, parse_body, read_addressed
+from sluicegate.events.envelope import RawHeader, wire_type
 from sluicegate.events.models import (
     Body,
     CommitSummary,
@@ -19,7 +20,6 @@ from sluicegate.events.models import (
     IncarnationId,
     Millis,
     Name,
-    Number,
     Position,
     SourceOffsets,
 )
@@ -108,33 +108,6 @@ class PartitionDone(Body):
     """1 for the first mark, as far as the listener remembers."""
 
 
-class SmallFiles(Body):
-    """A partition has got small files by commits: a hint for a compaction. It may be ignored."""
-
-    table: str
-    """URI of the table."""
-    format: str
-    """Format of the table, such as `paimon`."""
-    partition: str
-    """Values as people and Hive write them, such as `dt=2013-01-01/hour=05`; empty without partitions."""
-    values: dict[str, str | None]
-    """The same values, as the files have them."""
-    smaller_than: Number
-    """Size in bytes below which a file counts as small."""
-    files: Number
-    """Number of small files that commits have added since the last hint."""
-    bytes: Count
-    """Sum of their sizes."""
-    since: DecisionId
-    """First commit that was counted."""
-    decision: DecisionId
-    """Newest commit that was counted. Partition, `since`, `decision` and `smaller_than` identify the hint."""
-    snapshot: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)] | None
-    """Snapshot of the table that has all these files; null: unknown."""
-    reason: Literal["files", "quiet", "room"]
-    """Files: enough of them. Quiet: no further ones for a time. Room: too many partitions are counted."""
-
-
 class IncarnationsEnded(Body):
     """An order of an operator has ended incarnations. Nothing that they complete from now on counts."""
 
@@ -160,7 +133,6 @@ class NotificationType(StrEnum):
     REVERTED = "decision.reverted"
     SAVEPOINT_TAKEN = "savepoint.taken"
     PARTITION_DONE = "partition.done"
-    SMALL_FILES = "partition.small_files"
     ENDED = "incarnations.ended"
     STALLED = "stream.stalled"
 
@@ -173,7 +145,6 @@ NOTIFICATION_BODIES: Final[dict[NotificationType, type[Body]]] = {
     NotificationType.REVERTED: CutReverted,
     NotificationType.SAVEPOINT_TAKEN: SavepointTaken,
     NotificationType.PARTITION_DONE: PartitionDone,
-    NotificationType.SMALL_FILES: SmallFiles,
     NotificationType.ENDED: IncarnationsEnded,
     NotificationType.STALLED: Stalled,
 }
@@ -193,3 +164,17 @@ class Notification(NamedTuple):
     """Empty if it concerns the whole stream."""
     incarnation: str
     body: Body
+
+
+# Reading of the public feed: notifications on the commits topic.
+
+
+def read_notification(headers: Sequence[RawHeader], value: bytes | None) -> Notification | Flaw:
+    """Read a message of the commits topic."""
+    read = read_addressed(headers, NOTIFICATION_TYPES)
+    if isinstance(read, Flaw):
+        return read
+    body = parse_body(NOTIFICATION_BODIES[read.kind], value)
+    if isinstance(body, Problem):
+        return Flaw(body, read.stream)
+    return Notification(read.id, read.kind, read.stream, read.region, read.incarnation, body)

@@ -9,15 +9,20 @@ from typing import Any, Final
 
 from pydantic.json_schema import GenerateJsonSchema
 
-from sluicegate.events.attributes import (
+from sluicegate.events.envelope import (
+    BODIES,
     CONTENT_TYPE,
     MAX_ID_LENGTH,
     NUMBER_PATTERN,
+    PER_CHECKPOINT,
+    PER_REGION,
+    PER_WRITER,
     SOURCE,
     SOURCE_PATTERN,
     SPEC_VERSION,
+    EventType,
+    wire_type,
 )
-from sluicegate.events.envelope import BODIES, PER_CHECKPOINT, PER_REGION, PER_WRITER, EventType, wire_type
 from sluicegate.events.models import INCARNATION_PATTERN, NAME_PATTERN, Body
 from sluicegate.events.notifications import NOTIFICATION_BODIES, NotificationType
 from sluicegate.events.orders import ORDER, Order

@@ -11,11 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Literal
 
-from sluicegate.events.attributes import Header, RawHeader
-from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.codec import Flaw, Reading, read_record
-from sluicegate.events.envelope import Envelope, EventType, wire_type
-from sluicegate.events.problems import Code, Problem
+from sluicegate.events.envelope import Envelope, EventType, Header, RawHeader, wire_type
+from sluicegate.events.problems import Cause, CauseCode, Code, Problem
 
 Mode = Literal["off", "accepted", "required"]
 State = Literal["valid", "invalid", "retired", "copied", "unsigned", "unchecked"]

@@ -7,11 +7,11 @@ from typing import Any, Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
-from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.codec import Flaw, read_attributes
 from sluicegate.events.envelope import FILES_WRITTEN, Envelope
+from sluicegate.events.problems import Cause, CauseCode
 from sluicegate.kafka.clients import start_client, stop_client
-from sluicegate.kafka.fetching import read_batches
+from sluicegate.kafka.reading import read_batches
 
 _AFTER_TYPE: Final = 2
 """Index of the first attribute of an envelope after its id and type."""

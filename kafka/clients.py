@@ -2,15 +2,57 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
+from random import SystemRandom
 from typing import Any, Final, Protocol, TypeVar
 
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaError
 
 from sluicegate.kafka.internals import Client, abandon_client, keep_lost_connection, pace_metadata
 from sluicegate.kafka.outages import quiet_clients
+
+# Randomized pauses between attempts.
+#
+# Clients that failed at the same time must not retry at the same time.
+
+_SPREAD: Final = 0.25
+_random: Final = SystemRandom()
+
+
+def spread(seconds: float) -> float:
+    """Return a pause that is up to a quarter longer or shorter."""
+    return seconds * _random.uniform(1 - _SPREAD, 1 + _SPREAD)
+
+
+# Repetition of requests that a broker cannot answer yet.
+
+REQUEST_PATIENCE: Final = 15.0
+"""Seconds that a new cluster may need for its metadata, and to elect a coordinator for a group."""
+_PAUSE: Final = 0.2
+
+T = TypeVar("T")
+
+
+async def patiently(ask: Callable[[], Awaitable[T]]) -> T:
+    """Call `ask` again after a retriable error, for example while the group's coordinator is being elected.
+
+    Raises KafkaError if the error is not retriable, or after PATIENCE seconds.
+    """
+    deadline = time.monotonic() + REQUEST_PATIENCE
+    while True:
+        try:
+            return await ask()
+        except KafkaError as error:
+            # The plain class is raised if no broker answers a request for metadata.
+            passing = error.retriable or type(error) is KafkaError
+            if not passing or time.monotonic() > deadline:
+                raise
+        await asyncio.sleep(spread(_PAUSE))
+
 
 _log = logging.getLogger(__name__)
 
@@ -108,3 +150,42 @@ async def _abandon(client: Client, stopping: "asyncio.Task[None]") -> None:
         await asyncio.wait(running, timeout=_LAST_WORDS)
     if stopping.done() and not stopping.cancelled() and (error := stopping.exception()) is not None:
         _log.warning("a Kafka client was closed after an error: %r", error)
+
+
+# End offsets of partitions, requested on a separate connection.
+
+
+class EndOffsets:
+    """Client for end offsets, with a connection of its own.
+
+    A broker answers the requests of one connection in order, and holds a fetch without new records for half a
+    second. On the consumer's connection, each request for an end offset would wait for that fetch.
+    """
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        self._options = options
+        self._client: AIOKafkaConsumer | None = None
+        self._lock = asyncio.Lock()
+
+    async def of(self, source: TopicPartition) -> int:
+        """Return the offset after the last record of a partition. Raises KafkaError."""
+        client = await self._connected()
+        end: int = (await client.end_offsets([source]))[source]
+        return end
+
+    async def close(self) -> None:
+        """Close the connection."""
+        if self._client is not None:
+            await stop_client(self._client)
+
+    async def _connected(self) -> AIOKafkaConsumer:
+        async with self._lock:
+            if self._client is None:
+                client = AIOKafkaConsumer(enable_auto_commit=False, **self._options)
+                try:
+                    await start_client(client)
+                except BaseException:
+                    await stop_client(client)
+                    raise
+                self._client = client
+            return self._client

@@ -1,12 +1,17 @@
 """Operations of Kafka that each kind of client needs, as data for checks, errors and docs."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import IntEnum, StrEnum
 from itertools import groupby
-from typing import Final
+from typing import Any, Final, NamedTuple
 
-from sluicegate.kafka.topic_checks import TopicRole
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import IncompatibleBrokerVersion
+
+from sluicegate.kafka.authorized import allowed_group, allowed_topics
+from sluicegate.kafka.clients import patiently, started
+from sluicegate.kafka.topics import TopicRole
 
 
 class Operation(IntEnum):
@@ -129,3 +134,36 @@ def grant_of_job(topic: str) -> str:
     """Return the operation that a job needs on a topic of this name."""
     found = (each for each in of_client(Client.DRIVER) if each.topic and topic.endswith(f".{each.topic}"))
     return next((each.operation.name for each in found), Operation.DESCRIBE.name)
+
+
+# Permissions that this client lacks, as the brokers report them.
+
+
+class _Allowed(NamedTuple):
+    """Bits of the allowed operations: bit N is the operation with the number N. None: not known."""
+
+    topics: Mapping[str, int | None]
+    group: int | None
+
+
+async def lacking(options: Mapping[str, Any], client: Client, prefix: str, group: str) -> list[Permission]:
+    """Return the permissions that this client lacks, as the brokers report them.
+
+    Empty with brokers before 2.3. Topics that do not exist count as permitted. Raises KafkaError.
+    """
+    wanted = of_client(client)
+    names = {f"{prefix}.{each.topic}" for each in wanted if each.topic is not None}
+    async with started(AIOKafkaAdminClient(**options)) as admin:
+        try:
+            topics = await patiently(lambda: allowed_topics(admin, names))
+            asks_group = any(each.topic is None for each in wanted)
+            of_group = await patiently(lambda: allowed_group(admin, group)) if asks_group else None
+        except (IncompatibleBrokerVersion, NotImplementedError):
+            return []
+    found = _Allowed(topics, of_group)
+    return [each for each in wanted if not _is_allowed(each, found, prefix)]
+
+
+def _is_allowed(wanted: Permission, found: _Allowed, prefix: str) -> bool:
+    bits = found.group if wanted.topic is None else found.topics.get(f"{prefix}.{wanted.topic}")
+    return bits is None or bool(bits >> wanted.operation & 1)

@@ -13,7 +13,7 @@ from aiokafka.errors import (
     UnknownProducerId,
 )
 
-from sluicegate.events.causes import Cause, CauseCode
+from sluicegate.events.problems import Cause, CauseCode
 
 Headers = Sequence[tuple[str, bytes | None]]
 

@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Generic, TypeVar
 
-from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.models import FilesWritten
+from sluicegate.events.problems import Cause, CauseCode
 from sluicegate.lakes.checked import Checked, Outdated, Premises
 from sluicegate.lakes.history import PastSnapshot
 from sluicegate.lakes.port import (

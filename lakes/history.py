@@ -9,7 +9,7 @@ from enum import Enum
 from itertools import count
 from typing import NamedTuple
 
-from sluicegate.events.causes import Cause, CauseCode
+from sluicegate.events.problems import Cause, CauseCode
 from sluicegate.lakes.port import Absent, Ahead, Answer, Found, OtherDigest, SnapshotRef, Unproven
 
 

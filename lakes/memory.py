@@ -8,8 +8,8 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, Literal
 
-from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.models import FilesWritten
+from sluicegate.events.problems import Cause, CauseCode
 from sluicegate.lakes.checked import Checked, Premises
 from sluicegate.lakes.evolution import TableColumns
 from sluicegate.lakes.history import look_for, newest_decisions

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
 
-from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.models import FileInfo, FilesWritten
+from sluicegate.events.problems import Cause, CauseCode
 from sluicegate.lakes.checked import Checked, Premises
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ Contract of every implementation (tests/contracts/storages):
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from sluicegate.events.causes import CauseCode
+from sluicegate.events.problems import CauseCode
 
 
 class Uncertain(Exception):

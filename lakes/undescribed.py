@@ -7,7 +7,7 @@ claims of the event need no trust: they are compared with the file (docs/adr/002
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from sluicegate.events.locations import is_same_place
+from sluicegate.events.files import is_same_place
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes.committers import look
 from sluicegate.lakes.footers import read_footers

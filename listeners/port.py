@@ -12,6 +12,8 @@ object is a `ListenerType`. So a package of a third party can add one.
 from abc import abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from importlib.metadata import entry_points
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar, runtime_checkable
 
 from pydantic import BaseModel, ConfigDict
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from sluicegate.events.models import CutReverted
     from sluicegate.events.notifications import Committed, Notification, NotificationType, SavepointTaken
     from sluicegate.lakes.port import Adapter, TableRef
+
 
 PORT_VERSION: Final = 1
 """Version of this port; another one is refused at the start."""
@@ -229,3 +232,35 @@ class ChecksTable(Protocol):
         listener, and again until the table can be read and fits; so does `sluicegate check`, once.
         """
         ...
+
+
+# Types of listeners by name, found through entry points; each is imported when it is first asked for.
+
+GROUP: Final = "sluicegate.listeners"
+
+
+@cache
+def listener_type(name: str) -> ListenerType[Any]:
+    """Return a type of listeners. Raises ListenerRefused with the way out when there is none."""
+    found = {each.name: each for each in entry_points(group=GROUP)}
+    entry = found.get(name)
+    if entry is None:
+        raise ListenerRefused(
+            f"unknown type {name!r}; this release knows: {', '.join(sorted(found))}. Set `type` to one, or "
+            "install the package that has it"
+        )
+    package = entry.dist.name if entry.dist is not None else entry.value
+    try:
+        loaded = entry.load()
+    except Exception as error:
+        raise ListenerRefused(
+            f"the type {name} of the package {package} cannot be loaded: {type(error).__name__}: {error}. "
+            "Upgrade that package"
+        ) from error
+    version = getattr(loaded, "port_version", None)
+    if version != PORT_VERSION or not isinstance(loaded, ListenerType):
+        raise ListenerRefused(
+            f"the type {name} of the package {package} is not made for version {PORT_VERSION} of the port. "
+            f"Install releases of {package} and sluicegate that fit together"
+        )
+    return loaded

@@ -4,12 +4,9 @@ from dataclasses import dataclass
 
 from sluicegate.coordinator.core.state import LogState, reaches
 from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.replay.decisions import Arrival, LogFold, OrphanEvents, start_of
 from sluicegate.events.envelope import EventType, LogRecord
 from sluicegate.events.models import FilesWritten
-from sluicegate.coordinator.replay.decisions import LogFold
-from sluicegate.coordinator.replay.decisions import Arrival
-from sluicegate.coordinator.replay.decisions import OrphanEvents
-from sluicegate.coordinator.replay.decisions import start_of
 from sluicegate.simulator.dice import Dice
 from sluicegate.simulator.world import STREAM, World
 

@@ -9,7 +9,7 @@ from typing import Final
 
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import RegionHeartbeat
-from sluicegate.kafka.pauses import spread
+from sluicegate.kafka.clients import spread
 from sluicegate.writer_hooks.errors import ACKNOWLEDGED, BadOption, HookError, RegionReplaced
 from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.region import Region, Registered

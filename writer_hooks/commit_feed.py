@@ -9,12 +9,10 @@ from typing import Final
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from sluicegate.events.feed import read_notification
-from sluicegate.events.notifications import Notification
-from sluicegate.events.partitioning import partition_of
-from sluicegate.kafka.clients import started
-from sluicegate.kafka.fetching import read_on
-from sluicegate.kafka.pauses import spread
+from sluicegate.events.envelope import partition_of
+from sluicegate.events.notifications import Notification, read_notification
+from sluicegate.kafka.clients import spread, started
+from sluicegate.kafka.reading import read_on
 from sluicegate.writer_hooks.errors import PublishFailed
 from sluicegate.writer_hooks.loop_thread import LoopThread
 from sluicegate.writer_hooks.publisher import shared_publisher

@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from sluicegate.events.feed import read_notification
 from sluicegate.events.models import Body, CutReverted, Position
 from sluicegate.events.notifications import (
     Committed,
@@ -21,10 +20,10 @@ from sluicegate.events.notifications import (
     Notification,
     RegistrationAnswered,
     Stalled,
+    read_notification,
 )
-from sluicegate.kafka.clients import started
-from sluicegate.kafka.fetching import read_on
-from sluicegate.kafka.pauses import spread
+from sluicegate.kafka.clients import spread, started
+from sluicegate.kafka.reading import read_on
 from sluicegate.writer_hooks.errors import HookError
 from sluicegate.writer_hooks.kafka import KafkaSettings
 from sluicegate.writer_hooks.loop_thread import LoopThread

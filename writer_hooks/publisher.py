@@ -24,14 +24,12 @@ from aiokafka.errors import (
 from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.protocol.metadata import MetadataRequest
 
-from sluicegate.events.encoding import Message, encode_event
-from sluicegate.events.partitioning import partition_of
-from sluicegate.events.tracing import TRACEPARENT
+from sluicegate.events.encoding import TRACEPARENT, Message, encode_event
+from sluicegate.events.envelope import partition_of
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import arm_from, hit
-from sluicegate.kafka.clients import start_client, stop_client
+from sluicegate.kafka.clients import spread, start_client, stop_client
 from sluicegate.kafka.outages import KAFKA, quiet_clients
-from sluicegate.kafka.pauses import spread
 from sluicegate.kafka.permissions import grant_of_job
 from sluicegate.writer_hooks.errors import EventTooLarge, PublishFailed, TopicMissing
 from sluicegate.writer_hooks.kafka import KafkaSettings

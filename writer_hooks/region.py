@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 from uuid import uuid4
 
 from sluicegate.events.envelope import NO_CHECKPOINT, Envelope, EventType, with_counts
+from sluicegate.events.files import FileTooLarge, attempt_digest, split_files
 from sluicegate.events.models import (
     Assignment,
     Body,
@@ -15,8 +16,6 @@ from sluicegate.events.models import (
     RegionRegistered,
     SingleRegionReason,
 )
-from sluicegate.events.naming import attempt_digest
-from sluicegate.events.splitting import FileTooLarge, split_files
 from sluicegate.kafka.topics import TopicNames
 from sluicegate.writer_hooks.errors import EventTooLarge
 from sluicegate.writer_hooks.kafka import KafkaSettings

@@ -16,15 +16,14 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
 from sluicegate.events.codec import Flaw
-from sluicegate.events.feed import read_notification
+from sluicegate.events.envelope import partition_of
 from sluicegate.events.models import RegionRegistered
-from sluicegate.events.notifications import RegistrationAnswered
-from sluicegate.events.partitioning import partition_of
+from sluicegate.events.notifications import RegistrationAnswered, read_notification
 from sluicegate.events.problems import Code
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
 from sluicegate.kafka.clients import start_client, stop_client
-from sluicegate.kafka.fetching import read_on
+from sluicegate.kafka.reading import read_on
 from sluicegate.writer_hooks.errors import (
     PublishFailed,
     RegionReplaced,

@@ -7,9 +7,8 @@ from typing import Any, Final, Self
 
 from sluicegate.events.codec import Flaw, read_attributes, read_files
 from sluicegate.events.encoding import Message
-from sluicegate.events.envelope import FILES_WRITTEN
+from sluicegate.events.envelope import FILES_WRITTEN, key_of
 from sluicegate.events.models import FilesWritten
-from sluicegate.events.partitioning import key_of
 from sluicegate.writer_hooks.attempt import Written
 from sluicegate.writer_hooks.errors import BadOption
 from sluicegate.writer_hooks.region import Attempt

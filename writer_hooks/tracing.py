@@ -4,8 +4,8 @@ import os
 import sys
 from typing import Final
 
+from sluicegate.events.encoding import parse_traceparent
 from sluicegate.events.envelope import EventType
-from sluicegate.events.tracing import parse_traceparent
 
 VARIABLE: Final = "TRACEPARENT"
 """Variable of the environment for jobs that are started by a traced program."""

@@ -11,10 +11,9 @@ from hashlib import blake2b
 from typing import Final, NamedTuple
 
 from sluicegate.coordinator.core.state_record import Condition, Due, StateRecord
-from sluicegate.events.causes import Cause
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import Body, Head, Position, SingleRegionReason, StreamPolicy
-from sluicegate.events.problems import Code, Problem
+from sluicegate.events.problems import Cause, Code, Problem
 from sluicegate.lakes.port import Answer, Conflict, NotPublished, OutcomeUnknown, Publication, TableState
 
 # Settings of the core; whoever runs it reads them. Times are in milliseconds.

@@ -17,7 +17,7 @@ from sluicegate.coordinator.core.state import (
     RegionState,
 )
 from sluicegate.events.envelope import Envelope
-from sluicegate.events.locations import is_allowed_table
+from sluicegate.events.files import is_allowed_table
 from sluicegate.events.models import MOST_REGION_NAMES, MOST_REGIONS, RegionRegistered
 from sluicegate.events.problems import Code, Problem
 

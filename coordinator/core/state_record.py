@@ -7,7 +7,6 @@ import cramjam
 from pydantic import Field, TypeAdapter, ValidationError, ValidationInfo, field_validator
 
 from sluicegate.coordinator.core.state import Light, LogState
-from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.models import CutAbandoned, CutReverted, Head, SingleRegionReason
 from sluicegate.events.notifications import (
     NOTIFICATION_BODIES,
@@ -18,7 +17,7 @@ from sluicegate.events.notifications import (
     SavepointTaken,
     Stalled,
 )
-from sluicegate.events.problems import Code, Problem, malformed
+from sluicegate.events.problems import Cause, CauseCode, Code, Problem, malformed
 
 # The release that wrote a record: an older one, which cannot read it, names the release that it needs.
 

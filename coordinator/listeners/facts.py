@@ -14,8 +14,8 @@ from sluicegate.listeners.port import (
     ListenerUnready,
     Options,
     Stream,
+    listener_type,
 )
-from sluicegate.listeners.registry import listener_type
 
 
 class UnfitTable(Exception):

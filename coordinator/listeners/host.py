@@ -30,13 +30,12 @@ from sluicegate.coordinator.settings.model import ListenerSettings
 from sluicegate.coordinator.stream.links import Links
 from sluicegate.coordinator.stream.log import announce
 from sluicegate.coordinator.tasks import end
+from sluicegate.events.envelope import partition_of
 from sluicegate.events.notifications import Notification
-from sluicegate.events.partitioning import partition_of
-from sluicegate.kafka.pauses import spread
+from sluicegate.kafka.clients import spread
 from sluicegate.lakes.port import TableRefused
 from sluicegate.lakes.threads import CommitThreads
-from sluicegate.listeners.port import Listener, ListenerRefused, ListenerUnready, Services
-from sluicegate.listeners.registry import listener_type
+from sluicegate.listeners.port import Listener, ListenerRefused, ListenerUnready, Services, listener_type
 from sluicegate.state_store import ListenerView, ProblemView, StateStoreUnavailable
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from sluicegate.coordinator.settings.model import KafkaSettings
 from sluicegate.coordinator.stream.links import Links
 from sluicegate.coordinator.stream.other_groups import GROUP_HEADER
 from sluicegate.coordinator.stream.records import read_topic
+from sluicegate.events.envelope import partition_of
 from sluicegate.events.models import Count
-from sluicegate.events.partitioning import partition_of
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import reach
 from sluicegate.kafka.clients import started

@@ -14,12 +14,10 @@ from sluicegate.coordinator.listeners.records import ListenerRecord
 from sluicegate.coordinator.observe.metrics import ListenerMetrics
 from sluicegate.coordinator.settings.model import ListenerSettings
 from sluicegate.coordinator.stream.outcomes import Announced, Outcomes, outcome_of
-from sluicegate.events.feed import read_notification
-from sluicegate.events.notifications import Notification
-from sluicegate.kafka.clients import start_client, stop_client
-from sluicegate.kafka.fetching import read_batches
-from sluicegate.kafka.pauses import spread
-from sluicegate.kafka.topic_ids import topic_id
+from sluicegate.events.notifications import Notification, read_notification
+from sluicegate.kafka.clients import spread, start_client, stop_client
+from sluicegate.kafka.reading import read_batches
+from sluicegate.kafka.topics import topic_id
 from sluicegate.listeners.port import Action, Done, Listener, Outcome, Refused, Result, Step, Unknown
 from sluicegate.state_store import ListenerView, ProblemView
 

@@ -6,8 +6,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Final, NamedTuple
 
-from sluicegate.events.causes import Cause, CauseCode
-from sluicegate.events.problems import Code, Problem
+from sluicegate.events.problems import Cause, CauseCode, Code, Problem
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -17,9 +17,8 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 
 import sluicegate
 from sluicegate.coordinator.core.state_record import Condition
-from sluicegate.events.causes import Cause
 from sluicegate.events.dead_letters import LETTER_CODES
-from sluicegate.events.problems import Code
+from sluicegate.events.problems import Cause, Code
 
 SLICE: Final = 0.0005
 """Seconds of work for one slice of the page."""

@@ -10,60 +10,44 @@ No adoption changes rows, and a needless one only costs work that is read again.
 coordinator would continue by itself, and where the table lacks commits of the log, which a repair keeps.
 """
 
+from collections.abc import Collection, Mapping
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
 
-from collections.abc import Collection
-from collections.abc import Mapping
-from contextlib import aclosing
-from contextlib import suppress
-from dataclasses import dataclass
-from dataclasses import field
-from sluicegate.coordinator.core.account import Account
-from sluicegate.coordinator.core.account import RegionAccount
-from sluicegate.coordinator.core.account import UnreadableAccount
-from sluicegate.coordinator.core.account import account_after
-from sluicegate.coordinator.core.account import account_of
-from sluicegate.coordinator.core.account import decode_account
-from sluicegate.coordinator.core.commit import head_of
-from sluicegate.coordinator.core.commit import mismatch
+from sluicegate.coordinator.core.account import (
+    Account,
+    RegionAccount,
+    UnreadableAccount,
+    account_after,
+    account_of,
+    decode_account,
+)
+from sluicegate.coordinator.core.commit import head_of, mismatch
 from sluicegate.coordinator.core.cuts import revert_digest
-from sluicegate.coordinator.core.state import AssignmentState
-from sluicegate.coordinator.core.state import Former
-from sluicegate.coordinator.core.state import LogState
-from sluicegate.coordinator.core.state import MOST_ENDED
-from sluicegate.coordinator.core.state import RegionPhase
-from sluicegate.coordinator.core.state import RegionState
-from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.coordinator.core.state_record import TableProgress
-from sluicegate.coordinator.observe.messages import NEW_STREAM
-from sluicegate.coordinator.observe.messages import fill
-from sluicegate.coordinator.observe.messages import format_problem
-from sluicegate.coordinator.replay.decisions import Group
-from sluicegate.coordinator.replay.decisions import LogFold
-from sluicegate.coordinator.replay.decisions import ReplayRefused
-from sluicegate.coordinator.replay.decisions import Start
-from sluicegate.coordinator.replay.decisions import start_of
+from sluicegate.coordinator.core.state import (
+    MOST_ENDED,
+    AssignmentState,
+    Former,
+    LogState,
+    RegionPhase,
+    RegionState,
+)
+from sluicegate.coordinator.core.state_record import StateRecord, TableProgress
+from sluicegate.coordinator.observe.messages import NEW_STREAM, fill, format_problem
+from sluicegate.coordinator.replay.decisions import Group, LogFold, ReplayRefused, Start, start_of
 from sluicegate.coordinator.replay.log import StreamLog
 from sluicegate.coordinator.replay.reading import way_out
 from sluicegate.coordinator.replay.tables import ReplayTable
-from sluicegate.coordinator.stream.log import Home
-from sluicegate.coordinator.stream.log import LogRange
-from sluicegate.coordinator.stream.log import last_events
-from sluicegate.coordinator.stream.log import obstacle
+from sluicegate.coordinator.stream.log import Home, LogRange, last_events, obstacle
 from sluicegate.coordinator.stream.records import Held
-from sluicegate.events.codec import event_id
-from sluicegate.events.codec import read_attributes
-from sluicegate.events.envelope import Envelope
-from sluicegate.events.envelope import EventType
+from sluicegate.events.codec import event_id, read_attributes
+from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import Position
-from sluicegate.events.problems import Code
-from sluicegate.events.problems import Problem
+from sluicegate.events.problems import Code, Problem
 from sluicegate.lakes.accounts import KeepsAccounts
-from sluicegate.lakes.history import PastSnapshot
-from sluicegate.lakes.history import TableHistory
-from sluicegate.lakes.port import SnapshotRef
-from sluicegate.lakes.port import TableState
-from typing import Final
-from typing import NamedTuple
+from sluicegate.lakes.history import PastSnapshot, TableHistory
+from sluicegate.lakes.port import SnapshotRef, TableState
 
 
 class Place(NamedTuple):

@@ -1,35 +1,22 @@
 """The orders of a stream's log: the sender of each, as it claims, and the effect by the rules of the log."""
 
-
-from aiokafka import ConsumerRecord
 from collections import deque
 from collections.abc import Callable
 from contextlib import aclosing
-from dataclasses import dataclass
-from dataclasses import field
-from sluicegate.coordinator.replay.decisions import LogFold
-from sluicegate.coordinator.replay.decisions import ReplayRefused
-from sluicegate.coordinator.replay.decisions import Start
-from sluicegate.coordinator.replay.decisions import Step
-from sluicegate.coordinator.replay.log import StreamLog
-from sluicegate.coordinator.replay.log import open_log
-from sluicegate.coordinator.replay.log import stream_records
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from aiokafka import ConsumerRecord
+
+from sluicegate.coordinator.replay.decisions import LogFold, ReplayRefused, Start, Step
+from sluicegate.coordinator.replay.log import StreamLog, open_log, stream_records
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.events.codec import read_record
-from sluicegate.events.envelope import EventType
-from sluicegate.events.envelope import wire_type
-from sluicegate.events.models import CutReverted
-from sluicegate.events.models import StreamCommand
-from sluicegate.events.orders import Order
-from sluicegate.events.orders import has_order
-from sluicegate.events.orders import is_note
-from sluicegate.events.orders import read_order
+from sluicegate.events.envelope import EventType, wire_type
+from sluicegate.events.models import CutReverted, StreamCommand
+from sluicegate.events.orders import Order, has_order, is_note, read_order
 from sluicegate.events.problems import Problem
-from sluicegate.events.signing import State
-from sluicegate.events.signing import WINDOW_MS
-from typing import Final
-from typing import Literal
-
+from sluicegate.events.signing import WINDOW_MS, State
 
 Effect = Literal["accepted", "refused", "noted", "unknown"]
 """`noted`: the work of the order is outside of the log. `unknown`: the log before it cannot be read."""

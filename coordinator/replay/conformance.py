@@ -4,40 +4,26 @@ It is a pure function of what is in the topics. A finding is a violation of the 
 whole trial must contain and that was not seen.
 """
 
-
 from collections import defaultdict
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
-from sluicegate.events.attributes import RawHeader
-from sluicegate.events.codec import read_files
-from sluicegate.events.codec import read_record
-from sluicegate.events.dead_letters import Letter
-from sluicegate.events.envelope import EventType
-from sluicegate.events.envelope import LogRecord
-from sluicegate.events.feed import read_notification
-from sluicegate.events.locations import location_problem
-from sluicegate.events.models import Body
-from sluicegate.events.models import CheckpointCompleted
-from sluicegate.events.models import FilesWritten
-from sluicegate.events.models import RegionClosed
-from sluicegate.events.models import RegionHeartbeat
-from sluicegate.events.models import RegionRegistered
-from sluicegate.events.naming import attempt_of
-from sluicegate.events.naming import names_problem
-from sluicegate.events.notifications import Committed
-from sluicegate.events.notifications import Notification
-from sluicegate.events.notifications import RegistrationAnswered
-from sluicegate.events.partitioning import key_of
-from sluicegate.events.partitioning import partition_of
-from sluicegate.events.problems import Code
-from sluicegate.events.problems import Problem
-from typing import Final
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from sluicegate.events.codec import read_files, read_record
+from sluicegate.events.dead_letters import Letter
+from sluicegate.events.envelope import EventType, LogRecord, RawHeader, key_of, partition_of
+from sluicegate.events.files import attempt_of, location_problem, names_problem
+from sluicegate.events.models import (
+    Body,
+    CheckpointCompleted,
+    FilesWritten,
+    RegionClosed,
+    RegionHeartbeat,
+    RegionRegistered,
+)
+from sluicegate.events.notifications import Committed, Notification, RegistrationAnswered, read_notification
+from sluicegate.events.problems import Code, Problem
 
 _MISSED: Final = 3
 """Heartbeats in a row that a driver may miss."""

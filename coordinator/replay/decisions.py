@@ -1,46 +1,27 @@
-"""The decisions of a stream's log: read with their outcomes, compared with a table's history, and the files that none includes. Everything here is pure."""
+"""The decisions of a stream's log: read with their outcomes, and compared with a table's history.
 
+Everything here is pure: records and histories come in, findings go out.
+"""
 
+import re
 from collections import defaultdict
-from collections.abc import Callable
-from collections.abc import Collection
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from sluicegate.coordinator.core.account import Account
-from sluicegate.coordinator.core.account import account_after
-from sluicegate.coordinator.core.account import account_of
+from typing import Final, NamedTuple
+
+from sluicegate.coordinator.core.account import Account, account_after, account_of
 from sluicegate.coordinator.core.cuts import revert_digest
 from sluicegate.coordinator.core.log import Applied
 from sluicegate.coordinator.core.replica import Replica
-from sluicegate.coordinator.core.state import Decision
-from sluicegate.coordinator.core.state import LogState
-from sluicegate.coordinator.core.state import reaches
+from sluicegate.coordinator.core.state import Decision, LogState, reaches
 from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.events.attributes import RawHeader
-from sluicegate.events.causes import CauseCode
-from sluicegate.events.codec import Flaw
-from sluicegate.events.codec import Reading
-from sluicegate.events.codec import read_record
-from sluicegate.events.envelope import EventType
-from sluicegate.events.envelope import LogRecord
-from sluicegate.events.models import CutCommitted
-from sluicegate.events.models import CutDecided
-from sluicegate.events.models import CutReverted
-from sluicegate.events.models import Position
-from sluicegate.events.models import StreamPolicy
-from sluicegate.events.problems import Code
-from sluicegate.events.problems import Problem
-from sluicegate.lakes.history import PastSnapshot
-from sluicegate.lakes.history import TableHistory
+from sluicegate.events.codec import Flaw, Reading, read_record
+from sluicegate.events.envelope import EventType, LogRecord, RawHeader
+from sluicegate.events.models import CutCommitted, CutDecided, CutReverted, Position, StreamPolicy
+from sluicegate.events.problems import CauseCode, Code, Problem
+from sluicegate.lakes.history import PastSnapshot, TableHistory
 from sluicegate.lakes.port import SnapshotRef
-from typing import Final
-from typing import NamedTuple
-import re
 
 
 class ReplayRefused(Exception):
@@ -48,6 +29,7 @@ class ReplayRefused(Exception):
 
 
 # A decision of a stream's log with its outcome, as the fold of the log finds it.
+
 
 @dataclass(frozen=True, slots=True)
 class LoggedDecision:
@@ -180,6 +162,7 @@ class Unverified:
 
 
 # The state with which the reading of a stream's log begins.
+
 
 class Start(NamedTuple):
     """State before the first record that is read."""
@@ -332,6 +315,7 @@ class LogFold:
 # Compaction rewrites files, and expiry removes snapshots. Neither changes the commit properties of a
 # snapshot that still exists.
 
+
 class CommitStatus(StrEnum):
     """State of a decision in the table."""
 
@@ -451,6 +435,7 @@ class Comparison:
 # Pure. There are two kinds, and no later record can change either. A *loser* is an attempt of a checkpoint
 # at or before the committed position, which the commit does not name. A *discarded* event is of an
 # incarnation that has ended for good.
+
 
 class Arrival(NamedTuple):
     """One `files.written` event of the log."""

@@ -4,39 +4,23 @@ A mark is a message of the same topic that names a letter by its id. It therefor
 letter that a later coordinator sends. It follows the letter in the topic, so retention deletes it later.
 """
 
-
-from aiokafka import AIOKafkaProducer
-from aiokafka import ConsumerRecord
+import time
 from contextlib import aclosing
-from sluicegate.coordinator.observe.messages import format_cause
-from sluicegate.coordinator.observe.messages import format_problem
-from sluicegate.coordinator.replay.decisions import LogFold
-from sluicegate.coordinator.replay.decisions import ReplayRefused
-from sluicegate.coordinator.replay.decisions import Step
-from sluicegate.coordinator.replay.log import open_log
-from sluicegate.coordinator.replay.log import read_topic
-from sluicegate.coordinator.replay.log import stream_records
+from typing import Literal, NamedTuple
+
+from aiokafka import AIOKafkaProducer, ConsumerRecord
+
+from sluicegate.coordinator.observe.messages import format_cause, format_problem
+from sluicegate.coordinator.replay.decisions import LogFold, ReplayRefused, Step
+from sluicegate.coordinator.replay.log import open_log, read_topic, stream_records
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream.letters import PARTITION
-from sluicegate.events.codec import Flaw
-from sluicegate.events.codec import read_attributes
-from sluicegate.events.codec import read_body
-from sluicegate.events.dead_letters import Headers
+from sluicegate.events.codec import Flaw, read_attributes, read_body
+from sluicegate.events.dead_letters import TOO_LARGE, Headers, Mark, mark_headers, read_letter
 from sluicegate.events.dead_letters import Letter as Content
-from sluicegate.events.dead_letters import Mark
-from sluicegate.events.dead_letters import TOO_LARGE
-from sluicegate.events.dead_letters import mark_headers
-from sluicegate.events.dead_letters import read_letter
-from sluicegate.events.envelope import Envelope
-from sluicegate.events.partitioning import partition_of
-from sluicegate.events.problems import Code
-from sluicegate.events.problems import Problem
-from sluicegate.kafka.bodies import BodyFetcher
-from sluicegate.kafka.bodies import BodyUnavailable
-from typing import Literal
-from typing import NamedTuple
-import time
-
+from sluicegate.events.envelope import Envelope, partition_of
+from sluicegate.events.problems import Code, Problem
+from sluicegate.kafka.bodies import BodyFetcher, BodyUnavailable
 
 Dealt = Literal["retried", "dropped"]
 

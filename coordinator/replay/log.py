@@ -1,63 +1,33 @@
 """Records of a partition that orders skip, for readers of a range of it."""
 
-
-from aiokafka import AIOKafkaConsumer
-from aiokafka import AIOKafkaProducer
-from aiokafka import ConsumerRecord
-from aiokafka import TopicPartition
-from aiokafka.errors import TopicAuthorizationFailedError
-from collections.abc import AsyncGenerator
-from collections.abc import AsyncIterator
-from collections.abc import Awaitable
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from contextlib import aclosing
-from contextlib import asynccontextmanager
-from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.coordinator.core.state_record import decode_record
-from sluicegate.coordinator.observe.messages import duration
-from sluicegate.coordinator.observe.messages import format_problem
-from sluicegate.coordinator.replay.decisions import ReplayRefused
-from sluicegate.coordinator.replay.decisions import Start
-from sluicegate.coordinator.replay.decisions import start_of
-from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.stream.log import Home
-from sluicegate.coordinator.stream.log import LogRange
-from sluicegate.coordinator.stream.log import last_events
-from sluicegate.coordinator.stream.log import obstacle
-from sluicegate.coordinator.stream.other_groups import NEEDS_KEYS
-from sluicegate.coordinator.stream.other_groups import must_sign
-from sluicegate.events.attributes import RawHeader
-from sluicegate.events.codec import EVENT_SHAPES
-from sluicegate.events.codec import Reading
-from sluicegate.events.encoding import encode_event
-from sluicegate.events.envelope import Envelope
-from sluicegate.events.envelope import EventType
-from sluicegate.events.models import StreamCommand
-from sluicegate.events.orders import Order
-from sluicegate.events.orders import order_header
-from sluicegate.events.partitioning import partition_of
-from sluicegate.events.problems import Problem
-from sluicegate.events.signing import Decoder
-from sluicegate.events.skipping import Skips
-from sluicegate.events.skipping import digest_of
-from sluicegate.events.skipping import skipped_record
-from sluicegate.kafka.authorized import hidden_topics
-from sluicegate.kafka.bodies import BodyFetcher
-from sluicegate.kafka.bodies import WrittenEvent
-from sluicegate.kafka.clients import started
-from sluicegate.kafka.fetching import read_batches
-from sluicegate.kafka.internals import client_of
-from sluicegate.kafka.patience import patiently
-from typing import Final
-from typing import NamedTuple
-from typing import Protocol
 import re
 import time
 import uuid
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
+from typing import Final, NamedTuple, Protocol
 
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka.errors import TopicAuthorizationFailedError
+
+from sluicegate.coordinator.core.state_record import StateRecord, decode_record
+from sluicegate.coordinator.observe.messages import duration, format_problem
+from sluicegate.coordinator.replay.decisions import ReplayRefused, Start, start_of
+from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.stream.log import Home, LogRange, last_events, obstacle
+from sluicegate.coordinator.stream.other_groups import NEEDS_KEYS, must_sign
+from sluicegate.events.codec import EVENT_SHAPES, Reading
+from sluicegate.events.encoding import encode_event
+from sluicegate.events.envelope import Envelope, EventType, RawHeader, partition_of
+from sluicegate.events.models import StreamCommand
+from sluicegate.events.orders import Order, Skips, digest_of, order_header, skipped_record
+from sluicegate.events.problems import Problem
+from sluicegate.events.signing import Decoder
+from sluicegate.kafka.authorized import hidden_topics
+from sluicegate.kafka.bodies import BodyFetcher, WrittenEvent
+from sluicegate.kafka.clients import patiently, started
+from sluicegate.kafka.internals import client_of
+from sluicegate.kafka.reading import read_batches
 
 Batches = AsyncGenerator[list[ConsumerRecord], None]
 

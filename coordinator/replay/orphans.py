@@ -11,44 +11,34 @@ A file is deletable if all of these are true:
 The search never touches a file that no event names.
 """
 
-
-from aiokafka import ConsumerRecord
-from collections.abc import AsyncIterator
-from collections.abc import Callable
-from collections.abc import Iterable
-from contextlib import aclosing
-from functools import partial
-from sluicegate.coordinator.observe.messages import format_cause
-from sluicegate.coordinator.observe.messages import format_problem
-from sluicegate.coordinator.replay.decisions import CommitStatus
-from sluicegate.coordinator.replay.decisions import Comparison
-from sluicegate.coordinator.replay.decisions import LogFold
-from sluicegate.coordinator.replay.decisions import LoggedDecision
-from sluicegate.coordinator.replay.decisions import Orphan
-from sluicegate.coordinator.replay.decisions import OrphanEvents
-from sluicegate.coordinator.replay.decisions import ReplayRefused
-from sluicegate.coordinator.replay.decisions import Start
-from sluicegate.coordinator.replay.log import Log
-from sluicegate.coordinator.replay.log import Print
-from sluicegate.coordinator.replay.log import Progress
-from sluicegate.coordinator.replay.tables import ReplayTable
-from sluicegate.events.codec import Flaw
-from sluicegate.events.codec import read_attributes
-from sluicegate.events.codec import read_files
-from sluicegate.events.envelope import EventType
-from sluicegate.events.locations import place_of
-from sluicegate.events.naming import attempt_of
-from sluicegate.events.naming import names_problem
-from sluicegate.events.problems import Code
-from sluicegate.events.problems import Problem
-from sluicegate.kafka.bodies import BodyUnavailable
-from sluicegate.lakes.port import FileStatus
-from sluicegate.lakes.port import FindsOrphans
-from typing import Final
-from typing import NamedTuple
 import json
 import re
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import aclosing
+from functools import partial
+from typing import Final, NamedTuple
 
+from aiokafka import ConsumerRecord
+
+from sluicegate.coordinator.observe.messages import format_cause, format_problem
+from sluicegate.coordinator.replay.decisions import (
+    CommitStatus,
+    Comparison,
+    LogFold,
+    LoggedDecision,
+    Orphan,
+    OrphanEvents,
+    ReplayRefused,
+    Start,
+)
+from sluicegate.coordinator.replay.log import Log, Print, Progress
+from sluicegate.coordinator.replay.tables import ReplayTable
+from sluicegate.events.codec import Flaw, read_attributes, read_files
+from sluicegate.events.envelope import EventType
+from sluicegate.events.files import attempt_of, names_problem, place_of
+from sluicegate.events.problems import Code, Problem
+from sluicegate.kafka.bodies import BodyUnavailable
+from sluicegate.lakes.port import FileStatus, FindsOrphans
 
 CHUNK: Final = 1_000
 """Number of events whose bodies are in memory at a time."""

@@ -1,34 +1,27 @@
 """Marks in a stream's log, and the window of decisions between two marks."""
 
-
-from aiokafka import ConsumerRecord
-from collections.abc import Awaitable
-from collections.abc import Callable
-from collections.abc import Collection
-from collections.abc import Iterator
-from collections.abc import Sequence
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from datetime import UTC
-from datetime import datetime
-from sluicegate.coordinator.observe.messages import iso_time
-from sluicegate.coordinator.replay.decisions import Group
-from sluicegate.coordinator.replay.decisions import LogFold
-from sluicegate.coordinator.replay.decisions import LoggedDecision
-from sluicegate.coordinator.replay.decisions import ReplayRefused
-from sluicegate.coordinator.replay.decisions import Start
-from sluicegate.coordinator.replay.decisions import Step
-from sluicegate.coordinator.replay.decisions import UNSIGNED
-from sluicegate.coordinator.replay.decisions import Unverified
-from sluicegate.coordinator.replay.log import Log
-from sluicegate.coordinator.replay.log import Print
-from sluicegate.coordinator.replay.log import Progress
-from sluicegate.events.causes import CauseCode
-from typing import Final
-from typing import Literal
-from typing import NamedTuple
-import re
+from datetime import UTC, datetime
+from typing import Final, Literal, NamedTuple
 
+from aiokafka import ConsumerRecord
+
+from sluicegate.coordinator.observe.messages import iso_time
+from sluicegate.coordinator.replay.decisions import (
+    UNSIGNED,
+    Group,
+    LogFold,
+    LoggedDecision,
+    ReplayRefused,
+    Start,
+    Step,
+    Unverified,
+)
+from sluicegate.coordinator.replay.log import Log, Print, Progress
+from sluicegate.events.problems import CauseCode
 
 _CHECKPOINT: Final = re.compile(r"([^/]+)(?:/([^/]+))?/(\d+)")
 FORMS: Final = "earliest, latest, offset:N, time:T, checkpoint:REGION/N or checkpoint:REGION/INCARNATION/N"
@@ -134,6 +127,7 @@ def _passed(mark: Mark, logged: LoggedDecision) -> bool:
 
 
 # Advice about records that a command refuses, and that may be true all the same.
+
 
 def since(group: Group) -> str:
     """Return the earliest time for `kafka.signing.since` with which all of these records count unsigned."""

@@ -1,30 +1,25 @@
 """Rebuild: a new table from copies of the files, with the same commits in the same order."""
 
-
 from contextlib import suppress
 from dataclasses import dataclass
+
 from sluicegate.coordinator.core.commit import head_of
-from sluicegate.coordinator.observe.messages import format_cause
-from sluicegate.coordinator.observe.messages import format_problem
-from sluicegate.coordinator.replay.decisions import CommitStatus
-from sluicegate.coordinator.replay.decisions import Comparison
-from sluicegate.coordinator.replay.decisions import LoggedDecision
-from sluicegate.coordinator.replay.decisions import ReplayRefused
-from sluicegate.coordinator.replay.decisions import Start
-from sluicegate.coordinator.replay.log import Log
-from sluicegate.coordinator.replay.log import Print
-from sluicegate.coordinator.replay.reading import Reading
-from sluicegate.coordinator.replay.reading import Window
-from sluicegate.coordinator.replay.reading import read_decisions
+from sluicegate.coordinator.observe.messages import format_cause, format_problem
+from sluicegate.coordinator.replay.decisions import (
+    CommitStatus,
+    Comparison,
+    LoggedDecision,
+    ReplayRefused,
+    Start,
+)
+from sluicegate.coordinator.replay.log import Log, Print
+from sluicegate.coordinator.replay.reading import Reading, Window, read_decisions
 from sluicegate.coordinator.replay.tables import ReplayTable
 from sluicegate.events.codec import read_files
-from sluicegate.events.locations import location_problem
-from sluicegate.events.locations import normal
-from sluicegate.events.models import Head
-from sluicegate.events.models import StreamPolicy
+from sluicegate.events.files import location_problem, normal
+from sluicegate.events.models import Head, StreamPolicy
 from sluicegate.events.problems import Problem
-from sluicegate.kafka.bodies import BodyUnavailable
-from sluicegate.kafka.bodies import WrittenEvent
+from sluicegate.kafka.bodies import BodyUnavailable, WrittenEvent
 from sluicegate.lakes.port import CopiesFiles
 
 

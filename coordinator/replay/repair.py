@@ -6,37 +6,25 @@ writer finds it. Only the last decisions can be missing. A gap among them cannot
 rise along a table's history.
 """
 
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 
-from collections.abc import Awaitable
-from collections.abc import Callable
-from dataclasses import dataclass
-from dataclasses import field
-from sluicegate.coordinator.core.commit import asked_decision
-from sluicegate.coordinator.core.commit import head_of
-from sluicegate.coordinator.core.commit import known_head
-from sluicegate.coordinator.core.commit import ref_of
+from sluicegate.coordinator.core.commit import asked_decision, head_of, known_head, ref_of
 from sluicegate.coordinator.core.state_record import TableProgress
-from sluicegate.coordinator.observe.messages import ADOPT
-from sluicegate.coordinator.observe.messages import fill
-from sluicegate.coordinator.observe.messages import format_cause
-from sluicegate.coordinator.observe.messages import format_problem
-from sluicegate.coordinator.replay.decisions import CommitStatus
-from sluicegate.coordinator.replay.decisions import Comparison
-from sluicegate.coordinator.replay.decisions import Finding
-from sluicegate.coordinator.replay.decisions import LoggedDecision
-from sluicegate.coordinator.replay.decisions import ReplayRefused
-from sluicegate.coordinator.replay.decisions import Start
-from sluicegate.coordinator.replay.log import Log
-from sluicegate.coordinator.replay.log import Print
-from sluicegate.coordinator.replay.reading import Reading
-from sluicegate.coordinator.replay.reading import Window
-from sluicegate.coordinator.replay.reading import read_decisions
+from sluicegate.coordinator.observe.messages import ADOPT, fill, format_cause, format_problem
+from sluicegate.coordinator.replay.decisions import (
+    CommitStatus,
+    Comparison,
+    Finding,
+    LoggedDecision,
+    ReplayRefused,
+    Start,
+)
+from sluicegate.coordinator.replay.log import Log, Print
+from sluicegate.coordinator.replay.reading import Reading, Window, read_decisions
 from sluicegate.coordinator.replay.tables import ReplayTable
-from sluicegate.events.models import Head
-from sluicegate.events.models import StreamCommand
-from sluicegate.events.models import StreamPolicy
-from sluicegate.events.problems import Code
-from sluicegate.events.problems import Problem
+from sluicegate.events.models import Head, StreamCommand, StreamPolicy
+from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.bodies import BodyUnavailable
 from sluicegate.lakes.history import TableHistory
 

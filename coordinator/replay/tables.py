@@ -1,54 +1,42 @@
 """The tables of a replay: their calls block, so they run in a thread, one at a time."""
 
-
-from collections.abc import AsyncIterator
-from collections.abc import Callable
-from collections.abc import Mapping
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
-from sluicegate.coordinator.core.commit import Committing
-from sluicegate.coordinator.core.commit import Outcome
-from sluicegate.coordinator.core.effects import Ask
-from sluicegate.coordinator.core.effects import CheckFiles
-from sluicegate.coordinator.core.effects import Failed
-from sluicegate.coordinator.core.effects import FilesChecked
-from sluicegate.coordinator.core.effects import InspectTable
-from sluicegate.coordinator.core.effects import TableUnfit
-from sluicegate.coordinator.core.state import LogState
-from sluicegate.coordinator.core.state import Proof
+from typing import NamedTuple, TypeVar
+
+from sluicegate.coordinator.core.commit import Committing, Outcome
+from sluicegate.coordinator.core.effects import (
+    Ask,
+    CheckFiles,
+    Failed,
+    FilesChecked,
+    InspectTable,
+    TableUnfit,
+)
+from sluicegate.coordinator.core.state import LogState, Proof
 from sluicegate.coordinator.core.state_record import TableProgress
-from sluicegate.coordinator.observe.messages import ADOPT
-from sluicegate.coordinator.observe.messages import fill
-from sluicegate.coordinator.observe.messages import format_cause
-from sluicegate.coordinator.observe.messages import format_problem
-from sluicegate.coordinator.replay.decisions import LoggedDecision
-from sluicegate.coordinator.replay.decisions import ReplayRefused
-from sluicegate.coordinator.replay.decisions import Start
-from sluicegate.coordinator.replay.log import StreamLog
-from sluicegate.coordinator.replay.log import open_log
-from sluicegate.coordinator.replay.log import stream_records
-from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.settings.model import StreamSettings
+from sluicegate.coordinator.observe.messages import ADOPT, fill, format_cause, format_problem
+from sluicegate.coordinator.replay.decisions import LoggedDecision, ReplayRefused, Start
+from sluicegate.coordinator.replay.log import StreamLog, open_log, stream_records
+from sluicegate.coordinator.settings.model import Settings, StreamSettings
 from sluicegate.coordinator.stream.table import StreamTable
-from sluicegate.events.models import Head
-from sluicegate.events.models import StreamPolicy
+from sluicegate.events.models import Head, StreamPolicy
 from sluicegate.events.problems import Code
 from sluicegate.kafka.bodies import WrittenEvent
 from sluicegate.lakes.history import TableHistory
-from sluicegate.lakes.port import BadFiles
-from sluicegate.lakes.port import LakeUnavailable
-from sluicegate.lakes.port import NotPublished
-from sluicegate.lakes.port import Opened
-from sluicegate.lakes.port import OpensNewest
-from sluicegate.lakes.port import ReadsHistory
-from sluicegate.lakes.port import TableRefused
-from sluicegate.lakes.port import TableState
-from sluicegate.lakes.registry import adapter
-from sluicegate.lakes.registry import capable
-from typing import NamedTuple
-from typing import TypeVar
-import asyncio
-
+from sluicegate.lakes.port import (
+    BadFiles,
+    LakeUnavailable,
+    NotPublished,
+    Opened,
+    OpensNewest,
+    ReadsHistory,
+    TableRefused,
+    TableState,
+)
+from sluicegate.lakes.registry import adapter, capable
 
 T = TypeVar("T")
 Capability = TypeVar("Capability")
@@ -176,6 +164,7 @@ class ReplayTable:
 
 
 # Connections of a replay: the log, the state to begin with, and the table.
+
 
 class Connected(NamedTuple):
     """A stream's log from its start, and its table."""

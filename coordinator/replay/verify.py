@@ -1,24 +1,21 @@
 """Verification: missing, doubled or foreign commits of a table, by the log's decisions."""
 
-
 from collections.abc import Collection
-from dataclasses import dataclass
-from dataclasses import field
-from sluicegate.coordinator.replay.decisions import CommitStatus
-from sluicegate.coordinator.replay.decisions import Comparison
-from sluicegate.coordinator.replay.decisions import Finding
-from sluicegate.coordinator.replay.decisions import Foreign
-from sluicegate.coordinator.replay.decisions import Group
-from sluicegate.coordinator.replay.decisions import LoggedDecision
-from sluicegate.coordinator.replay.decisions import Start
-from sluicegate.coordinator.replay.decisions import WRONG
-from sluicegate.coordinator.replay.log import Log
-from sluicegate.coordinator.replay.log import Print
-from sluicegate.coordinator.replay.reading import Reading
-from sluicegate.coordinator.replay.reading import Window
-from sluicegate.coordinator.replay.reading import read_decisions
-from sluicegate.coordinator.replay.tables import ReplayTable
+from dataclasses import dataclass, field
 
+from sluicegate.coordinator.replay.decisions import (
+    WRONG,
+    CommitStatus,
+    Comparison,
+    Finding,
+    Foreign,
+    Group,
+    LoggedDecision,
+    Start,
+)
+from sluicegate.coordinator.replay.log import Log, Print
+from sluicegate.coordinator.replay.reading import Reading, Window, read_decisions
+from sluicegate.coordinator.replay.tables import ReplayTable
 
 _PLAIN = (CommitStatus.THERE, CommitStatus.EXPIRED)
 

@@ -24,8 +24,7 @@ from sluicegate.coordinator.settings.model import Settings, own_keys
 from sluicegate.coordinator.stream.letters import DeadLetters
 from sluicegate.coordinator.stream.links import Links, Partitions
 from sluicegate.kafka.bodies import BodyFetcher, Budget
-from sluicegate.kafka.clients import start_client, stop_client
-from sluicegate.kafka.ends import EndOffsets
+from sluicegate.kafka.clients import EndOffsets, start_client, stop_client
 from sluicegate.kafka.producer import SessionProducer
 from sluicegate.kafka.topics import TopicNames
 from sluicegate.lakes.threads import CommitThreads

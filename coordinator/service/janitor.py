@@ -118,10 +118,9 @@ def _end(process: BaseProcess) -> None:
 def _work(settings: Settings, stream: str, pipe: Connection) -> None:
     """Run one sweep in a child process, and send its result or error."""
     # Only the child process needs this code.
-    from sluicegate.coordinator.replay.tables import connect
     from sluicegate.coordinator.replay.decisions import ReplayRefused
-    from sluicegate.coordinator.replay.orphans import Search
-    from sluicegate.coordinator.replay.orphans import Swept
+    from sluicegate.coordinator.replay.orphans import Search, Swept
+    from sluicegate.coordinator.replay.tables import connect
 
     async def sweep() -> Swept:
         grace = round(settings.streams[stream].janitor.grace * 1000)

@@ -18,9 +18,7 @@ from pydantic import ValidationError
 from sluicegate.coordinator.observe.messages import iso_time
 from sluicegate.coordinator.observe.metrics import ProcessMetrics
 from sluicegate.coordinator.settings.model import KafkaSettings, MemberKeys
-from sluicegate.kafka.clients import started
-from sluicegate.kafka.patience import patiently
-from sluicegate.kafka.pauses import spread
+from sluicegate.kafka.clients import patiently, spread, started
 
 _SETTLED: Final = ("Stable", "Empty", "Dead")
 """States of a group whose members are known. In others, brokers leave their metadata out."""

@@ -41,11 +41,11 @@ from sluicegate.coordinator.web.page import Page
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit, reach
 from sluicegate.kafka.bodies import BodyUnavailable
-from sluicegate.kafka.fetching import Reading, read_batches
+from sluicegate.kafka.clients import spread
 from sluicegate.kafka.internals import positions, sender_ended
 from sluicegate.kafka.outages import KAFKA
-from sluicegate.kafka.pauses import spread
 from sluicegate.kafka.producer import SessionProducer
+from sluicegate.kafka.reading import Reading, read_batches
 from sluicegate.kafka.topics import TopicNames
 from sluicegate.state_store import StateStore
 

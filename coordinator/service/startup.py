@@ -10,11 +10,9 @@ from aiokafka.errors import KafkaError
 
 from sluicegate.coordinator.settings.model import Settings, StreamSettings
 from sluicegate.coordinator.stream.links import Partitions
-from sluicegate.kafka.clients import started
-from sluicegate.kafka.grants import lacking
+from sluicegate.kafka.clients import spread, started
 from sluicegate.kafka.outages import KAFKA
-from sluicegate.kafka.pauses import spread
-from sluicegate.kafka.permissions import Client, format_grants
+from sluicegate.kafka.permissions import Client, format_grants, lacking
 from sluicegate.kafka.topics import BrokersUnavailable, TopicNames, TopicProblem, TopicsRefused, verify_topics
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
 from sluicegate.lakes.registry import adapter

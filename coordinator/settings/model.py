@@ -36,9 +36,9 @@ from pydantic import (
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from sluicegate.coordinator.settings.sources import EnvironmentSource, Section, SettingsError, Text, explain
-from sluicegate.events.causes import Cause
 from sluicegate.events.models import Name, StreamPolicy
 from sluicegate.events.orders import printable
+from sluicegate.events.problems import Cause
 from sluicegate.events.signing import Mode, Signatures
 from sluicegate.failpoints.points import parse as parse_failpoints
 from sluicegate.kafka.settings import Connection, Security, UnusableFile, check_secrets, read_secret
@@ -51,8 +51,7 @@ from sluicegate.kafka.topics import (
     topic_specs,
 )
 from sluicegate.lakes.registry import DEFAULT_FORMAT
-from sluicegate.listeners.port import ListenerRefused, Options
-from sluicegate.listeners.registry import listener_type
+from sluicegate.listeners.port import ListenerRefused, Options, listener_type
 
 # Durations and sizes as people write them in settings.
 

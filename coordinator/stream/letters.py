@@ -14,10 +14,9 @@ from sluicegate.coordinator.observe.metrics import Metrics
 from sluicegate.events.dead_letters import Letter, Mark, Place, read_letter
 from sluicegate.events.problems import Problem
 from sluicegate.kafka.bodies import BodyFetcher, BodyUnavailable
-from sluicegate.kafka.clients import started
-from sluicegate.kafka.fetching import read_batches
-from sluicegate.kafka.pauses import spread
+from sluicegate.kafka.clients import spread, started
 from sluicegate.kafka.producer import SessionProducer
+from sluicegate.kafka.reading import read_batches
 
 _MARK: Final = "letters="
 

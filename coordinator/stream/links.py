@@ -8,9 +8,9 @@ from sluicegate.coordinator.observe.tracing import Spans
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream.letters import DeadLetters, Letterbox
 from sluicegate.coordinator.stream.other_groups import Rivals
-from sluicegate.events.skipping import Skips
+from sluicegate.events.orders import Skips
 from sluicegate.kafka.bodies import BodyFetcher, Budget
-from sluicegate.kafka.ends import EndOffsets
+from sluicegate.kafka.clients import EndOffsets
 from sluicegate.kafka.producer import SessionProducer
 from sluicegate.kafka.topics import TopicNames
 from sluicegate.lakes.threads import CommitThreads

@@ -15,15 +15,12 @@ from sluicegate.coordinator.settings.model import SIGNING_KEYS_HEADER, own_keys
 from sluicegate.coordinator.stream.links import Links
 from sluicegate.coordinator.stream.other_groups import GROUP_HEADER, SIGNING_HEADER
 from sluicegate.coordinator.stream.outcomes import Outcomes
-from sluicegate.events.attributes import Header
-from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.codec import event_id
 from sluicegate.events.encoding import encode_event, encode_notification
-from sluicegate.events.envelope import Envelope
+from sluicegate.events.envelope import Envelope, Header, partition_of
 from sluicegate.events.models import Body
 from sluicegate.events.notifications import Notification, RegistrationAnswered, Stalled
-from sluicegate.events.partitioning import partition_of
-from sluicegate.events.problems import Code, Problem
+from sluicegate.events.problems import Cause, CauseCode, Code, Problem
 from sluicegate.events.signing import SIGNED, WINDOW_MS
 from sluicegate.kafka.bodies import BodyFetcher
 from sluicegate.kafka.internals import fetch_committed

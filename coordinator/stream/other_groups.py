@@ -12,8 +12,7 @@ from aiokafka import ConsumerRecord
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import GroupAuthorizationFailedError, GroupIdNotFound, for_code
 
-from sluicegate.kafka.clients import started
-from sluicegate.kafka.patience import patiently
+from sluicegate.kafka.clients import patiently, started
 
 GROUP_HEADER: Final = "sluicegate-group"
 SIGNING_HEADER: Final = "sluicegate-signing"

@@ -37,18 +37,15 @@ from sluicegate.coordinator.stream.records import Held, read_held
 from sluicegate.coordinator.stream.reload import Changes
 from sluicegate.coordinator.stream.runner import StreamRunner
 from sluicegate.coordinator.tasks import PAUSE, end, in_pieces
-from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.codec import Flaw
-from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.envelope import Envelope, EventType, partition_of
 from sluicegate.events.notifications import Notification, NotificationType, RegistrationAnswered
-from sluicegate.events.orders import is_note
-from sluicegate.events.partitioning import partition_of
-from sluicegate.events.problems import Code, Problem
-from sluicegate.events.skipping import Skips
+from sluicegate.events.orders import Skips, is_note
+from sluicegate.events.problems import Cause, CauseCode, Code, Problem
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit, reach
-from sluicegate.kafka.fetching import NotContiguous
-from sluicegate.kafka.pauses import spread
+from sluicegate.kafka.clients import spread
+from sluicegate.kafka.reading import NotContiguous
 
 # Turns of the streams of a partition: there may be hundreds, and most have no part in a batch of records.
 

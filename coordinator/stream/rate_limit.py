@@ -16,7 +16,7 @@ from sluicegate.coordinator.stream.reload import Stream as JoiningStream
 from sluicegate.coordinator.tasks import end
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.bodies import BodyUnavailable
-from sluicegate.kafka.pauses import spread
+from sluicegate.kafka.clients import spread
 
 log = structlog.get_logger(__name__)
 

@@ -26,14 +26,12 @@ from sluicegate.coordinator.core.state_record import (
 from sluicegate.coordinator.stream.links import Links
 from sluicegate.coordinator.stream.log import LogRange
 from sluicegate.coordinator.stream.other_groups import GROUP_HEADER, group_named
-from sluicegate.events.causes import Cause, CauseCode
-from sluicegate.events.partitioning import partition_of
-from sluicegate.events.problems import Code, Problem
+from sluicegate.events.envelope import partition_of
+from sluicegate.events.problems import Cause, CauseCode, Code, Problem
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import reach
-from sluicegate.kafka.clients import started
-from sluicegate.kafka.fetching import read_batches
-from sluicegate.kafka.pauses import spread
+from sluicegate.kafka.clients import spread, started
+from sluicegate.kafka.reading import read_batches
 from sluicegate.kafka.topics import topic_settings
 
 

@@ -18,9 +18,8 @@ from aiokafka.errors import KafkaError
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.other_groups import OwnedElsewhere
 from sluicegate.kafka.bodies import BodyUnavailable
-from sluicegate.kafka.clients import started
-from sluicegate.kafka.fetching import NotContiguous, read_batches
-from sluicegate.kafka.pauses import spread
+from sluicegate.kafka.clients import spread, started
+from sluicegate.kafka.reading import NotContiguous, read_batches
 
 log = structlog.get_logger(__name__)
 

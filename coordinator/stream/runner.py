@@ -51,15 +51,14 @@ from sluicegate.events.codec import Flaw
 from sluicegate.events.encoding import Unencodable
 from sluicegate.events.envelope import FILES_WRITTEN, Envelope, EventType, LogRecord
 from sluicegate.events.models import StreamCommand
-from sluicegate.events.orders import has_order, is_note, read_order
+from sluicegate.events.orders import digest_of, has_order, is_note, read_order, skipped_record
 from sluicegate.events.problems import Code, Problem
 from sluicegate.events.signing import Signatures
-from sluicegate.events.skipping import digest_of, skipped_record
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import InjectedFailure, reach
 from sluicegate.kafka.bodies import Bodies, BodyUnavailable, WrittenEvent
-from sluicegate.kafka.fetching import NotContiguous
 from sluicegate.kafka.producer import MessageTooLarge
+from sluicegate.kafka.reading import NotContiguous
 from sluicegate.lakes.port import Found, OutcomeUnknown, Published
 from sluicegate.state_store import ListenerView, StateStoreUnavailable
 

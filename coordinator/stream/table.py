@@ -25,12 +25,10 @@ from sluicegate.coordinator.core.effects import (
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.prechecks import Known, Passed, Terms, refuse_other_table, usable
 from sluicegate.coordinator.stream.summary import Event, Tally, sizes_of
-from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.codec import read_files
-from sluicegate.events.locations import location_problem
+from sluicegate.events.files import attempt_of, location_problem, names_problem
 from sluicegate.events.models import FilesWritten
-from sluicegate.events.naming import attempt_of, names_problem
-from sluicegate.events.problems import Code, Problem
+from sluicegate.events.problems import Cause, CauseCode, Code, Problem
 from sluicegate.kafka.bodies import BodyUnavailable, WrittenEvent
 from sluicegate.lakes.checked import Checked, Premises
 from sluicegate.lakes.port import (

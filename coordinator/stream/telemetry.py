@@ -30,13 +30,12 @@ from sluicegate.coordinator.observe.messages import format_problem, iso_time
 from sluicegate.coordinator.observe.metrics import CutOutcome, Metrics
 from sluicegate.coordinator.observe.tracing import CommitSpans, Finish, Spans
 from sluicegate.coordinator.stream.summary import is_forced
-from sluicegate.events.attributes import Header, RawHeader
-from sluicegate.events.envelope import Envelope, EventType, LogRecord
+from sluicegate.events.encoding import trace_headers, traceparent_of
+from sluicegate.events.envelope import Envelope, EventType, Header, LogRecord, RawHeader
 from sluicegate.events.models import CutAbandoned, CutCommitted, CutDecided, CutReverted, RegionRegistered
 from sluicegate.events.notifications import Committed, RegistrationAnswered
 from sluicegate.events.orders import is_note
 from sluicegate.events.problems import Code, Problem
-from sluicegate.events.tracing import trace_headers, traceparent_of
 
 log = structlog.get_logger(__name__)
 

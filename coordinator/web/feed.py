@@ -9,19 +9,17 @@ import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
+from sluicegate.coordinator.replay.decisions import ReplayRefused
+from sluicegate.coordinator.replay.log import partitions_of
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.web.model import Cut, DeadLetter, Delays, RegionOfCut
 from sluicegate.coordinator.web.outages import Watched
 from sluicegate.events.codec import Flaw
 from sluicegate.events.dead_letters import Mark, read_letter
-from sluicegate.events.feed import read_notification
 from sluicegate.events.models import CutAbandoned, CutReverted, Position
-from sluicegate.events.notifications import Committed, Notification
-from sluicegate.kafka.clients import started
-from sluicegate.kafka.fetching import read_on
-from sluicegate.kafka.pauses import spread
-from sluicegate.coordinator.replay.decisions import ReplayRefused
-from sluicegate.coordinator.replay.log import partitions_of
+from sluicegate.events.notifications import Committed, Notification, read_notification
+from sluicegate.kafka.clients import spread, started
+from sluicegate.kafka.reading import read_on
 
 # The newest cuts of each stream, made from the messages of the commits topic.
 

@@ -3,8 +3,8 @@
 import time
 from collections.abc import Sequence
 
-from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.models import FilesWritten
+from sluicegate.events.problems import Cause, CauseCode
 from sluicegate.lakes.checked import Checked, Outdated, Premises
 from sluicegate.lakes.committers import Reading, look, made_by, overtaken, unknown, with_overwriting
 from sluicegate.lakes.delta.actions import Metadata, Protocol

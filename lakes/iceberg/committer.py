@@ -7,8 +7,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.models import FilesWritten
+from sluicegate.events.problems import Cause, CauseCode
 from sluicegate.lakes.checked import Checked, Outdated, Premises
 from sluicegate.lakes.committers import Reading, look, made_by, overtaken
 from sluicegate.lakes.history import Marker

@@ -4,8 +4,8 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.models import FilesWritten
+from sluicegate.events.problems import Cause, CauseCode
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
 from sluicegate.lakes.checked import Checked, Outdated, Premises

@@ -5,30 +5,29 @@ once, and again when a commit names a field that is not known. Until then, commi
 order. So the marks are the same whenever the table was read.
 """
 
-from collections.abc import Mapping
+import hashlib
+import importlib
+import inspect
+import json
+import os
+import uuid
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
+from zoneinfo import ZoneInfo
+
+import structlog
 
 from sluicegate.events.models import CutReverted
-from sluicegate.events.notifications import Notification, NotificationType, SavepointTaken
-from sluicegate.lakes.partition_layout import FieldKind, PartitionField, PartitionLayout
+from sluicegate.events.notifications import Notification, NotificationType, PartitionDone, SavepointTaken
+from sluicegate.lakes.partition_layout import DescribesPartitions, FieldKind, PartitionField, PartitionLayout
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
-from sluicegate.listeners.actions import Warn, notification_id, warn
-from sluicegate.listeners.http_report import send_report
+from sluicegate.lakes.registry import capable
+from sluicegate.lakes.storage import Storage
 from sluicegate.listeners.mark_done import policy
-from sluicegate.listeners.mark_done.custom import call, load_function
-from sluicegate.listeners.mark_done.layouts import (
-    check_actions,
-    check_layout,
-    in_order,
-    read_layout,
-    resolver,
-)
-from sluicegate.listeners.mark_done.options import ActionName, MarkDoneOptions
-from sluicegate.listeners.mark_done.policy import Mark
-from sluicegate.listeners.mark_done.progress import Commit, Progress
-from sluicegate.listeners.mark_done.reports import done_event, done_mark, report
-from sluicegate.listeners.mark_done.success_file import put_success_file
+from sluicegate.listeners.mark_done.formats import Rule, period_of, tokens
+from sluicegate.listeners.mark_done.options import ActionName, MarkDoneOptions, send_report
+from sluicegate.listeners.mark_done.policy import Commit, Mark, Period, Progress, Resolve
 from sluicegate.listeners.port import (
     PORT_VERSION,
     Action,
@@ -44,6 +43,353 @@ from sluicegate.listeners.port import (
     Step,
     Stream,
 )
+
+# Actions that several types of listeners have, and the ids of what they publish.
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Warn(Action):
+    """Write a warning to the log: the text of the action, with more fields."""
+
+    fields: tuple[tuple[str, object], ...] = ()
+
+
+def warn(action: Warn, stream: str) -> Result:
+    """Run a warning."""
+    log.warning(action.text, stream=stream, **dict(action.fields))
+    return Done()
+
+
+def notification_id(stream: str, type: str, key: str) -> str:
+    """Return the id of what an action publishes, in the form of the ids of other notifications."""
+    return hashlib.sha256(f"{stream}/{type}/{key}".encode()).hexdigest()[:32]
+
+
+# Facts of a table's partitions that marks need, and the settings that make no sense for them.
+
+_TRANSFORMS: Final = ("year", "month", "day", "hour")
+_OTHER_ACTIONS: Final = "Use the actions mark-event, http-report or custom"
+
+
+def read_layout(stream: Stream) -> PartitionLayout:
+    """Return the partitions of a table. It blocks. Raises LakeError."""
+    maintenance = stream.adapter.open_maintenance(stream.table)
+    return capable(maintenance, DescribesPartitions, "marking partitions").partition_layout()
+
+
+def in_order(values: Mapping[str, str | None], names: Iterable[str]) -> dict[str, str | None]:
+    """Return the values of a partition in the order of the table's fields; an outcome has another one."""
+    return {name: values[name] for name in (*names, *values) if name in values}
+
+
+def check_actions(options: MarkDoneOptions, stream: Stream) -> None:
+    """Raise ListenerRefused for an action that a format cannot have."""
+    if "done-partition" in options.actions:
+        raise ListenerRefused(
+            f"the action done-partition needs partitions in a catalog, and {_partitions_of(stream.format)}. "
+            "Use success-file for readers of folders, mark-event or http-report for schedulers, or custom "
+            "with a function that calls your metastore"
+        )
+
+
+def _partitions_of(format: str) -> str:
+    reasons = {
+        "paimon": "a Paimon table that is written by path has none: tables of a metastore are refused "
+        "(metastore.partitioned-table)",
+        "iceberg": "catalogs of Iceberg have no partitions: they are in the metadata of the table",
+        "delta": "a Delta table has its partitions in its log alone",
+    }
+    return reasons.get(format, f"the format {format} has none")
+
+
+def check_layout(options: MarkDoneOptions, layout: PartitionLayout) -> None:
+    """Raise ListenerRefused if the settings make no sense for the partitions of the table."""
+    if not layout.fields:
+        raise ListenerRefused("the table has no partitions, so none can be marked. Remove the listener")
+    if "success-file" in options.actions and layout.no_folder is not None:
+        raise ListenerRefused(
+            f"the action success-file needs a folder for each partition, and the table has none: "
+            f"{layout.no_folder}. {_OTHER_ACTIONS}"
+        )
+    if options.timestamp_pattern is not None:
+        _check_pattern(options, layout)
+    else:
+        _check_field(options, layout)
+
+
+def _check_pattern(options: MarkDoneOptions, layout: PartitionLayout) -> None:
+    names = {field.name: field for field in layout.fields}
+    try:
+        used = [name for _, name in tokens(options.timestamp_pattern or "", names) if name is not None]
+    except ValueError as error:
+        raise ListenerRefused(f"{error}. Correct timestamp_pattern") from None
+    if not used:
+        raise ListenerRefused(
+            f"timestamp_pattern has no column, so all partitions have one time. Use one of "
+            f"{', '.join('$' + name for name in names)}"
+        )
+    if options.time_field is not None:
+        raise ListenerRefused("time_field and timestamp_pattern exclude each other. Remove one")
+    _need_interval(options)
+
+
+def _need_interval(options: MarkDoneOptions) -> None:
+    if options.interval is None:
+        raise ListenerRefused(
+            "the length of a partition is not known: its time comes from column values. Set interval, "
+            'such as interval = "1 d" or interval = "1 month"'
+        )
+
+
+def _check_field(options: MarkDoneOptions, layout: PartitionLayout) -> None:
+    field = _chosen(options, layout)
+    if field is None:
+        _check_timeless(options, layout)
+    elif field.kind in _TRANSFORMS:
+        if options.interval is not None or options.timestamp_formatter is not None:
+            raise ListenerRefused(
+                f"the partition field {field.name} is a transform, which has its own length and format. "
+                "Remove interval and timestamp_formatter"
+            )
+        if field.zoned and options.time_zone != "UTC":
+            raise ListenerRefused(
+                f"the partition field {field.name} is made from times with a zone, so its parts are those of "
+                "UTC. Remove time_zone"
+            )
+    elif field.kind == "identity":
+        _need_interval(options)
+
+
+def _chosen(options: MarkDoneOptions, layout: PartitionLayout) -> PartitionField | None:
+    """Return the field that has the time; None if the clock alone decides. Raises ListenerRefused."""
+    names = ", ".join(field.name for field in layout.fields)
+    if options.time_field is not None:
+        found = [field for field in layout.fields if field.name == options.time_field]
+        if not found:
+            raise ListenerRefused(
+                f"the table has no partition field {options.time_field}; it has {names}. Correct time_field"
+            )
+        if found[0].kind == "opaque":
+            raise ListenerRefused(
+                f"the values of the partition field {options.time_field} have no time, such as the number of "
+                "a bucket. Name another one in time_field"
+            )
+        return found[0]
+    if options.trigger == "processing-time" and options.interval is None and not _timed(layout):
+        return None
+    candidates = _timed(layout) or [field for field in layout.fields if field.kind == "identity"]
+    if not candidates:
+        raise ListenerRefused(
+            f"the values of the partition fields {names} have no time. Partition the table by a time, or use "
+            'trigger = "processing-time" without interval'
+        )
+    if len(candidates) > 1:
+        raise ListenerRefused(
+            f"the partition fields {', '.join(each.name for each in candidates)} could have the time. Set "
+            "timestamp_pattern, or time_field if one of them has it"
+        )
+    return candidates[0]
+
+
+def _check_timeless(options: MarkDoneOptions, layout: PartitionLayout) -> None:
+    if options.timestamp_formatter is not None:
+        raise ListenerRefused(
+            "timestamp_formatter needs interval: the length of a partition. Set both, or none"
+        )
+
+
+def _timed(layout: PartitionLayout) -> list[PartitionField]:
+    return [field for field in layout.fields if field.kind not in ("identity", "opaque")]
+
+
+def resolver(options: MarkDoneOptions, fields: Mapping[str, PartitionField]) -> Resolve:
+    """Return the way from the values of a partition to its period."""
+    rule = Rule(
+        options.timestamp_pattern,
+        options.parse,
+        options.length,
+        ZoneInfo(options.time_zone),
+        options.time_field,
+    )
+    plain = options.timestamp_pattern is None and options.time_field is None and options.interval is None
+    timed = any(field.kind not in ("identity", "opaque") for field in fields.values())
+    if options.trigger == "processing-time" and plain and not timed:
+        return lambda _: None
+
+    def resolve(values: Mapping[str, str | None]) -> Period:
+        return period_of(values, fields, rule)
+
+    return resolve
+
+
+# Marks as others read them: the event of the feed, the JSON of a report, the argument of a function.
+
+
+@dataclass(frozen=True)
+class DoneMark:
+    """A partition that is done, as a function of the action `custom` gets it."""
+
+    key: str
+    """The same for a repetition after a crash, and for no other mark of the stream."""
+    stream: str
+    table: str
+    """URI of the table's folder."""
+    partition: str
+    """Such as `dt=2013-01-01/hour=05`."""
+    values: Mapping[str, str | None]
+    start: int | None
+    """Times of the rows, in milliseconds since the Unix epoch: from start, before end. None: no time."""
+    end: int | None
+    decision: int
+    """Newest commit that gave it files."""
+    snapshot: int | None
+    """Snapshot of the table that has all its files."""
+    watermark: int | None
+    late: bool
+    """True if it got files after its period had passed: whoever read it before reads it again."""
+    number: int
+    """1 for its first mark, as far as is remembered."""
+
+
+def done_mark(mark: Mark, stream: str, table: str) -> DoneMark:
+    """Return a mark for a function."""
+    start, end = mark.period if mark.period is not None else (None, None)
+    return DoneMark(
+        key=mark.key,
+        stream=stream,
+        table=table,
+        partition=mark.partition,
+        values=mark.values,
+        start=start,
+        end=end,
+        decision=mark.decision,
+        snapshot=mark.snapshot,
+        watermark=mark.watermark,
+        late=mark.late,
+        number=mark.number,
+    )
+
+
+def done_event(mark: Mark, table: str) -> PartitionDone:
+    """Return the body of the event of a mark."""
+    start, end = mark.period if mark.period is not None else (None, None)
+    return PartitionDone(
+        table=table,
+        partition=mark.partition,
+        values=dict(mark.values),
+        start=start,
+        end=end,
+        decision=mark.decision,
+        snapshot=mark.snapshot,
+        watermark=mark.watermark,
+        reason=mark.reason,
+        late=mark.late,
+        number=mark.number,
+    )
+
+
+def report(mark: Mark, name: str, table: str) -> dict[str, object]:
+    """Return the JSON of a report: Paimon's fields without `params`, and those of the event."""
+    fields = done_event(mark, table).model_dump(exclude={"table"})
+    return {"partition": mark.partition, "table": name, "path": table, **fields}
+
+
+# Functions of users that get each mark.
+
+Function = Callable[[DoneMark], Any]
+InThread = Callable[[Callable[[], Any]], Awaitable[Any]]
+
+
+def load_function(place: str) -> Function:
+    """Return the function `package.module:name`. Raises ListenerRefused if there is none."""
+    module, _, name = place.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except Exception as error:
+        # The import runs code of the user.
+        raise ListenerRefused(
+            f"the function {place} of the action custom cannot be loaded: {type(error).__name__}: {error}. "
+            "Install its package beside the service, or correct custom"
+        ) from error
+    if not callable(found):
+        raise ListenerRefused(f"{place} of the action custom is no function. Name one that takes a mark")
+    function: Function = found
+    return function
+
+
+async def call(function: Function, mark: DoneMark, in_thread: InThread) -> None:
+    """Call a function with a mark: a coroutine function here, another one in a thread. Raises its errors."""
+    if inspect.iscoroutinefunction(function):
+        await function(mark)
+        return
+    result = await in_thread(lambda: function(mark))
+    if inspect.isawaitable(result):
+        await result
+
+
+# The file `_SUCCESS` in the folder of a partition, with the JSON that Paimon writes and reads.
+
+NAME: Final = "_SUCCESS"
+
+
+def put_success_file(storage: Storage, folder: str, mark: Mark) -> None:
+    """Put the file of a mark, atomically and durably; a file of this mark, or of a later one, stays.
+
+    It keeps the time of the first mark. It blocks. Raises LakeUnavailable.
+    """
+    name = f"{folder}/{NAME}"
+    if storage.leads_out(name):
+        raise LakeUnavailable(f"{name} of {storage.uri} leads out of the table by a link. Remove the link")
+    before = _read(storage, name)
+    if _number(before.get("decision")) >= mark.decision:
+        return
+    created = _number(before.get("creationTime")) or mark.time
+    _replace(storage, folder, _content(mark, created))
+
+
+def _content(mark: Mark, created: int) -> bytes:
+    fields = {
+        "creationTime": created,
+        "modificationTime": mark.time,
+        "decision": mark.decision,
+        "snapshot": mark.snapshot,
+        "watermark": mark.watermark,
+    }
+    return json.dumps(fields).encode()
+
+
+def _read(storage: Storage, name: str) -> dict[str, Any]:
+    """Return the fields of the file; none if there is no file, or one of another product."""
+    raw = storage.read(name)
+    try:
+        found = json.loads(raw) if raw else {}
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) and not isinstance(value, bool) else 0
+
+
+def _replace(storage: Storage, folder: str, content: bytes) -> None:
+    if storage.object_store:
+        # A put replaces an object as a whole.
+        storage.write(folder, {NAME: content})
+        return
+    draft = f".{NAME}.{uuid.uuid4()}.tmp"
+    storage.write(folder, {draft: content})
+    place = os.path.join(storage.root, folder)
+    try:
+        os.replace(os.path.join(place, draft), os.path.join(place, NAME))
+    except OSError as error:
+        storage.discard(folder, [draft])
+        raise LakeUnavailable(f"cannot put {NAME} in {place}: {error}. Look at that folder") from error
+    storage.settle(folder)
 
 
 class MarkDoneState(State):

@@ -5,13 +5,17 @@ The package of the client library is an extra, so it is imported when a listener
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Self
+from urllib.parse import urlsplit
 
-from sluicegate.listeners.openlineage.options import OpenLineageOptions
+from pydantic import AfterValidator, Field, model_validator
+
 from sluicegate.listeners.port import (
     PORT_VERSION,
     Action,
     ListenerUnready,
+    Options,
     Outcome,
     Result,
     Services,
@@ -23,7 +27,44 @@ from sluicegate.listeners.port import (
 if TYPE_CHECKING:
     from openlineage.client.event_v2 import RunEvent
 
-    from sluicegate.listeners.openlineage.senders import Sender
+    from sluicegate.listeners.openlineage.events import Sender
+
+
+# Settings of the listener `openlineage`.
+
+
+def _check_url(value: str) -> str:
+    parts = urlsplit(value)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError("must be a URL such as https://lineage.example.com")
+    if parts.username or parts.password:
+        raise ValueError("must not contain credentials: they would be in logs; set `api_key_file`")
+    return value
+
+
+class OpenLineageOptions(Options):
+    """Settings of the listener `openlineage`."""
+
+    url: Annotated[str, AfterValidator(_check_url)] | None = None
+    """URL of a server with the HTTP interface of OpenLineage, such as Marquez; or set `config_file`."""
+    endpoint: str = "api/v1/lineage"
+    """Path of the server for events."""
+    api_key_file: Path | None = None
+    """File with a key, which is sent as `Authorization: Bearer KEY`. Each request reads the file."""
+    timeout: Annotated[float, Field(gt=0, le=60)] = 10.0
+    """Seconds for one request."""
+    config_file: Path | None = None
+    """File `openlineage.yml` of the client library, with the section `transport` alone."""
+    namespace: Annotated[str, Field(min_length=1, max_length=200)] = "sluicegate"
+    """Namespace of the jobs. A stream is a job of its name."""
+
+    @model_validator(mode="after")
+    def _one_destination(self) -> Self:
+        if (self.url is None) == (self.config_file is None):
+            raise ValueError("set `url` or `config_file`, one of them")
+        if self.url is None and self.api_key_file is not None:
+            raise ValueError("`api_key_file` belongs to `url`; `config_file` has its own `auth`")
+        return self
 
 
 class LineageState(State):
@@ -106,7 +147,7 @@ class OpenLineageType:
 
 def _sender(options: OpenLineageOptions) -> "Sender":
     try:
-        from sluicegate.listeners.openlineage.senders import open_sender
+        from sluicegate.listeners.openlineage.events import open_sender
     except ImportError as error:
         raise ListenerUnready(
             f"the type openlineage needs a package that is not installed ({error.name}); install it with: "

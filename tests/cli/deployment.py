@@ -13,8 +13,7 @@ from click.testing import CliRunner, Result
 from sluicegate.cli import main
 from sluicegate.coordinator.settings.model import Settings, load
 from sluicegate.events.codec import read_record
-from sluicegate.events.envelope import LogRecord
-from sluicegate.events.partitioning import partition_of
+from sluicegate.events.envelope import LogRecord, partition_of
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.topics import ensure_topics
 

@@ -14,7 +14,7 @@ from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import Condition, StateRecord, encode_record
 from sluicegate.events.encoding import encode_event
-from sluicegate.events.envelope import NO_CHECKPOINT, Envelope, EventType, LogRecord
+from sluicegate.events.envelope import NO_CHECKPOINT, Envelope, EventType, LogRecord, partition_of
 from sluicegate.events.models import (
     Assignment,
     Body,
@@ -27,7 +27,6 @@ from sluicegate.events.models import (
     StreamPolicy,
 )
 from sluicegate.events.orders import is_note
-from sluicegate.events.partitioning import partition_of
 from tests.cli.deployment import PARTITIONS, Deployment
 
 STREAM = "flights"

@@ -11,9 +11,8 @@ from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord, encode_record
 from sluicegate.events.dead_letters import Letter, Place
 from sluicegate.events.encoding import encode_event
-from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.envelope import Envelope, EventType, partition_of
 from sluicegate.events.models import StreamCommand
-from sluicegate.events.partitioning import partition_of
 from sluicegate.kafka.clients import started
 from sluicegate.lakes.port import CommitRequest, Published
 from sluicegate.lakes.registry import adapter

@@ -13,7 +13,7 @@ from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import RECORD_VERSION, StateRecord, encode_record
 from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
 from sluicegate.embedded.ports import free_port
-from sluicegate.kafka import patience
+from sluicegate.kafka import clients
 from sluicegate.lakes.port import CommitRequest
 from sluicegate.lakes.registry import adapter
 from tests.cli.deployment import Deployment, findings
@@ -94,7 +94,7 @@ def test_kafka_answers_at_the_right_address(nobody: Deployment, table: Path, kaf
 def test_the_brokers_logs_say_why_groups_have_no_coordinator(
     deployment: Deployment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patience, "PATIENCE", 1.0)
+    monkeypatch.setattr(clients, "REQUEST_PATIENCE", 1.0)
     wrong = {"offsets.topic.replication.factor": "3"}
     with EmbeddedKafka(tmp_path / "kafka", settings=wrong) as broker:
         port, log = broker.port, broker.log_file

@@ -13,10 +13,9 @@ from sluicegate.cli import main
 from sluicegate.cli.audit import COMMANDS
 from sluicegate.cli.audit import NOTES as NOTES_SHOWN
 from sluicegate.events.encoding import Message, encode_event
-from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.envelope import Envelope, EventType, partition_of
 from sluicegate.events.models import Command, StreamCommand
 from sluicegate.events.orders import ORDER, Order, make_note, order_header
-from sluicegate.events.partitioning import partition_of
 from tests.cli.acting import two_regions
 from tests.cli.deployment import PARTITIONS, Deployment, as_json
 from tests.cli.history import STREAM

@@ -9,10 +9,9 @@ import pytest
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from sluicegate.events.encoding import Message, encode_event
-from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.envelope import Envelope, EventType, partition_of
 from sluicegate.events.models import Assignment, Body, RegionHeartbeat, RegionRegistered, StreamCommand
 from sluicegate.events.orders import Order, order_header
-from sluicegate.events.partitioning import partition_of
 from sluicegate.kafka.clients import started
 from tests.cli.acting import two_regions
 from tests.cli.deployment import PARTITIONS, Deployment

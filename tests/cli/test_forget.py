@@ -15,7 +15,7 @@ from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord, encode_record
 from sluicegate.coordinator.stream.records import read_held
 from sluicegate.embedded.ports import free_port
-from sluicegate.events.partitioning import partition_of
+from sluicegate.events.envelope import partition_of
 from sluicegate.state_store import StreamView
 from sluicegate.state_store.redis_store import RedisStateStore
 from tests.cli.deployment import PARTITIONS, Deployment

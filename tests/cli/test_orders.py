@@ -9,9 +9,8 @@ from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
 from sluicegate.coordinator.core.state import RegionPhase
 from sluicegate.coordinator.core.state_record import StateRecord, encode_record
-from sluicegate.events.envelope import EventType
+from sluicegate.events.envelope import EventType, partition_of
 from sluicegate.events.models import Head, StreamCommand
-from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.clients import started
 from sluicegate.lakes.port import CommitRequest, Published

@@ -19,8 +19,8 @@ from sluicegate.coordinator.core.state import (
 )
 from sluicegate.coordinator.core.state_record import Condition, StateRecord, encode_record
 from sluicegate.coordinator.observe.view import overview
+from sluicegate.events.envelope import partition_of
 from sluicegate.events.models import Head, Position
-from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Code, Problem
 from tests.cli.deployment import PARTITIONS, Deployment, as_json
 from tests.cli.test_servers import PROGRAM

@@ -9,7 +9,7 @@ import pytest
 from sluicegate import state_store
 from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord, encode_record
-from sluicegate.events.partitioning import partition_of
+from sluicegate.events.envelope import partition_of
 from sluicegate.state_store import StreamView
 from tests.cli.acting import coordinator_in_the_group
 from tests.cli.deployment import PARTITIONS, Deployment, as_json

@@ -5,8 +5,8 @@ from datetime import UTC, datetime
 from aiokafka import AIOKafkaProducer
 
 from sluicegate.events.encoding import encode_notification
+from sluicegate.events.envelope import partition_of
 from sluicegate.events.notifications import Notification, NotificationType, PartitionDone
-from sluicegate.events.partitioning import partition_of
 from sluicegate.kafka.clients import started
 from tests.events.examples import notification_of
 from tests.integration.job import PARTITIONS

@@ -22,8 +22,8 @@ from sluicegate.coordinator.core.state import (
     RegionPhase,
     RegionState,
 )
-from sluicegate.events.models import Position
 from sluicegate.coordinator.replay.adoption import state_of
+from sluicegate.events.models import Position
 
 
 def at(checkpoint: int, incarnation: str = "i1") -> Position:

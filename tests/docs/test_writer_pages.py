@@ -11,10 +11,9 @@ import pytest
 
 from sluicegate.coordinator.observe.messages import REFUSAL_MESSAGES
 from sluicegate.events.asyncapi import OF_WRITERS, document, main, render
-from sluicegate.events.envelope import BODIES, wire_type
-from sluicegate.events.naming import attempt_digest
+from sluicegate.events.envelope import BODIES, key_of, partition_of, wire_type
+from sluicegate.events.files import attempt_digest
 from sluicegate.events.notifications import NOTIFICATION_BODIES
-from sluicegate.events.partitioning import key_of, partition_of
 from sluicegate.events.problems import Code
 from sluicegate.lakes.delta.actions import Metadata
 from sluicegate.lakes.delta.schema import read_schema

@@ -2,7 +2,6 @@
 
 from typing import Final
 
-from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import (
     Assignment,
@@ -34,10 +33,9 @@ from sluicegate.events.notifications import (
     PartitionDone,
     RegistrationAnswered,
     SavepointTaken,
-    SmallFiles,
     Stalled,
 )
-from sluicegate.events.problems import Code, Problem
+from sluicegate.events.problems import Cause, CauseCode, Code, Problem
 
 TIME: Final = 1_234_567_890_042
 POSITION: Final = Position(incarnation="q1.0", checkpoint=6, digest="range-6")
@@ -201,19 +199,6 @@ OUTCOMES: Final[dict[NotificationType, Body]] = {
         reason="watermark",
         late=True,
         number=2,
-    ),
-    NotificationType.SMALL_FILES: SmallFiles(
-        table="file:/t",
-        format="paimon",
-        partition="dt=2013-01-01/n",
-        values={"dt": "2013-01-01", "n": None},
-        smaller_than=1 << 25,
-        files=20,
-        bytes=2**63 - 1,
-        since=5,
-        decision=7,
-        snapshot=2**63 - 1,
-        reason="files",
     ),
     NotificationType.SAVEPOINT_TAKEN: SavepointTaken(
         name="upgrade", drained=True, decision=5, cut={"EWR": POSITION}, snapshot=HEAD, watermark=9

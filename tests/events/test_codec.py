@@ -9,12 +9,10 @@ from hypothesis import strategies as st
 
 from sluicegate.events.codec import Reading, read_attributes, read_body, read_files, read_record
 from sluicegate.events.encoding import encode_event, encode_notification
-from sluicegate.events.envelope import NO_CHECKPOINT, Envelope, EventType, LogRecord, with_counts
-from sluicegate.events.feed import read_notification
+from sluicegate.events.envelope import NO_CHECKPOINT, Envelope, EventType, LogRecord, key_of, with_counts
+from sluicegate.events.files import HEADROOM, split_files
 from sluicegate.events.models import CheckpointCompleted, FileInfo, FilesWritten, Position, RegionHeartbeat
-from sluicegate.events.notifications import NotificationType
-from sluicegate.events.partitioning import key_of
-from sluicegate.events.splitting import HEADROOM, split_files
+from sluicegate.events.notifications import NotificationType, read_notification
 from tests.events.examples import BODIES, FILES, TIME, envelope_of, notification_of
 from tests.events.strategies import events, notifications
 

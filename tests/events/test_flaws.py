@@ -5,14 +5,11 @@ from typing import Any
 
 import pytest
 
-from sluicegate.events.attributes import RawHeader
-from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.codec import Flaw, read_attributes, read_body, read_files, read_record
 from sluicegate.events.encoding import encode_event, encode_notification
-from sluicegate.events.envelope import EventType
-from sluicegate.events.feed import read_notification
-from sluicegate.events.notifications import NotificationType
-from sluicegate.events.problems import Code, Problem
+from sluicegate.events.envelope import EventType, RawHeader
+from sluicegate.events.notifications import NotificationType, read_notification
+from sluicegate.events.problems import Cause, CauseCode, Code, Problem
 from sluicegate.events.signing import Signatures
 from tests.events.examples import BODIES, TIME, envelope_of, notification_of
 

@@ -8,14 +8,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from sluicegate.events import codec
-from sluicegate.events.attributes import RawHeader
 from sluicegate.events.codec import Flaw, read_attributes, read_body, read_files, read_record
 from sluicegate.events.encoding import encode_event, encode_notification
 from sluicegate.events.envelope import BODIES as MODELS
-from sluicegate.events.envelope import Envelope, EventType
-from sluicegate.events.feed import read_notification
+from sluicegate.events.envelope import Envelope, EventType, RawHeader
 from sluicegate.events.models import FilesWritten
-from sluicegate.events.notifications import NOTIFICATION_BODIES, Notification, NotificationType
+from sluicegate.events.notifications import (
+    NOTIFICATION_BODIES,
+    Notification,
+    NotificationType,
+    read_notification,
+)
 from sluicegate.events.problems import Code, Problem
 from tests.events.examples import BODIES, TIME, envelope_of, notification_of
 

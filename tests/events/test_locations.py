@@ -4,10 +4,9 @@ import json
 
 import pytest
 
-from sluicegate.events.causes import Cause, CauseCode
-from sluicegate.events.locations import is_allowed_table, is_same_place, location_problem, normal
+from sluicegate.events.files import is_allowed_table, is_same_place, location_problem, normal
 from sluicegate.events.models import FileInfo, FilesWritten
-from sluicegate.events.problems import Code, Problem
+from sluicegate.events.problems import Cause, CauseCode, Code, Problem
 
 ALLOWED = ("file:///lake/flights.db/flights", "s3://bucket/lake/")
 

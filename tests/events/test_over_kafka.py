@@ -7,10 +7,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPa
 
 from sluicegate.events.codec import Reading, read_files, read_record
 from sluicegate.events.encoding import Message, encode_event, encode_notification
-from sluicegate.events.envelope import EventType, LogRecord
-from sluicegate.events.feed import read_notification
-from sluicegate.events.notifications import NotificationType
-from sluicegate.events.partitioning import partition_of
+from sluicegate.events.envelope import EventType, LogRecord, partition_of
+from sluicegate.events.notifications import NotificationType, read_notification
 from sluicegate.events.problems import Code
 from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs
 from tests.events.examples import BODIES, FILES, TIME, envelope_of, notification_of

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.events.causes import CauseCode
 from sluicegate.events.codec import Reading, read_files, read_record
 from sluicegate.events.encoding import Message, encode_event, encode_notification
 from sluicegate.events.envelope import EventType, LogRecord
-from sluicegate.events.feed import read_notification
 from sluicegate.events.notifications import (
     Notification,
     NotificationType,
     RegistrationAnswered,
     Stalled,
+    read_notification,
 )
+from sluicegate.events.problems import CauseCode
 from tests.events.examples import BODIES, FILES, TIME, envelope_of, notification_of
 
 RECORDED = Path(__file__).parent / "recorded"

@@ -5,12 +5,10 @@ from typing import Any, Final
 
 import pytest
 
-from sluicegate.events.attributes import Header
-from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.codec import read_record
 from sluicegate.events.encoding import Message, encode_event
-from sluicegate.events.envelope import BODIES, PER_CHECKPOINT, PER_REGION, Envelope, EventType
-from sluicegate.events.problems import Code
+from sluicegate.events.envelope import BODIES, PER_CHECKPOINT, PER_REGION, Envelope, EventType, Header
+from sluicegate.events.problems import Cause, CauseCode, Code
 from sluicegate.events.signing import SIGNATURE, SIGNED, WINDOW_MS, Signatures, is_signed
 from tests.security.hostile import BODY_JSON
 

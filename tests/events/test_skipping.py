@@ -5,7 +5,7 @@ import pytest
 from sluicegate.events.codec import Reading
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
 from sluicegate.events.models import StreamCommand
-from sluicegate.events.skipping import Skips, digest_of, skipped_record
+from sluicegate.events.orders import Skips, digest_of, skipped_record
 
 HEADERS = (
     ("ce_type", b"sluicegate.files.written.v9"),

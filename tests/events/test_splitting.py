@@ -11,8 +11,8 @@ from pydantic import ValidationError
 
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.files import HEADROOM, FileTooLarge, split_files
 from sluicegate.events.models import LONGEST_METADATA, MOST_PARTITION_VALUE, FileInfo, FilesWritten
-from sluicegate.events.splitting import HEADROOM, FileTooLarge, split_files
 from sluicegate.kafka.topics import MAX_MESSAGE_BYTES
 
 MILLIS = st.none() | st.integers(-(2**63), 2**63 - 1)

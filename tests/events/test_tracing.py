@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from opentelemetry.trace import get_current_span
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
-from sluicegate.events.tracing import MOST_LINKS, parse_traceparent, trace_headers, traceparent_of
+from sluicegate.events.encoding import MOST_LINKS, parse_traceparent, trace_headers, traceparent_of
 
 GOOD = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 OTHER = "00-4bf92f3577b34da6a3ce929d0e0e4737-00f067aa0ba902b7-00"

@@ -16,9 +16,8 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from sluicegate.embedded.process import ChildProcess
 from sluicegate.events.codec import read_record
-from sluicegate.events.envelope import EventType
+from sluicegate.events.envelope import EventType, partition_of
 from sluicegate.events.models import CheckpointCompleted
-from sluicegate.events.partitioning import partition_of
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import LOG_VARIABLE, VARIABLE
 from sluicegate.writer_hooks.options import TABLE_PREFIX

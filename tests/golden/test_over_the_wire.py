@@ -9,10 +9,9 @@ from sluicegate.coordinator.core.state_record import StateRecord, decode_record,
 from sluicegate.events.codec import Flaw, read_files, read_record
 from sluicegate.events.encoding import Message, encode_event, encode_notification
 from sluicegate.events.envelope import Envelope, EventType
-from sluicegate.events.feed import read_notification
-from sluicegate.events.notifications import Notification
+from sluicegate.events.notifications import Notification, read_notification
+from sluicegate.events.orders import skipped_record
 from sluicegate.events.problems import Code
-from sluicegate.events.skipping import skipped_record
 from tests.golden.coordinator import STREAM, World
 from tests.golden.script import Script
 from tests.golden.test_cases import FILES

@@ -20,9 +20,8 @@ from sluicegate.coordinator.core.state_record import (
     encode_record,
 )
 from sluicegate.coordinator.observe.messages import format_cause
-from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.notifications import NotificationType, Stalled
-from sluicegate.events.problems import Code, Problem
+from sluicegate.events.problems import Cause, CauseCode, Code, Problem
 
 PROBLEM = Problem(code=Code.PAUSED)
 RECORD = StateRecord(

@@ -11,10 +11,9 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 from sluicegate.events.codec import read_files, read_record
 from sluicegate.events.encoding import encode_notification
-from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.envelope import Envelope, EventType, partition_of
 from sluicegate.events.models import Body, CheckpointCompleted, FilesWritten, RegionRegistered
 from sluicegate.events.notifications import Notification, NotificationType, RegistrationAnswered
-from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs

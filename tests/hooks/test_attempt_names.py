@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from sluicegate.events.files import HEADROOM, attempt_of, names_problem
 from sluicegate.events.models import Assignment, FileInfo, FilesWritten
-from sluicegate.events.naming import attempt_of, names_problem
-from sluicegate.events.splitting import HEADROOM
 from sluicegate.lakes.registry import adapter
 from sluicegate.writer_hooks.kafka import KafkaSettings
 from sluicegate.writer_hooks.region import Attempt, Region, digest_of, files_written

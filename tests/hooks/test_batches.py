@@ -5,8 +5,8 @@ import json
 import pytest
 from pyspark.sql.functions import col, concat, lit
 
+from sluicegate.events.envelope import partition_of
 from sluicegate.events.models import CheckpointCompleted, FilesWritten, Position
-from sluicegate.events.partitioning import partition_of
 from tests.hooks.conftest import Job, make_table
 from tests.hooks.log import PARTITIONS
 

@@ -3,9 +3,9 @@
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
+from sluicegate.events.encoding import traceparent_of
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import CheckpointCompleted, RegionHeartbeat
-from sluicegate.events.tracing import traceparent_of
 from sluicegate.writer_hooks.publisher import encoded
 from sluicegate.writer_hooks.region import Event
 

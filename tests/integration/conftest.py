@@ -13,7 +13,7 @@ from sluicegate.coordinator.core.effects import MachineSettings
 from sluicegate.coordinator.service import service
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream import partition
-from sluicegate.events.partitioning import partition_of
+from sluicegate.events.envelope import partition_of
 from sluicegate.kafka.topics import TopicNames
 from tests.integration.coordinator import settings_for
 from tests.integration.job import PARTITIONS, Job, create_table, make_topics

@@ -16,8 +16,8 @@ from pypaimon.schema.schema_change import SchemaChange
 
 from sluicegate.events.codec import Flaw, read_body, read_record
 from sluicegate.events.encoding import encode_event
-from sluicegate.events.envelope import BODIES, Envelope, EventType, LogRecord
-from sluicegate.events.feed import read_notification
+from sluicegate.events.envelope import BODIES, Envelope, EventType, LogRecord, partition_of
+from sluicegate.events.files import attempt_digest
 from sluicegate.events.models import (
     Assignment,
     Body,
@@ -30,9 +30,7 @@ from sluicegate.events.models import (
     RegionHeartbeat,
     RegionRegistered,
 )
-from sluicegate.events.naming import attempt_digest
-from sluicegate.events.notifications import Notification, RegistrationAnswered
-from sluicegate.events.partitioning import partition_of
+from sluicegate.events.notifications import Notification, RegistrationAnswered, read_notification
 from sluicegate.events.problems import Code
 from sluicegate.kafka.clients import start_client, started, stop_client
 from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs

@@ -8,9 +8,8 @@ from aiokafka.record.default_records import _DefaultRecordBatchBuilderPy
 
 from sluicegate.coordinator.service.service import Service
 from sluicegate.events.dead_letters import CODE_HEADER, REASON_HEADER, SOURCE_HEADER
-from sluicegate.events.envelope import MAJOR_VERSION
+from sluicegate.events.envelope import MAJOR_VERSION, partition_of
 from sluicegate.events.notifications import Stalled
-from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Problem
 from tests.integration.job import PARTITIONS, Job, read_records
 

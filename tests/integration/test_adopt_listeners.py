@@ -8,7 +8,7 @@ from aiokafka import AIOKafkaProducer
 
 from sluicegate.coordinator.core.state_record import listener_key
 from sluicegate.coordinator.listeners.records import ListenerRecord, encode
-from sluicegate.events.partitioning import partition_of
+from sluicegate.events.envelope import partition_of
 from sluicegate.kafka.clients import started
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running

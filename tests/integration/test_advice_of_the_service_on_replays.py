@@ -10,14 +10,14 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from sluicegate.coordinator.core import state_record
 from sluicegate.coordinator.core.state_record import RECORD_VERSION, StateRecord, encode_record
+from sluicegate.coordinator.replay import tables
 from sluicegate.coordinator.stream.records import read_held
+from sluicegate.events.envelope import partition_of
 from sluicegate.events.models import CutDecided
-from sluicegate.events.partitioning import partition_of
 from sluicegate.kafka.clients import started
 from sluicegate.lakes.paimon.adapter import ADAPTER
 from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.port import Absent, CommitRequest, Conflict, Publication, Published
-from sluicegate.coordinator.replay import tables
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import (

@@ -14,7 +14,7 @@ from sluicegate.events.envelope import Envelope, EventType, wire_type, with_coun
 from sluicegate.events.models import Assignment, CheckpointCompleted, Position, RegionRegistered
 from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.events.problems import Code
-from sluicegate.kafka.fetching import read_batches
+from sluicegate.kafka.reading import read_batches
 from sluicegate.writer_hooks import AsyncRegionDriver
 from tests.integration.conftest import Place, neighbour
 from tests.integration.coordinator import running

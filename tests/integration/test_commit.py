@@ -3,8 +3,8 @@
 import pytest
 from aiokafka import TopicPartition
 
+from sluicegate.events.envelope import partition_of
 from sluicegate.events.notifications import Committed, Notification
-from sluicegate.events.partitioning import partition_of
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import PARTITIONS, read_ids

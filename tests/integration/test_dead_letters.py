@@ -5,11 +5,10 @@ from typing import Any
 
 import pytest
 
+from sluicegate.coordinator.replay.decisions import ReplayRefused
+from sluicegate.coordinator.replay.letters import Sent, judge
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.problems import Code
-from sluicegate.coordinator.replay.decisions import ReplayRefused
-from sluicegate.coordinator.replay.letters import Sent
-from sluicegate.coordinator.replay.letters import judge
 from tests.integration.conftest import Place, neighbour
 from tests.integration.coordinator import running
 from tests.integration.job import PARTITIONS, Job

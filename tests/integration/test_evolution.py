@@ -11,7 +11,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import col, lit, when
 
-from sluicegate.events.causes import CauseCode
+from sluicegate.events.problems import CauseCode
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.lakes import storage_local
 from sluicegate.lakes.delta.committer import DeltaCommitter

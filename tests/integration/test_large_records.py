@@ -12,9 +12,8 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from sluicegate.coordinator.core.state_record import StateRecord, encode_record
 from sluicegate.coordinator.stream.records import read_records
-from sluicegate.events.causes import CauseCode
 from sluicegate.events.models import MOST_REGIONS
-from sluicegate.events.problems import Code
+from sluicegate.events.problems import CauseCode, Code
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.producer import MessageTooLarge, SessionProducer
 from sluicegate.kafka.topics import STATE_MESSAGE_BYTES

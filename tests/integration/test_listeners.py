@@ -16,8 +16,8 @@ from sluicegate.coordinator.core.state_record import listener_key
 from sluicegate.coordinator.listeners import host, worker
 from sluicegate.coordinator.listeners.records import ListenerRecord, encode
 from sluicegate.coordinator.listeners.worker import ListenerCode
+from sluicegate.events.envelope import partition_of
 from sluicegate.events.notifications import NotificationType
-from sluicegate.events.partitioning import partition_of
 from sluicegate.kafka.clients import started
 from sluicegate.state_store.redis_store import RedisStateStore
 from tests.integration.conftest import Place

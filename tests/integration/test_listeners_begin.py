@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from sluicegate.cli import main
 from sluicegate.coordinator.core.state_record import listener_key
 from sluicegate.coordinator.listeners.worker import ListenerCode
-from sluicegate.events.partitioning import partition_of
+from sluicegate.events.envelope import partition_of
 from sluicegate.kafka.clients import started
 from tests.integration.conftest import Place, place_of
 from tests.integration.coordinator import running

@@ -9,8 +9,7 @@ from aiokafka import AIOKafkaProducer
 
 from sluicegate.coordinator.core.state_record import listener_key, read_listener_key
 from sluicegate.embedded import EmbeddedKafka
-from sluicegate.events.feed import read_notification
-from sluicegate.events.notifications import Notification, NotificationType
+from sluicegate.events.notifications import Notification, NotificationType, read_notification
 from sluicegate.kafka.clients import started
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running

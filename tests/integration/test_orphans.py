@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
+from sluicegate.coordinator.replay.orphans import Deletable, Search
+from sluicegate.coordinator.replay.tables import connect
 from sluicegate.events.models import FilesWritten
 from sluicegate.events.notifications import Committed, Stalled
 from sluicegate.lakes.paimon.adapter import ADAPTER
 from sluicegate.lakes.port import CommitRequest, FileStatus
-from sluicegate.coordinator.replay.tables import connect
-from sluicegate.coordinator.replay.orphans import Deletable
-from sluicegate.coordinator.replay.orphans import Search
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import Job, read_ids

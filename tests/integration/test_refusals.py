@@ -13,10 +13,9 @@ from structlog.testing import capture_logs
 
 from sluicegate.coordinator.core.state_record import RECORD_VERSION
 from sluicegate.coordinator.service.service import Service
-from sluicegate.events.causes import CauseCode
 from sluicegate.events.models import Planned
 from sluicegate.events.notifications import RegistrationAnswered
-from sluicegate.events.problems import Code
+from sluicegate.events.problems import CauseCode, Code
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.topics import TopicNames, TopicsRefused, ensure_topics, topic_specs
 from tests.integration.conftest import Place

@@ -12,8 +12,7 @@ from aiokafka import AIOKafkaProducer
 from pypaimon import CatalogFactory, Schema
 
 from sluicegate.kafka.clients import started
-from sluicegate.kafka.topic_checks import TopicRole, TopicSpec
-from sluicegate.kafka.topics import ensure_topics
+from sluicegate.kafka.topics import TopicRole, TopicSpec, ensure_topics
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.spark_kafka import Example

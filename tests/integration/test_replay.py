@@ -9,8 +9,8 @@ import pytest
 
 from sluicegate.coordinator.core.state_record import StateRecord, encode_record
 from sluicegate.coordinator.stream.records import read_held
+from sluicegate.events.envelope import partition_of
 from sluicegate.events.notifications import Stalled
-from sluicegate.events.partitioning import partition_of
 from sluicegate.lakes.paimon.adapter import ADAPTER
 from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.port import Absent, CommitRequest, Publication, Published, Refused

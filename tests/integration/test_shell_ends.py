@@ -15,8 +15,8 @@ from sluicegate.coordinator.service import connections
 from sluicegate.coordinator.service.service import Service
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream import table as supply
+from sluicegate.events.envelope import partition_of
 from sluicegate.events.notifications import Committed
-from sluicegate.events.partitioning import partition_of
 from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.port import CommitRequest, Publication
 from sluicegate.lakes.threads import CommitThreads

@@ -15,11 +15,10 @@ from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.service import connections
 from sluicegate.coordinator.service import service as shell_service
 from sluicegate.events.codec import read_record
-from sluicegate.events.envelope import EventType, LogRecord
+from sluicegate.events.envelope import EventType, LogRecord, partition_of
 from sluicegate.events.models import CutDecided
-from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Code
-from sluicegate.kafka import fetching
+from sluicegate.kafka import reading
 from sluicegate.kafka.clients import started
 from tests.integration.conftest import Place, neighbour
 from tests.integration.coordinator import running
@@ -159,7 +158,7 @@ async def test_events_that_are_deleted_before_a_running_service_reads_them_are_t
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = threading.Event()
-    read = fetching.read_batches
+    read = reading.read_batches
 
     async def held_up(*sources: object, **how: object) -> object:
         """Reading stands still, as on a machine without time for it."""

@@ -4,7 +4,7 @@ import pytest
 
 from sluicegate.cli import serving
 from sluicegate.embedded.ports import free_port
-from sluicegate.events.partitioning import partition_of
+from sluicegate.events.envelope import partition_of
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import PARTITIONS

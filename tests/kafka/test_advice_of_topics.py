@@ -17,8 +17,8 @@ from sluicegate.embedded.jars import kafka_jars
 from sluicegate.embedded.java import find_java
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope, EventType, with_counts
+from sluicegate.events.files import FileTooLarge, split_files
 from sluicegate.events.models import FileInfo, FilesWritten
-from sluicegate.events.splitting import FileTooLarge, split_files
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.topics import (
     MAX_MESSAGE_BYTES,

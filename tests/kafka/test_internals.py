@@ -20,7 +20,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.structs import OffsetAndMetadata
 
 from sluicegate.embedded import EmbeddedKafka
-from sluicegate.kafka.clients import started
+from sluicegate.kafka.clients import patiently, started
 from sluicegate.kafka.internals import (
     RecordBatch,
     abandon_client,
@@ -32,7 +32,6 @@ from sluicegate.kafka.internals import (
     sender_ended,
 )
 from sluicegate.kafka.outages import LOGGERS, NOISE, ROUTINE
-from sluicegate.kafka.patience import patiently
 from sluicegate.kafka.producer import SessionProducer
 from tests.integration.waiting import until
 

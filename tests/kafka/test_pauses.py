@@ -1,6 +1,6 @@
 """Pauses between attempts are spread."""
 
-from sluicegate.kafka.pauses import spread
+from sluicegate.kafka.clients import spread
 
 
 def test_pauses_are_spread_around_their_length() -> None:

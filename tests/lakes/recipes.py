@@ -20,7 +20,7 @@ def statements(lake: str) -> list[str]:
     return [each.strip() for each in "\n".join(lines).split(";") if each.strip()]
 
 
-def after_a_hint(beginning: str) -> list[str]:
+def of_small_files(beginning: str) -> list[str]:
     """Return the statements of the page of small files that begin so."""
     page = (_PAGES.parent / "small-files.md").read_text(encoding="utf-8")
     blocks = "".join(re.findall(r"^```sql\n(.*?)^```$", page, re.MULTILINE | re.DOTALL))

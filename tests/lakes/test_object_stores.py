@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sluicegate.events.causes import CauseCode
+from sluicegate.events.problems import CauseCode
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
 from sluicegate.lakes.storage import CannotPut, Storage, Uncertain
 from sluicegate.lakes.storage_objects import ObjectStorage, connect

@@ -16,8 +16,7 @@ from openlineage.client.serde import Serde
 from sluicegate.events.notifications import Notification, NotificationType
 from sluicegate.lakes.registry import adapter
 from sluicegate.listeners.openlineage.events import dataset_name
-from sluicegate.listeners.openlineage.listener import TYPE, OpenLineage
-from sluicegate.listeners.openlineage.options import OpenLineageOptions
+from sluicegate.listeners.openlineage.listener import TYPE, OpenLineage, OpenLineageOptions
 from sluicegate.listeners.port import (
     Done,
     Failed,
@@ -204,7 +203,7 @@ def test_an_unusable_file_is_refused_with_the_way_out(tmp_path: Path, text: str 
 
 
 def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sluicegate.listeners.openlineage.senders", None)
+    monkeypatch.setitem(sys.modules, "sluicegate.listeners.openlineage.events", None)
     with pytest.raises(ListenerRefused) as refused:
         TYPE.check(OpenLineageOptions(url="http://127.0.0.1:9"), stream())
     assert 'pip install "sluicegate[openlineage]"' in str(refused.value)

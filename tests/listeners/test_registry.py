@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.listeners.port import PORT_VERSION, ListenerRefused
-from sluicegate.listeners.registry import listener_type
+from sluicegate.listeners.port import PORT_VERSION, ListenerRefused, listener_type
 
 TYPE = """
 from sluicegate.listeners.webhook import WebhookType
@@ -20,7 +19,7 @@ TYPE = Acme()
 """
 ASK = """
 from sluicegate.listeners.port import ListenerRefused
-from sluicegate.listeners.registry import listener_type
+from sluicegate.listeners.port import listener_type
 
 try:
     print(type(listener_type("acme")).__name__)
@@ -73,7 +72,7 @@ def test_an_unknown_type_names_those_that_are_known() -> None:
     with pytest.raises(ListenerRefused) as refused:
         listener_type("pigeon")
     known = (
-        "this release knows: mark-done, openlineage, small-files, tags, webhook. "
+        "this release knows: mark-done, openlineage, tags, webhook. "
         "Set `type` to one, or install the package that has it"
     )
     assert str(refused.value) == f"unknown type 'pigeon'; {known}"

@@ -13,6 +13,10 @@ from sluicegate.coordinator.core import cuts
 from sluicegate.coordinator.core.proposal import Candidate
 from sluicegate.coordinator.listeners.records import ListenerRecord
 from sluicegate.coordinator.listeners.worker import Worker
+from sluicegate.coordinator.replay import decisions, reading
+from sluicegate.coordinator.replay.decisions import Comparison
+from sluicegate.coordinator.replay.orphans import Search
+from sluicegate.coordinator.replay.repair import Repair
 from sluicegate.coordinator.stream import limits, log, outcomes
 from sluicegate.coordinator.stream.letters import Letterbox
 from sluicegate.coordinator.stream.outcomes import Outcomes
@@ -26,15 +30,8 @@ from sluicegate.lakes import history, twins
 from sluicegate.lakes.delta import decisions as delta_decisions
 from sluicegate.lakes.delta.committer import DeltaCommitter
 from sluicegate.lakes.threads import CommitThreads
+from sluicegate.listeners import tags
 from sluicegate.listeners.mark_done import policy as mark_policy
-from sluicegate.listeners.mark_done import progress as mark_progress
-from sluicegate.listeners.small_files import policy as small_policy
-from sluicegate.listeners.tags import periods
-from sluicegate.coordinator.replay import reading
-from sluicegate.coordinator.replay import decisions
-from sluicegate.coordinator.replay.decisions import Comparison
-from sluicegate.coordinator.replay.orphans import Search
-from sluicegate.coordinator.replay.repair import Repair
 from sluicegate.state_store.memory import MemoryStateStore
 from sluicegate.writer_hooks import completions
 from sluicegate.writer_hooks.backpressure import Backpressure, Repetition
@@ -284,7 +281,7 @@ PLANTS: Final = (
     ),
     Plant(
         "two partitions have one name",
-        mark_progress._escaped,
+        mark_policy._escaped,
         '.replace("/", "%2F")',
         "",
         "tests/listeners/mark_done/test_names.py",
@@ -293,19 +290,10 @@ PLANTS: Final = (
         "a late partition is marked at once",
         *(mark_policy._is_due, "now > each.last + terms.settle", "True", MARKS),
     ),
-    Plant("a period that ends now has passed", periods.passed, "end < time", "end <= time", TAGS),
+    Plant("a period that ends now has passed", tags.passed, "end < time", "end <= time", TAGS),
     Plant(
         "a tag of a period that had one is made again",
-        *(periods.passed, "end <= after", "end < after", TAGS),
-    ),
-    Plant(
-        "small files of a repeated commit count twice",
-        *(
-            small_policy.commit,
-            "seen.decision <= counts.decision",
-            "seen.decision < counts.decision",
-            "tests/listeners/small_files/test_policy.py",
-        ),
+        *(tags.passed, "end <= after", "end < after", TAGS),
     ),
     # --- state store ------------------------------------------------------------------------------------
     Plant(

@@ -10,17 +10,13 @@ from aiokafka import ConsumerRecord
 from sluicegate.coordinator.core.effects import Effect
 from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.replay.decisions import Decoder, LogFold, LoggedDecision, Start, Step
 from sluicegate.events.codec import read_record
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope
 from sluicegate.events.models import FilesWritten, StreamPolicy
 from sluicegate.kafka.bodies import WrittenEvent
 from sluicegate.lakes.history import TableHistory, read_history
-from sluicegate.coordinator.replay.decisions import LoggedDecision
-from sluicegate.coordinator.replay.decisions import Step
-from sluicegate.coordinator.replay.decisions import Decoder
-from sluicegate.coordinator.replay.decisions import LogFold
-from sluicegate.coordinator.replay.decisions import Start
 from sluicegate.simulator.plan import draw_plan
 from sluicegate.simulator.schedule import Schedule
 from sluicegate.simulator.world import STREAM, Entry, World

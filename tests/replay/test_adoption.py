@@ -26,7 +26,16 @@ from sluicegate.coordinator.core.state import (
     RegionState,
 )
 from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.events.causes import CauseCode
+from sluicegate.coordinator.replay.adoption import (
+    Commits,
+    Logged,
+    Place,
+    Stated,
+    choose,
+    refuse_needless,
+    state_of,
+)
+from sluicegate.coordinator.replay.decisions import Group, ReplayRefused
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
 from sluicegate.events.models import (
     Assignment,
@@ -41,18 +50,9 @@ from sluicegate.events.models import (
     StreamCommand,
     StreamPolicy,
 )
-from sluicegate.events.problems import Code, Problem
+from sluicegate.events.problems import CauseCode, Code, Problem
 from sluicegate.lakes.history import PastSnapshot
 from sluicegate.lakes.port import SnapshotRef, TableState
-from sluicegate.coordinator.replay.adoption import Commits
-from sluicegate.coordinator.replay.adoption import Logged
-from sluicegate.coordinator.replay.adoption import Place
-from sluicegate.coordinator.replay.adoption import Stated
-from sluicegate.coordinator.replay.adoption import choose
-from sluicegate.coordinator.replay.adoption import refuse_needless
-from sluicegate.coordinator.replay.adoption import state_of
-from sluicegate.coordinator.replay.decisions import ReplayRefused
-from sluicegate.coordinator.replay.decisions import Group
 
 HEAD: Final = Head(snapshot=1, identity="1")
 

@@ -6,13 +6,10 @@ import pytest
 
 from sluicegate.coordinator.core.cuts import revert_digest
 from sluicegate.coordinator.core.state import Revert
+from sluicegate.coordinator.replay.decisions import CommitStatus, Comparison, Foreign, LoggedDecision
 from sluicegate.events.models import CutCommitted, CutReverted
 from sluicegate.lakes.history import PastSnapshot, TableHistory
 from sluicegate.lakes.port import SnapshotRef
-from sluicegate.coordinator.replay.decisions import CommitStatus
-from sluicegate.coordinator.replay.decisions import Comparison
-from sluicegate.coordinator.replay.decisions import Foreign
-from sluicegate.coordinator.replay.decisions import LoggedDecision
 from tests.replay.test_window import decision
 
 US = "us"

@@ -5,9 +5,10 @@ from typing import Final
 
 import pytest
 
+from sluicegate.coordinator.replay.conformance import Raw, Trial
 from sluicegate.events.dead_letters import Letter, Place
 from sluicegate.events.encoding import Message, encode_event, encode_notification
-from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.envelope import Envelope, EventType, partition_of
 from sluicegate.events.models import (
     Assignment,
     Body,
@@ -16,9 +17,6 @@ from sluicegate.events.models import (
     RegionRegistered,
 )
 from sluicegate.events.notifications import Notification, NotificationType, RegistrationAnswered
-from sluicegate.events.partitioning import partition_of
-from sluicegate.coordinator.replay.conformance import Raw
-from sluicegate.coordinator.replay.conformance import Trial
 
 STREAM: Final = "flights"
 REGION: Final = "EU"

@@ -5,14 +5,16 @@ from collections.abc import Sequence
 import pytest
 
 from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.replay.decisions import (
+    CommitStatus,
+    Comparison,
+    LogFold,
+    LoggedDecision,
+    OrphanEvents,
+    ReplayRefused,
+    start_of,
+)
 from sluicegate.events.models import FilesWritten
-from sluicegate.coordinator.replay.decisions import CommitStatus
-from sluicegate.coordinator.replay.decisions import Comparison
-from sluicegate.coordinator.replay.decisions import LoggedDecision
-from sluicegate.coordinator.replay.decisions import ReplayRefused
-from sluicegate.coordinator.replay.decisions import LogFold
-from sluicegate.coordinator.replay.decisions import OrphanEvents
-from sluicegate.coordinator.replay.decisions import start_of
 from sluicegate.simulator.world import COMMIT_USER, STREAM, Entry
 from tests.replay.schedules import EMPTY, Watched, decisions, history, starts, steps, watched
 

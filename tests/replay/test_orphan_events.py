@@ -7,6 +7,14 @@ import pytest
 
 from sluicegate.coordinator.core import cuts
 from sluicegate.coordinator.core.state import LogState
+from sluicegate.coordinator.replay.decisions import (
+    LogFold,
+    Orphan,
+    OrphanEvents,
+    Start,
+    _committed,
+    _ended_for_good,
+)
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
 from sluicegate.events.models import (
     Assignment,
@@ -19,12 +27,6 @@ from sluicegate.events.models import (
     StreamCommand,
     StreamPolicy,
 )
-from sluicegate.coordinator.replay.decisions import LogFold
-from sluicegate.coordinator.replay.decisions import Orphan
-from sluicegate.coordinator.replay.decisions import OrphanEvents
-from sluicegate.coordinator.replay.decisions import _committed
-from sluicegate.coordinator.replay.decisions import _ended_for_good
-from sluicegate.coordinator.replay.decisions import Start
 
 DAY: Final = 86_400_000
 """Milliseconds between two records."""

@@ -7,11 +7,8 @@ from unittest.mock import AsyncMock, MagicMock
 import pytest
 
 from sluicegate.coordinator.core.state import LogState
-from sluicegate.coordinator.replay.decisions import Arrival
-from sluicegate.coordinator.replay.decisions import Orphan
-from sluicegate.coordinator.replay.orphans import Deletable
-from sluicegate.coordinator.replay.orphans import Search
-from sluicegate.coordinator.replay.decisions import Start
+from sluicegate.coordinator.replay.decisions import Arrival, Orphan, Start
+from sluicegate.coordinator.replay.orphans import Deletable, Search
 
 GRACE = 100
 NOW = 1_000

@@ -5,11 +5,9 @@ from unittest.mock import AsyncMock, MagicMock
 
 import pytest
 
-from sluicegate.lakes.history import TableHistory
-from sluicegate.coordinator.replay.decisions import CommitStatus
-from sluicegate.coordinator.replay.decisions import Comparison
-from sluicegate.coordinator.replay.decisions import ReplayRefused
+from sluicegate.coordinator.replay.decisions import CommitStatus, Comparison, ReplayRefused
 from sluicegate.coordinator.replay.repair import Repair
+from sluicegate.lakes.history import TableHistory
 from tests.replay.test_comparison import US, committed, history, unresolved
 
 

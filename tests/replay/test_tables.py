@@ -5,23 +5,18 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from sluicegate.coordinator.replay.decisions import CommitStatus, ReplayRefused
+from sluicegate.coordinator.replay.orphans import Search
+from sluicegate.coordinator.replay.reading import Window, parse_mark
+from sluicegate.coordinator.replay.rebuild import Rebuild, Rebuilt
+from sluicegate.coordinator.replay.repair import Repair, Repaired
+from sluicegate.coordinator.replay.tables import ReplayTable
+from sluicegate.coordinator.replay.verify import Verdict, verify
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.events.models import CutDecided, FilesWritten, Head, StreamCommand
 from sluicegate.lakes.memory import ADAPTER
 from sluicegate.lakes.memory_table import MemoryTable
 from sluicegate.lakes.port import CommitRequest, Published
-from sluicegate.coordinator.replay.decisions import CommitStatus
-from sluicegate.coordinator.replay.decisions import ReplayRefused
-from sluicegate.coordinator.replay.orphans import Search
-from sluicegate.coordinator.replay.rebuild import Rebuild
-from sluicegate.coordinator.replay.rebuild import Rebuilt
-from sluicegate.coordinator.replay.repair import Repair
-from sluicegate.coordinator.replay.repair import Repaired
-from sluicegate.coordinator.replay.tables import ReplayTable
-from sluicegate.coordinator.replay.verify import Verdict
-from sluicegate.coordinator.replay.verify import verify
-from sluicegate.coordinator.replay.reading import Window
-from sluicegate.coordinator.replay.reading import parse_mark
 from sluicegate.simulator.world import COMMIT_USER, STREAM
 from tests.replay.schedules import EMPTY, MemoryLog, Watched, history, starts, watched
 

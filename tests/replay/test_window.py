@@ -3,11 +3,10 @@
 import pytest
 
 from sluicegate.coordinator.core.state import Before, Decision, RegionState
-from sluicegate.events.models import CutReverted, Position
 from sluicegate.coordinator.replay.decisions import LoggedDecision
 from sluicegate.coordinator.replay.log import Progress
-from sluicegate.coordinator.replay.reading import Window
-from sluicegate.coordinator.replay.reading import parse_mark
+from sluicegate.coordinator.replay.reading import Window, parse_mark
+from sluicegate.events.models import CutReverted, Position
 
 
 def decision(number: int, *, reverted: bool = False) -> LoggedDecision:

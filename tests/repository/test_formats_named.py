@@ -9,7 +9,7 @@ import pytest
 from sluicegate.lakes.registry import DEFAULT_FORMAT, GROUP, install_line
 
 ROOT = Path(__file__).parents[2]
-FOLDERS = ("cli", "coordinator", "kafka", "replay", "simulator", "state_store", "writer_hooks")
+FOLDERS = ("cli", "coordinator", "kafka", "simulator", "state_store", "writer_hooks")
 FORMATS = sorted({each.name for each in entry_points(group=GROUP)} - {"memory"})
 
 

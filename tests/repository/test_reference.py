@@ -7,8 +7,7 @@ import pytest
 from docs_site.codes_page import groups
 from docs_site.markdown import cell
 from docs_site.reference import FOLDER, render
-from sluicegate.events.causes import CauseCode
-from sluicegate.events.problems import Code
+from sluicegate.events.problems import CauseCode, Code
 
 
 def rows(page: str) -> list[list[str]]:

@@ -14,8 +14,7 @@ from sluicegate.coordinator.service.service import Service
 from sluicegate.events.codec import Flaw, read_attributes, read_body, read_files, read_record
 from sluicegate.events.dead_letters import Mark, read_letter
 from sluicegate.events.encoding import encode_event
-from sluicegate.events.envelope import Envelope, EventType, LogRecord
-from sluicegate.events.feed import read_notification
+from sluicegate.events.envelope import Envelope, EventType, LogRecord, partition_of
 from sluicegate.events.models import (
     Assignment,
     CheckpointCompleted,
@@ -25,7 +24,7 @@ from sluicegate.events.models import (
     StreamCommand,
     StreamPolicy,
 )
-from sluicegate.events.partitioning import partition_of
+from sluicegate.events.notifications import read_notification
 from sluicegate.events.problems import Code, Problem
 from tests.golden.coordinator import STREAM, Coordinator, Entry, World
 from tests.golden.writing import SETTINGS, LogWords

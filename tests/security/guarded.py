@@ -18,9 +18,8 @@ from sluicegate.coordinator.settings.model import Settings, load
 from sluicegate.embedded import EmbeddedKafka
 from sluicegate.embedded.ports import LOOPBACK, free_port
 from sluicegate.kafka.clients import started
-from sluicegate.kafka.grants import lacking
 from sluicegate.kafka.internals import send_admin_request
-from sluicegate.kafka.permissions import Client, Operation, Permission
+from sluicegate.kafka.permissions import Client, Operation, Permission, lacking
 from sluicegate.kafka.topics import TopicNames
 from tests.integration.job import create_table
 from tests.integration.waiting import until

@@ -20,9 +20,8 @@ from sluicegate.coordinator.settings.model import Settings, SigningSettings
 from sluicegate.coordinator.stream import log as appending
 from sluicegate.events.codec import read_record
 from sluicegate.events.encoding import encode_event
-from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.envelope import Envelope, EventType, partition_of
 from sluicegate.events.models import Body, CutCommitted, CutReverted, Head, StreamCommand, StreamPolicy
-from sluicegate.events.partitioning import partition_of
 from sluicegate.events.problems import Code
 from sluicegate.events.signing import SIGNED, is_signed
 from tests.integration.conftest import Place

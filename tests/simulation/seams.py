@@ -12,9 +12,9 @@ from unittest.mock import patch
 from sluicegate.coordinator.core import commands, commit, cuts, machine, outbox, registration, replica
 from sluicegate.coordinator.core.log import Checkpoint, Log, PendingCheckpoints
 from sluicegate.coordinator.core.state import RegionState
+from sluicegate.coordinator.replay import decisions
 from sluicegate.events.problems import Code
 from sluicegate.lakes import history, memory
-from sluicegate.coordinator.replay import decisions
 from sluicegate.simulator import retention, world
 
 Function = Callable[..., Any]

@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from sluicegate.embedded import EmbeddedKafka
-from sluicegate.events.envelope import EventType
+from sluicegate.events.envelope import EventType, partition_of
 from sluicegate.events.models import StreamCommand
-from sluicegate.events.partitioning import partition_of
 from sluicegate.failpoints import points
 from tests.integration.conftest import Place, neighbour
 from tests.integration.coordinator import running

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from sluicegate.coordinator.core.state import LogState
-from sluicegate.coordinator.replay.decisions import LoggedDecision
-from sluicegate.coordinator.replay.decisions import LogFold
-from sluicegate.coordinator.replay.decisions import Start
+from sluicegate.coordinator.replay.decisions import LogFold, LoggedDecision, Start
 
 FOLDER: Final = Path(__file__).parent / "recorded"
 EMPTY: Final = Start(0, LogState(), -1)

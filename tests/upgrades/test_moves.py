@@ -9,7 +9,7 @@ import pytest
 from aiokafka import AIOKafkaProducer
 
 from sluicegate.embedded import EmbeddedKafka
-from sluicegate.events.partitioning import partition_of
+from sluicegate.events.envelope import partition_of
 from tests.faults.lives import Deployment, Life
 from tests.faults.pythons import STEP, PlainJob, Program
 from tests.faults.scenes import Maker

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from sluicegate.coordinator.core.state_record import StateRecord, decode_record, read_key
-from sluicegate.events.codec import Flaw
-from sluicegate.events.feed import read_notification
 from sluicegate.coordinator.replay.decisions import Start
+from sluicegate.events.codec import Flaw
+from sluicegate.events.notifications import read_notification
 from tests.upgrades.recording import FOLDER, Recording, fold, in_short, load
 
 RELEASES = sorted(FOLDER.glob("*.xz"))

@@ -9,8 +9,8 @@ from aiokafka.errors import KafkaConnectionError
 
 from sluicegate.coordinator.web.feed import KEPT, Feed
 from sluicegate.events.encoding import encode_notification
+from sluicegate.events.envelope import partition_of
 from sluicegate.events.notifications import Committed, Notification, NotificationType
-from sluicegate.events.partitioning import partition_of
 from sluicegate.kafka.clients import started
 from tests.coordinator.web.test_history import at
 from tests.integration.coordinator import settings_for

@@ -13,7 +13,7 @@ from typing import Final
 
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import RegionHeartbeat
-from sluicegate.kafka.pauses import spread
+from sluicegate.kafka.clients import spread
 from sluicegate.writer_hooks.backpressure import PATIENCE
 from sluicegate.writer_hooks.errors import (
     ACKNOWLEDGED,

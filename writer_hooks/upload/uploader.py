@@ -9,7 +9,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 from typing import Final
 
-from sluicegate.kafka.pauses import spread
+from sluicegate.kafka.clients import spread
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
 from sluicegate.writer_hooks.errors import HookError, PublishFailed
 from sluicegate.writer_hooks.upload.entry import BadEntry, Connections, Entry, read_entry

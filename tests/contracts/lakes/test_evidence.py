@@ -2,7 +2,7 @@
 
 import pytest
 
-from sluicegate.events.causes import CauseCode
+from sluicegate.events.problems import CauseCode
 from sluicegate.lakes.port import (
     Absent,
     Ahead,

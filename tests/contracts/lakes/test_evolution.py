@@ -7,8 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sluicegate.events.causes import CauseCode
 from sluicegate.events.models import FilesWritten
+from sluicegate.events.problems import CauseCode
 from sluicegate.lakes.evolution import TableColumns
 from sluicegate.lakes.new_columns import evolve
 from sluicegate.lakes.port import NotPublished, Published, SchemaMismatch, TableRef

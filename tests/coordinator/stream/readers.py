@@ -24,7 +24,7 @@ from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import RegionHeartbeat
 from sluicegate.kafka.bodies import Budget
-from sluicegate.kafka.fetching import Reading
+from sluicegate.kafka.reading import Reading
 from sluicegate.kafka.topics import TopicNames
 from sluicegate.lakes.threads import CommitThreads
 

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sluicegate.coordinator.stream.rate_limit import BURST
-from sluicegate.kafka.fetching import NotContiguous
+from sluicegate.kafka.reading import NotContiguous
 from tests.coordinator.stream.readers import (
     OTHER,
     SOURCE,

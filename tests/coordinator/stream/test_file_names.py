@@ -8,11 +8,10 @@ from sluicegate.coordinator.core.effects import CheckFiles, FilesChecked, Inspec
 from sluicegate.coordinator.observe.messages import format_problem
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.table import StreamTable
-from sluicegate.events.causes import CauseCode
 from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.files import DIGEST_LENGTH, attempt_digest, attempt_of, names_problem
 from sluicegate.events.models import FileInfo, FilesWritten
-from sluicegate.events.naming import DIGEST_LENGTH, attempt_digest, attempt_of, names_problem
-from sluicegate.events.problems import Code, Problem
+from sluicegate.events.problems import CauseCode, Code, Problem
 from sluicegate.kafka.bodies import WrittenEvent
 from sluicegate.lakes.memory import ADAPTER
 from sluicegate.lakes.port import Published, Refused

@@ -9,9 +9,8 @@ from aiokafka import ConsumerRecord
 from structlog.testing import capture_logs
 
 from sluicegate.coordinator.stream.runner import log_order
-from sluicegate.events.attributes import Header
 from sluicegate.events.encoding import encode_event
-from sluicegate.events.envelope import Envelope, EventType, LogRecord
+from sluicegate.events.envelope import Envelope, EventType, Header, LogRecord
 from sluicegate.events.models import Assignment, Body, CutAbandoned, RegionRegistered, StreamCommand
 from sluicegate.events.orders import ORDER, Order, make_note, order_header
 from sluicegate.events.problems import Code, Problem

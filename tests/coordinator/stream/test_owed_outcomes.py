@@ -5,12 +5,7 @@ import pytest
 from sluicegate.coordinator.core.state_record import Due
 from sluicegate.coordinator.stream import outcomes
 from sluicegate.events.models import CutReverted
-from sluicegate.events.notifications import (
-    Committed,
-    NotificationType,
-    RegistrationAnswered,
-    SavepointTaken,
-)
+from sluicegate.events.notifications import Committed, NotificationType, RegistrationAnswered, SavepointTaken
 
 
 def commit(decision: int) -> Due:

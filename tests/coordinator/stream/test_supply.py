@@ -7,7 +7,7 @@ import pytest
 
 from sluicegate.coordinator.stream import table
 from sluicegate.coordinator.stream.table import Supply
-from sluicegate.events.causes import Cause, CauseCode
+from sluicegate.events.problems import Cause, CauseCode
 from sluicegate.kafka.bodies import BodyUnavailable
 from tests.integration.waiting import finished
 

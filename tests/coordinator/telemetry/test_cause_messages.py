@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sluicegate.coordinator.observe.messages import CAUSES, MESSAGES, format_cause, format_problem
-from sluicegate.events.causes import Cause, CauseCode
-from sluicegate.events.problems import Code, Problem
+from sluicegate.events.problems import Cause, CauseCode, Code, Problem
 from tests.coordinator.telemetry.test_messages import OLD_WORDS
 from tests.events.strategies import bodies_of
 

@@ -10,8 +10,8 @@ import pytest
 
 from sluicegate.cli.checks_rest import check_stream
 from sluicegate.coordinator.settings.model import StreamSettings
-from sluicegate.events.causes import Cause, CauseCode
 from sluicegate.events.models import FilesWritten
+from sluicegate.events.problems import Cause, CauseCode
 from sluicegate.lakes.delta.adapter import ADAPTER
 from sluicegate.lakes.delta.entries import FORMAT, FORMAT_VERSION
 from sluicegate.lakes.delta.log import Log

@@ -14,7 +14,7 @@ from sluicegate.lakes.delta.committer import DeltaCommitter
 from sluicegate.lakes.port import BadFiles, CommitRequest, Found, Published
 from tests.contracts.lakes.harness import USER
 from tests.lakes.delta.test_commits import written
-from tests.lakes.recipes import after_a_hint, statements
+from tests.lakes.recipes import of_small_files, statements
 from tests.spark_judge.judge import SparkJudge
 
 
@@ -145,7 +145,7 @@ def test_the_statement_for_a_hint_compacts_that_partition_alone(
     rows = pa.record_batch({"id": pa.array([1, 2], pa.int64()), "month": pa.array(["2013-01", "2013-02"])})
     for _ in range(4):
         table.ours(written(table.root, rows))
-    (statement,) = after_a_hint("OPTIMIZE")
+    (statement,) = of_small_files("OPTIMIZE")
     table.theirs(statement.replace("delta.`/lake/flights`", "{}"))
     state = DeltaTable(str(table.root))
     files = [

@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sluicegate.events.causes import Cause, CauseCode
+from sluicegate.events.problems import Cause, CauseCode
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import VARIABLE
 from sluicegate.lakes.iceberg.catalog import Catalog

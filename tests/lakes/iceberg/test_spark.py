@@ -22,7 +22,7 @@ from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.iceberg_lake import IcebergLake
 from tests.iceberg_java.java import sql_catalog
 from tests.lakes.iceberg import rich
-from tests.lakes.recipes import after_a_hint, statements
+from tests.lakes.recipes import of_small_files, statements
 from tests.spark_judge.judge import SparkJudge
 
 CATALOG: Final = "spark.sql.catalog.lake"
@@ -270,7 +270,7 @@ def test_the_statement_for_a_hint_compacts_that_partition_alone(
     (rows,) = pa.table(columns, lake.table.schema().as_arrow()).to_batches()
     for decision in range(1, 7):
         publish(stream, decision, lake.write(rows))
-    statement = after_a_hint("CALL lake")[number]
+    statement = of_small_files("CALL lake")[number]
     spark_judge.sql(statement.replace("db.flights", "db.numbers"))
     files = f"SELECT count(*) FROM {TABLE}.files GROUP BY partition ORDER BY 1"  # noqa: S608
     assert spark_judge.sql(files) == [[1], [6]]

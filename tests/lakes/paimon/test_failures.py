@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.events.causes import Cause, CauseCode
+from sluicegate.events.problems import Cause, CauseCode
 from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.paimon.merge import MIN_COUNT
 from sluicegate.lakes.port import (

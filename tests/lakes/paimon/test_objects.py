@@ -8,7 +8,7 @@ import pytest
 from sluicegate.cli.checks_rest import check_stream
 from sluicegate.coordinator.observe.messages import format_cause
 from sluicegate.coordinator.settings.model import StreamSettings
-from sluicegate.events.causes import Cause, CauseCode
+from sluicegate.events.problems import Cause, CauseCode
 from sluicegate.lakes.paimon.adapter import ADAPTER
 from sluicegate.lakes.port import (
     Absent,

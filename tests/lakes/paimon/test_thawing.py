@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.events.causes import Cause, CauseCode
+from sluicegate.events.problems import Cause, CauseCode
 from sluicegate.lakes.paimon import entries
 from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.port import Absent, Found, OutcomeUnknown, Published, Refused, Unproven

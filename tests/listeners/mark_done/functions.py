@@ -1,6 +1,6 @@
 """Functions of a user, for the action `custom`."""
 
-from sluicegate.listeners.mark_done.reports import DoneMark
+from sluicegate.listeners.mark_done.listener import DoneMark
 
 CALLS: list[DoneMark] = []
 

@@ -4,8 +4,16 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
-from sluicegate.listeners.mark_done.policy import Decided, Terms, commit, drain, elapse
-from sluicegate.listeners.mark_done.progress import Commit, Period, Progress
+from sluicegate.listeners.mark_done.policy import (
+    Commit,
+    Decided,
+    Period,
+    Progress,
+    Terms,
+    commit,
+    drain,
+    elapse,
+)
 
 MINUTE: Final = 60_000
 HOUR: Final = 60 * MINUTE

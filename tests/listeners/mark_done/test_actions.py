@@ -10,10 +10,8 @@ import pytest
 from deltalake import DeltaTable
 
 from sluicegate.lakes.storages import open_storage
-from sluicegate.listeners.mark_done.listener import TYPE, Act
-from sluicegate.listeners.mark_done.policy import Mark
-from sluicegate.listeners.mark_done.progress import Period
-from sluicegate.listeners.mark_done.success_file import put_success_file
+from sluicegate.listeners.mark_done.listener import TYPE, Act, put_success_file
+from sluicegate.listeners.mark_done.policy import Mark, Period
 from sluicegate.listeners.port import Done, Failed, ListenerRefused, Refused, Unknown
 from tests.doubles.s3 import S3Double
 from tests.faults import tables

@@ -10,12 +10,10 @@ import pytest
 from sluicegate.coordinator.listeners.records import ListenerRecord, decode, encode
 from sluicegate.events.notifications import NotificationType, PartitionDone
 from sluicegate.lakes.port import LakeUnavailable
-from sluicegate.listeners.actions import Warn
 from sluicegate.listeners.mark_done import listener as module
-from sluicegate.listeners.mark_done.listener import Act, MarkDoneState, ReadLayout
+from sluicegate.listeners.mark_done.listener import Act, MarkDoneState, ReadLayout, Warn
 from sluicegate.listeners.mark_done.options import MarkDoneOptions
-from sluicegate.listeners.mark_done.policy import REMEMBERED
-from sluicegate.listeners.mark_done.progress import Marked, Open, Period, Progress
+from sluicegate.listeners.mark_done.policy import REMEMBERED, Marked, Open, Period, Progress
 from sluicegate.listeners.port import Failed, Outcome, Refused
 from tests.contracts.lakes.paimon_lake import PaimonLake
 from tests.listeners.mark_done.conftest import Monthly, by_month

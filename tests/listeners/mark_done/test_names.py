@@ -2,7 +2,7 @@
 
 import itertools
 
-from sluicegate.listeners.mark_done.progress import name_of
+from sluicegate.listeners.mark_done.policy import name_of
 
 ODD = ("a", "a/b", "a%2Fb", "a=b", "a%3Db", "%", "%25", "", "a/b=c", None)
 

@@ -10,8 +10,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.transforms import MonthTransform
 
 from sluicegate.lakes.partition_layout import DescribesPartitions, PartitionField, PartitionLayout
-from sluicegate.listeners.mark_done.layouts import check_layout, read_layout
-from sluicegate.listeners.mark_done.listener import TYPE
+from sluicegate.listeners.mark_done.listener import TYPE, check_layout, read_layout
 from sluicegate.listeners.mark_done.options import MarkDoneOptions
 from sluicegate.listeners.port import ListenerRefused, ListenerType, Stream
 from tests.contracts.lakes.iceberg_lake import IcebergLake

@@ -8,8 +8,7 @@ import pytest
 
 from sluicegate.lakes.partition_layout import PartitionField
 from sluicegate.listeners.intervals import DAY, HOUR, MONTH, Interval, parse_interval
-from sluicegate.listeners.mark_done.formats import default_parser, parser
-from sluicegate.listeners.mark_done.times import Rule, period_of
+from sluicegate.listeners.mark_done.formats import Rule, default_parser, parser, period_of
 from tests.listeners.mark_done.policies import at
 
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 import pytest
 
 from sluicegate.listeners.mark_done import policy
-from sluicegate.listeners.mark_done.policy import EXAMPLES, REMEMBERED, Terms, TooManyOpen, wake
-from sluicegate.listeners.mark_done.progress import Commit
+from sluicegate.listeners.mark_done.policy import EXAMPLES, REMEMBERED, Commit, Terms, TooManyOpen, wake
 from tests.listeners.mark_done.policies import DAY, HOUR, MINUTE, Run, at
 
 TERMS = Terms("watermark", 15 * MINUTE)

@@ -20,8 +20,7 @@ from sluicegate.listeners.port import (
     Services,
     Step,
 )
-from sluicegate.listeners.tags.listener import TYPE, MakeTag, TagsListener, TagsState
-from sluicegate.listeners.tags.options import TagsOptions
+from sluicegate.listeners.tags import TYPE, MakeTag, TagsListener, TagsOptions, TagsState
 from tests.contracts.lakes.harness import Stream as Committing
 from tests.contracts.lakes.paimon_lake import PaimonLake
 from tests.contracts.lakes.test_tags import read

@@ -8,8 +8,7 @@ from zoneinfo import ZoneInfo
 import pytest
 from pydantic import ValidationError
 
-from sluicegate.listeners.tags.options import TagsOptions
-from sluicegate.listeners.tags.periods import FORMATS, Every, Passed, name_of, passed
+from sluicegate.listeners.tags import FORMATS, Every, Passed, TagsOptions, name_of, passed
 from tests.listeners.mark_done.policies import at
 
 NEW_YORK = ZoneInfo("America/New_York")

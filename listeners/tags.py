@@ -1,23 +1,24 @@
-"""The listener that makes tags: of the cut that has passed a period, and of savepoints.
+"""Periods by the calendar: those that a watermark has passed, and the names of their tags."""
 
-A tag is made once and never moved or deleted. A repetition after a crash finds it with the same snapshot.
-"""
-
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import partial
 from itertools import islice
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal, NamedTuple, Self
 from zoneinfo import ZoneInfo
 
 import structlog
+from pydantic import AfterValidator, model_validator
 
 from sluicegate.events.models import CutReverted, Head
 from sluicegate.events.notifications import SavepointTaken
 from sluicegate.lakes.port import LakeUnavailable, SnapshotRef, TableRefused
 from sluicegate.lakes.registry import capable
 from sluicegate.lakes.tags import MakesTags, SnapshotExpired, Tag, TagAnswer, TagMade, TagTaken
-from sluicegate.listeners.durations import milliseconds
+from sluicegate.listeners.intervals import DAY, HOUR, MONTH, Duration, Interval, Zone, bounds, milliseconds
+from sluicegate.listeners.mark_done.formats import LETTERS, field_of, literal
 from sluicegate.listeners.port import (
     PORT_VERSION,
     Action,
@@ -25,6 +26,7 @@ from sluicegate.listeners.port import (
     Failed,
     Listener,
     ListenerRefused,
+    Options,
     Outcome,
     Refused,
     Result,
@@ -33,8 +35,156 @@ from sluicegate.listeners.port import (
     Step,
     Stream,
 )
-from sluicegate.listeners.tags.options import TagsOptions
-from sluicegate.listeners.tags.periods import Passed, check_name, name_of, passed
+
+Every = Literal["hourly", "daily", "monthly"]
+LENGTHS: Final[dict[Every, Interval]] = {"hourly": HOUR, "daily": DAY, "monthly": MONTH}
+FORMATS: Final[dict[Every, str]] = {"hourly": "yyyy-MM-dd-HH", "daily": "yyyy-MM-dd", "monthly": "yyyy-MM"}
+_NEEDED: Final[dict[Every, tuple[str, ...]]] = {
+    "hourly": ("year", "month", "day", "hour"),
+    "daily": ("year", "month", "day"),
+    "monthly": ("year", "month"),
+}
+_NAME: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9 ._-]{0,229}", re.ASCII)
+_MOST_GAPS: Final = 1_000
+"""Periods that are looked at for one commit. Earlier ones get no tag of their own."""
+
+
+class Passed(NamedTuple):
+    """A period that has ended."""
+
+    label: datetime
+    """Its start, as the clock of the zone shows it."""
+    end: int
+    """Milliseconds since the Unix epoch."""
+
+
+def passed(time: int, every: Every, zone: tzinfo, after: int | None) -> Iterator[Passed]:
+    """Yield the periods that ended before a time, and after the end `after`, the newest first.
+
+    The time is in milliseconds since the Unix epoch. An hour that the clock shows twice is one period, and
+    one that it skips is none. Nothing is yielded for a time outside of the years 1 to 9999.
+    """
+    try:
+        wall = datetime.fromtimestamp(time / 1000, UTC).astimezone(zone).replace(tzinfo=None)
+        label = _floor(wall, every)
+        for _ in range(_MOST_GAPS):
+            begin, end = bounds(label, LENGTHS[every], zone)
+            if after is not None and end <= after:
+                return
+            if begin < end < time:
+                yield Passed(label, end)
+            label = _before(label, every)
+    except (ValueError, OverflowError, OSError):
+        return
+
+
+def _floor(wall: datetime, every: Every) -> datetime:
+    hour = wall.replace(minute=0, second=0, microsecond=0)
+    if every == "hourly":
+        return hour
+    return hour.replace(hour=0) if every == "daily" else hour.replace(hour=0, day=1)
+
+
+def _before(label: datetime, every: Every) -> datetime:
+    if every == "hourly":
+        return label - timedelta(hours=1)
+    return _floor(label - timedelta(days=1), every)
+
+
+def name_of(pattern: str, label: datetime) -> str:
+    """Return the name of a period's tag. Raises ValueError for letters without a meaning."""
+    found: list[str] = []
+    for part in LETTERS.finditer(pattern):
+        letters: str | None = part["letters"]
+        if letters is None:
+            found.append(literal(part))
+        else:
+            value: int = getattr(label, field_of(letters, pattern)[0])
+            found.append(f"{value:0{len(letters)}d}")
+    return "".join(found)
+
+
+def check_pattern(pattern: str, every: Every) -> None:
+    """Check that periods have names of their own. Raises ValueError with the way out."""
+    fields = {field_of(part["letters"], pattern)[0] for part in LETTERS.finditer(pattern) if part["letters"]}
+    missing = [name for name in _NEEDED[every] if name not in fields]
+    if missing:
+        raise ValueError(
+            f"the name {pattern!r} lacks the {missing[0]}, so tags of several periods would have one name. "
+            f"Use the letters of {FORMATS[every]}"
+        )
+    check_name(name_of(pattern, datetime(2013, 1, 31, 23)))
+
+
+def check_name(name: str) -> None:
+    """Check that every format can have a tag of this name. Raises ValueError with the way out."""
+    if not _NAME.fullmatch(name) or name.isdigit():
+        raise ValueError(
+            f"{name!r} is no name of a tag. Use letters of ASCII, digits, spaces and ._- only, begin with a "
+            "letter, a digit or _, and do not use digits alone: readers would take them for a snapshot"
+        )
+
+
+# Settings of the listener that makes tags.
+
+
+def _savepoint_name(text: str) -> str:
+    if "{name}" not in text and "{decision}" not in text:
+        raise ValueError("must contain {name} or {decision}, so that savepoints have tags of their own")
+    rest = re.sub(r"\{(name|decision)\}", "x", text)
+    if "{" in rest or "}" in rest:
+        raise ValueError("has only the placeholders {name} and {decision}")
+    check_name(rest)
+    return text
+
+
+class TagsOptions(Options):
+    """Settings of one listener of the type `tags`."""
+
+    period: Every | None = None
+    """Period of the tags: `hourly`, `daily` or `monthly`; none: only savepoints have tags."""
+    name: str | None = None
+    """Format of the names, with the start of the period, such as `'day-'yyyy-MM-dd`. None: `yyyy-MM-dd-HH`,
+    `yyyy-MM-dd` or `yyyy-MM`."""
+    delay: Duration = "0 s"
+    """The watermark of a cut passes the end of the period by this time before it has a tag."""
+    time_zone: Zone = "UTC"
+    """Time zone of the periods."""
+    fill_gaps: bool = False
+    """Make a tag of each period if a commit passes several; otherwise only that of the newest."""
+    savepoints: bool = False
+    """Make a tag of each savepoint and each complete drain."""
+    savepoint_name: Annotated[str, AfterValidator(_savepoint_name)] = "savepoint-{name}"
+    """Name of the tag of a savepoint, with `{name}` and `{decision}`. If it is that of another snapshot, and
+    has no `{decision}`, the decision is added."""
+    retained: Duration | None = None
+    """Time after which the upkeep of the table's format may delete a tag; none: it stays."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.period is None and not self.savepoints:
+            raise ValueError('no tag would ever be made. Set period, such as period = "daily", or savepoints')
+        if self.period is None and (self.name is not None or self.fill_gaps or milliseconds(self.delay)):
+            raise ValueError(
+                "name, delay and fill_gaps belong to tags of periods. Set period, or remove them"
+            )
+        if self.retained is not None and milliseconds(self.retained) == 0:
+            raise ValueError(
+                'retained must be longer than nothing, such as "30 d". Remove it to keep all tags'
+            )
+        if self.period is not None:
+            check_pattern(self.pattern, self.period)
+        return self
+
+    @property
+    def pattern(self) -> str:
+        """Return the format of the names of periods."""
+        return self.name if self.name is not None else FORMATS[self.period or "daily"]
+
+
+# The listener that makes tags: of the cut that has passed a period, and of savepoints.
+#
+# A tag is made once and never moved or deleted. A repetition after a crash finds it with the same snapshot.
 
 log = structlog.get_logger(__name__)
 

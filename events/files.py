@@ -1,14 +1,79 @@
-"""Validation of file locations against the allowed locations of a stream."""
+"""Names of data files: each name contains a digest of the attempt that wrote the file.
 
+A name is `<word>-<digest>-<rest>`: the digest is between the first two hyphens. The position is fixed, so a
+name contains exactly one digest, and a file belongs to exactly one attempt. An event of another checkpoint,
+region, stream or attempt that lists the file is refused without a read of any table.
+"""
+
+import hashlib
+import json
 import posixpath
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 from urllib.parse import quote, unquote, urlsplit
 
-from sluicegate.events.causes import Cause, CauseCode
-from sluicegate.events.models import FilesWritten
-from sluicegate.events.problems import Code, Problem
+from pydantic import TypeAdapter
+
+from sluicegate.events.envelope import Envelope
+from sluicegate.events.models import FileInfo, FilesWritten
+from sluicegate.events.problems import Cause, CauseCode, Code, Problem
+
+DIGEST_LENGTH: Final = 32
+"""Number of hexadecimal digits: 128 bits of SHA-256."""
+
+
+AttemptKey = tuple[str, str, str, int, str, str]
+"""Stream, region, incarnation, checkpoint, writer, and the attempt's own id."""
+
+
+def attempt_digest(
+    stream: str, region: str, incarnation: str, checkpoint: int, writer: str, attempt: str
+) -> str:
+    """Return the digest that the file names of an attempt contain.
+
+    The input of the digest is a JSON array of the six values, without spaces, in ASCII. This encoding is
+    unambiguous, so different attempts have different inputs.
+    """
+    text = json.dumps([stream, region, incarnation, checkpoint, writer, attempt], separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_LENGTH]
+
+
+def attempt_of(envelope: Envelope) -> AttemptKey:
+    """Return the key of the attempt that an event belongs to."""
+    return (
+        envelope.stream,
+        envelope.region,
+        envelope.incarnation,
+        envelope.checkpoint,
+        envelope.writer,
+        envelope.attempt,
+    )
+
+
+def names_problem(of: AttemptKey, body: FilesWritten) -> Problem | None:
+    """Return the problem of the first listed file whose name lacks the attempt's digest, or None.
+
+    Such a file may belong to another attempt, and be committed a second time with that one.
+    """
+    digest = attempt_digest(*of)
+    _, region, incarnation, checkpoint, writer, attempt = of
+    wanted = f"{digest}-"
+    for file in body.files:
+        name = file.path[file.path.rfind("/") + 1 :]
+        start = name.find("-") + 1
+        if start == 0 or not name.startswith(wanted, start):
+            return Problem(
+                code=Code.FILE_NAME_DIFFERS,
+                region=region,
+                incarnation=incarnation,
+                checkpoint=checkpoint,
+                names=(file.path, digest, writer, attempt),
+            )
+    return None
+
+
+# Validation of file locations against the allowed locations of a stream.
 
 _CONTROL: Final = re.compile(r"[\x00-\x1f\x7f]")
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_=.\-][A-Za-z0-9_=.\-/]*")
@@ -114,3 +179,47 @@ def normal(location: str) -> str:
     if parts.scheme in ("", "file"):
         return f"file://{quote(path, errors='backslashreplace')}"
     return f"{parts.scheme}://{parts.netloc}{path}".rstrip("/")
+
+
+# Split a `files.written` into parts that fit into Kafka messages.
+
+HEADROOM: Final = 4096
+"""Bytes of a message reserved for key, headers and framing. In practice these take under 2,000."""
+
+_FILE: Final = TypeAdapter(FileInfo)
+
+
+class FileTooLarge(ValueError):
+    """The description of a single file exceeds a message, so no split helps."""
+
+
+def split_files(body: FilesWritten, limit: int) -> list[FilesWritten]:
+    """Split a body so that each encoded part is at least `HEADROOM` bytes smaller than `limit`.
+
+    `limit` is the topic's `max.message.bytes`. The parts list the same files in the same order; each needs an
+    event id of its own. A body without files is one part. Raises FileTooLarge.
+    """
+    frame = len(body.model_copy(update={"files": ()}).model_dump_json().encode())
+    room = limit - HEADROOM - frame
+    return [
+        body.model_copy(update={"files": body.files[start:end]}) for start, end in _ranges(body, room, limit)
+    ]
+
+
+def _ranges(body: FilesWritten, room: int, limit: int) -> Iterator[tuple[int, int]]:
+    """Yield start and end of each part. Each file is encoded once, to measure its size."""
+    start, used = 0, 0
+    for index, file in enumerate(body.files):
+        size = len(_FILE.dump_json(file))
+        if size > room:
+            raise FileTooLarge(
+                f"the description of {file.path} takes {size} bytes, and a message of at most {limit} bytes "
+                f"has room for {max(room, 0)}; raise max.message.bytes of the events topic, or collect "
+                "statistics on fewer columns"
+            )
+        with_comma = size + (index > start)
+        if used + with_comma > room:
+            yield start, index
+            start, used, with_comma = index, 0, size
+        used += with_comma
+    yield start, len(body.files)

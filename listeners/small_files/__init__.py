@@ -1,1 +1,0 @@
-"""Hints for compactors: partitions that have got small files by commits."""

@@ -1,1 +1,0 @@
-"""Tags of snapshots by periods of the watermark, and of savepoints."""
