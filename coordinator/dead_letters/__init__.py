@@ -1,1 +1,0 @@
-"""Dead letters of the service: unusable and unroutable events, each sent once with its reason."""
