@@ -1,15 +1,11 @@
-"""The benchmarks behind docs/benchmarks.md: their commands, and the digest of the code that measures."""
+"""The benchmarks behind docs/benchmarks.md, with their commands."""
 
-import ast
-import hashlib
-import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-BENCH: Final = Path(__file__).parent
-RESULTS: Final = BENCH / "results"
+RESULTS: Final = Path(__file__).parents[1] / ".bench-results"
+"""Folder of the newest results; it is not committed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,56 +170,3 @@ BENCHMARKS: Final = (
     *(_way_in(*each) for each in WAYS_IN),
     Benchmark("simulator", "simulator", _words("--seeds 1000"), _words("--seeds 60")),
 )
-
-
-def digest(benchmark: Benchmark) -> str:
-    """Return the digest of the benchmark's module, of what it imports from this folder, and of its Java.
-
-    Imports do not count: a part of the product that has another address is measured in the same way.
-    """
-    found = hashlib.sha256()
-    for path in sorted(_sources(BENCH / f"{benchmark.module}.py", set())):
-        text = path.read_text(encoding="utf-8")
-        found.update(f"{path.name}\0{_without_imports(text) if path.suffix == '.py' else text}".encode())
-    return found.hexdigest()[:16]
-
-
-def _without_imports(source: str) -> str:
-    """Return the lines that neither import anything nor are blank: the order of imports moves blank lines."""
-    imports = (node for node in ast.walk(ast.parse(source)) if isinstance(node, ast.Import | ast.ImportFrom))
-    left_out = {number for node in imports for number in range(node.lineno, (node.end_lineno or 0) + 1)}
-    lines = enumerate(source.splitlines(), start=1)
-    return "\n".join(line for number, line in lines if line.strip() and number not in left_out)
-
-
-def _sources(path: Path, seen: set[Path]) -> set[Path]:
-    if path not in seen:
-        seen.add(path)
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        for name in _imported(tree):
-            if (other := BENCH / f"{name}.py").exists():
-                _sources(other, seen)
-        seen.update(_java_sources(tree))
-    return seen
-
-
-def _java_sources(tree: ast.Module) -> Iterator[Path]:
-    """Give the Java programs that a module names."""
-    for node in ast.walk(tree):
-        if (
-            isinstance(node, ast.Constant)
-            and isinstance(node.value, str)
-            and re.fullmatch(r"\w+\.java", node.value)
-        ):
-            yield BENCH / "java" / node.value
-
-
-def _imported(tree: ast.Module) -> Iterator[str]:
-    """Give the modules of this folder that a module imports, or starts by name."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("bench."):
-            yield (node.module or "").removeprefix("bench.")
-        elif (
-            isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("bench.")
-        ):
-            yield node.value.removeprefix("bench.")

@@ -3,7 +3,7 @@
     python -m bench.tables
 
 A table stands between two markers, `<!-- table NAME -->` and `<!-- end -->`. Nothing between them is written
-by hand: tests compare them with the results, and the results with the code that measures.
+by hand. A table without a new result stays as it is.
 """
 
 import json
@@ -54,16 +54,26 @@ def render(benchmark: Benchmark) -> str:
     """Format a benchmark's table with its origin."""
     result = load(benchmark.name)
     if result is None:
-        return f"Not measured yet: `python {' '.join(benchmark.command())}`."
+        return f"Not measured: `python {' '.join(benchmark.command())}`."
     return f"{_origin(benchmark, result)}\n\n{MAKERS[benchmark.name](result['figures'])}"
 
 
 def filled(text: str) -> str:
-    """Return the page with every table rewritten."""
-    known = {each.name: each for each in BENCHMARKS}
+    """Return the page with every table rewritten that has a result."""
+    known = {each.name: each for each in BENCHMARKS if load(each.name) is not None}
     return _TABLE.sub(
-        lambda found: f"<!-- table {found[1]} -->\n{render(known[found[1]])}\n<!-- end -->", text
+        lambda found: (
+            f"<!-- table {found[1]} -->\n{render(known[found[1]])}\n<!-- end -->"
+            if found[1] in known
+            else found[0]
+        ),
+        text,
     )
+
+
+def on_page(name: str) -> bool:
+    """Return True if the page has a table of this benchmark."""
+    return f"<!-- table {name} -->" in DOCS.read_text(encoding="utf-8")
 
 
 def rewrite() -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from docs_site.checks import problems
-from docs_site.stage import DiagramMissing, stage
+from docs_site.stage import stage
 
 DEFAULT_FOLDER: Final = Path("site")
 
@@ -23,7 +23,7 @@ class BuildFailed(Exception):
 
 
 def build(target: Path) -> None:
-    """Build the site into a folder, whose former content is lost. Raises BuildFailed and DiagramMissing."""
+    """Build the site into a folder, whose former content is lost. Raises BuildFailed."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         stage(folder)
@@ -45,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folder: Path = parser.parse_args(arguments).folder
     try:
         build(folder)
-    except (BuildFailed, DiagramMissing) as error:
+    except BuildFailed as error:
         print(error, file=sys.stderr)
         return 1
     found = list(problems(folder))

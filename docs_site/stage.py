@@ -1,7 +1,7 @@
 """A copy of docs/ for the site.
 
-On a code host, a page may link to any file of the repository, and a diagram is a block of Mermaid. The site
-has docs/ alone, and no script that draws. So the copy has those files as text, and the drawn diagrams.
+A page of the repository may link to any of its files, and to generated pages. The site has docs/ alone. So
+the copy has those files as text, and the generated pages.
 """
 
 import os
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from docs_site.diagrams import MERMAID, name_of
+from docs_site import generated
 
 ROOT: Final = Path(__file__).parents[1]
 LINK: Final = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s#]+)((?:#[^)\s]*)?)\)")
@@ -21,10 +21,6 @@ START: Final = "start.md"
 """The README of the repository, as a page of the site."""
 FILES: Final = "repository"
 """Folder of the copy with files from outside of docs/."""
-
-
-class DiagramMissing(Exception):
-    """A diagram is not drawn yet; the text has the command."""
 
 
 def parts_of(text: str) -> Iterator[tuple[bool, str]]:
@@ -38,31 +34,19 @@ def parts_of(text: str) -> Iterator[tuple[bool, str]]:
 
 
 def stage(target: Path, root: Path = ROOT) -> None:
-    """Write the copy of docs/ and mkdocs.yml into an empty folder. Raises DiagramMissing."""
+    """Write the copy of docs/ and mkdocs.yml into an empty folder."""
     shutil.copytree(root / "docs", target / "docs")
+    generated.write(target / "docs")
     shutil.copy(root / "mkdocs.yml", target)
     shutil.copy(root / README, target / "docs" / START)
     for page in sorted((target / "docs").rglob("*.md")):
         place = root / page.relative_to(target)
         original = root / README if place == root / "docs" / START else place
         text = "".join(
-            _drawn(part, page, target / "docs") if fenced else _linked(part, original, place, target, root)
+            part if fenced else _linked(part, original, place, target, root)
             for fenced, part in parts_of(page.read_text(encoding="utf-8"))
         )
         page.write_text(text, encoding="utf-8")
-
-
-def _drawn(block: str, page: Path, docs: Path) -> str:
-    """Return a fenced block, or the image of a diagram in its place."""
-    found = MERMAID.fullmatch(block.strip("\n"))
-    if found is None:
-        return block
-    name = name_of(found["source"])
-    image = docs / "images" / "diagrams" / name
-    if not image.exists():
-        raise DiagramMissing(f"{page.name}: a diagram is not drawn; run `python -m docs_site.diagrams`")
-    # The reader of a page without images has the page's text; the drawing only repeats it.
-    return f"![Diagram]({os.path.relpath(image, page.parent)})\n"
 
 
 def _linked(text: str, original: Path, place: Path, target: Path, root: Path) -> str:

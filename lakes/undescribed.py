@@ -1,7 +1,7 @@
 """Files that an event describes by neutral fields alone, without metadata of the table's format.
 
 Any program can write them. A committer makes the metadata from the Parquet footer, in its check. So the
-claims of the event need no trust: they are compared with the file (docs/adr/0027).
+claims of the event need no trust: they are compared with the file (docs/decisions.md, 27).
 """
 
 from collections.abc import Callable

@@ -1,10 +1,8 @@
 """The live page and the HTTP interface of one coordinator, put together."""
 
-import sys
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from aiohttp import web
@@ -17,7 +15,7 @@ from sluicegate.coordinator.web.feed import Feed
 from sluicegate.coordinator.web.model import Checkpoints, Cuts, DeadLetters, Problem, Streams, StreamState
 from sluicegate.coordinator.web.outages import KafkaSilence
 from sluicegate.coordinator.web.updates import Updates
-from sluicegate.events.schemas import WithoutTitles, as_json
+from sluicegate.events.schemas import WithoutTitles
 from sluicegate.state_store import StateStore
 
 if TYPE_CHECKING:
@@ -28,7 +26,6 @@ if TYPE_CHECKING:
 #
 # `python -m sluicegate.coordinator.web.openapi [FILE]` writes it.
 
-DEFAULT_FILE: Final = Path("docs/schemas/http/openapi.json")
 _MODELS: Final = (Streams, StreamState, Cuts, Checkpoints, DeadLetters, Problem)
 _REFERENCE: Final = "#/components/schemas/{model}"
 _STREAM: Final = {"name": "stream", "in": "path", "required": True, "schema": {"type": "string"}}
@@ -79,19 +76,6 @@ def _get(summary: str, model: type[BaseModel], *parameters: Mapping[str, Any]) -
 
 def _content(model: type[BaseModel]) -> dict[str, Any]:
     return {"content": {"application/json": {"schema": {"$ref": _REFERENCE.format(model=model.__name__)}}}}
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the file; return the exit status of the command."""
-    given = sys.argv[1:] if arguments is None else arguments
-    file = Path(*given[:1]) if given else DEFAULT_FILE
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text(as_json(document()), encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
 
 
 # The page and the HTTP interface, as routes of the service's server.

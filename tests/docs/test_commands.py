@@ -1,4 +1,4 @@
-"""Names on the pages exist: commands, options, metrics, failpoints. Each code for an operator has a row."""
+"""Names on the pages exist: commands, options, metrics. Each code for an operator has a row."""
 
 import re
 import shlex
@@ -9,18 +9,17 @@ from typing import Final
 import click
 import pytest
 
+from docs_site import metrics_page
 from sluicegate.cli.main import main
 from sluicegate.demo.main import demo
 from sluicegate.events.problems import Code
-from sluicegate.failpoints.names import Failpoint
 
 ROOT: Final = Path(__file__).parents[2]
-GENERATED: Final = {"benchmarks.md", "metrics.md"}
 PAGES: Final = sorted(
     page
     for pattern in ("docs/**/*.md", "*.md", "examples/*.*")
     for page in ROOT.glob(pattern)
-    if page.name not in GENERATED
+    if page.name != "benchmarks.md"
 )
 NO_ROW: Final = frozenset(
     {
@@ -105,7 +104,7 @@ NO_METRICS: Final = {
 
 
 def test_each_named_metric_exists() -> None:
-    known = set(re.findall(r"`(sluicegate_\w+)`", (ROOT / "docs" / "metrics.md").read_text(encoding="utf-8")))
+    known = set(re.findall(r"`(sluicegate_\w+)`", metrics_page.render()))
     named = {
         name
         for page in PAGES
@@ -113,10 +112,3 @@ def test_each_named_metric_exists() -> None:
     }
     assert known
     assert named - known == NO_METRICS
-
-
-def test_each_named_failpoint_exists() -> None:
-    text = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
-    named = {*re.findall(r"^\| `([a-z.-]+\.[a-z-]+)` \|", text, re.MULTILINE)}
-    assert named
-    assert named - {*map(str, Failpoint)} == set()

@@ -10,6 +10,7 @@ from typing import Final
 
 import pytest
 
+from sluicegate import documents
 from tests.packaging.environments import Distributions, new_environment
 from tests.repository.test_extras import MODULES, modules_of
 from tests.repository.test_layout import MAPPING, ROOT
@@ -35,12 +36,14 @@ def sources() -> dict[str, Path]:
 
 @pytest.mark.seam
 def test_the_wheel_has_each_file_of_the_packages_and_no_other(distributions: Distributions) -> None:
-    expected = sources()
+    expected = {name: path.read_bytes() for name, path in sources().items()}
     assert {"sluicegate/py.typed", "sluicegate/coordinator/web/static/index.html"} <= expected.keys()
+    expected |= {f"sluicegate/schemas/{name}": text.encode() for name, text in documents.render().items()}
+    assert "sluicegate/schemas/http/openapi.json" in expected
     with zipfile.ZipFile(distributions.wheel) as wheel:
         names = {each for each in wheel.namelist() if ".dist-info/" not in each}
         assert names == expected.keys()
-        assert [name for name in names if wheel.read(name) != expected[name].read_bytes()] == []
+        assert [name for name in names if wheel.read(name) != expected[name]] == []
 
 
 @pytest.mark.seam
