@@ -34,26 +34,23 @@ from sluicegate.coordinator.core.effects import (
 from sluicegate.coordinator.core.machine import StreamMachine
 from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import Condition, RecordTooLarge, StateRecord, release_named
-from sluicegate.coordinator.observe.messages import format_problem, iso_time
+from sluicegate.coordinator.observe.messages import format_problem
 from sluicegate.coordinator.observe.view import committed_decision, overview, view_of, write_view
 from sluicegate.coordinator.settings.model import StreamSettings
-from sluicegate.coordinator.stream.checkpoints import CheckpointHistory
 from sluicegate.coordinator.stream.limits import Limits, fit, narrowed
 from sluicegate.coordinator.stream.links import Links, LogPartition
 from sluicegate.coordinator.stream.log import StreamLog, failed_at
 from sluicegate.coordinator.stream.outcomes import outcomes_after
 from sluicegate.coordinator.stream.prechecks import EarlyChecks, Known, Terms
-from sluicegate.coordinator.stream.summary import Summaries
+from sluicegate.coordinator.stream.summary import CheckpointHistory, Summaries
 from sluicegate.coordinator.stream.table import StreamTable, Supply
-from sluicegate.coordinator.stream.telemetry import StreamTelemetry, Traces, name_of
+from sluicegate.coordinator.stream.telemetry import StreamTelemetry, Traces, log_order, name_of
 from sluicegate.coordinator.tasks import end
 from sluicegate.events.codec import Flaw
 from sluicegate.events.encoding import Unencodable
 from sluicegate.events.envelope import FILES_WRITTEN, Envelope, EventType, LogRecord
-from sluicegate.events.models import StreamCommand
-from sluicegate.events.orders import digest_of, has_order, is_note, read_order, skipped_record
+from sluicegate.events.orders import digest_of, skipped_record
 from sluicegate.events.problems import Code, Problem
-from sluicegate.events.signing import Signatures
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import InjectedFailure, reach
 from sluicegate.kafka.bodies import Bodies, BodyUnavailable, WrittenEvent
@@ -84,48 +81,7 @@ def was_not_live(state: LogState, envelope: Envelope, offset: int) -> bool:
     return never or offset > newest.from_offset
 
 
-# A line of the log for each order of an operator that a coordinator reads.
-
 log = structlog.get_logger(__name__)
-
-_ORDERED: Final = frozenset({EventType.STREAM_COMMAND, EventType.REGION_REGISTERED})
-"""Types of the records that a command of an operator writes."""
-
-
-def log_order(
-    record: LogRecord, raw: ConsumerRecord, signatures: Signatures, ignored: Problem | None
-) -> None:
-    """Log an order with its sender, as the sender claims, and its effect; other records are skipped.
-
-    `raw` is the record as it was read. The field `signature` is a `State`: an event of a writer, such as a
-    reset, is accepted without a signature in each mode, and its sender is only a claim then. A line can
-    repeat when another member gets the partition.
-    """
-    kind, body, stream = record.envelope.type, record.body, record.envelope.stream
-    headers = raw.headers
-    if kind not in _ORDERED or (kind is EventType.REGION_REGISTERED and not has_order(headers)):
-        return
-    order, command = read_order(headers), body if isinstance(body, StreamCommand) else None
-    fields: dict[str, object] = {"stream": stream, "offset": record.offset}
-    # A copy of a signed order has the same id at another offset.
-    fields["id"] = record.envelope.id
-    fields["signature"] = signatures.state(raw.timestamp, headers, raw.value)
-    if order is not None:
-        sender = {"order": order.order, "by": order.by, "host": order.host, "at": iso_time(order.at)}
-        fields |= {**sender, "release": order.release, "reason": order.reason, "about": order.about}
-    if command is not None and not is_note(command):
-        fields["command"] = command.model_dump(mode="json", exclude_defaults=True)
-    if region := record.envelope.region:
-        fields["region"] = region
-    if is_note(body):
-        fields["effect"] = "noted"
-    elif ignored is None:
-        fields["effect"] = "accepted"
-    else:
-        why = {"code": ignored.code.value, "refusal": format_problem(ignored, stream)}
-        fields |= {"effect": "refused", **why}
-    log.info("order", **fields)
-
 
 # Failpoints around the effects of the core.
 

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Final
 
 import structlog
+from aiokafka import ConsumerRecord
 
 from sluicegate.coordinator.core import effects
 from sluicegate.coordinator.core.effects import (
@@ -32,10 +33,18 @@ from sluicegate.coordinator.observe.tracing import CommitSpans, Finish, Spans
 from sluicegate.coordinator.stream.summary import is_forced
 from sluicegate.events.encoding import trace_headers, traceparent_of
 from sluicegate.events.envelope import Envelope, EventType, Header, LogRecord, RawHeader
-from sluicegate.events.models import CutAbandoned, CutCommitted, CutDecided, CutReverted, RegionRegistered
+from sluicegate.events.models import (
+    CutAbandoned,
+    CutCommitted,
+    CutDecided,
+    CutReverted,
+    RegionRegistered,
+    StreamCommand,
+)
 from sluicegate.events.notifications import Committed, RegistrationAnswered
-from sluicegate.events.orders import is_note
+from sluicegate.events.orders import has_order, is_note, read_order
 from sluicegate.events.problems import Code, Problem
+from sluicegate.events.signing import Signatures
 
 log = structlog.get_logger(__name__)
 
@@ -393,3 +402,44 @@ def _decision(effect: Effect) -> int | None:
             effect.body.decision if isinstance(effect.body, CutDecided | CutCommitted | CutReverted) else None
         )
     return effect.decision if isinstance(effect, Ask | Publish) else None
+
+
+# A line of the log for each order of an operator that a coordinator reads.
+
+_ORDERED: Final = frozenset({EventType.STREAM_COMMAND, EventType.REGION_REGISTERED})
+"""Types of the records that a command of an operator writes."""
+
+
+def log_order(
+    record: LogRecord, raw: ConsumerRecord, signatures: Signatures, ignored: Problem | None
+) -> None:
+    """Log an order with its sender, as the sender claims, and its effect; other records are skipped.
+
+    `raw` is the record as it was read. The field `signature` is a `State`: an event of a writer, such as a
+    reset, is accepted without a signature in each mode, and its sender is only a claim then. A line can
+    repeat when another member gets the partition.
+    """
+    kind, body, stream = record.envelope.type, record.body, record.envelope.stream
+    headers = raw.headers
+    if kind not in _ORDERED or (kind is EventType.REGION_REGISTERED and not has_order(headers)):
+        return
+    order, command = read_order(headers), body if isinstance(body, StreamCommand) else None
+    fields: dict[str, object] = {"stream": stream, "offset": record.offset}
+    # A copy of a signed order has the same id at another offset.
+    fields["id"] = record.envelope.id
+    fields["signature"] = signatures.state(raw.timestamp, headers, raw.value)
+    if order is not None:
+        sender = {"order": order.order, "by": order.by, "host": order.host, "at": iso_time(order.at)}
+        fields |= {**sender, "release": order.release, "reason": order.reason, "about": order.about}
+    if command is not None and not is_note(command):
+        fields["command"] = command.model_dump(mode="json", exclude_defaults=True)
+    if region := record.envelope.region:
+        fields["region"] = region
+    if is_note(body):
+        fields["effect"] = "noted"
+    elif ignored is None:
+        fields["effect"] = "accepted"
+    else:
+        why = {"code": ignored.code.value, "refusal": format_problem(ignored, stream)}
+        fields |= {"effect": "refused", **why}
+    log.info("order", **fields)

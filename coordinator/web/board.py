@@ -15,7 +15,7 @@ from sluicegate.coordinator.observe.view import (
     view_of,
 )
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.stream.checkpoints import CheckpointHistory
+from sluicegate.coordinator.stream.summary import CheckpointHistory
 from sluicegate.coordinator.tasks import in_pieces
 from sluicegate.coordinator.web.feed import Feed
 from sluicegate.coordinator.web.model import (

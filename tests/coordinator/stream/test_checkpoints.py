@@ -1,7 +1,7 @@
 """Times and counts of single checkpoints."""
 
 from sluicegate.coordinator.core.log import Checkpoint, Part
-from sluicegate.coordinator.stream.checkpoints import COUNTED, CheckpointHistory
+from sluicegate.coordinator.stream.summary import COUNTED, CheckpointHistory
 from sluicegate.events.models import CheckpointCompleted
 
 

@@ -8,7 +8,7 @@ import pytest
 from aiokafka import ConsumerRecord
 from structlog.testing import capture_logs
 
-from sluicegate.coordinator.stream.runner import log_order
+from sluicegate.coordinator.stream.telemetry import log_order
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope, EventType, Header, LogRecord
 from sluicegate.events.models import Assignment, Body, CutAbandoned, RegionRegistered, StreamCommand
