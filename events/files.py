@@ -1,9 +1,4 @@
-"""Names of data files: each name contains a digest of the attempt that wrote the file.
-
-A name is `<word>-<digest>-<rest>`: the digest is between the first two hyphens. The position is fixed, so a
-name contains exactly one digest, and a file belongs to exactly one attempt. An event of another checkpoint,
-region, stream or attempt that lists the file is refused without a read of any table.
-"""
+"""Data files in events: names, allowed locations, and the split of an event into parts that fit Kafka."""
 
 import hashlib
 import json
@@ -18,6 +13,10 @@ from pydantic import TypeAdapter
 from sluicegate.events.envelope import Envelope
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.events.problems import Cause, CauseCode, Code, Problem
+
+# Names. A name is `<word>-<digest>-<rest>`: the digest of the attempt that wrote the file is between the
+# first two hyphens. The position is fixed, so a name contains exactly one digest, and a file belongs to
+# exactly one attempt.
 
 DIGEST_LENGTH: Final = 32
 """Number of hexadecimal digits: 128 bits of SHA-256."""

@@ -1,4 +1,4 @@
-"""The four topics: names, desired settings, and the I/O that creates and inspects them."""
+"""The four topics: names, desired settings, ids, and the I/O that creates and inspects them."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""Periods by the calendar: those that a watermark has passed, and the names of their tags."""
+"""The listener that makes tags: of the cut that has passed a period, and of each savepoint."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -35,6 +35,8 @@ from sluicegate.listeners.port import (
     Step,
     Stream,
 )
+
+# Periods by the calendar: those that a watermark has passed, and the names of their tags.
 
 Every = Literal["hourly", "daily", "monthly"]
 LENGTHS: Final[dict[Every, Interval]] = {"hourly": HOUR, "daily": DAY, "monthly": MONTH}

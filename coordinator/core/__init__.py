@@ -2,60 +2,67 @@
 
 Why it exists
 -------------
-Writers write data files and publish small events about them. Somebody has to decide which of these files become
-visible together, do it once, and be able to die at any moment. Here, the decision is not a lock and not a row of a
-database: it is a record in the same log (one partition of Kafka) in which the events are. The log orders everything.
-Each reader of it folds the same records into the same `LogState`, so each reader judges a decision in the same way.
+Writers write data files and publish small events about them. Somebody has to decide which of these files
+become visible together, do it once, and be able to die at any moment. Here, the decision is not a lock and
+not a row of a database: it is a record in the same log (one partition of Kafka) in which the events are.
+The log orders everything. Each reader of it folds the same records into the same `LogState`, so each reader
+judges a decision in the same way.
 
 The data flows in one direction, and each step has one file:
 
     record ─► replica ─► state, log            the fold: what the log says, and nothing else
               registration, commands, cuts     the rules for each kind of record
-    time   ─► machine ─► proposal              the next cut: chosen, its files checked, appended as cut.decided
-              machine ─► commit                an unresolved decision: ask the table, publish, append the outcome
+    time   ─► machine ─► proposal              the next cut: chosen, checked, appended as cut.decided
+              machine ─► commit                an unresolved decision: ask, publish, append the outcome
               machine ─► outbox                what follows a record: state record, notification, view, offset
     machine.poll(now) ─► effects               requests to the shell, as data
     effects' results  ─► machine.result(...)   answers of the shell, as data
     conditions                                 the one answer to: why does this stream not progress?
 
-A *cut* is a position for each region. `cut.decided` moves the positions at its own offset, for every reader. The files
-of the cut are those of the checkpoints between the old and the new positions, so the content of a commit is a function
-of the log up to its decision. `cut.committed` says that the table has them; `cut.reverted` takes the decision back.
-Between the two, the decision is *unresolved*, and no further one is valid.
+A *cut* is a position for each region. `cut.decided` moves the positions at its own offset, for every
+reader. The files of the cut are those of the checkpoints between the old and the new positions, so the
+content of a commit is a function of the log up to its decision. `cut.committed` says that the table has
+them; `cut.reverted` takes the decision back. Between the two, the decision is *unresolved*, and no further
+one is valid.
 
 Three kinds of state, each with one writer
 -------------------------------------------
-`LogState` (state.py, log.py) changes by records alone. It is the only state that validity depends on: two coordinators
-that read the same record reach the same verdict. `TableProgress` (state_record.py) is the table as last seen; answers
-of the table change it. Work in hand (machine.py, proposal.py, commit.py, outbox.py) is timers, candidates and effects
-in flight. A crash loses it, and `poll` makes it again. A `StateRecord` saves the first two, so that a restart does not
-read the log from its beginning. It is a copy: a lost or an old one costs time, never rows.
+`LogState` (state.py, log.py) changes by records alone. It is the only state that validity depends on: two
+coordinators that read the same record reach the same verdict. `TableProgress` (state_record.py) is the
+table as last seen; answers of the table change it. Work in hand (machine.py, proposal.py, commit.py,
+outbox.py) is timers, candidates and effects in flight. A crash loses it, and `poll` makes it again. A
+`StateRecord` saves the first two, so that a restart does not read the log from its beginning. It is a copy:
+a lost or an old one costs time, never rows.
 
 What may never happen
 ---------------------
-* A decision is published without the question whether the table has it. Every commit begins with *ask*. Only an answer
-  *absent*, proven on a head, allows a *publish*, and only on exactly that head. After a conflict, a time-out or any
-  other outcome that is not known, the coordinator asks again. An unknown outcome is never taken for a failure.
-* Time makes a decision valid or void. Time decides when a cut is proposed: after `alignment_timeout`, regions without
-  a sealed checkpoint fall back. Whether the proposed cut is valid depends on the log alone, at its own offset.
-* Something old decides. A coordinator decides only after it has read the log up to an end that was fetched after its
-  timers expired (`StreamMachine._require_end`). A coordinator that lost its partition may still append decisions; they
-  follow the records of its successor, name an older decision than the newest, and are void for every reader.
-* An effect is lost. `poll` hands out every effect that the state asks for, until its result arrives; it keeps no list
-  of what it once handed out. Effects therefore repeat after a crash, and each is safe to repeat.
-* A problem is settled by a guess. A table that contradicts the log stops the stream with a code, and an operator's
-  command, as a record of the log, resolves it (commands.py).
+* A decision is published without the question whether the table has it. Every commit begins with *ask*.
+  Only an answer *absent*, proven on a head, allows a *publish*, and only on exactly that head. After a
+  conflict, a time-out or any other outcome that is not known, the coordinator asks again. An unknown
+  outcome is never taken for a failure.
+* Time makes a decision valid or void. Time decides when a cut is proposed: after `alignment_timeout`,
+  regions without a sealed checkpoint fall back. Whether the proposed cut is valid depends on the log alone,
+  at its own offset.
+* Something old decides. A coordinator decides only after it has read the log up to an end that was fetched
+  after its timers expired (`StreamMachine._require_end`). A coordinator that lost its partition may still
+  append decisions; they follow the records of its successor, name an older decision than the newest, and
+  are void for every reader.
+* An effect is lost. `poll` hands out every effect that the state asks for, until its result arrives; it
+  keeps no list of what it once handed out. Effects therefore repeat after a crash, and each is safe to
+  repeat.
+* A problem is settled by a guess. A table that contradicts the log stops the stream with a code, and an
+  operator's command, as a record of the log, resolves it (commands.py).
 
-The core raises nothing for bad input. An event without effect is normal: it is a duplicate, late, or from a writer that
-was replaced. It gets a reason (`Applied.ignored`), which the shell logs and counts.
+The core raises nothing for bad input. An event without effect is normal: it is a duplicate, late, or from a
+writer that was replaced. It gets a reason (`Applied.ignored`), which the shell logs and counts.
 
 Where to start
 --------------
-Read `machine.py` from `StreamMachine.step` to `poll`, then `cuts.py` (choice and validity by the same functions), then
-`commit.py`. The golden cases in `tests/golden/cases` are scripts of records and answers with every effect and state;
-`basics/crash_at_each_step_of_a_commit.txt` is the best first one. The rules are in `docs/writers/contract.md`.
+Read `machine.py` from `StreamMachine.step` to `poll`, then `cuts.py` (choice and validity by the same
+functions), then `commit.py`. The golden cases in `tests/golden/cases` are scripts of records and answers
+with every effect and state; `basics/crash_at_each_step_of_a_commit.txt` is the best first one. The rules
+are in `docs/writers/contract.md`.
 
 The core imports no event loop, clock, randomness or I/O; import-linter checks that. Times are arguments, in
-milliseconds since the Unix epoch. The ideas of effects as data, of `poll`, and of time as an input are those of
-etcd's raft library and of sans-I/O protocol implementations.
-"""
+milliseconds since the Unix epoch. The ideas of effects as data, of `poll`, and of time as an input are
+those of etcd's raft library and of sans-I/O protocol implementations."""

@@ -1,4 +1,7 @@
-"""Formats of times in messages for people."""
+"""Sentences for people: the only place that turns codes with their arguments into text.
+
+A message has three parts: what happened, why, what to do. Each table below maps codes to a function that
+makes the three. No id, comparison or decision depends on a sentence."""
 
 import re
 from collections.abc import Mapping
@@ -7,6 +10,8 @@ from itertools import islice
 from typing import Final, NamedTuple
 
 from sluicegate.events.problems import Cause, CauseCode, Code, Problem
+
+# Formats of times.
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 

@@ -1,4 +1,7 @@
-"""Figures about the pending work of one stream."""
+"""State of a stream for people and programs: `sluicegate status`, `/status`, the page, and the view in Redis.
+
+It is derived from a state record and from the log as one coordinator has it. Nothing is decided from it.
+"""
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
@@ -31,6 +34,8 @@ from sluicegate.state_store import (
     UnreadableView,
     WaitingView,
 )
+
+# Figures about the pending work of one stream.
 
 
 def pending_files(log: Log) -> int:

@@ -1,4 +1,7 @@
-"""Records of a partition that orders skip, for readers of a range of it."""
+"""A stream's part of the log, and its state records, read without joining a consumer group.
+
+`StreamLog` is the reader of all commands. It leaves out the records that an operator's orders skip, as
+coordinators do."""
 
 import re
 import time
@@ -28,6 +31,8 @@ from sluicegate.kafka.bodies import BodyFetcher, WrittenEvent
 from sluicegate.kafka.clients import patiently, started
 from sluicegate.kafka.internals import client_of
 from sluicegate.kafka.reading import read_batches
+
+# Records of a partition that orders skip, for readers of a range of it.
 
 Batches = AsyncGenerator[list[ConsumerRecord], None]
 

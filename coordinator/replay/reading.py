@@ -1,4 +1,7 @@
-"""Marks in a stream's log, and the window of decisions between two marks."""
+"""One pass over a log: its decisions in order, each once no later record can change it.
+
+A window is a part of these decisions, between two marks.
+"""
 
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
@@ -22,6 +25,8 @@ from sluicegate.coordinator.replay.decisions import (
 )
 from sluicegate.coordinator.replay.log import Log, Print, Progress
 from sluicegate.events.problems import CauseCode
+
+# Marks in a stream's log, and the window of decisions between two marks.
 
 _CHECKPOINT: Final = re.compile(r"([^/]+)(?:/([^/]+))?/(\d+)")
 FORMS: Final = "earliest, latest, offset:N, time:T, checkpoint:REGION/N or checkpoint:REGION/INCARNATION/N"

@@ -1,4 +1,4 @@
-"""The tables of a replay: their calls block, so they run in a thread, one at a time."""
+"""The tables of a replay, and its connections: calls block, so they run in a thread, one at a time."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping

@@ -1,4 +1,4 @@
-"""Export of spans by OTLP, if the environment asks for it."""
+"""Connections of one session of the service: clients, consumer, state store, export of spans."""
 
 import asyncio
 import os
@@ -28,6 +28,8 @@ from sluicegate.kafka.clients import EndOffsets, start_client, stop_client
 from sluicegate.kafka.producer import SessionProducer
 from sluicegate.kafka.topics import TopicNames
 from sluicegate.lakes.threads import CommitThreads
+
+# Export of spans by OTLP, if the environment asks for it.
 
 log = structlog.get_logger(__name__)
 

@@ -1,9 +1,8 @@
-"""Members of the consumer group on this host: one file for each, locked while its process lives.
+"""Members of the consumer group on this host, and the eviction of those whose process is dead.
 
-A killed member keeps its partitions until its session times out, unless it leaves the group. The kernel
-releases a lock when its process ends, and only then: a frozen process keeps it. So the lock of a file proves
-that its member is dead and may be evicted (see `eviction`).
-"""
+A killed member keeps its partitions until its session times out, unless it leaves the group. Each member
+holds a lock on a file of its own. The kernel releases the lock when its process ends, and only then: a
+frozen member keeps it."""
 
 import asyncio
 import fcntl

@@ -1,4 +1,4 @@
-"""Memory of this process: settings of the C library's allocator, and of Python's cyclic garbage collector."""
+"""Process of a service: its memory, its end by a signal, and a last log line with the reason."""
 
 import asyncio
 import ctypes
@@ -10,6 +10,8 @@ from typing import Final, Protocol
 import structlog
 
 from sluicegate.coordinator.service.signals import Signals
+
+# Memory: settings of the C library's allocator, and of Python's cyclic garbage collector.
 
 # From glibc's malloc.h.
 _M_TRIM_THRESHOLD: Final = -1

@@ -1,4 +1,7 @@
-"""Looks every few seconds if Kafka answers, and keeps the time of its last answer."""
+"""Service: a member of the consumer group, with its assignments, its timers and its shutdown.
+
+Two watches stand beside it: one asks every few seconds if Kafka answers, one measures the delay of the
+event loop."""
 
 import asyncio
 import time
@@ -48,6 +51,8 @@ from sluicegate.kafka.producer import SessionProducer
 from sluicegate.kafka.reading import Reading, read_batches
 from sluicegate.kafka.topics import TopicNames
 from sluicegate.state_store import StateStore
+
+# The watch of Kafka: it asks every few seconds, and keeps the time of the last answer.
 
 INTERVAL: Final = 3.0
 """Seconds between two looks, and for which an answer is awaited."""

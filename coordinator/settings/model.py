@@ -1,7 +1,7 @@
 """Settings: a TOML file, overridden by the environment (`SLUICEGATE_SECTION__KEY`).
 
-Unknown keys are errors. All problems are reported together, at the start.
-"""
+Unknown keys are errors. All problems are reported together, at the start. Each section is one model below,
+and its attribute docstrings are the reference page."""
 
 import hashlib
 import hmac

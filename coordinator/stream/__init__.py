@@ -2,15 +2,16 @@
 
 Why it exists
 -------------
-The core (`coordinator/core`) decides, and does nothing. This package brings it the records of the log and the results
-of its effects, and runs the effects: append to Kafka, ask and publish to the table, write the state record and the
-view. It has the clock, the event loop, the threads and the failures. It decides nothing about commits.
+The core (`coordinator/core`) decides, and does nothing. This package brings it the records of the log and
+the results of its effects, and runs the effects: append to Kafka, ask and publish to the table, write the
+state record and the view. It has the clock, the event loop, the threads and the failures. It decides
+nothing about commits.
 
 The way of one record, and of the commit that it causes:
 
     service ─► partition.PartitionRunner        the records of one assigned partition, in order
                  bytes become a LogRecord (events/codec.py), or a dead letter (letters.py)
-                 rate_limit, reload             streams over their limit; streams that join or leave by a reload
+                 rate_limit, reload             streams over their limit; streams of a reload
                runner.StreamRunner.deliver ─►   one stream: the record goes to the core once
                  core StreamMachine.step        folds the record
                runner ─► core poll(now)         the effects that may start now
@@ -21,25 +22,27 @@ The way of one record, and of the commit that it causes:
                  log, outcomes, telemetry       state record, notification, view, logs, metrics, spans
                runner ─► core finished(...)     each answer, also a failure
 
-The rest: `records.py` reads the state records at an assignment and deletes what no stream needs (retention).
-`summary.py` counts what a commit contains, for people and listeners. `limits.py` narrows a cut to what fits into one
-commit. `links.py` has the clients that all streams share. `other_groups.py` notices a second group of coordinators.
+The rest: `records.py` reads the state records at an assignment and deletes what no stream needs
+(retention). `summary.py` counts what a commit contains, for people and listeners. `limits.py` narrows a cut
+to what fits into one commit. `links.py` has the clients that all streams share. `other_groups.py` notices a
+second group of coordinators.
 
 What may never happen
 ---------------------
-* A record is delivered twice, or out of order, or one is skipped. The partition counts offsets; a gap that Kafka's own
-  markers do not explain ends the assignment. Only an operator's `stream skip` leaves a record out, and the record
-  of that order is in the log.
-* An effect's failure is taken for its outcome. A call that raised, timed out or was cancelled gives `Failed` or an
-  unknown outcome to the core, which asks again. Nothing here repeats a publish by itself.
-* Something blocks the event loop. Calls of tables run in threads, with one call of a table at a time. Bodies of events
-  are not parsed on arrival; long loops give way to others.
-* One stream holds up another one. A slow table, an absent store or a flood of events delays its own stream. Streams of
-  one partition share its order of records and nothing else.
-* A dead letter is lost or precedes its event. Letters are sent before the offset of their event is released.
+* A record is delivered twice, or out of order, or one is skipped. The partition counts offsets; a gap that
+  Kafka's own markers do not explain ends the assignment. Only an operator's `stream skip` leaves a record
+  out, and the record of that order is in the log.
+* An effect's failure is taken for its outcome. A call that raised, timed out or was cancelled gives
+  `Failed` or an unknown outcome to the core, which asks again. Nothing here repeats a publish by itself.
+* Something blocks the event loop. Calls of tables run in threads, with one call of a table at a time.
+  Bodies of events are not parsed on arrival; long loops give way to others.
+* One stream holds up another one. A slow table, an absent store or a flood of events delays its own stream.
+  Streams of one partition share its order of records and nothing else.
+* A dead letter is lost or precedes its event. Letters are sent before the offset of their event is
+  released.
 
-Cancellation is normal: a rebalance takes a partition away at any moment, in the middle of any call. Whatever was in
-flight then is found out by the next owner, from the log and the table.
+Cancellation is normal: a rebalance takes a partition away at any moment, in the middle of any call.
+Whatever was in flight then is found out by the next owner, from the log and the table.
 
 Where to start
 --------------

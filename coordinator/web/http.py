@@ -1,4 +1,4 @@
-"""Access to the HTTP endpoints: TLS, and tokens that may change while the service runs."""
+"""HTTP server of the service: its routes, its TLS, and the tokens that it asks for."""
 
 import asyncio
 import base64
@@ -17,6 +17,8 @@ from aiohttp.typedefs import Handler
 from sluicegate.coordinator.observe.metrics import CONTENT_TYPE, Metrics
 from sluicegate.coordinator.settings.model import REALM, CannotServe, HttpSettings, read_tokens
 from sluicegate.kafka.settings import UnusableFile
+
+# Access: TLS, and tokens that may change while the service runs.
 
 log = structlog.get_logger(__name__)
 

@@ -1,4 +1,4 @@
-"""Parsers of a partition's time from text, in the letters of Java's DateTimeFormatter that dates need."""
+"""Times of partitions, from their values: by a pattern, or by a transform of the table."""
 
 import re
 from collections.abc import Callable, Mapping
@@ -8,6 +8,8 @@ from typing import Final, NamedTuple
 from sluicegate.lakes.partition_layout import PartitionField
 from sluicegate.listeners.intervals import DAY, HOUR, MONTH, YEAR, Interval, bounds
 from sluicegate.listeners.mark_done.policy import Period
+
+# Patterns, in the letters of Java's DateTimeFormatter that dates need.
 
 Parse = Callable[[str], datetime]
 """Return the time in a text; aware only if the text itself has a zone. Raises ValueError."""
