@@ -10,5 +10,5 @@ all listeners at the start.
   visible. The record is written after the actions, so a crash repeats actions and skips none.
 * A slow or failing listener delays itself alone: it has a task and a backlog, read from the commits topic
   by offset. No commit waits for a listener.
-* After a take-over, the new owner continues from the record. A former owner that is late sees by the
-  record's epoch that it is not the owner, and stops."""
+* Each owner of a stream writes records under a key of its own, and a reader takes the furthest of all. So a
+  former owner that still runs repeats actions at most, and never moves a listener back."""

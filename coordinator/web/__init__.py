@@ -12,5 +12,5 @@ A browser may stay open for days beside a busy service. So each reader has a bou
 too slow gets the whole state again; an absent topic or store leaves its part of the page empty, with the
 reason. A page that fails never fails a commit: nothing in `stream` waits for anything here.
 
-The page is served with a strict content policy, and loads nothing from elsewhere. Tokens protect /status,
-the page and the API, and not the probes of an orchestrator."""
+The page is served with a strict content policy, and loads nothing from elsewhere. With tokens configured,
+every address asks for one, except the probes of an orchestrator."""
