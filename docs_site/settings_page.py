@@ -1,13 +1,10 @@
 """The reference page of the settings, from their models."""
 
-import ast
 import inspect
 import json
 import re
-import textwrap
 import types
 from collections.abc import Iterator, Mapping
-from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
@@ -18,6 +15,7 @@ from docs_site.markdown import cell
 from sluicegate.coordinator.settings import model as units
 from sluicegate.coordinator.settings.model import Settings, words_of_bytes
 from sluicegate.coordinator.settings.sources import PREFIX, SEPARATOR, model_of
+from sluicegate.events.schemas import docstrings
 from sluicegate.listeners.port import Options, listener_type
 
 HEADING: Final = """\
@@ -58,7 +56,7 @@ def render() -> str:
 
 def _section(model: type[BaseModel], path: tuple[str, ...]) -> Iterator[str]:
     """Yield the table of a section, and those of the sections in it."""
-    documented, inner = _docstrings(model), []
+    documented, inner = docstrings(model), []
     title = f"`[{'.'.join(path)}]`" if path else "The top level"
     title += f" of the type `{kind}`" if (kind := _kind_of(model)) else ""
     about = (inspect.getdoc(model) or "") if path else ""
@@ -90,25 +88,6 @@ def _kind_of(model: type[BaseModel]) -> str:
 def _model_of_values(annotation: Any) -> type[BaseModel] | None:
     """Return the model of the values of a mapping, None if they have none."""
     return model_of(get_args(annotation)[1]) if get_origin(annotation) is dict else None
-
-
-def _docstrings(model: type[BaseModel]) -> Mapping[str, str]:
-    """Return the texts below the fields of a model and of its bases."""
-    found: dict[str, str] = {}
-    for base in reversed(model.__mro__):
-        if not (issubclass(base, BaseModel) and base.__module__.startswith("sluicegate.")):
-            continue
-        (tree,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
-        body = tree.body if isinstance(tree, ast.ClassDef) else []
-        for field, text in pairwise(body):
-            if (
-                isinstance(field, ast.AnnAssign)
-                and isinstance(field.target, ast.Name)
-                and isinstance(text, ast.Expr)
-                and isinstance(text.value, ast.Constant)
-            ):
-                found[field.target.id] = " ".join(str(text.value.value).split())
-    return found
 
 
 def _type(field: FieldInfo) -> str:

@@ -12,7 +12,7 @@ from sluicegate.events.envelope import BODIES, MAJOR_VERSION, EventType, wire_ty
 from sluicegate.events.models import Body
 from sluicegate.events.notifications import NOTIFICATION_BODIES, NotificationType
 from sluicegate.events.orders import ORDER
-from sluicegate.events.schemas import WithoutTitles, attribute_schema
+from sluicegate.events.schemas import DocumentedSchema, attribute_schema
 
 OF_WRITERS: Final[tuple[EventType, ...]] = (
     EventType.REGION_REGISTERED,
@@ -43,7 +43,7 @@ def document() -> dict[str, Any]:
     _, bodies = models_json_schema(
         [(body, "validation") for body in dict.fromkeys(every)],
         ref_template=_SCHEMAS + "{model}",
-        schema_generator=WithoutTitles,
+        schema_generator=DocumentedSchema,
     )
     return {
         "asyncapi": "3.0.0",

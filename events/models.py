@@ -104,7 +104,6 @@ class Body(BaseModel):
         ser_json_bytes="base64",
         val_json_bytes="base64",
         allow_inf_nan=False,
-        use_attribute_docstrings=True,
     )
 
 

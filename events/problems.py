@@ -92,7 +92,7 @@ class CauseCode(StrEnum):
 class Cause(BaseModel):
     """A code with its arguments; the meaning of each argument depends on the code alone."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     code: Annotated[CauseCode, WithJsonSchema({"type": "string", "examples": [*map(str, CauseCode)]})]
     snapshot: SnapshotNumber | None = None

@@ -41,7 +41,7 @@ class ListenerUnready(ListenerRefused):
 class State(BaseModel):
     """Base of a listener's state: JSON in its record. A field that is added later needs a default."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class Options(BaseModel):
@@ -50,7 +50,7 @@ class Options(BaseModel):
     A secret is a `SecretStr`, or the path of a file that contains it.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 @dataclass(frozen=True)

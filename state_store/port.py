@@ -33,7 +33,7 @@ class UnreadableView(StateStoreError):
 
 
 class _View(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class ProblemView(_View):

@@ -34,7 +34,7 @@ _ZSTD: Final = bytes.fromhex("28b52ffd")
 class ListenerRecord(BaseModel):
     """State of a listener after all actions up to its place in the feed are done."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     version: Literal[1] = 1
     stream: str

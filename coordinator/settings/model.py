@@ -289,7 +289,7 @@ _DIGITS: Final = 16
 class MemberKeys(BaseModel):
     """Settings of the signatures of one member, with fingerprints in place of keys."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
     place: str
     """Host and process, for people."""

@@ -9,7 +9,7 @@ from sluicegate.state_store import StreamView
 
 
 class _Answer(BaseModel):
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True)
 
 
 class Outage(_Answer):

@@ -15,7 +15,7 @@ from sluicegate.coordinator.web.feed import Feed
 from sluicegate.coordinator.web.model import Checkpoints, Cuts, DeadLetters, Problem, Streams, StreamState
 from sluicegate.coordinator.web.outages import KafkaSilence
 from sluicegate.coordinator.web.updates import Updates
-from sluicegate.events.schemas import WithoutTitles
+from sluicegate.events.schemas import DocumentedSchema
 from sluicegate.state_store import StateStore
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ def document() -> dict[str, Any]:
     _, schemas = models_json_schema(
         [(model, "serialization") for model in _MODELS],
         ref_template=_REFERENCE,
-        schema_generator=WithoutTitles,
+        schema_generator=DocumentedSchema,
     )
     return {
         "openapi": "3.1.0",

@@ -27,7 +27,7 @@ Values = Mapping[str, str | None]
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore", use_attribute_docstrings=True)
+    model_config = ConfigDict(frozen=True, extra="ignore")
 
 
 class Commit(_Part):
