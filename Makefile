@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
 PACKAGES := about cli coordinator demo embedded events failpoints kafka lakes listeners simulator state_store writer_hooks
 SOURCES := $(shell find $(PACKAGES) -name '*.py' -not -path '*/__pycache__/*')
-CHECKED := $(PACKAGES) tests bench examples docs_site setup.py
+CHECKED := $(PACKAGES) tests tools examples setup.py
 LOCKED := delta demo glue iceberg object-stores openlineage otel
 UV := $(or $(shell command -v uv 2>/dev/null),$(BIN)/uv)
 FLIGHTS ?= 6000
@@ -64,7 +64,7 @@ check: sync
 	$(BIN)/ruff format --check $(CHECKED)
 	$(BIN)/ruff check $(CHECKED)
 	$(BIN)/mypy -p sluicegate
-	$(BIN)/mypy tests bench examples docs_site
+	$(BIN)/mypy tests tools examples
 	$(BIN)/lint-imports
 
 # Files of one folder with a Spark session stay in one process (tests/conftest.py).
@@ -127,11 +127,11 @@ short-demo: sync
 
 ## Measure every figure of docs/benchmarks.md again, on a quiet machine: about 40 minutes.
 bench: sync
-	$(BIN)/python -m bench.all $(ARGS)
+	$(BIN)/python -m tools.bench all $(ARGS)
 
 ## The site of the documentation in site/, with every link checked. It needs no internet.
 docs: sync
-	$(BIN)/python -m docs_site.build
+	$(BIN)/python -m tools.docs.build
 
 format: sync
 	$(BIN)/ruff format $(CHECKED)

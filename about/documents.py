@@ -1,6 +1,6 @@
 """Documents for other programs, made from the models: JSON Schemas, AsyncAPI, OpenAPI.
 
-They are not committed. `setup.py` adds them to the wheel as `sluicegate/schemas`, and `docs_site` to the site
+They are not committed. `setup.py` adds them to the wheel as `sluicegate/schemas`, and `tools/docs` to the site
 as `schemas`. `python -m sluicegate.documents DIR` writes them anywhere.
 """
 

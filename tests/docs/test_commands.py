@@ -9,10 +9,10 @@ from typing import Final
 import click
 import pytest
 
-from docs_site import metrics_page
 from sluicegate.cli.main import main
 from sluicegate.demo.main import demo
 from sluicegate.events.problems import Code
+from tools.docs import metrics_page
 
 ROOT: Final = Path(__file__).parents[2]
 PAGES: Final = sorted(

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from docs_site import generated
+from tools.docs import generated
 
 ROOT: Final = Path(__file__).parents[2]
 DOCS: Final = ROOT / "docs"

@@ -9,10 +9,10 @@ import pytest
 from markdown_it import MarkdownIt
 from playwright.async_api import async_playwright
 
-from docs_site import generated
-from docs_site.build import BuildFailed, build, main
-from docs_site.checks import Page, problems, read_page, read_pages
-from docs_site.stage import stage
+from tools.docs import generated
+from tools.docs.build import BuildFailed, build, main
+from tools.docs.checks import Page, problems, read_page, read_pages
+from tools.docs.stage import stage
 
 ROOT: Final = Path(__file__).parents[2]
 DOCS: Final = ROOT / "docs"
@@ -117,7 +117,7 @@ def test_a_link_to_a_missing_page_stops_the_build(tmp_path: Path, monkeypatch: p
         with (target / "docs" / "page.md").open("a", encoding="utf-8") as page:
             page.write("\n[lost](lost.md)\n")
 
-    monkeypatch.setattr("docs_site.build.stage", with_a_broken_link)
+    monkeypatch.setattr("tools.docs.build.stage", with_a_broken_link)
     with pytest.raises(BuildFailed, match="does not exist"):
         build(tmp_path / "site")
     assert main([str(tmp_path / "site")]) == 1

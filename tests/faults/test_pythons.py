@@ -1,4 +1,4 @@
-"""A sample of the campaign without Spark (bench/ways_in.py): each kind of fault, once."""
+"""A sample of the campaign without Spark (tools/bench/ways_in.py): each kind of fault, once."""
 
 from random import Random
 

@@ -1,4 +1,4 @@
-"""A sample of the fault campaign (bench/faults.py): real processes, killed, frozen and failed."""
+"""A sample of the fault campaign (tools/bench/faults.py): real processes, killed, frozen and failed."""
 
 import ast
 from collections import Counter

@@ -67,7 +67,7 @@ def test_the_sdist_builds_without_the_repository(distributions: Distributions) -
     with tarfile.open(distributions.sdist) as sdist:
         names = {Path(*Path(each.name).parts[1:]).as_posix() for each in sdist.getmembers() if each.isfile()}
     assert {"pyproject.toml", "README.md", "LICENSE"} <= names
-    assert not [name for name in names if name.startswith(("tests/", "bench/", ".venv/", "build/"))]
+    assert not [name for name in names if name.startswith(("tests/", "tools/", ".venv/", "build/"))]
 
 
 @pytest.mark.parametrize("extra", [each for each in MODULES if "," not in each])

@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 MAPPING = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
 FOLDERS = set(MAPPING["package-dir"].values())
-EXECUTED = {"bench", "docs_site", "tests", "examples"}
+EXECUTED = {"tools", "tests", "examples"}
 """Folders of code that is run from the checkout, and not installed."""
 
 

@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-from docs_site.codes_page import groups
-from docs_site.generated import render
-from docs_site.markdown import cell
 from sluicegate.coordinator.core.state import REGION
 from sluicegate.events.problems import CauseCode, Code
+from tools.docs.codes_page import groups
+from tools.docs.generated import render
+from tools.docs.markdown import cell
 
 
 def rows(page: str) -> list[list[str]]:

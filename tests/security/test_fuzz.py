@@ -1,4 +1,4 @@
-"""A sample of the campaign of `python -m bench.fuzz`."""
+"""A sample of the campaign of `python -m tools.bench.fuzz`."""
 
 import pytest
 

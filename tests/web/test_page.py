@@ -330,7 +330,7 @@ async def test_streams_are_filtered_by_their_state(page: Page, server: ExampleSe
 async def test_an_update_of_a_large_matrix_costs_less_than_the_matrix(
     page: Page, server: ExampleServer
 ) -> None:
-    """`python -m bench.live_page` measures the milliseconds."""
+    """`python -m tools.bench.live_page` measures the milliseconds."""
     first, later = await updates_of(page, server, regions=64, rounds=30)
     assert statistics.median(later) < first / 2
 

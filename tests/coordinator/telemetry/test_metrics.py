@@ -5,11 +5,11 @@ from collections.abc import Callable
 import pytest
 
 import sluicegate
-from docs_site import metrics_page
 from sluicegate.coordinator.core.state_record import Condition
 from sluicegate.coordinator.observe.metrics import Metrics
 from sluicegate.events.problems import Code, Problem
 from tests.coordinator.telemetry.pages import value_of
+from tools.docs import metrics_page
 
 STALL = Condition(kind="stall", problem=Problem(code=Code.TABLE_UNFIT))
 OF_REGION = Condition(kind="stall", problem=Problem(code=Code.FILES_LOST, region="EWR"))

@@ -12,7 +12,7 @@ from tests.listeners.mark_done.year import live_through
 pytestmark = pytest.mark.kafka
 
 KILLS = 4
-"""Of coordinators; `bench.mark_done` has more."""
+"""Of coordinators; `tools.bench.mark_done` has more."""
 
 
 @pytest.mark.parametrize("lake", list(tables.FORMATS))

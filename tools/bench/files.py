@@ -1,0 +1,92 @@
+"""Many data files for little, in a table of any format: links to a few real ones, and their events."""
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Final
+from urllib.parse import unquote, urlsplit
+
+import pyarrow as pa
+
+from sluicegate.events.models import FileInfo, FilesWritten
+from sluicegate.lakes.registry import adapter
+from tools.bench.common import digest_of
+
+_MOST_LINKS: Final = 60_000
+"""ext4 allows 65,000 of one file."""
+
+
+class Files:
+    """New data files of one local table: links to one real file of each partition."""
+
+    def __init__(
+        self,
+        format_name: str,
+        location: str,
+        options: Mapping[str, str],
+        rows: pa.RecordBatch,
+        event_time: str | None = None,
+    ) -> None:
+        """`rows` are those of the real files."""
+        self._adapter = adapter(format_name)
+        digest = digest_of(0)
+        table = self._adapter.parse_table(location, options)
+        writer = self._adapter.open_writer(table, event_time, digest)
+        writer.write(rows)
+        self._infos = list(writer.finish())
+        self._first = digest
+        self._schema_id, self._spec_id, self.location = writer.schema_id, writer.spec_id, writer.location
+        self._root = unquote(urlsplit(writer.location).path)
+        self._sources = [self._path(info) for info in self._infos]
+        self._links = [1] * len(self._infos)
+        self._linked: list[str] = []
+
+    def events(self, files: int, checkpoint: int, each: int) -> Iterator[FilesWritten]:
+        """Yield events of so many new files, which are there, with `each` in an event."""
+        digest = digest_of(checkpoint)
+        for start in range(0, files, each):
+            kinds = (number % len(self._infos) for number in range(start, min(start + each, files)))
+            yield FilesWritten.model_construct(
+                format=self._adapter.name,
+                format_version=self._adapter.format_version,
+                location=self.location,
+                schema_id=self._schema_id,
+                spec_id=self._spec_id,
+                files=tuple(self._new(kind, digest) for kind in kinds),
+            )
+
+    def drop(self) -> None:
+        """Remove the new files, which nothing reads."""
+        for path in self._linked:
+            os.unlink(path)
+        self._linked.clear()
+
+    def _new(self, kind: int, digest: str) -> FileInfo:
+        """Return a file with a name of the same length, so that its encoded entry needs no other change."""
+        info = self._infos[kind]
+        old = info.path[info.path.rfind("/") + 1 :]
+        start = old.index(self._first) + len(self._first) + 1
+        rest = len(old) - start - len(".parquet")
+        name = f"{old[:start]}{uuid.uuid4().hex * 2:.{rest}}.parquet".replace(self._first, digest)
+        made = info.model_copy(
+            update={
+                "path": info.path.replace(old, name),
+                "metadata": info.metadata.replace(old.encode(), name.encode()),
+            }
+        )
+        self._link(kind, self._path(made))
+        return made
+
+    def _link(self, kind: int, target: str) -> None:
+        self._links[kind] += 1
+        if self._links[kind] > _MOST_LINKS:
+            # A source stays, also after `drop`.
+            source = f"{target}.source"
+            shutil.copyfile(self._sources[kind], source)
+            self._sources[kind], self._links[kind] = source, 2
+        os.link(self._sources[kind], target)
+        self._linked.append(target)
+
+    def _path(self, info: FileInfo) -> str:
+        return f"{self._root}/{info.path}"

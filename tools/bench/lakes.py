@@ -1,0 +1,150 @@
+"""Tables of each format for the benchmarks: made, served by a coordinator, and watched for commits."""
+
+import ctypes
+import json
+import multiprocessing
+import os
+import re
+import struct
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+from sluicegate.embedded.ports import free_port
+from sluicegate.embedded.process import ChildProcess
+from sluicegate.kafka.topics import TopicNames
+from tests.faults.tables import create_table, kind_of
+from tools.bench.common import SCHEMA, STREAM, start_coordinator, wait_ready, write_settings
+
+_OPTIONS: Final[Mapping[str, Mapping[str, str]]] = {"paimon": {"metadata.stats-mode": "full"}}
+"""Options of the tables, by format. All have statistics of all columns."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as wide as tables of events are, partitioned by origin, on a local disk."""
+
+    lake: str
+    folder: Path
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Options of the format's adapter."""
+        return dict(kind_of(self.folder).options(self.folder))
+
+    @property
+    def rows(self) -> int:
+        """Rows that the newest snapshot names."""
+        return kind_of(self.folder).rows_told(self.folder)
+
+    @property
+    def manifests(self) -> int:
+        """Manifests of the newest snapshot."""
+        return kind_of(self.folder).manifests(self.folder)
+
+
+def make_table(lake: str, folder: Path) -> Table:
+    """Make a table of a format."""
+    return Table(lake, create_table(folder, "t", lake, SCHEMA, **_OPTIONS.get(lake, {})))
+
+
+@contextmanager
+def coordinator(
+    folder: Path, bootstrap: str, topics: TopicNames, table: Table, files: int
+) -> Iterator[tuple[int, ChildProcess]]:
+    """Give the port and the process of a coordinator that takes so many files in a checkpoint."""
+    port = free_port()
+    settings = write_settings(folder, bootstrap, topics, table.folder, port)
+    lines = [f'format = "{table.lake}"', f"max_files_per_checkpoint = {max(files, 100_000)}"]
+    lines += [f"[streams.{STREAM}.options]"]
+    lines += [f"{name} = {json.dumps(value)}" for name, value in table.options.items()]
+    with settings.open("a") as file:
+        file.write("\n".join([*lines, ""]))
+    process = start_coordinator(settings)
+    try:
+        wait_ready(process, port, folder / "coordinator.log")
+        yield port, process
+    finally:
+        process.end(20.0)
+
+
+# --- who sees the commits -----------------------------------------------------------------------------
+
+_IN_MOVED_TO: Final = 0x80
+_IN_CREATE: Final = 0x100
+_IN_DELETE: Final = 0x200
+_EVENT: Final = struct.Struct("iIII")
+_PATIENCE: Final = 1_800.0
+
+
+@dataclass(frozen=True)
+class _Sign:
+    """What is seen when a commit becomes visible."""
+
+    folder: str
+    """Relative to the table's."""
+    events: int
+    """Of inotify."""
+    name: str
+    """Of the file, as a regular expression."""
+
+
+_APPEARS: Final = _IN_CREATE | _IN_MOVED_TO
+_SIGNS: Final = {
+    "paimon": _Sign("snapshot", _APPEARS, r"snapshot-\d+"),
+    "delta": _Sign("_delta_log", _APPEARS, r"\d{20}\.json"),
+    # The end of a transaction of SQLite.
+    "iceberg": _Sign("../..", _IN_DELETE, r"catalog\.db-journal"),
+}
+
+
+def _watch(folder: str, sign: _Sign, pipe: Connection) -> None:
+    """Send the time of each commit, for as long as the process lives."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    descriptor = libc.inotify_init()
+    libc.inotify_add_watch(descriptor, folder.encode(), sign.events)
+    pipe.send(0)
+    while True:
+        raw, now = os.read(descriptor, 65536), time.time_ns()
+        at = 0
+        while at < len(raw):
+            _, _, _, size = _EVENT.unpack_from(raw, at)
+            name = raw[at + _EVENT.size : at + _EVENT.size + size].rstrip(b"\0").decode()
+            at += _EVENT.size + size
+            if re.fullmatch(sign.name, name):
+                pipe.send(now)
+
+
+class Watch:
+    """A process that sees the commits of one table (inotify), as a context."""
+
+    def __init__(self, table: Table) -> None:
+        sign = _SIGNS[table.lake]
+        folder = table.folder / sign.folder
+        folder.mkdir(exist_ok=True)
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_watch, args=(str(folder), sign, theirs), daemon=True)
+
+    def __enter__(self) -> Self:
+        self._process.start()
+        self._pipe.recv()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._process.kill()
+        self._process.join()
+
+    def next(self, seconds: float = _PATIENCE) -> int:
+        """Wait for the next commit; nanoseconds since the Unix epoch. Raises TimeoutError."""
+        if not self._pipe.poll(seconds):
+            raise TimeoutError(f"no commit within {seconds:g} s")
+        found: int = self._pipe.recv()
+        return found
