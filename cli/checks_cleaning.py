@@ -8,7 +8,7 @@ from sluicegate.cli.finding import Finding, fine, warning
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.observe.messages import duration
 from sluicegate.coordinator.settings.model import StreamSettings
-from sluicegate.lakes.cleaning import Cleaner, NamesCleaner
+from sluicegate.lakes.capabilities import Cleaner, NamesCleaner
 from sluicegate.lakes.port import TableMaintenance
 
 _SHARE: Final = 0.5

@@ -19,16 +19,10 @@ from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.observe.messages import format_problem
 from sluicegate.coordinator.settings.model import RedisSettings, StreamSettings
 from sluicegate.coordinator.stream.log import other_user
-from sluicegate.lakes.port import (
-    LakeUnavailable,
-    NamesFolders,
-    OpensNewest,
-    TableMaintenance,
-    TableRefused,
-    TableState,
-)
+from sluicegate.lakes.capabilities import NamesFolders, OpensNewest
+from sluicegate.lakes.maintenance import format_problems
+from sluicegate.lakes.port import LakeUnavailable, TableMaintenance, TableRefused, TableState
 from sluicegate.lakes.registry import adapter
-from sluicegate.lakes.samples import some_of
 from sluicegate.lakes.storage import CannotPut, Uncertain
 from sluicegate.lakes.storages import OBJECT_SCHEMES, open_storage
 from sluicegate.state_store.redis_store import redis_client
@@ -135,7 +129,7 @@ def _check_files(name: str, maintenance: TableMaintenance) -> list[Finding]:
     except LakeUnavailable as error:
         return [problem(named, str(error))]
     if opened.problems:
-        return [problem(named, some_of(opened))]
+        return [problem(named, format_problems(opened))]
     return [fine(named, f"the newest snapshot can be read: its metadata, and {opened.files} of its files")]
 
 

@@ -26,7 +26,7 @@ from sluicegate.coordinator.replay.orphans import Deletable, Found, Search
 from sluicegate.coordinator.replay.reading import require_verified
 from sluicegate.coordinator.replay.tables import connect
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.lakes.port import FileStatus
+from sluicegate.lakes.capabilities import FileStatus
 
 _STATUSES: Final = {
     FileStatus.DELETED: "deleted",

@@ -9,8 +9,9 @@ from sluicegate.coordinator.replay.rebuild import Rebuilt
 from sluicegate.coordinator.replay.repair import Repaired
 from sluicegate.coordinator.replay.verify import Verdict
 from sluicegate.events.problems import CauseCode, Code, Problem
-from sluicegate.lakes.port import Opened, SnapshotRef
-from sluicegate.lakes.samples import some_of
+from sluicegate.lakes.capabilities import Opened
+from sluicegate.lakes.maintenance import format_problems
+from sluicegate.lakes.port import SnapshotRef
 
 MOST_LINES: Final = 50
 """Limit of lines in a list for people; --json prints all."""
@@ -45,7 +46,7 @@ def verdict_output(stream: str, verdict: Verdict, opened: Opened) -> Output:
     if opened.files:
         lines.append(f"  {opened.files} data files of the newest snapshot were opened")
     if opened.problems:
-        lines.append(f"FILES ARE MISSING, or damaged. {some_of(opened)}")
+        lines.append(f"FILES ARE MISSING, or damaged. {format_problems(opened)}")
     lines.append(_conclusion(stream, verdict, unproven=bool(limits)))
     values = {
         **_values(stream, verdict.done),

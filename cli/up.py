@@ -25,7 +25,7 @@ from sluicegate.cli.options import TABLE_HELP, parse_tables
 from sluicegate.cli.servers import PORT, folder_option, log_fetches, require_running
 from sluicegate.coordinator.settings.model import Settings, SettingsError, load, validate
 from sluicegate.kafka.topics import ensure_topics
-from sluicegate.lakes.local_catalog import HasLocalCatalog
+from sluicegate.lakes.capabilities import HasLocalCatalog
 from sluicegate.lakes.port import TableRefused
 from sluicegate.lakes.registry import DEFAULT_FORMAT, adapter
 

@@ -4,40 +4,443 @@ No I/O, threads, clock or randomness. It keeps the port's contract as the real f
 made to fail at every point where they can. Only the writer half needs pyarrow.
 """
 
+import hashlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
-from sluicegate.events.models import FilesWritten
+from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.events.problems import Cause, CauseCode
-from sluicegate.lakes.checked import Checked, Premises
-from sluicegate.lakes.evolution import TableColumns
-from sluicegate.lakes.history import look_for, newest_decisions
-from sluicegate.lakes.memory_maintenance import MemoryMaintenance
-from sluicegate.lakes.memory_table import SCHEME, MarkerKind, MemoryTable, by_one
-from sluicegate.lakes.memory_writer import MemoryWriter
+from sluicegate.lakes.capabilities import FileStatus, TableColumns
+from sluicegate.lakes.committer import is_plain, paths_of
+from sluicegate.lakes.history import (
+    Marker,
+    NoParent,
+    PastSnapshot,
+    TableHistory,
+    look_for,
+    newest_decisions,
+    read_history,
+)
 from sluicegate.lakes.port import (
     PORT_VERSION,
     Answer,
     BadFiles,
+    Checked,
     CommitRequest,
     Conflict,
     LakeUnavailable,
     NotPublished,
     OutcomeUnknown,
+    Premises,
     Publication,
     Published,
     Refused,
+    SchemaMismatch,
     SnapshotRef,
     TableRef,
     TableRefused,
     TableReplaced,
     TableState,
 )
-from sluicegate.lakes.twins import is_plain, paths_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+# Tables of the format that lives in memory, and what others do to them behind a coordinator's back.
+
+SCHEME: Final = "memory://"
+FOREIGN_USER: Final = "another-writer"
+
+MarkerKind = Literal["none", "property", "state"]
+"""Marker of the newest commit of a commit user, which the tables of a format have.
+
+A property is of the table: a rollback leaves it, and the snapshots that it drops are still there, beside the
+history. A state is that of the head: a rollback takes it back.
+"""
+
+
+def by_one() -> int:
+    """Return the rise of positions without gaps."""
+    return 1
+
+
+@dataclass(frozen=True, slots=True)
+class MemorySnapshot:
+    """One commit; `files` are the paths that it added."""
+
+    id: int
+    identity: str
+    commit_user: str
+    decision: int
+    digest: str
+    watermark: int | None
+    files: tuple[str, ...] = ()
+    rows: int = 0
+    parent: str = ""
+    """Identity of the snapshot that it was made on, of the table for the first one."""
+    parent_id: int = 0
+
+    @property
+    def ref(self) -> SnapshotRef:
+        return SnapshotRef(self.id, self.identity)
+
+    @property
+    def foreign(self) -> bool:
+        """Made by another product, perhaps under our commit user."""
+        return not self.digest
+
+
+@dataclass
+class MemoryTable:
+    """A table, its history, and what tests do to it behind a coordinator's back."""
+
+    name: str
+    columns: tuple[str, ...] | None = None
+    """The columns that the writer half accepts; None: any."""
+    refusal: str | None = None
+    """Reason for which the table is out of scope; None if it is not."""
+    data: dict[str, "list[pa.RecordBatch]"] = field(default_factory=dict)
+    """The rows of each path that was written, committed or not."""
+    rise: Callable[[], int] = field(default=by_one, kw_only=True, repr=False)
+    """By how much the position of the next snapshot is higher; for tables whose positions have gaps."""
+    markers: MarkerKind = field(default="none", kw_only=True)
+    schema: "pa.Schema | None" = field(default=None, kw_only=True)
+    """The columns with their types; None: the types are not known, so no column can be added."""
+    schema_id: int = 0
+    """Rises with each change of the schema."""
+    _generation: int = 0
+    _branching: int = 0
+    _expired: list[MemorySnapshot] = field(default_factory=list)
+    _visible: dict[int, MemorySnapshot] = field(default_factory=dict)
+    _beside: dict[int, MemorySnapshot] = field(default_factory=dict)
+    """Left by a rollback; in no history."""
+    _marked: dict[str, Marker] = field(default_factory=dict)
+    """By commit user."""
+    _last: int = 0
+    """The highest position that there was."""
+    _writers: int = 0
+
+    @property
+    def location(self) -> str:
+        return f"{SCHEME}{self.name}"
+
+    @property
+    def identity(self) -> str:
+        """Changes with `replace`."""
+        return f"{self.name}#{self._generation}"
+
+    @property
+    def snapshots(self) -> list[MemorySnapshot]:
+        """The history that can still be read, oldest first."""
+        return list(self._visible.values())
+
+    @property
+    def history(self) -> list[MemorySnapshot]:
+        """Every snapshot that there was and that was not rolled back, oldest first."""
+        return [*self._expired, *self._visible.values()]
+
+    @property
+    def head(self) -> MemorySnapshot | None:
+        return self._visible[max(self._visible)] if self._visible else None
+
+    @property
+    def newest(self) -> PastSnapshot | None:
+        """The head, and the commit that made it."""
+        return _past(self.head)
+
+    @property
+    def files(self) -> list[str]:
+        """Every committed path, once per commit that added it; expiry does not remove any."""
+        return [path for snapshot in (*self._expired, *self._visible.values()) for path in snapshot.files]
+
+    @property
+    def rows(self) -> int:
+        return sum(snapshot.rows for snapshot in (*self._expired, *self._visible.values()))
+
+    def at(self, number: int) -> MemorySnapshot | None:
+        """Return the snapshot at a position, in the history or beside it; None if none is there."""
+        return self._visible.get(number) or self._beside.get(number)
+
+    def marker(self, commit_user: str) -> Marker | None:
+        """Return the marker of a commit user, None if there is none."""
+        return self._marked.get(commit_user)
+
+    def unmark(self, commit_user: str) -> None:
+        """Remove the marker, as an administrator can."""
+        self._marked.pop(commit_user, None)
+
+    def parent(self, past: PastSnapshot) -> PastSnapshot | NoParent:
+        """Read the snapshot that one was made on."""
+        made = self.at(past.ref.id)
+        if made is not None and made.parent == self.identity:
+            return NoParent.FIRST
+        before = self.past(made.parent_id) if made is not None else None
+        if made is None or before is None or before.ref.identity != made.parent:
+            return NoParent.UNREADABLE
+        return before
+
+    def made_on(self, head: SnapshotRef | None) -> MemorySnapshot | None:
+        """Return the snapshot that was made on this one, None if there is none."""
+        parent = head.identity if head is not None else self.identity
+        return next((each for each in self._visible.values() if each.parent == parent), None)
+
+    def change(self, schema: "pa.Schema") -> None:
+        """Give the table another schema; its files stay as they are."""
+        self.schema, self.columns = schema, tuple(schema.names)
+        self.schema_id += 1
+
+    def expire(self, keep: int) -> None:
+        """Forget all but the newest `keep` snapshots of the history; their files stay in the table."""
+        if keep < 1:
+            raise ValueError("the newest snapshot never expires: keep at least 1")
+        for number in sorted(self._visible)[:-keep]:
+            self._expired.append(self._visible.pop(number))
+
+    def expire_beside(self) -> None:
+        """Forget the snapshots that a rollback has left."""
+        self._beside.clear()
+
+    def restore(self, snapshots: Sequence[MemorySnapshot]) -> None:
+        """Put snapshots back that have expired or were rolled back, as from a backup of the metadata."""
+        back = {snapshot.id: snapshot for snapshot in snapshots}
+        self._expired = [each for each in self._expired if each.id not in back]
+        self._beside = {number: each for number, each in self._beside.items() if number not in back}
+        self._visible = dict(sorted({**back, **self._visible}.items()))
+
+    def rollback(self, to: int) -> None:
+        """Drop every snapshot after this one, with its files; 0 drops the whole history."""
+        if to and to not in self._visible:
+            raise ValueError(f"{self.name} has no snapshot {to} to roll back to")
+        dropped = {number: each for number, each in self._visible.items() if number > to}
+        self._visible = {number: kept for number, kept in self._visible.items() if number <= to}
+        if to == 0:
+            self._expired.clear()
+        if self.markers == "property":
+            self._beside |= dropped
+        if self.markers == "state":
+            ours = sorted((each for each in self.history if not each.foreign), key=lambda each: each.decision)
+            self._marked = {each.commit_user: self._marker_of(each) for each in ours}
+        self._branching += 1
+
+    def replace(self) -> None:
+        """Drop the table and make it again under the same name."""
+        self._generation += 1
+        self._last = 0
+        self._expired.clear()
+        self._visible.clear()
+        self._beside.clear()
+        self._marked.clear()
+
+    def foreign_commit(
+        self, files: Sequence[str] = (), rows: int = 0, made_by: tuple[str, int] = (FOREIGN_USER, 0)
+    ) -> SnapshotRef:
+        """Commit as another writer of the table does; `made_by` is its commit user and its own commit id."""
+        head = self.head
+        snapshot = self._snapshot(head, (*made_by, ""), head.watermark if head else None, files, rows)
+        self._visible[snapshot.id] = snapshot
+        return snapshot.ref
+
+    def commit(
+        self, commit_user: str, request: CommitRequest, events: Sequence[FilesWritten] = ()
+    ) -> MemorySnapshot | None:
+        """Put a snapshot of these events on the head that the request names; None if that is not the head."""
+        head = self.head
+        if (head.ref if head else None) != request.head:
+            return None
+        before = head.watermark if head else None
+        marks = [mark for mark in (before, request.watermark) if mark is not None]
+        files = [file for event in events for file in event.files]
+        snapshot = self._snapshot(
+            head,
+            (commit_user, request.decision, request.digest),
+            max(marks, default=None),
+            [file.path for file in files],
+            sum(file.rows for file in files),
+        )
+        self._visible[snapshot.id] = snapshot
+        if self.markers != "none":
+            self._marked[commit_user] = self._marker_of(snapshot)
+        return snapshot
+
+    def past(self, number: int) -> PastSnapshot | None:
+        """Return the commit of the snapshot at a position; None if none is there."""
+        return _past(self.at(number))
+
+    def referenced(self) -> set[str]:
+        """Every path that any snapshot has, in the history or beside it."""
+        return {*self.files, *(path for each in self._beside.values() for path in each.files)}
+
+    def next_writer(self) -> int:
+        self._writers += 1
+        return self._writers
+
+    def _marker_of(self, made: MemorySnapshot) -> Marker:
+        return Marker(made.decision, made.digest, made.ref, certain=self.markers == "state")
+
+    def _snapshot(
+        self,
+        head: MemorySnapshot | None,
+        made_by: tuple[str, int, str],
+        watermark: int | None,
+        files: Sequence[str],
+        rows: int,
+    ) -> MemorySnapshot:
+        before = head.id if head else 0
+        self._last = number = (self._last if self.markers == "property" else before) + self.rise()
+        user, decision, digest = made_by
+        parent = head.identity if head else self.identity
+        content = repr((parent, self._branching, number, made_by, watermark, tuple(files), rows))
+        identity = hashlib.sha256(content.encode()).hexdigest()[:32]
+        return MemorySnapshot(
+            number, identity, user, decision, digest, watermark, tuple(files), rows, parent, before
+        )
+
+
+def _past(snapshot: MemorySnapshot | None) -> PastSnapshot | None:
+    if snapshot is None:
+        return None
+    return PastSnapshot(snapshot.ref, snapshot.commit_user, snapshot.decision, snapshot.digest)
+
+
+# The writer half of the format that lives in memory.
+
+
+class MemoryWriter:
+    """The writer half: one file per attempt, its rows in the table's `data`."""
+
+    def __init__(self, table: "MemoryTable", event_time_column: str | None, digest: str | None) -> None:
+        self.location = table.location
+        self.schema_id, self.spec_id, self.table_identity = table.schema_id, 0, table.identity
+        self.schema_digest = ""
+        self._schema = table.schema
+        self._table = table
+        self._event_time = event_time_column
+        number = f"{table.next_writer():05d}"
+        self._path = f"part-{number}" if digest is None else f"part-{digest}-{number}"
+        self._batches: list[pa.RecordBatch] = []
+
+    def write(self, batch: "pa.RecordBatch") -> None:
+        if self._schema is None:
+            self._check_names(batch.schema.names)
+        if self._event_time is not None and self._event_time not in batch.schema.names:
+            raise SchemaMismatch(f"the rows have no event time column {self._event_time}")
+        self._batches.append(batch if self._schema is None else _conform(batch, self._schema))
+
+    def _check_names(self, names: Sequence[str]) -> None:
+        known = self._table.columns
+        if known is not None and tuple(names) != known:
+            unknown = sorted(set(names) ^ set(known))
+            raise SchemaMismatch(f"the columns {', '.join(unknown)} are only in the rows or in the table")
+
+    def finish(self) -> Iterator[FileInfo]:
+        rows = sum(batch.num_rows for batch in self._batches)
+        if rows == 0:
+            return
+        self._table.data[self._path] = self._batches
+        lowest, highest = self._event_times()
+        yield FileInfo(
+            path=self._path,
+            size=sum(batch.nbytes for batch in self._batches),
+            rows=rows,
+            min_event_time=lowest,
+            max_event_time=highest,
+        )
+
+    def abort(self) -> None:
+        self._batches = []
+
+    def _event_times(self) -> tuple[int | None, int | None]:
+        if self._event_time is None:
+            return None, None
+        from sluicegate.lakes.parquet import event_time_range
+
+        ranges = [event_time_range(batch.column(self._event_time)) for batch in self._batches]
+        lowest = [low for low, _ in ranges if low is not None]
+        highest = [high for _, high in ranges if high is not None]
+        return min(lowest, default=None), max(highest, default=None)
+
+
+def _conform(batch: "pa.RecordBatch", schema: "pa.Schema") -> "pa.RecordBatch":
+    from sluicegate.lakes.arrow import conform
+
+    return conform(batch, schema)
+
+
+def refuse_types(columns: Sequence["pa.Field"]) -> None:
+    """Refuse columns of durations, as most formats do. Raises SchemaMismatch."""
+    from pyarrow import types
+
+    refused = [f"{column.name} ({column.type})" for column in columns if types.is_duration(column.type)]
+    if refused:
+        raise SchemaMismatch(
+            f"tables in memory have no type for the new columns {', '.join(refused)}; convert them to numbers"
+        )
+
+
+# Upkeep of tables in memory: history, file status, copies.
+
+
+class MemoryMaintenance:
+    """The maintenance of one of this process's tables, by its location."""
+
+    def __init__(self, tables: "dict[str, MemoryTable]", location: str) -> None:
+        self.location = location
+        self._tables = tables
+
+    def history(self) -> TableHistory:
+        table = self._table(self.location)
+        return read_history(table.identity, table.newest, table.parent)
+
+    def file_status(self, paths: Sequence[str]) -> dict[str, FileStatus]:
+        table = self._table(self.location)
+        referenced = table.referenced()
+        return {path: _status_of(path, table, referenced) for path in paths}
+
+    def delete_unreferenced(self, path: str) -> FileStatus:
+        status = self.file_status([path])[path]
+        if status is not FileStatus.UNREFERENCED:
+            return status
+        del self._table(self.location).data[path]
+        return FileStatus.DELETED
+
+    def create_like(self, source: TableRef) -> None:
+        if not any(table.location == self.location for table in self._tables.values()):
+            model = self._table(source.location)
+            name = self.location.removeprefix("memory://")
+            self._tables[name] = type(model)(
+                name, model.columns, rise=model.rise, markers=model.markers, schema=model.schema
+            )
+
+    def examine(self, event: FilesWritten, *, lost: bool = False) -> None:
+        source = self._table(event.location)
+        if lost and event.schema_id != self._table(self.location).schema_id:
+            raise BadFiles(f"the files were written with schema {event.schema_id}, which is another one here")
+        for file in event.files:
+            if file.path not in source.data:
+                raise BadFiles(f"the file {file.path} is not in {event.location}")
+
+    def adopt(self, event: FilesWritten, *, lost: bool = False) -> FilesWritten:
+        self.examine(event, lost=lost)
+        source, table = self._table(event.location), self._table(self.location)
+        for file in event.files:
+            table.data[file.path] = list(source.data[file.path])
+        return event.model_copy(update={"location": self.location})
+
+    def _table(self, location: str) -> "MemoryTable":
+        found = next((table for table in self._tables.values() if table.location == location), None)
+        if found is None:
+            raise LakeUnavailable(f"no table at {location!r}")
+        return found
+
+
+def _status_of(path: str, table: "MemoryTable", referenced: set[str]) -> FileStatus:
+    if path in referenced:
+        return FileStatus.REFERENCED
+    return FileStatus.UNREFERENCED if path in table.data else FileStatus.GONE
+
 
 FORMAT: Final = "memory"
 FORMAT_VERSION: Final = 1
@@ -238,7 +641,6 @@ class MemoryAdapter:
         return TableColumns(found.schema, f"{found.identity} {found.schema_id}")
 
     def add_columns(self, table: TableRef, columns: Sequence["pa.Field"], seen: TableColumns) -> bool:
-        from sluicegate.lakes.memory_writer import refuse_types
 
         refuse_types(columns)
         newest = self.read_columns(table)

@@ -12,7 +12,7 @@ from typing import Final
 import pyarrow as pa
 
 from sluicegate.lakes.arrow import differing_in_case, fits, never_added, zone_problem
-from sluicegate.lakes.evolution import evolving
+from sluicegate.lakes.capabilities import evolving
 from sluicegate.lakes.port import Adapter, SchemaMismatch, TableRef
 
 _log = logging.getLogger(__name__)

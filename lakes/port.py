@@ -6,17 +6,51 @@ are called from threads, one at a time per stream.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import TYPE_CHECKING, Final, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, runtime_checkable
 
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.events.problems import Cause, CauseCode
-from sluicegate.lakes.checked import Checked, Premises
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from sluicegate.lakes.history import TableHistory
+
+CHECK_LASTS: Final = 600.0
+"""Seconds for which a check that files exist counts. Cleaners of orphans wait longer before they delete."""
+
+
+class Premises(NamedTuple):
+    """The facts that checks depend on, beside the files."""
+
+    table: str
+    """Identity of the table."""
+    terms: str
+    """Changes with the schema, and with everything else of the table that checks depend on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """An event that a committer has checked, in the form in which that committer publishes it.
+
+    It holds while the committer's premises stay the same, for CHECK_LASTS at most.
+    """
+
+    premises: Premises
+    files: int
+    rows: int
+    size: int
+    """Bytes of the files."""
+    paths: bytes
+    """Digests of the paths, one after the other (`twins.path_digest`)."""
+    content: object
+    """The adapter's own."""
+    held: int
+    """Bytes of memory, about."""
+
+
+class Outdated(Exception):
+    """The premises of a check have changed since: the files must be checked again."""
+
 
 PORT_VERSION: Final = 2
 """Version of the protocols in this module; rises when adapters of older releases would not work any more."""
@@ -250,19 +284,6 @@ class Committer(Protocol):
         ...
 
 
-class FileStatus(StrEnum):
-    """Status of a data file in its table."""
-
-    REFERENCED = "referenced"
-    """A snapshot, branch, tag or changelog has it."""
-    UNREFERENCED = "unreferenced"
-    GONE = "gone"
-    """It is not there, or not any more."""
-    OUTSIDE = "outside"
-    """The path is no place of a data file of this table; nothing is said of what is there."""
-    DELETED = "deleted"
-
-
 class TableMaintenance(Protocol):
     """Upkeep of a table beside its commits. Methods block, and are not safe for concurrent calls.
 
@@ -272,89 +293,6 @@ class TableMaintenance(Protocol):
 
     location: str
     """URI of the folder that the paths of the table's files are relative to, as events name it."""
-
-
-@runtime_checkable
-class ReadsHistory(TableMaintenance, Protocol):
-    """Capability: the commits of a table can be listed. Verification and repair need it."""
-
-    def history(self) -> "TableHistory":
-        """Return everything that can still be read about the table's commits. Raises LakeUnavailable."""
-        ...
-
-
-@runtime_checkable
-class FindsOrphans(TableMaintenance, Protocol):
-    """Capability: the references to data files can be found. The janitor and `orphans` need it."""
-
-    def file_status(self, paths: Sequence[str]) -> dict[str, FileStatus]:
-        """Return the status of each data file; never DELETED. Raises LakeUnavailable."""
-        ...
-
-    def delete_unreferenced(self, path: str) -> FileStatus:
-        """Look for references to one data file, and delete it only if there are none.
-
-        The caller must know that nobody will commit the file. Raises LakeUnavailable.
-        """
-        ...
-
-
-@runtime_checkable
-class CopiesFiles(TableMaintenance, Protocol):
-    """Capability: files of another table of the format can be copied into this one. A rebuild needs it."""
-
-    def create_like(self, source: TableRef) -> None:
-        """Make the table with the schemas of another one of its format; an existing table stays as it is.
-
-        Raises LakeUnavailable.
-        """
-        ...
-
-    def examine(self, event: FilesWritten, *, lost: bool = False) -> None:
-        """Check that `adopt` could copy an event's files; the table need not exist yet.
-
-        `lost`: the metadata of the files' table is lost, and this table exists. So its schema of that id is
-        compared with the digests of the event, or else with the columns of the files. Raises BadFiles if a
-        file is not there as described or does not fit the table, LakeUnavailable.
-        """
-        ...
-
-    def adopt(self, event: FilesWritten, *, lost: bool = False) -> FilesWritten:
-        """Copy an event's files into this table's folders, durably; return the event as of this table.
-
-        All are examined before any is copied, and none becomes visible. Raises BadFiles, LakeUnavailable.
-        """
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class Opened:
-    """Result of opening what a reader of the newest snapshot opens."""
-
-    files: int
-    """Data files that were opened: those that were added last, and some of the others."""
-    problems: tuple[str, ...] = ()
-    """Sentences about files that cannot be opened, each with the way out."""
-
-
-@runtime_checkable
-class OpensNewest(TableMaintenance, Protocol):
-    """Capability: the files of the newest snapshot can be opened. `check` and `replay verify` need it."""
-
-    def open_newest(self) -> Opened:
-        """Open the metadata of the newest snapshot, and a sample of its data files.
-
-        Raises LakeUnavailable if its metadata cannot be read.
-        """
-        ...
-
-
-@runtime_checkable
-class NamesFolders(TableMaintenance, Protocol):
-    """Capability: the folders that a commit writes to are known. `sluicegate check` tries to write there."""
-
-    written_folders: Sequence[str]
-    """Relative to `location`; a missing one is made by the first commit."""
 
 
 class FileWriter(Protocol):

@@ -7,27 +7,15 @@ an `Adapter`. So a package of a third party can add one.
 from collections.abc import Mapping
 from functools import cache
 from importlib.metadata import EntryPoint, entry_points
-from typing import Final, TypeVar
+from typing import Final
 
-from sluicegate.lakes.port import PORT_VERSION, Adapter, TableMaintenance, TableRefused
+from sluicegate.lakes.port import PORT_VERSION, Adapter, TableRefused
 
 GROUP: Final = "sluicegate.lakes"
 DEFAULT_FORMAT: Final = "paimon"
 """Format of a stream, or of a writing job, that names none."""
 _FOR_TESTS: Final = "memory"
 _OTHERWISE: Final = f". {DEFAULT_FORMAT} is the default: if the table has another format, set `format`"
-
-_Capability = TypeVar("_Capability")
-
-
-def capable(maintenance: TableMaintenance, capability: type[_Capability], purpose: str) -> _Capability:
-    """Return the maintenance of a table as one with a capability. Raises TableRefused if it lacks that."""
-    if not isinstance(maintenance, capability):
-        raise TableRefused(
-            f"the format of the table {maintenance.location} lacks the capability {capability.__name__}, "
-            f"which {purpose} needs. Use another tool for this table, or a release of its adapter with it"
-        )
-    return maintenance
 
 
 def install_line(*extras: str) -> str:

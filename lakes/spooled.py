@@ -12,11 +12,10 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple, Protocol, cast
 
-from sluicegate.lakes.durable import sync_folders_of, write_durably
 from sluicegate.lakes.file_options import FileOptions
 from sluicegate.lakes.port import Adapter, FileWriter, LakeUnavailable, TableRef, TableRefused
-from sluicegate.lakes.storage import Content, Range, Stamped, Storage
-from sluicegate.lakes.storage_errors import explain
+from sluicegate.lakes.storage import Content, Range, Stamped, Storage, explain
+from sluicegate.lakes.storage_local import sync_folders_of, write_durably
 
 Wrap = Callable[[Storage], Storage]
 """Function of the storage of a table that returns the one that a writer half writes to."""

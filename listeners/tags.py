@@ -14,9 +14,16 @@ from pydantic import AfterValidator, model_validator
 
 from sluicegate.events.models import CutReverted, Head
 from sluicegate.events.notifications import SavepointTaken
+from sluicegate.lakes.capabilities import (
+    MakesTags,
+    SnapshotExpired,
+    Tag,
+    TagAnswer,
+    TagMade,
+    TagTaken,
+    capable,
+)
 from sluicegate.lakes.port import LakeUnavailable, SnapshotRef, TableRefused
-from sluicegate.lakes.registry import capable
-from sluicegate.lakes.tags import MakesTags, SnapshotExpired, Tag, TagAnswer, TagMade, TagTaken
 from sluicegate.listeners.intervals import DAY, HOUR, MONTH, Duration, Interval, Zone, bounds, milliseconds
 from sluicegate.listeners.mark_done.formats import LETTERS, field_of, literal
 from sluicegate.listeners.port import (

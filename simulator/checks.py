@@ -20,7 +20,7 @@ from sluicegate.events.models import (
 )
 from sluicegate.events.notifications import Committed, IncarnationsEnded, RegistrationAnswered, SavepointTaken
 from sluicegate.events.problems import Problem
-from sluicegate.lakes.memory_table import MemorySnapshot
+from sluicegate.lakes.memory import MemorySnapshot
 from sluicegate.simulator.deletions import Deletions
 from sluicegate.simulator.judging import abandonment_problem, decision_problem
 from sluicegate.simulator.places import Verdict

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from sluicegate.coordinator.core.effects import Effect
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import Assignment
-from sluicegate.lakes.memory_table import MemoryTable
+from sluicegate.lakes.memory import MemoryTable
 from sluicegate.simulator.checks import Checks
 from sluicegate.simulator.dice import Dice
 from sluicegate.simulator.fates import FATES

@@ -7,7 +7,7 @@ the coordinators have seen the rollback.
 from dataclasses import dataclass
 from typing import Final
 
-from sluicegate.lakes.memory_table import MemorySnapshot, MemoryTable
+from sluicegate.lakes.memory import MemorySnapshot, MemoryTable
 from sluicegate.simulator.dice import Dice
 from sluicegate.simulator.truth import Truth
 from sluicegate.simulator.world import COMMIT_USER, World

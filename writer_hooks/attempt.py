@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes import Adapter, FileWriter
-from sluicegate.lakes.evolution import Evolve
+from sluicegate.lakes.capabilities import Evolve
 from sluicegate.lakes.file_options import FileOptions, open_writer
 from sluicegate.lakes.port import TableRef
 from sluicegate.writer_hooks.region import Attempt, Event, Region, digest_of, files_written

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from sluicegate.events.models import NAME_PATTERN, Assignment, SingleRegionReason
 from sluicegate.kafka.topics import TopicNames
-from sluicegate.lakes.evolution import EVOLVE_VALUES, Evolve, evolving
+from sluicegate.lakes.capabilities import EVOLVE_VALUES, Evolve, evolving
 from sluicegate.lakes.file_options import NAMES as FILE_NAMES
 from sluicegate.lakes.file_options import BadFileOption, FileOptions
 from sluicegate.lakes.port import TableRef, TableRefused

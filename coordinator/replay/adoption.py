@@ -45,7 +45,7 @@ from sluicegate.events.codec import event_id, read_attributes
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import Position
 from sluicegate.events.problems import Code, Problem
-from sluicegate.lakes.accounts import KeepsAccounts
+from sluicegate.lakes.capabilities import KeepsAccounts
 from sluicegate.lakes.history import PastSnapshot, TableHistory
 from sluicegate.lakes.port import SnapshotRef, TableState
 

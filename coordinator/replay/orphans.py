@@ -38,7 +38,7 @@ from sluicegate.events.envelope import EventType
 from sluicegate.events.files import attempt_of, names_problem, place_of
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.bodies import BodyUnavailable
-from sluicegate.lakes.port import FileStatus, FindsOrphans
+from sluicegate.lakes.capabilities import FileStatus, FindsOrphans
 
 CHUNK: Final = 1_000
 """Number of events whose bodies are in memory at a time."""

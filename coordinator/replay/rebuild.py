@@ -20,7 +20,7 @@ from sluicegate.events.files import location_problem, normal
 from sluicegate.events.models import Head, StreamPolicy
 from sluicegate.events.problems import Problem
 from sluicegate.kafka.bodies import BodyUnavailable, WrittenEvent
-from sluicegate.lakes.port import CopiesFiles
+from sluicegate.lakes.capabilities import CopiesFiles
 
 
 @dataclass

@@ -25,18 +25,10 @@ from sluicegate.coordinator.stream.table import StreamTable
 from sluicegate.events.models import Head, StreamPolicy
 from sluicegate.events.problems import Code
 from sluicegate.kafka.bodies import WrittenEvent
+from sluicegate.lakes.capabilities import Opened, OpensNewest, ReadsHistory, capable
 from sluicegate.lakes.history import TableHistory
-from sluicegate.lakes.port import (
-    BadFiles,
-    LakeUnavailable,
-    NotPublished,
-    Opened,
-    OpensNewest,
-    ReadsHistory,
-    TableRefused,
-    TableState,
-)
-from sluicegate.lakes.registry import adapter, capable
+from sluicegate.lakes.port import BadFiles, LakeUnavailable, NotPublished, TableRefused, TableState
+from sluicegate.lakes.registry import adapter
 
 T = TypeVar("T")
 Capability = TypeVar("Capability")

@@ -15,8 +15,7 @@ import structlog
 from sluicegate.coordinator.stream.summary import NAMED, Sizes
 from sluicegate.events.models import FilesWritten
 from sluicegate.kafka.bodies import Bodies, Budget, WrittenEvent
-from sluicegate.lakes.checked import CHECK_LASTS, Checked
-from sluicegate.lakes.port import BadFiles
+from sluicegate.lakes.port import CHECK_LASTS, BadFiles, Checked
 
 log = structlog.get_logger(__name__)
 

@@ -23,7 +23,7 @@ from sluicegate.events.envelope import EventType, LogRecord
 from sluicegate.events.models import CommitSummary, CutCommitted, CutDecided, FilesOfSize, FilesWritten
 from sluicegate.events.problems import Problem
 from sluicegate.kafka.bodies import BodyUnavailable, WrittenEvent
-from sluicegate.lakes.checked import Checked
+from sluicegate.lakes.port import Checked
 
 # Counts of a commit, for logs, metrics and its summary.
 

@@ -30,21 +30,22 @@ from sluicegate.events.files import attempt_of, location_problem, names_problem
 from sluicegate.events.models import FilesWritten
 from sluicegate.events.problems import Cause, CauseCode, Code, Problem
 from sluicegate.kafka.bodies import BodyUnavailable, WrittenEvent
-from sluicegate.lakes.checked import Checked, Premises
+from sluicegate.lakes.committer import UniquePaths
 from sluicegate.lakes.port import (
     BadFiles,
+    Checked,
     CommitRequest,
     Committer,
     LakeError,
     LakeUnavailable,
     NotPublished,
     OutcomeUnknown,
+    Premises,
     Refused,
     TableRefused,
     TableReplaced,
 )
 from sluicegate.lakes.registry import adapter
-from sluicegate.lakes.twins import Twins
 
 # Event bodies for a call in a thread, read a few at a time: a commit may be larger than the memory.
 
@@ -422,7 +423,7 @@ class _Check:
     def __init__(self, table: StreamTable, terms: Terms) -> None:
         self._table = table
         self._terms = terms
-        self._twins = Twins()
+        self._twins = UniquePaths()
         self._events: dict[int, FilesWritten] = {}
         self._size = 0
 

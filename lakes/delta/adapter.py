@@ -3,13 +3,13 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from sluicegate.lakes.capabilities import TableColumns
 from sluicegate.lakes.delta.checkpointing import Checkpointing
 from sluicegate.lakes.delta.committer import DeltaCommitter
-from sluicegate.lakes.delta.decisions import RESERVED
 from sluicegate.lakes.delta.entries import FORMAT, FORMAT_VERSION
+from sluicegate.lakes.delta.features import open_in_scope
 from sluicegate.lakes.delta.maintenance import DeltaMaintenance
-from sluicegate.lakes.delta.scope import open_in_scope
-from sluicegate.lakes.evolution import TableColumns
+from sluicegate.lakes.delta.versions import RESERVED
 from sluicegate.lakes.file_options import NO_OPTIONS, FileOptions
 from sluicegate.lakes.port import PORT_VERSION, TableRef, TableRefused
 from sluicegate.lakes.spooled import Wrap, wrapped

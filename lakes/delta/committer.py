@@ -5,27 +5,34 @@ from collections.abc import Sequence
 
 from sluicegate.events.models import FilesWritten
 from sluicegate.events.problems import Cause, CauseCode
-from sluicegate.lakes.checked import Checked, Outdated, Premises
-from sluicegate.lakes.committers import Reading, look, made_by, overtaken, unknown, with_overwriting
-from sluicegate.lakes.delta.actions import Metadata, Protocol
-from sluicegate.lakes.delta.ancestry import Ancestry, head_of
+from sluicegate.lakes.committer import (
+    EventContents,
+    UniquePaths,
+    made_by,
+    outcome_unknown,
+    overtaken,
+    paths_of,
+    require_files,
+    with_overwriting,
+)
 from sluicegate.lakes.delta.checkpointing import Checkpointing
-from sluicegate.lakes.delta.checkpoints import FOLDER
-from sluicegate.lakes.delta.decisions import mark_of, past_of
+from sluicegate.lakes.delta.checks import EventChecks
 from sluicegate.lakes.delta.entries import Entries
-from sluicegate.lakes.delta.examinations import Examinations
-from sluicegate.lakes.delta.log import Log, State, Version, commit_name
-from sluicegate.lakes.delta.scope import refuse_out_of_scope
-from sluicegate.lakes.delta.versions import Content, Draft
+from sluicegate.lakes.delta.features import refuse_out_of_scope
+from sluicegate.lakes.delta.log import FOLDER, Log, Metadata, Protocol, State, Version, commit_name
+from sluicegate.lakes.delta.versions import Ancestry, Content, Draft, head_of, mark_of, past_of
 from sluicegate.lakes.port import (
     Answer,
     BadFiles,
+    Checked,
     CommitRequest,
     Conflict,
     Found,
     LakeUnavailable,
     NotPublished,
     OutcomeUnknown,
+    Outdated,
+    Premises,
     Publication,
     Published,
     Refused,
@@ -35,7 +42,6 @@ from sluicegate.lakes.port import (
     TableState,
 )
 from sluicegate.lakes.storage import CannotPut, Storage, Uncertain
-from sluicegate.lakes.twins import Twins, paths_of
 
 
 class DeltaCommitter:
@@ -55,7 +61,7 @@ class DeltaCommitter:
         self._in_scope: tuple[Protocol, Metadata] | None = None
         """Newest protocol and metadata that were found to be supported."""
         self._identity: str | None = None
-        self._examinations = Examinations(self._log, storage.uri)
+        self._examinations = EventChecks(self._log, storage.uri)
         self._checkpointing = checkpointing
 
     def inspect(self) -> TableState:
@@ -86,13 +92,13 @@ class DeltaCommitter:
         return self._examinations.premises(self._newest())
 
     def check(self, files: Sequence[FilesWritten]) -> list[Checked]:
-        state, twins = self._newest(), Twins()
+        state, twins = self._newest(), UniquePaths()
         premises = self._examinations.premises(state)
         # First what the events themselves prove: no path outside of the table is looked at.
         found = [self._checked(state, premises, event) for event in files]
         for event in files:
             twins.add(event)
-        look(self._storage, files)
+        require_files(self._storage, files)
         return found
 
     def _checked(self, state: State, premises: Premises, event: FilesWritten) -> Checked:
@@ -170,7 +176,7 @@ class DeltaCommitter:
         """Return the content of the version. Raises BadFiles, TableRefused, Outdated or LakeUnavailable."""
         premises = self._examinations.premises(state)
         draft = Draft(state)
-        for checked, entries in Reading(request.files, self.check, premises, Entries).pairs():
+        for checked, entries in EventContents(request.files, self.check, premises, Entries).pairs():
             draft.add(checked, entries)
         return draft.render(self._user, request, time.time_ns() // 1_000_000)
 
@@ -180,11 +186,11 @@ class DeltaCommitter:
         try:
             follows = self._log.follows(before)
         except LakeUnavailable as error:
-            return unknown(CauseCode.POSITION_UNREADABLE, number, error)
+            return outcome_unknown(CauseCode.POSITION_UNREADABLE, number, error)
         if not follows:
             # If clean-up had deleted the number, no reader uses this version. The next answer shows it.
             self._known = None
-            return unknown(CauseCode.POSITION_UNPROVEN, number)
+            return outcome_unknown(CauseCode.POSITION_UNPROVEN, number)
         self._known = before.after(made)
         if self._checkpointing is not None:
             self._checkpointing.consider(self._known)
@@ -200,9 +206,9 @@ class DeltaCommitter:
             there = self._log.version(number)
             self._storage.settle(FOLDER)
         except LakeUnavailable as error:
-            return unknown(CauseCode.TAKER_UNREADABLE, number, error)
+            return outcome_unknown(CauseCode.TAKER_UNREADABLE, number, error)
         if there is None:
-            return unknown(CauseCode.TAKER_GONE, number)
+            return outcome_unknown(CauseCode.TAKER_GONE, number)
         if not self._is(there, request):
             return self._overtaken(request.head, there)
         return self._settled(before, there)

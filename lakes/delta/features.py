@@ -4,9 +4,20 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from sluicegate.lakes.delta.actions import Malformed, Metadata, Protocol
-from sluicegate.lakes.delta.partitions import can_partition
-from sluicegate.lakes.delta.schema import MODE, Array, Column, Kind, Map, Struct, TableSchema, read_schema
+from sluicegate.lakes.delta.log import Log, Malformed, Metadata, NoTable, Protocol, State
+from sluicegate.lakes.delta.schema import (
+    MODE,
+    Array,
+    Column,
+    Kind,
+    Map,
+    Struct,
+    TableSchema,
+    can_partition,
+    read_schema,
+)
+from sluicegate.lakes.port import TableRefused
+from sluicegate.lakes.storage import Storage
 
 MOST_READER: Final = 3
 MOST_WRITER: Final = 7
@@ -165,3 +176,25 @@ def _unsupported(kind: Kind) -> str | None:
     if isinstance(kind, Array):
         return _unsupported(kind.element)
     return _unsupported(kind.key) or _unsupported(kind.value) if isinstance(kind, Map) else None
+
+
+# Refusal of tables that are out of scope, with the way out.
+
+
+def open_in_scope(storage: Storage) -> State:
+    """Return the newest state of a table in scope. Raises TableRefused or LakeUnavailable."""
+    try:
+        state = Log(storage).load()
+    except NoTable as error:
+        raise TableRefused(str(error)) from error
+    refuse_out_of_scope(state, storage.uri)
+    return state
+
+
+def refuse_out_of_scope(state: State, uri: str) -> None:
+    """Raise TableRefused with the first feature of the table that an append would not respect."""
+    reason = out_of_scope(state.protocol, state.metadata)
+    if reason is not None:
+        raise TableRefused(
+            f"{uri}: {reason}. Give the stream an append table without that (a new one, or this one altered)"
+        )

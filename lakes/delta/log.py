@@ -6,22 +6,330 @@ The table is never loaded: a state has no data files, and a new version costs on
 import hashlib
 import json
 import re
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final, NamedTuple
+from io import BytesIO
+from typing import Any, Final, NamedTuple, TypeGuard
+from urllib.parse import unquote
 
-from sluicegate.lakes.delta.actions import (
-    WATERMARK,
-    Actions,
-    Malformed,
-    Metadata,
-    Protocol,
-    Txn,
-    is_whole,
-    read_actions,
-)
-from sluicegate.lakes.delta.checkpoints import FOLDER, Checkpoint, Gone, read_checkpoint
 from sluicegate.lakes.port import LakeUnavailable, SnapshotRef
 from sluicegate.lakes.storage import Parts, Storage
+
+# Actions of a Delta log, as far as commits need them.
+#
+# They come from lines of JSON or from rows of a checkpoint. Both are input from outside, so all types are
+# checked.
+
+_SKIPPED: Final = (b'{"add":{', b'{"remove":{', b'{"cdc":{')
+"""Beginnings of lines about files, which are most lines of a log."""
+_READ: Final = (b'"protocol"', b'"metaData"', b'"txn"', b'"commitInfo"', b'"domainMetadata"')
+
+WATERMARK: Final = "sluicegate.watermark"
+
+
+class Malformed(ValueError):
+    """The log has something that is no action of Delta; the text says what."""
+
+
+@dataclass(frozen=True, slots=True)
+class Protocol:
+    """Versions and features that readers and writers of the table must know."""
+
+    reader: int
+    writer: int
+    reader_features: frozenset[str]
+    writer_features: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """Identity, schema and properties of the table."""
+
+    id: str
+    schema: str
+    """JSON, as written."""
+    partition_columns: tuple[str, ...]
+    configuration: Mapping[str, str]
+    provider: str
+    """Format of the data files."""
+    fields: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+    """The whole action, as written."""
+
+
+@dataclass(frozen=True, slots=True)
+class Txn:
+    """The newest transaction of an application."""
+
+    version: int
+    last_updated: int | None
+    """Milliseconds since the Unix epoch, by the clock of the writer."""
+
+
+@dataclass(slots=True)
+class Actions:
+    """The newest action of each kind in a version, or in a checkpoint."""
+
+    protocol: Protocol | None = None
+    metadata: Metadata | None = None
+    txns: dict[str, Txn] = field(default_factory=dict)
+    """By application id."""
+    domains: dict[str, str | None] = field(default_factory=dict)
+    """Configuration of each metadata domain; None: removed."""
+    info: Mapping[str, Any] = field(default_factory=dict)
+    """The `commitInfo`, which may have any content."""
+
+    @property
+    def watermark(self) -> int | None:
+        """The watermark that a commit of ours carries, in milliseconds since the Unix epoch."""
+        found = self.info.get(WATERMARK)
+        try:
+            return int(found) if isinstance(found, str) else None
+        except ValueError:
+            return None
+
+    def update(self, later: "Actions") -> None:
+        """Add the actions of a later version."""
+        self.protocol = later.protocol or self.protocol
+        self.metadata = later.metadata or self.metadata
+        self.txns |= later.txns
+        self.domains |= later.domains
+
+    def add(self, name: str, fields: Mapping[str, Any]) -> None:
+        """Add an action; others than those of this class have no effect. Raises Malformed."""
+        if name == "protocol":
+            self.protocol = _protocol(fields)
+        elif name == "metaData":
+            self.metadata = read_metadata(fields)
+        elif name == "txn":
+            last_updated = fields.get("lastUpdated")
+            self.txns[_text(fields, "appId")] = Txn(
+                _whole(fields, "version"),
+                None if last_updated is None else _whole(fields, "lastUpdated"),
+            )
+        elif name == "domainMetadata":
+            removed = fields.get("removed") is True
+            self.domains[_text(fields, "domain")] = None if removed else _text(fields, "configuration")
+        elif name == "commitInfo":
+            self.info = fields
+
+
+def read_actions(raw: bytes) -> Actions:
+    """Return the actions of a log file, without those about files. Raises Malformed."""
+    found = Actions()
+    # A version may have a million files, so its lines are not all made at once.
+    for line in BytesIO(raw):
+        if line.startswith(_SKIPPED) and not any(name in line for name in _READ):
+            continue
+        for name, fields in read_line(line):
+            found.add(name, fields)
+    return found
+
+
+def read_line(line: bytes) -> Iterable[tuple[str, Mapping[str, Any]]]:
+    """Return the actions of a line, each with its name; none for an empty line. Raises Malformed."""
+    if not line.strip():
+        return ()
+    try:
+        parsed = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise Malformed(f"a line is no JSON: {error}") from error
+    if not isinstance(parsed, dict):
+        raise Malformed("a line is no JSON object")
+    return [(name, fields) for name, fields in parsed.items() if isinstance(fields, dict)]
+
+
+def _protocol(fields: Mapping[str, Any]) -> Protocol:
+    reader, writer = _whole(fields, "minReaderVersion"), _whole(fields, "minWriterVersion")
+    return Protocol(
+        reader,
+        writer,
+        frozenset(_texts(fields, "readerFeatures") if reader >= 3 else ()),
+        frozenset(_texts(fields, "writerFeatures") if writer >= 7 else ()),
+    )
+
+
+def read_metadata(fields: Mapping[str, Any]) -> Metadata:
+    """Return the metadata of an action `metaData`. Raises Malformed."""
+    configuration = fields.get("configuration")
+    if configuration is None:
+        configuration = {}
+    if not isinstance(configuration, dict):
+        raise Malformed("the configuration of the table is no map")
+    provider = fields.get("format")
+    return Metadata(
+        _text(fields, "id"),
+        _text(fields, "schemaString"),
+        tuple(_texts(fields, "partitionColumns")),
+        {key: str(value) for key, value in configuration.items() if value is not None},
+        str(provider.get("provider", "parquet")) if isinstance(provider, dict) else "parquet",
+        fields,
+    )
+
+
+def _text(fields: Mapping[str, Any], key: str) -> str:
+    value = fields.get(key)
+    if not isinstance(value, str):
+        raise _wrong(value, key)
+    return value
+
+
+def _whole(fields: Mapping[str, Any], key: str) -> int:
+    value = fields.get(key)
+    if not is_whole(value):
+        raise _wrong(value, key)
+    return value
+
+
+def _texts(fields: Mapping[str, Any], key: str) -> list[str]:
+    value = fields.get(key)
+    if value is None:
+        return []
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise _wrong(value, key)
+    return value
+
+
+def _wrong(value: Any, key: str) -> Malformed:
+    return Malformed(f"{key} is missing or has the wrong type ({type(value).__name__})")
+
+
+def is_whole(value: object) -> TypeGuard[int]:
+    """Return True for an integer of 64 bits. JSON's true and false are none."""
+    return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
+
+
+# Checkpoints of a Delta log: classic ones, in parts, and of version 2 with sidecars.
+
+FOLDER: Final = "_delta_log"
+_SIDECARS: Final = f"{FOLDER}/_sidecars"
+_STATE: Final = ("protocol", "metaData", "txn", "domainMetadata")
+_FILES: Final = ("add", "remove")
+_MAPS: Final = ("configuration", "options")
+
+
+class Gone(Exception):
+    """A file of the log was deleted between its listing and its reading."""
+
+
+class Checkpoint(NamedTuple):
+    """A complete checkpoint."""
+
+    version: int
+    names: tuple[str, ...]
+    """File names in the folder of the log."""
+
+
+def read_checkpoint(storage: Storage, checkpoint: Checkpoint) -> Actions:
+    """Return the actions of a checkpoint, without those about files.
+
+    Raises Gone, Malformed or LakeUnavailable.
+    """
+    found = Actions()
+    for name in checkpoint.names:
+        raw = _content(storage, f"{FOLDER}/{name}")
+        if name.endswith(".json"):
+            part = read_actions(raw)
+            found.protocol = part.protocol or found.protocol
+            found.metadata = part.metadata or found.metadata
+            found.txns |= part.txns
+            found.domains |= part.domains
+            continue
+        for kind, fields in _rows(raw, _STATE):
+            found.add(kind, fields)
+    if found.protocol is None or found.metadata is None:
+        raise Malformed(f"the checkpoint of version {checkpoint.version} has no protocol or no metadata")
+    return found
+
+
+def checkpoint_paths(storage: Storage, name: str) -> Iterator[str]:
+    """Yield the paths of all files that a checkpoint's file adds or removes, sidecars included.
+
+    Raises Gone, Malformed or LakeUnavailable.
+    """
+    raw = _content(storage, f"{FOLDER}/{name}")
+    if name.endswith(".json"):
+        sidecars = []
+        for line in raw.split(b"\n"):
+            for kind, fields in read_line(line):
+                if kind in _FILES:
+                    yield _path(fields)
+                if kind == "sidecar":
+                    sidecars.append(_path(fields))
+    else:
+        yield from (_path(fields) for _, fields in _rows(raw, _FILES, ("path",)))
+        sidecars = [_path(fields) for _, fields in _rows(raw, ("sidecar",), ("path",))]
+    for sidecar in sidecars:
+        content = _content(storage, f"{_SIDECARS}/{unquote(sidecar).rpartition('/')[2]}")
+        yield from (_path(fields) for _, fields in _rows(content, _FILES, ("path",)))
+
+
+def live_files(storage: Storage, checkpoint: Checkpoint) -> Iterator[Mapping[str, Any]]:
+    """Yield path and size of the files that a checkpoint has, as its actions state them.
+
+    Raises Gone, Malformed or LakeUnavailable.
+    """
+    columns = ("path", "size")
+    for name in checkpoint.names:
+        raw = _content(storage, f"{FOLDER}/{name}")
+        if name.endswith(".json"):
+            actions = [action for line in raw.split(b"\n") for action in read_line(line)]
+        else:
+            actions = [*_rows(raw, ("add",), columns), *_rows(raw, ("sidecar",), ("path",))]
+        yield from (fields for kind, fields in actions if kind == "add")
+        for kind, fields in actions:
+            if kind == "sidecar":
+                sidecar = f"{_SIDECARS}/{unquote(_path(fields)).rpartition('/')[2]}"
+                yield from (file for _, file in _rows(_content(storage, sidecar), ("add",), columns))
+
+
+def _path(fields: Mapping[str, Any]) -> str:
+    path = fields.get("path")
+    if not isinstance(path, str):
+        raise Malformed("an action of a checkpoint has no path")
+    return path
+
+
+def _content(storage: Storage, name: str) -> bytes:
+    raw = storage.read(name)
+    if raw is None:
+        raise Gone(name)
+    return raw
+
+
+def _rows(
+    raw: bytes, kinds: Iterable[str], only: tuple[str, ...] = ()
+) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield the actions of some kinds in a Parquet file, with all their fields or only some."""
+    # This import takes a third of a second, and most commits read no checkpoint.
+    import pyarrow.parquet as pq
+
+    try:
+        file = pq.ParquetFile(BytesIO(raw))
+        there = set(file.schema_arrow.names)
+        for kind in kinds:
+            if kind not in there:
+                continue
+            columns = [f"{kind}.{each}" for each in only] or [kind]
+            found = file.read(columns=columns).column(kind).drop_null()
+            for fields in found.to_pylist():
+                yield kind, _without_maps(fields)
+    except Malformed:
+        raise
+    except Exception as error:  # malformed bytes may raise any error in the parser
+        raise Malformed(f"a checkpoint cannot be read: {error}") from error
+
+
+def _without_maps(fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the fields with dictionaries in place of Arrow's lists of pairs."""
+    found = {
+        key: dict(value) if key in _MAPS and isinstance(value, list) else value
+        for key, value in fields.items()
+    }
+    return {
+        key: _without_maps(value) if isinstance(value, dict) and key not in _MAPS else value
+        for key, value in found.items()
+    }
+
 
 LAST_CHECKPOINT: Final = "_last_checkpoint"
 

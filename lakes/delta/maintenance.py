@@ -1,31 +1,208 @@
 """Upkeep of a Delta table beside its commits: history, file status, copies."""
 
 import json
+import re
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
+from urllib.parse import unquote
 
 from sluicegate.events.models import FileInfo, FilesWritten
-from sluicegate.lakes.cleaning import Cleaner
-from sluicegate.lakes.delta.ancestry import Ancestry
-from sluicegate.lakes.delta.checkpoints import FOLDER
-from sluicegate.lakes.delta.decisions import ACCOUNT, past_of
-from sluicegate.lakes.delta.earlier import note
-from sluicegate.lakes.delta.examinations import Examinations, UnknownSchema
+from sluicegate.lakes.capabilities import Cleaner, FileStatus, Opened, PartitionField, PartitionLayout
+from sluicegate.lakes.delta.checks import EventChecks, UnknownSchema, schemas_field
 from sluicegate.lakes.delta.features import keeps_timestamps
-from sluicegate.lakes.delta.intervals import interval_seconds
-from sluicegate.lakes.delta.log import Log, State, commit_name
-from sluicegate.lakes.delta.opening import sample
-from sluicegate.lakes.delta.partition_layout import partition_layout
-from sluicegate.lakes.delta.references import References
-from sluicegate.lakes.delta.versions import WRITER
+from sluicegate.lakes.delta.log import (
+    FOLDER,
+    Gone,
+    Log,
+    Malformed,
+    State,
+    checkpoint_paths,
+    commit_name,
+    live_files,
+    read_line,
+)
+from sluicegate.lakes.delta.schema import partition_folder, read_schema
+from sluicegate.lakes.delta.versions import ACCOUNT, WRITER, Ancestry, past_of
 from sluicegate.lakes.history import TableHistory
-from sluicegate.lakes.partition_layout import PartitionLayout
-from sluicegate.lakes.port import BadFiles, FileStatus, LakeUnavailable, Opened, SnapshotRef, TableRef
-from sluicegate.lakes.samples import open_files
+from sluicegate.lakes.maintenance import SAMPLE_FILES, Sampled, first_of, open_files, spread
+from sluicegate.lakes.port import BadFiles, LakeUnavailable, SnapshotRef, TableRef
 from sluicegate.lakes.storage import CannotPut, Storage, Uncertain
 from sluicegate.lakes.storages import open_storage
+
+# Intervals in properties of Delta tables, such as `interval 1 week`.
+
+_UNITS: Final[Mapping[str, float]] = {
+    "nanosecond": 1e-9,
+    "microsecond": 1e-6,
+    "millisecond": 1e-3,
+    "second": 1.0,
+    "minute": 60.0,
+    "hour": 3_600.0,
+    "day": 86_400.0,
+    "week": 604_800.0,
+}
+_PART: Final = re.compile(r"([+-]?[0-9]{1,12})\s+([a-z]+?)s?(?:\s+|$)")
+
+
+def interval_seconds(text: str) -> float:
+    """Return the seconds of an interval; 0 for a text that is none, since it protects nothing."""
+    rest = text.strip().lower().removeprefix("interval").strip()
+    seconds = 0.0
+    while rest:
+        found = _PART.match(rest)
+        if found is None or found[2] not in _UNITS:
+            return 0.0
+        seconds += int(found[1]) * _UNITS[found[2]]
+        rest = rest[found.end() :]
+    return seconds
+
+
+# The files of a Delta table that a reader of its newest version opens.
+
+_OF_CHECKPOINT: Final = 10_000
+"""Files of a checkpoint from which a sample is chosen."""
+
+
+def sample(log: Log) -> list[Sampled]:
+    """Return data files of the newest version. Raises LakeUnavailable if the log lacks a file."""
+    version = log.load().version
+    log.require_base(version)
+    try:
+        return _sample(log, version)
+    except (Gone, Malformed) as error:
+        raise LakeUnavailable(
+            f"the Delta log of {log.storage.uri} cannot be read: {error}. Restore that file from a backup"
+        ) from error
+
+
+def _sample(log: Log, version: int) -> list[Sampled]:
+    """Read the log back from a version, until there are enough files. Raises Gone or Malformed."""
+    newest = next((each for each in log.listing().checkpoints if each.version <= version), None)
+    found: list[Sampled] = []
+    removed: set[str] = set()
+    for number in range(version, newest.version if newest is not None else -1, -1):
+        added = []
+        for kind, fields in _actions(log.storage, commit_name(number)):
+            path = fields.get("path")
+            if kind == "remove" and isinstance(path, str):
+                removed.add(path)
+            elif kind == "add" and path not in removed:
+                added.append(fields)
+        found += [each for each in (_file(log.storage, fields) for fields in added) if each is not None]
+        if len(found) >= SAMPLE_FILES:
+            return found[:SAMPLE_FILES]
+    if newest is None:
+        return found
+    older = first_of(
+        (fields for fields in live_files(log.storage, newest) if fields.get("path") not in removed),
+        _OF_CHECKPOINT,
+    )
+    files = [each for each in (_file(log.storage, fields) for fields in older) if each is not None]
+    return [*found, *spread(files, SAMPLE_FILES - len(found))]
+
+
+def _actions(storage: Storage, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    raw = storage.read(name)
+    if raw is None:
+        raise Gone(name)
+    for line in raw.split(b"\n"):
+        yield from read_line(line)
+
+
+def _file(storage: Storage, fields: Mapping[str, Any]) -> Sampled | None:
+    """Return the file of an action; None for one of another table, which has an absolute path."""
+    path, size = fields.get("path"), fields.get("size")
+    if not isinstance(path, str) or not isinstance(size, int):
+        raise Malformed(f"an action has no path or no size: {path!r}")
+    name = unquote(path)
+    return None if "://" in name or name.startswith("/") else Sampled(storage, name, size)
+
+
+# Data files to which a Delta table refers: from any version or checkpoint that its log still has.
+
+_ABOUT_FILES: Final = frozenset({"add", "remove", "cdc"})
+
+
+class References:
+    """Search for a set of file names in all versions and checkpoints of a log.
+
+    A removed file counts, too: older versions can be read, and a restore brings it back. Files of the log
+    never change, so each is read once. Each `refresh` reads only new ones.
+    """
+
+    def __init__(self, log: Log, names: set[str]) -> None:
+        self._log = log
+        self._names = names
+        self._known: set[str] = set()
+        """Files of the log that were read to their end."""
+        self.found: set[str] = set()
+
+    def refresh(self) -> bool:
+        """Read new files of the log; return False if there is no log.
+
+        Raises LakeUnavailable: then no name may be considered unreferenced.
+        """
+        listing = self._log.listing()
+        commits = {commit_name(number) for number in listing.commits}
+        checkpoints = {f"{FOLDER}/{name}" for each in listing.checkpoints for name in each.names}
+        # Clean-up may delete a file that was listed. Its content is in a newer checkpoint, so that one is
+        # read afterwards.
+        for name in sorted(commits - self._known):
+            self._add(name, self._in_commit(name))
+        for name in sorted(checkpoints - self._known):
+            self._add(name, checkpoint_paths(self._log.storage, name.rpartition("/")[2]))
+        return bool(listing.commits or listing.checkpoints)
+
+    def _add(self, name: str, paths: Iterable[str]) -> None:
+        try:
+            for path in paths:
+                # A name may be encoded, and an absolute path leads to a file of another table.
+                for each in (path, unquote(path)):
+                    base = each.rpartition("/")[2]
+                    if base in self._names:
+                        self.found.add(base)
+        except Gone:
+            raise LakeUnavailable(
+                f"{name} of {self._log.storage.uri} was deleted while its references were read. Try again"
+            ) from None
+        except Malformed as error:
+            raise LakeUnavailable(
+                f"{name} of {self._log.storage.uri} cannot be read, so its references are unknown: {error}. "
+                "Restore that file from a backup"
+            ) from error
+        self._known.add(name)
+
+    def _in_commit(self, name: str) -> Iterator[str]:
+        raw = self._log.storage.read(name)
+        if raw is None:
+            raise Gone(name)
+        for line in raw.split(b"\n"):
+            for kind, fields in read_line(line):
+                if kind in _ABOUT_FILES and isinstance(path := fields.get("path"), str):
+                    yield path
+
+
+# Partitions of a Delta table: their fields and folders.
+
+_RANDOM: Final = "delta.randomizeFilePrefixes"
+
+
+def partition_layout(log: Log) -> PartitionLayout:
+    """Return the layout of a table. Raises LakeUnavailable."""
+    metadata = log.load().metadata
+    schema = read_schema(metadata)
+    fields = tuple(PartitionField(column.physical, "identity") for column in schema.partitions)
+    no_folder = None
+    if schema.mode != "none":
+        no_folder = f"it has column mapping by {schema.mode}, with which other writers use random folders"
+    elif metadata.configuration.get(_RANDOM, "").strip().lower() == "true":
+        no_folder = f"its property {_RANDOM} is true, so other writers use random folders"
+    return PartitionLayout(
+        fields, log.storage, no_folder, lambda values: partition_folder(schema.partitions, values)
+    )
+
 
 RETENTION: Final = "delta.deletedFileRetentionDuration"
 _WEEK: Final = 7 * 86_400.0
@@ -48,7 +225,7 @@ class DeltaMaintenance:
         self._log = Log(storage)
         self._references: References | None = None
         self._asked: set[str] = set()
-        self._examinations: dict[str, Examinations] = {}
+        self._examinations: dict[str, EventChecks] = {}
         """Of this table and of those whose files it takes, by place."""
         self.location = storage.uri
 
@@ -112,7 +289,7 @@ class DeltaMaintenance:
             return
         log = Log(open_storage(source.location))
         model = log.load()
-        earlier = note(log, model)
+        earlier = schemas_field(log, model)
         self._storage.make_folder()
         try:
             # Of two that create the table at once, one wins. Both have the same schema.
@@ -166,7 +343,7 @@ class DeltaMaintenance:
     def _knows(self, log: Log, schema_id: int) -> bool:
         """Return True if a table takes files of a schema, False if its log lacks that. Raises BadFiles."""
         place = log.storage.uri
-        examinations = self._examinations.setdefault(place, Examinations(log, place))
+        examinations = self._examinations.setdefault(place, EventChecks(log, place))
         try:
             examinations.require(log.load(), schema_id)
         except UnknownSchema:

@@ -11,21 +11,19 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from sluicegate.lakes.delta.actions import Metadata, read_metadata
-from sluicegate.lakes.delta.arrow import PRIMITIVES, logical_schema
-from sluicegate.lakes.delta.checkpoints import FOLDER
+from sluicegate.lakes.capabilities import TableColumns
 from sluicegate.lakes.delta.features import (
     TIMESTAMPS_WITHOUT_ZONE,
     keeps_changes,
+    open_in_scope,
     out_of_scope,
     supports,
     tracks_rows,
 )
-from sluicegate.lakes.delta.log import Log, State, commit_name
+from sluicegate.lakes.delta.log import FOLDER, Log, Metadata, State, commit_name, read_metadata
 from sluicegate.lakes.delta.schema import MAPPED_ID, PHYSICAL_NAME, read_schema
-from sluicegate.lakes.delta.scope import open_in_scope
 from sluicegate.lakes.delta.versions import WRITER, in_commit_time
-from sluicegate.lakes.evolution import TableColumns
+from sluicegate.lakes.delta.writer import PRIMITIVES, logical_schema
 from sluicegate.lakes.port import LakeUnavailable, SchemaMismatch, TableRefused
 from sluicegate.lakes.storage import CannotPut, Storage, Uncertain
 

@@ -5,7 +5,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from sluicegate.lakes.evolution import TableColumns
+from sluicegate.lakes.capabilities import TableColumns
 from sluicegate.lakes.file_options import NO_OPTIONS, FileOptions
 from sluicegate.lakes.iceberg.catalog import (
     DEFAULT_CATALOG,

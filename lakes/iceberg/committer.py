@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sluicegate.events.models import FilesWritten
 from sluicegate.events.problems import Cause, CauseCode
-from sluicegate.lakes.checked import Checked, Outdated, Premises
-from sluicegate.lakes.committers import Reading, look, made_by, overtaken
+from sluicegate.lakes.committer import (
+    EventContents,
+    UniquePaths,
+    at_table_location,
+    describe_files,
+    has_metadata,
+    made_by,
+    overtaken,
+    paths_of,
+    require_files,
+)
 from sluicegate.lakes.history import Marker
 from sluicegate.lakes.iceberg.ancestry import (
     DECISION,
@@ -26,21 +35,23 @@ from sluicegate.lakes.iceberg.ancestry import (
     watermark_property,
 )
 from sluicegate.lakes.iceberg.catalog import Catalog, NoTable
-from sluicegate.lakes.iceberg.drafts import Draft, Drafts, NewSnapshot, summary_totals
 from sluicegate.lakes.iceberg.entries import Entries, Examiner
 from sluicegate.lakes.iceberg.files import Files
-from sluicegate.lakes.iceberg.layout import FORMAT, FORMAT_VERSION
-from sluicegate.lakes.iceberg.lists import UnknownMetadata
+from sluicegate.lakes.iceberg.layout import FORMAT, FORMAT_VERSION, UnknownMetadata
+from sluicegate.lakes.iceberg.manifests import Draft, Drafts, NewSnapshot, summary_totals
 from sluicegate.lakes.iceberg.metadata import Append, Metadata, Snapshot
 from sluicegate.lakes.iceberg.table import TableView, parts_of
 from sluicegate.lakes.port import (
     Answer,
     BadFiles,
+    Checked,
     CommitRequest,
     Conflict,
     LakeUnavailable,
     NotPublished,
     OutcomeUnknown,
+    Outdated,
+    Premises,
     Publication,
     Published,
     Refused,
@@ -50,11 +61,9 @@ from sluicegate.lakes.port import (
     TableState,
 )
 from sluicegate.lakes.storage import Uncertain
-from sluicegate.lakes.twins import Twins, paths_of
-from sluicegate.lakes.undescribed import described, is_described, located
 
 if TYPE_CHECKING:
-    from sluicegate.lakes.iceberg.described import Describers
+    from sluicegate.lakes.iceberg.plain_files import Describers
 
 _NUMBERS_BYTES: Final = 16
 """Memory for the two numbers of each file."""
@@ -120,13 +129,13 @@ class IcebergCommitter:
         return self._check(self._view(self._load()), files)
 
     def _check(self, view: TableView, files: Sequence[FilesWritten]) -> list[Checked]:
-        twins = Twins()
+        twins = UniquePaths()
         examiner = self._open(view)[1]
         files = [self._described(view, event) for event in files]
         found = [_checked(event, view.premises, examiner) for event in files]
         for event in files:
             twins.add(event)
-        look(self._files.folder(view.data_location), files, self._require_table)
+        require_files(self._files.folder(view.data_location), files, self._require_table)
         return found
 
     def _require_table(self) -> None:
@@ -136,17 +145,19 @@ class IcebergCommitter:
 
     def _described(self, view: TableView, event: FilesWritten) -> FilesWritten:
         """Return an event with metadata for each file. Raises BadFiles or LakeUnavailable."""
-        event = located(event, view.event_location)
-        if event.format != FORMAT or event.location != view.event_location or is_described(event):
+        event = at_table_location(event, view.event_location)
+        if event.format != FORMAT or event.location != view.event_location or has_metadata(event):
             return event
-        from sluicegate.lakes.iceberg.described import Describers
+        from sluicegate.lakes.iceberg.plain_files import Describers
 
         if self._describers is None or self._describers.table is not view:
             self._describers = Describers(view)
         describer = self._describers.of(event.schema_id, event.spec_id)
         if describer is None:
             return event
-        return described(event, self._files.folder(view.data_location), FORMAT_VERSION, describer.describe)
+        return describe_files(
+            event, self._files.folder(view.data_location), FORMAT_VERSION, describer.describe
+        )
 
     def publish(self, request: CommitRequest) -> Publication:
         try:
@@ -171,7 +182,7 @@ class IcebergCommitter:
         new = NewSnapshot(_new_id(metadata), metadata.next_sequence_number, head)
         try:
             view = self._view(metadata)
-            reading = Reading(request.files, partial(self._check, view), view.premises, Entries)
+            reading = EventContents(request.files, partial(self._check, view), view.premises, Entries)
             draft = self._open(view)[2].compose(metadata, new, reading)
         except (BadFiles, TableRefused, UnknownMetadata) as error:
             return Refused(str(error))

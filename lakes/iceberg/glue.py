@@ -21,10 +21,9 @@ from botocore.exceptions import (
 )
 from pyiceberg.catalog.glue import GlueCatalog as GlueLibrary
 
-from sluicegate.lakes.iceberg.catalog import Identifier, NoTable, after_change, before_change
+from sluicegate.lakes.iceberg.catalog import Identifier, NoTable, PointerCatalog, after_change, before_change
 from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.metadata import parse
-from sluicegate.lakes.iceberg.pointers import PointerCatalog
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
 from sluicegate.lakes.storage import Uncertain
 

@@ -3,29 +3,249 @@
 import re
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
+from urllib.parse import unquote
+
+from pyiceberg.partitioning import PartitionField as SpecField
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, MonthTransform, YearTransform
+from pyiceberg.types import TimestamptzNanoType, TimestamptzType
 
 from sluicegate.events.models import FileInfo, FilesWritten
-from sluicegate.lakes.bases import missing
-from sluicegate.lakes.cleaning import Cleaner
+from sluicegate.lakes.avro import BadContainer, records
+from sluicegate.lakes.capabilities import (
+    Cleaner,
+    FieldKind,
+    FileStatus,
+    Opened,
+    PartitionField,
+    PartitionLayout,
+    SnapshotExpired,
+    Tag,
+    TagAnswer,
+    TagMade,
+    TagTaken,
+    TagThere,
+)
+from sluicegate.lakes.committer import is_plain, missing_file
 from sluicegate.lakes.history import TableHistory
 from sluicegate.lakes.iceberg.ancestry import Ancestry, account_property
 from sluicegate.lakes.iceberg.catalog import Catalog, NoTable
 from sluicegate.lakes.iceberg.files import Files, location_of
-from sluicegate.lakes.iceberg.metadata import Metadata, Snapshot
-from sluicegate.lakes.iceberg.opening import sample
-from sluicegate.lakes.iceberg.partition_layout import partition_layout
-from sluicegate.lakes.iceberg.records import path_in, with_path
-from sluicegate.lakes.iceberg.references import References
-from sluicegate.lakes.iceberg.table import TableView, schema_digest
-from sluicegate.lakes.iceberg.tags import make_tag
-from sluicegate.lakes.partition_layout import PartitionLayout
-from sluicegate.lakes.port import BadFiles, FileStatus, LakeUnavailable, Opened, SnapshotRef, TableRef
-from sluicegate.lakes.samples import open_files
+from sluicegate.lakes.iceberg.layout import Lists, path_in, with_path
+from sluicegate.lakes.iceberg.metadata import Metadata, NewTag, Snapshot
+from sluicegate.lakes.iceberg.table import TableView, folder_path, schema_digest
+from sluicegate.lakes.maintenance import SAMPLE_FILES, Sampled, first_of, open_files, spread
+from sluicegate.lakes.port import BadFiles, LakeError, LakeUnavailable, SnapshotRef, TableRef, TableRefused
+from sluicegate.lakes.storage import Uncertain
 from sluicegate.lakes.storages import open_storage
-from sluicegate.lakes.tags import Tag, TagAnswer
-from sluicegate.lakes.twins import is_plain
+
+# Partitions of an Iceberg table: their fields and folders.
+
+_TRANSFORMS: Final[tuple[tuple[type, FieldKind], ...]] = (
+    (IdentityTransform, "identity"),
+    (YearTransform, "year"),
+    (MonthTransform, "month"),
+    (DayTransform, "day"),
+    (HourTransform, "hour"),
+)
+_PROVIDERS: Final = ("write.location-provider.impl", "write.py-location-provider.impl")
+
+
+def partition_layout(view: TableView, files: Files) -> PartitionLayout:
+    """Return the layout of a table."""
+    fields: dict[str, PartitionField] = {}
+    for field in _fields(view):
+        fields.setdefault(field.name, _described(view.schema, field))
+    return PartitionLayout(
+        tuple(fields.values()),
+        files.folder(view.data_location),
+        _no_folder(view),
+        lambda values: f"{view.data_prefix}{folder_path(values)}",
+    )
+
+
+def _fields(view: TableView) -> Iterator[SpecField]:
+    """Yield the fields of all specs, those of the current one first."""
+    yield from view.spec.fields
+    for spec in view.specs.values():
+        yield from spec.fields
+
+
+def _described(schema: Schema, field: SpecField) -> PartitionField:
+    kinds = [name for transform, name in _TRANSFORMS if isinstance(field.transform, transform)]
+    kind: FieldKind = kinds[0] if kinds else "opaque"
+    try:
+        source = schema.find_type(field.source_id)
+    except ValueError:
+        # The column of an earlier spec was dropped.
+        return PartitionField(field.name, kind)
+    return PartitionField(field.name, kind, isinstance(source, TimestamptzType | TimestamptzNanoType))
+
+
+def _no_folder(view: TableView) -> str | None:
+    hidden = [field.name for field in view.spec.fields if not isinstance(field.transform, IdentityTransform)]
+    if hidden:
+        return f"its partition field {hidden[0]} is a hidden transform, whose folders mean nothing to readers"
+    if view.properties.get("write.object-storage.enabled", "").strip().lower() == "true":
+        return "its property write.object-storage.enabled is true, which spreads a partition's files"
+    if named := next((key for key in _PROVIDERS if view.properties.get(key, "").strip()), None):
+        return f"its property {named} names a provider of locations, which may use other folders"
+    return None
+
+
+# The files of an Iceberg table that a reader of its newest snapshot opens.
+
+_NEWEST: Final = 3
+_MANIFESTS: Final = 16
+"""Manifests that are read; all others are looked at."""
+_DELETED: Final = 2
+
+
+def sample(files: Files, head: Snapshot | None) -> list[Sampled]:
+    """Return data files and delete files of a snapshot. Raises LakeUnavailable if a manifest is missing."""
+    if head is None or "manifest-list" not in head:
+        return []
+    path = str(head["manifest-list"])
+    try:
+        manifests = [line.path for line in Lists(_NEWEST, "null").read(_read(files, path))]
+    except (BadContainer, LakeError) as error:
+        raise unreadable(path, error) from error
+    for manifest, size in zip(manifests, files.sizes(manifests), strict=True):
+        if size is None:
+            raise missing_file(manifest)
+    found = [first_of(_live(files, manifest)) for manifest in spread(manifests, _MANIFESTS)]
+    return spread([each for of_one in found for each in of_one], SAMPLE_FILES)
+
+
+def _live(files: Files, manifest: str) -> Iterator[Sampled]:
+    """Yield the files of one manifest. Raises LakeUnavailable."""
+    try:
+        for entry in records(_read(files, manifest)):
+            if entry["status"] != _DELETED:
+                file = entry["data_file"]
+                storage, path = files.place(file["file_path"])
+                yield Sampled(storage, path, file["file_size_in_bytes"])
+    except (BadContainer, KeyError, TypeError, TableRefused) as error:
+        raise unreadable(manifest, error) from error
+
+
+def _read(files: Files, path: str) -> bytes:
+    raw = files.read(path)
+    if raw is None:
+        raise missing_file(path)
+    return raw
+
+
+def unreadable(path: str, error: Exception) -> LakeUnavailable:
+    """Return the error of a file of the metadata that is damaged."""
+    if isinstance(error, LakeUnavailable):
+        return error
+    return LakeUnavailable(f"{path} cannot be read: {error}. Restore the file from a backup")
+
+
+# Data files to which an Iceberg table refers from its snapshots, which all branches and tags are among.
+
+
+def _name_forms(path: str) -> tuple[str, str]:
+    """Return the name at the end of an address, as it is and decoded."""
+    name = path.rpartition("/")[2]
+    return name, unquote(name)
+
+
+class References:
+    """Search for a set of names of data files in all snapshots of a table.
+
+    Names are compared without their folders: products write the address of one file in several forms.
+    Manifests and lists never change, so each is read once. An entry that deletes a file also counts as a
+    reference.
+    """
+
+    def __init__(self, files: Files, names: set[str]) -> None:
+        self._files = files
+        self._names = names
+        self._known: set[str] = set()
+        """Locations of lists and manifests that were read to their end."""
+        self._lists = Lists(_NEWEST, "null")
+        self.found: set[str] = set()
+        """Places of the files with a reference."""
+
+    def refresh(self, metadata: Metadata) -> None:
+        """Read new lists and manifests.
+
+        Raises LakeUnavailable: then no file may be considered unreferenced.
+        """
+        for snapshot in metadata.snapshots:
+            if "manifest-list" not in snapshot:
+                raise LakeUnavailable(
+                    f"the snapshot {snapshot['snapshot-id']} of {metadata.table_location} has no manifest "
+                    "list, as only format version 1 allows: what it refers to cannot be told. Expire it"
+                )
+            path = str(snapshot["manifest-list"])
+            if path in self._known:
+                continue
+            for manifest in self._manifests(path):
+                self._read_manifest(manifest)
+            self._known.add(path)
+
+    def _manifests(self, path: str) -> list[str]:
+        try:
+            return [line.path for line in self._lists.read(self._read(path))]
+        except (BadContainer, LakeError) as error:
+            raise LakeUnavailable(f"{path} cannot be read: {error}") from error
+
+    def _read_manifest(self, path: str) -> None:
+        if path in self._known:
+            return
+        try:
+            for entry in records(self._read(path)):
+                file: dict[str, Any] = entry["data_file"]
+                # A deletion vector names the data file that it is about.
+                paths = (file["file_path"], file.get("referenced_data_file") or "")
+                self.found |= {each for path in paths for each in _name_forms(path)} & self._names
+        except (BadContainer, KeyError, TypeError, AttributeError) as error:
+            raise LakeUnavailable(f"{path} cannot be read: {error!r}") from error
+        self._known.add(path)
+
+    def _read(self, path: str) -> bytes:
+        try:
+            raw = self._files.read(path)
+        except TableRefused as error:
+            raise LakeUnavailable(f"{path} cannot be read: {error}") from error
+        if raw is None:
+            raise LakeUnavailable(
+                f"{path} is not there, but a snapshot of the table names it: what it refers to cannot be told"
+            )
+        return raw
+
+
+# Tags of an Iceberg table: references of its metadata to snapshots.
+
+_TRIES: Final = 20
+"""Commits of others that may come in between before the caller tries again later."""
+
+
+def make_tag(catalog: Catalog, load: Callable[[], Metadata], tag: Tag) -> TagAnswer:
+    """Make a tag, unless its name is taken. Raises LakeUnavailable or TableRefused."""
+    for _ in range(_TRIES):
+        metadata = load()
+        ref = (metadata.fields.get("refs") or {}).get(tag.name)
+        if ref is not None:
+            kind, holder = ref.get("type", "branch"), str(ref["snapshot-id"])
+            same = kind == "tag" and holder == tag.snapshot.identity
+            return TagThere() if same else TagTaken(f"a {kind} of snapshot {holder}")
+        snapshot = int(tag.snapshot.identity)
+        if snapshot not in metadata.by_id:
+            return SnapshotExpired()
+        change = NewTag(tag.name, snapshot, tag.retained, time.time_ns() // 1_000_000)
+        try:
+            if catalog.commit(metadata, change, {}):
+                return TagMade()
+        except Uncertain as error:
+            raise LakeUnavailable(f"the tag {tag.name} was not made, or perhaps it was: {error}") from error
+    raise LakeUnavailable(f"the tag {tag.name} was not made: other writers changed the table each time")
+
 
 _DATA_FILE: Final = re.compile(r"(?!metadata/).+")
 _CLEANER: Final = Cleaner(
@@ -79,7 +299,7 @@ class IcebergMaintenance:
 
     def _require_file(self, metadata: Metadata) -> None:
         if self._catalog.reads_files and not self._files.is_there(metadata.location):
-            raise missing(metadata.location)
+            raise missing_file(metadata.location)
 
     def file_status(self, paths: Sequence[str]) -> dict[str, FileStatus]:
         view, metadata = self._view()

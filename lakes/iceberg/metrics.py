@@ -16,12 +16,10 @@ from pyiceberg.io.pyarrow import (
 from pyiceberg.schema import sanitize_column_names
 from pyiceberg.types import BinaryType, StringType
 
-from sluicegate.lakes.bounds import shortened_above, shortened_bytes_above
-from sluicegate.lakes.extremes import Extremes, extremes_of
-from sluicegate.lakes.floats import Counts
 from sluicegate.lakes.iceberg.layout import metric_pairs
 from sluicegate.lakes.iceberg.table import TableView
 from sluicegate.lakes.iceberg.values import stored_bound
+from sluicegate.lakes.parquet import Counts, Extremes, extremes_of, shortened_above, shortened_bytes_above
 from sluicegate.lakes.port import SchemaMismatch, TableRefused
 
 _FIELDS: Final = (

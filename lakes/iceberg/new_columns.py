@@ -13,7 +13,7 @@ from pyiceberg.table.name_mapping import parse_mapping_from_json, update_mapping
 from pyiceberg.types import NestedField
 
 from sluicegate.lakes.arrow import fits
-from sluicegate.lakes.evolution import TableColumns
+from sluicegate.lakes.capabilities import TableColumns
 from sluicegate.lakes.iceberg.catalog import Catalog, NoTable
 from sluicegate.lakes.iceberg.files import folder_of
 from sluicegate.lakes.iceberg.metadata import Metadata, NewSchema

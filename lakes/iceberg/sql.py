@@ -13,9 +13,15 @@ from sqlalchemy.engine import Connection, Engine
 from sqlalchemy.exc import ArgumentError, IntegrityError, NoSuchModuleError, SQLAlchemyError
 from sqlalchemy.pool import NullPool
 
-from sluicegate.lakes.iceberg.catalog import Identifier, NoTable, StateMissing, after_change, before_change
+from sluicegate.lakes.iceberg.catalog import (
+    Identifier,
+    NoTable,
+    PointerCatalog,
+    StateMissing,
+    after_change,
+    before_change,
+)
 from sluicegate.lakes.iceberg.files import Files
-from sluicegate.lakes.iceberg.pointers import PointerCatalog
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
 from sluicegate.lakes.storage import Uncertain
 

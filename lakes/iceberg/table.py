@@ -4,16 +4,16 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
+from urllib.parse import quote_plus
 
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import UnknownTransform
 from pyiceberg.types import FixedType
 
-from sluicegate.lakes.checked import Premises
 from sluicegate.lakes.iceberg.files import uri_of
 from sluicegate.lakes.iceberg.metadata import Metadata
-from sluicegate.lakes.port import TableRefused
+from sluicegate.lakes.port import Premises, TableRefused
 
 _VERSIONS: Final = (2, 3)
 _KNOWN_TYPES: Final = frozenset(
@@ -218,3 +218,27 @@ def _sort_fields(fields: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     own = fields.get("default-sort-order-id", 0)
     orders = [each.get("fields", ()) for each in fields.get("sort-orders") or () if each["order-id"] == own]
     return orders[0] if orders else ()
+
+
+# Names of the folders of partitions. Readers do not parse them.
+
+_LONGEST: Final = 120
+"""Characters of each half of a folder's name. File systems allow 255 bytes in all."""
+
+
+def folder_name(field: str, text: str | None) -> str:
+    """Return the name of the folder of a partition value, given as text; None for null."""
+    name, escaped = quote_plus(field, safe=""), quote_plus("null" if text is None else text, safe="")
+    return f"{_shortened(name)}={_shortened(escaped)}"
+
+
+def folder_path(values: Mapping[str, str | None]) -> str:
+    """Return the folder of a partition, without a slash at its end."""
+    return "/".join(folder_name(field, text) for field, text in values.items())
+
+
+def _shortened(escaped: str) -> str:
+    """Return a text, or its digest if it is too long for the half of a name of a folder."""
+    if len(escaped) <= _LONGEST:
+        return escaped
+    return hashlib.sha256(escaped.encode()).hexdigest()[:32]

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from sluicegate.lakes.evolution import TableColumns
+from sluicegate.lakes.capabilities import TableColumns
 from sluicegate.lakes.file_options import NO_OPTIONS, FileOptions
 from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.paimon.entries import FORMAT, FORMAT_VERSION
@@ -65,13 +65,13 @@ class PaimonAdapter:
 
     def read_columns(self, table: TableRef) -> TableColumns:
         """Return the newest columns. Raises TableRefused or LakeUnavailable."""
-        from sluicegate.lakes.paimon.evolution import read_columns
+        from sluicegate.lakes.paimon.new_columns import read_columns
 
         return read_columns(Table(open_storage(table.location)))
 
     def add_columns(self, table: TableRef, columns: Sequence["pa.Field"], seen: TableColumns) -> bool:
         """Put the next schema of the table, if its number is free. Raises as the capability says."""
-        from sluicegate.lakes.paimon.evolution import add_columns
+        from sluicegate.lakes.paimon.new_columns import add_columns
 
         return add_columns(open_storage(table.location), columns, seen)
 

@@ -8,32 +8,38 @@ from sluicegate.events.models import FilesWritten
 from sluicegate.events.problems import Cause, CauseCode
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
-from sluicegate.lakes.checked import Checked, Outdated, Premises
-from sluicegate.lakes.committers import (
-    Reading,
-    look,
+from sluicegate.lakes.committer import (
+    EventContents,
+    UniquePaths,
+    at_table_location,
+    describe_files,
+    has_metadata,
     made_by,
+    outcome_unknown,
     overtaken,
+    paths_of,
+    prepare_describer,
     refuse_other_schema,
     refuse_specs,
-    unknown,
+    require_files,
     with_overwriting,
 )
-from sluicegate.lakes.paimon.ancestry import Ancestry
-from sluicegate.lakes.paimon.buckets import layout
 from sluicegate.lakes.paimon.entries import FORMAT, FORMAT_VERSION, Entries, Examiner
 from sluicegate.lakes.paimon.manifests import FOLDER, Draft, Manifests, UnknownMetadata
-from sluicegate.lakes.paimon.snapshots import VERSION, Commit, Snapshot, Snapshots, parse, render
-from sluicegate.lakes.paimon.table import Table
+from sluicegate.lakes.paimon.snapshots import VERSION, Ancestry, Commit, Snapshot, Snapshots, parse, render
+from sluicegate.lakes.paimon.table import Table, layout
 from sluicegate.lakes.port import (
     Answer,
     BadFiles,
+    Checked,
     CommitRequest,
     Conflict,
     Found,
     LakeUnavailable,
     NotPublished,
     OutcomeUnknown,
+    Outdated,
+    Premises,
     Publication,
     Published,
     Refused,
@@ -43,11 +49,9 @@ from sluicegate.lakes.port import (
     TableState,
 )
 from sluicegate.lakes.storage import CannotPut, Storage, Uncertain
-from sluicegate.lakes.twins import Twins, paths_of
-from sluicegate.lakes.undescribed import described, is_described, located, prepared
 
 if TYPE_CHECKING:
-    from sluicegate.lakes.paimon.described import Describer
+    from sluicegate.lakes.paimon.plain_files import Describer
 
 
 class PaimonCommitter:
@@ -95,11 +99,11 @@ class PaimonCommitter:
         return _premises(identity, self._open())
 
     def check(self, files: Sequence[FilesWritten]) -> list[Checked]:
-        premises, twins = self.premises(), Twins()
+        premises, twins = self.premises(), UniquePaths()
         found = [self._checked(event, premises) for event in files]
         for event in files:
             twins.add(event)
-        look(self._storage, files)
+        require_files(self._storage, files)
         return found
 
     def _checked(self, event: FilesWritten, premises: Premises) -> Checked:
@@ -126,16 +130,16 @@ class PaimonCommitter:
 
     def _described(self, event: FilesWritten) -> FilesWritten:
         """Return an event with metadata for each file. Raises BadFiles or LakeUnavailable."""
-        event = located(event, self._storage.uri)
-        if event.format != FORMAT or event.location != self._storage.uri or is_described(event):
+        event = at_table_location(event, self._storage.uri)
+        if event.format != FORMAT or event.location != self._storage.uri or has_metadata(event):
             return event
-        from sluicegate.lakes.paimon.described import Describer
+        from sluicegate.lakes.paimon.plain_files import Describer
 
         describer = self._describers.get(event.schema_id)
         if describer is None:
             schema = self._table.at(event.schema_id)
-            describer = self._describers[event.schema_id] = prepared(lambda: Describer(schema))
-        return described(event, self._storage, FORMAT_VERSION, describer.describe)
+            describer = self._describers[event.schema_id] = prepare_describer(lambda: Describer(schema))
+        return describe_files(event, self._storage, FORMAT_VERSION, describer.describe)
 
     def publish(self, request: CommitRequest) -> Publication:
         try:
@@ -160,7 +164,7 @@ class PaimonCommitter:
             if head is not None:
                 _check_version(head)
             opened = self._open()
-            reading = Reading(request.files, self.check, _premises(self._identity, opened), Entries)
+            reading = EventContents(request.files, self.check, _premises(self._identity, opened), Entries)
             draft = opened.manifests.compose(head, reading)
         except (BadFiles, TableRefused, UnknownMetadata) as error:
             return Refused(str(error))
@@ -206,17 +210,17 @@ class PaimonCommitter:
         try:
             follows = self._snapshots.follows(head, made)
         except LakeUnavailable as error:
-            return unknown(CauseCode.POSITION_UNREADABLE, number, error)
+            return outcome_unknown(CauseCode.POSITION_UNREADABLE, number, error)
         if follows:
             self._snapshots.point_to(number)
             return Published(made.ref)
         if follows is None:
-            return unknown(CauseCode.SUCCESSOR_GONE, number)
+            return outcome_unknown(CauseCode.SUCCESSOR_GONE, number)
         # A newer snapshot exists that was not made on this one, so no reader uses this one, now or later.
         hit(Failpoint.PAIMON_WITHDRAW_BEFORE)
         self._snapshots.withdraw(number)
         hit(Failpoint.PAIMON_WITHDRAW_AFTER)
-        return unknown(CauseCode.WITHDRAWN, number)
+        return outcome_unknown(CauseCode.WITHDRAWN, number)
 
     def _taken(
         self, request: CommitRequest, head: Snapshot | None, made: Snapshot, draft: Draft
@@ -230,9 +234,9 @@ class PaimonCommitter:
             there = self._snapshots.at(number)
             self._snapshots.settle()
         except LakeUnavailable as error:
-            return unknown(CauseCode.TAKER_UNREADABLE, number, error)
+            return outcome_unknown(CauseCode.TAKER_UNREADABLE, number, error)
         if there is None:
-            return unknown(CauseCode.TAKER_GONE, number)
+            return outcome_unknown(CauseCode.TAKER_GONE, number)
         if there.ref == made.ref:
             return self._settled(head, made)
         hit(Failpoint.LAKE_DISCARD_BEFORE)
@@ -244,8 +248,8 @@ class PaimonCommitter:
             if self._snapshots.follows(head, there):
                 return Published(there.ref)
         except LakeUnavailable as error:
-            return unknown(CauseCode.POSITION_UNREADABLE, number, error)
-        return unknown(CauseCode.POSITION_UNPROVEN, number)
+            return outcome_unknown(CauseCode.POSITION_UNREADABLE, number, error)
+        return outcome_unknown(CauseCode.POSITION_UNPROVEN, number)
 
     def _ours(self, request: CommitRequest, newest: Snapshot | None) -> Published | None:
         """Return this request's own snapshot if it already follows the requested head, else None."""

@@ -4,23 +4,242 @@ The library's bounds leave NaN out, and take one of the two zeros. Java orders -
 Its bounds also end at microseconds, and have texts of any length.
 """
 
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any, Final
+import io
+import logging
+import re
+from collections.abc import Callable, Collection, Iterator, Mapping
+from types import TracebackType
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.fs as pafs
 from pypaimon.common.file_io import FileIO
+from pypaimon.common.memory_size import MemorySize
+from pypaimon.common.options import Options
+from pypaimon.common.uri_reader import UriReaderFactory
+from pypaimon.filesystem.pyarrow_file_io import PyArrowFileIO
 from pypaimon.manifest.schema.data_file_meta import DataFileMeta
 from pypaimon.write.writer.data_writer import DataWriter
 
-from sluicegate.lakes.bounds import shortened_above, shortened_bytes_above
-from sluicegate.lakes.encodings import Dictionaries
-from sluicegate.lakes.event_time import event_time_range
-from sluicegate.lakes.file_options import Compression, FileSettings
-from sluicegate.lakes.floats import Counts, Floats
-from sluicegate.lakes.port import SchemaMismatch
-from sluicegate.lakes.row_buffer import BUFFER_ROWS
-from sluicegate.lakes.sorting import sorted_rows
+from sluicegate.lakes.file_options import PREFIX, Compression, FileOptions, FileSettings
+from sluicegate.lakes.parquet import (
+    BUFFER_ROWS,
+    Counts,
+    Dictionaries,
+    Floats,
+    event_time_range,
+    shortened_above,
+    shortened_bytes_above,
+    sorted_rows,
+)
+from sluicegate.lakes.port import SchemaMismatch, TableRefused
+from sluicegate.lakes.storage import Storage
+
+# Options of a table that the files of a writer depend on, and those that the library gets in their place.
+
+HELD_BYTES: Final = 256 << 20
+"""Rows in memory that have not reached a file, where the table has no `write-buffer-size`."""
+_TARGET: Final = "target-file-size"
+_ROW_GROUP: Final = "file.block-size"
+_BUFFER: Final = "write-buffer-size"
+_CODEC: Final = "file.compression"
+_LEVEL: Final = "file.compression.zstd-level"
+_STATS: Final = "metadata.stats-mode"
+_UNBOUNDED: Final = ("none", "counts")
+_ZSTD_LEVEL: Final = re.compile(r"[1-9]|1[0-9]|2[0-2]")
+_CODECS: Final[Mapping[str, Mapping[str, str]]] = {
+    "parquet": {
+        **{name: name for name in ("zstd", "snappy", "gzip", "lz4", "brotli", "none")},
+        # The name of Parquet for what Arrow writes as LZ4.
+        "lz4_raw": "lz4",
+        "uncompressed": "none",
+    },
+    "orc": {
+        **{name: name for name in ("zstd", "snappy", "lz4", "zlib", "uncompressed")},
+        "none": "uncompressed",
+    },
+    "avro": {
+        **{name: name for name in ("zstd", "zstandard", "snappy", "deflate", "bzip2", "xz", "null")},
+        "none": "null",
+    },
+}
+"""By format of files, codecs of the library by their names in the option."""
+_MODE: Final = re.compile(r"none|counts|full|truncate\(([1-9][0-9]{0,8})\)")
+_LONGEST: Final = 128
+"""Characters of a bound. Bounds travel in events, and in the manifests that every reader loads."""
+
+
+def file_options(options: Mapping[str, str]) -> FileOptions:
+    """Return the values of the table. Raises TableRefused for those that cannot be followed."""
+    return FileOptions(target_size=_size(options, _TARGET), row_group_size=_size(options, _ROW_GROUP))
+
+
+def held_bytes(options: Mapping[str, str], target: int) -> int:
+    """Return the bytes of rows that may be in memory, for files of a target size. Raises TableRefused."""
+    return _size(options, _BUFFER) or max(HELD_BYTES, target)
+
+
+def library_options(files: FileOptions, options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options that the library gets beside those of the table.
+
+    Raises TableRefused for options of Parquet files, if the table has others.
+    """
+    found = {}
+    if files.target_size is not None:
+        found[_TARGET] = f"{files.target_size} b"
+    if files.compression is not None or files.row_group_size is not None:
+        _require_parquet(files, options)
+    wanted = files.compression
+    if wanted is not None:
+        found[_CODEC] = "none" if wanted.codec == "uncompressed" else wanted.codec
+    else:
+        codec = _codec(options)
+        if codec != options.get(_CODEC, "zstd"):
+            found[_CODEC] = codec
+        if not _has_level(options):
+            wanted = Compression(codec)
+    if wanted is not None and wanted.codec == "zstd":
+        found[_LEVEL] = str(wanted.arguments()["compression_level"])
+    # The statistics of a file contain its range of event times. `none` is an explicit choice of the user.
+    if options.get(_STATS, "full") != "none" or files.statistics is not None:
+        found[_STATS] = "full"
+    return found
+
+
+def unbounded(
+    files: FileOptions, options: Mapping[str, str], columns: Collection[str], event_time: str | None
+) -> frozenset[str]:
+    """Return the columns that get no bounds. The column of the event time always has some."""
+    bounded = files.bounded(columns, event_time)
+    if bounded is not None:
+        return frozenset(columns) - bounded
+    modes = {name: _mode(options, name)[0] for name in columns}
+    return frozenset(name for name, mode in modes.items() if mode in _UNBOUNDED and name != event_time)
+
+
+def bound_lengths(options: Mapping[str, str], columns: Collection[str]) -> dict[str, int]:
+    """Return how many characters or bytes a bound of each column has, at most. Raises TableRefused."""
+    modes = {name: _mode(options, name) for name in columns}
+    return {name: min(int(mode[1] or _LONGEST), _LONGEST) for name, mode in modes.items()}
+
+
+def _mode(options: Mapping[str, str], column: str) -> re.Match[str]:
+    """Return the mode of the statistics of a column. Raises TableRefused for one that Paimon lacks."""
+    own = f"fields.{column}.stats-mode"
+    name = own if own in options else _STATS
+    text = options.get(name, "full")
+    found = _MODE.fullmatch(text.strip().lower())
+    if found is None:
+        raise TableRefused(
+            f"the option {name} = {text} of the table is no mode of statistics. Set it to none, counts, full "
+            "or truncate(16)"
+        )
+    return found
+
+
+def _codec(options: Mapping[str, str]) -> str:
+    """Return the table's codec as the library names it. Raises TableRefused for one that it cannot write."""
+    text, kind = options.get(_CODEC, "zstd"), options.get("file.format", "parquet").lower()
+    codecs = _CODECS[kind]
+    found = codecs.get(text.strip().lower())
+    if found is None:
+        raise TableRefused(
+            f"the option {_CODEC} = {text} of the table is not supported for {kind} files. Set it to one of "
+            f"{', '.join(codecs)}"
+        )
+    return found
+
+
+def _has_level(options: Mapping[str, str]) -> bool:
+    """Return True if the table has a level of zstd. Raises TableRefused for one that there is not."""
+    text = options.get(_LEVEL)
+    if text is None:
+        return False
+    if not _ZSTD_LEVEL.fullmatch(text.strip()):
+        raise TableRefused(
+            f"the option {_LEVEL} = {text} of the table is no level of zstd. Set it to a number from 1 to 22"
+        )
+    return True
+
+
+def _require_parquet(files: FileOptions, options: Mapping[str, str]) -> None:
+    file_format = options.get("file.format", "parquet").lower()
+    if file_format != "parquet":
+        named = "compression" if files.compression is not None else "row.group.size"
+        raise TableRefused(
+            f"the option {PREFIX}{named} is for Parquet, but the table has the option file.format = "
+            f"{file_format}. Leave the option out, and set file.compression in the table"
+        )
+
+
+def _size(options: Mapping[str, str], name: str) -> int | None:
+    text = options.get(name)
+    if text is None:
+        return None
+    try:
+        return int(MemorySize.parse(text).get_bytes())
+    except (ValueError, ArithmeticError) as error:
+        raise TableRefused(
+            f"the option {name} = {text} of the table is no size: {error}. Correct it, such as 128 mb"
+        ) from error
+
+
+# Bound on the rows that pypaimon keeps: it collects the rows of a file in memory, and writes it at once.
+
+
+class _Held(NamedTuple):
+    """Rows of a partition in memory."""
+
+    size: int
+    """Bytes."""
+    rows: int
+
+
+class OpenPartitions:
+    """Partitions with rows in memory, the one that was written to last at the end."""
+
+    def __init__(self, store_write: Any, most: int, most_bytes: int) -> None:
+        """Watch the library's writer. It keeps rows of `most` partitions, and about `most_bytes` of them."""
+        self._write = store_write.write
+        self._writers: dict[Any, Any] = store_write.data_writers
+        self._most = most
+        self._most_bytes = most_bytes
+        self._held: dict[Any, _Held] = {}
+        """By partition and bucket."""
+        store_write.write = self._watched
+
+    def _watched(self, partition: tuple[Any, ...], bucket: int, data: Any, total_buckets: Any = None) -> None:
+        self._write(partition, bucket, data, total_buckets)
+        key = (partition, bucket)
+        before = self._held.pop(key, _Held(0, 0))
+        size, rows = before.size + data.nbytes, before.rows + data.num_rows
+        # The library may have written full files meanwhile.
+        left = int(self._writers[key].pending_row_count)
+        self._held[key] = _Held(size * left // max(1, rows), left)
+        while len(self._held) > self._most:
+            self._close(next(iter(self._held)))
+        if self._total() > self._most_bytes:
+            self._relieve()
+
+    def _total(self) -> int:
+        return sum(each.size for each in self._held.values())
+
+    def _relieve(self) -> None:
+        """Write the largest partitions to files until the others may stay in memory."""
+        total = self._total()
+        for key in sorted(self._held, key=lambda each: self._held[each].size, reverse=True):
+            if total <= self._most_bytes:
+                return
+            total -= self._held[key].size
+            self._close(key)
+
+    def _close(self, key: Any) -> None:
+        """Write the rows of a partition to a file. Later rows of it begin another one."""
+        del self._held[key]
+        # The writer keeps the description of the file for the end of the attempt, or deletes it.
+        self._writers[key].prepare_commit()
+
 
 _FORMATS: Final = ("parquet", "orc", "avro")
 
@@ -205,3 +424,79 @@ def _of_nanoseconds(column: pa.ChunkedArray) -> tuple[Any, Any]:
     )
     lowest, highest = micros.to_pylist()
     return lowest, highest
+
+
+# pypaimon's access to files in an object store, through the storage of the table.
+
+
+class ObjectFiles(PyArrowFileIO):  # type: ignore[misc]
+    """Files of one table. Its encoders of data files are the library's own.
+
+    pypaimon's own access would need credentials in the table's options, and repeats uploads by other rules.
+    """
+
+    def __init__(self, storage: Storage) -> None:
+        # The constructor of the library would open a client of its own.
+        self.properties = Options({})
+        self.logger = logging.getLogger(__name__)
+        self.uri_reader_factory = UriReaderFactory(self.properties)
+        self._storage = storage
+
+    def new_input_stream(self, path: str) -> Any:
+        content = self._storage.read(self._name(path))
+        if content is None:
+            raise FileNotFoundError(f"there is no file {path}")
+        return pa.BufferReader(content)
+
+    def new_output_stream(self, path: str) -> "_Upload":
+        folder, _, name = self._name(path).rpartition("/")
+        return _Upload(lambda content: self._storage.write(folder or ".", {name: content}))
+
+    def get_file_status(self, path: str) -> pafs.FileInfo:
+        size = self._storage.size(self._name(path))
+        if size is None:
+            raise FileNotFoundError(f"there is no file {path}")
+        return pafs.FileInfo(path, pafs.FileType.File, size=size)
+
+    def list_status(self, path: str) -> list[pafs.FileInfo]:
+        names = self._storage.names(self._name(path))
+        return [pafs.FileInfo(f"{path}/{name}", pafs.FileType.Unknown) for name in sorted(names)]
+
+    def exists(self, path: str) -> bool:
+        name = self._name(path)
+        return self._storage.size(name) is not None or bool(self._storage.names(name))
+
+    def exists_batch(self, paths: list[str]) -> dict[str, bool]:
+        return {path: self.exists(path) for path in paths}
+
+    def delete(self, path: str, recursive: bool = False) -> bool:
+        """Delete a file; folders have no existence of their own."""
+        return self._storage.remove(self._name(path))
+
+    def mkdirs(self, path: str) -> bool:
+        """Do nothing: an object store has no folders."""
+        return True
+
+    def rename(self, src: str, dst: str) -> bool:
+        raise NotImplementedError("an object store has no rename")
+
+    def to_filesystem_path(self, path: str) -> str:
+        return path
+
+    def _name(self, path: str) -> str:
+        return path.removeprefix(self._storage.root).strip("/") or "."
+
+
+class _Upload(io.BytesIO):
+    """A file that is sent when its context ends without an error."""
+
+    def __init__(self, send: Callable[[bytes], None]) -> None:
+        super().__init__()
+        self._send = send
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self._send(self.getvalue())
+        self.close()

@@ -1,31 +1,267 @@
 """Upkeep of a Paimon table beside its commits: history, file status, copies."""
 
+import hashlib
 import json
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final
 
+from pydantic_core import to_json
+from pypaimon.table.row.generic_row import GenericRowDeserializer
+
 from sluicegate.events.models import FileInfo, FilesWritten
-from sluicegate.lakes.cleaning import Cleaner
-from sluicegate.lakes.committers import refuse_other_schema
+from sluicegate.lakes.capabilities import (
+    Cleaner,
+    FileStatus,
+    Opened,
+    PartitionField,
+    PartitionLayout,
+    SnapshotExpired,
+    Tag,
+    TagAnswer,
+    TagMade,
+    TagTaken,
+    TagThere,
+)
+from sluicegate.lakes.committer import missing_file, prepare_describer, refuse_other_schema
 from sluicegate.lakes.footers import read_footers
 from sluicegate.lakes.history import TableHistory
-from sluicegate.lakes.paimon.ancestry import Ancestry
-from sluicegate.lakes.paimon.described import columns_of
-from sluicegate.lakes.paimon.opening import sample
-from sluicegate.lakes.paimon.partition_layout import partition_layout
-from sluicegate.lakes.paimon.references import References
-from sluicegate.lakes.paimon.snapshots import Snapshots
-from sluicegate.lakes.paimon.table import Table
-from sluicegate.lakes.paimon.tags import make_tag
-from sluicegate.lakes.partition_layout import PartitionLayout
-from sluicegate.lakes.port import BadFiles, FileStatus, LakeUnavailable, Opened, SnapshotRef, TableRef
-from sluicegate.lakes.samples import open_files
-from sluicegate.lakes.storage import Storage
+from sluicegate.lakes.maintenance import SAMPLE_FILES, Sampled, open_files
+from sluicegate.lakes.paimon.entries import partition_folder
+from sluicegate.lakes.paimon.manifests import FOLDER
+from sluicegate.lakes.paimon.plain_files import columns_of
+from sluicegate.lakes.paimon.snapshots import DECISION, Ancestry, Gone, Snapshot, Snapshots, records
+from sluicegate.lakes.paimon.table import SchemaTable, Table
+from sluicegate.lakes.port import BadFiles, LakeUnavailable, SnapshotRef, TableRef
+from sluicegate.lakes.storage import CannotPut, Storage, Uncertain
 from sluicegate.lakes.storages import open_storage
-from sluicegate.lakes.tags import Tag, TagAnswer
-from sluicegate.lakes.undescribed import prepared
+
+# Tags of a Paimon table: copies of snapshot files, which Paimon's expiry respects.
+#
+# The file is that of Paimon's own tags. With a retention it has the two fields that Paimon's upkeep reads.
+
+_SAME: Final = ("id", "commitUser", "commitIdentifier", "baseManifestList", "deltaManifestList")
+"""Fields that no two snapshots of a table share."""
+
+
+def make_tag(storage: Storage, tag: Tag) -> TagAnswer:
+    """Make a tag, unless its name is taken. Raises LakeUnavailable."""
+    name, source = f"tag/tag-{tag.name}", f"snapshot/snapshot-{tag.snapshot.id}"
+    found = storage.read(name)
+    if found is not None:
+        return _compared(storage, tag, found, storage.read(source))
+    raw = storage.read(source)
+    if raw is None or _identity(raw) != tag.snapshot.identity:
+        return SnapshotExpired()
+    try:
+        put = storage.put_if_absent(name, _content(raw, tag.retained))
+    except (Uncertain, CannotPut) as error:
+        raise LakeUnavailable(f"the tag {tag.name} was not made, or perhaps it was: {error}") from error
+    if not put:
+        raise LakeUnavailable(f"another process made the tag {tag.name} meanwhile; it is compared")
+    # An expiry that has listed the tags before does not know of this one.
+    return TagMade() if storage.size(source) is not None else SnapshotExpired(tag_is_there=True)
+
+
+def _content(snapshot: bytes, retained: int | None) -> bytes:
+    if retained is None:
+        return snapshot
+    now = datetime.now()
+    created = [now.year, now.month, now.day, now.hour, now.minute, now.second, now.microsecond * 1000]
+    fields = {**json.loads(snapshot), "tagCreateTime": created, "tagTimeRetained": retained / 1000}
+    return to_json(fields, indent=2)
+
+
+def _compared(storage: Storage, tag: Tag, found: bytes, snapshot: bytes | None) -> TagAnswer:
+    """Compare a tag that is there with the snapshot, which may have expired since the tag was made."""
+    try:
+        fields = json.loads(found)
+        same = _is_of(fields, tag, snapshot)
+        holder = f"a tag of snapshot {fields['id']}"
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise LakeUnavailable(
+            f"tag/tag-{tag.name} of {storage.uri} is unreadable: {error!r}. Look at that file"
+        ) from error
+    return TagThere() if same else TagTaken(holder)
+
+
+def _is_of(fields: Mapping[str, Any], tag: Tag, snapshot: bytes | None) -> bool:
+    if fields["id"] != tag.snapshot.id:
+        return False
+    if snapshot is not None and _identity(snapshot) == tag.snapshot.identity:
+        kept = json.loads(snapshot)
+        return all(fields.get(name) == kept.get(name) for name in _SAME)
+    # A rollback may have given the number to another snapshot, which is of a later decision, or of none.
+    decision = str((fields.get("properties") or {}).get(DECISION, ""))
+    return decision.isdigit() and 0 < int(decision) <= tag.decision
+
+
+def _identity(raw: bytes) -> str:
+    return hashlib.sha256(raw).hexdigest()[:32]
+
+
+# Partitions of a Paimon table: their fields and folders.
+
+_BUCKET: Final = "/bucket-0"
+
+
+def partition_layout(table: Table) -> PartitionLayout:
+    """Return the layout of a table. Raises TableRefused or LakeUnavailable."""
+    newest = table.newest()
+    fields = tuple(_field(newest, name) for name in newest.partition_keys)
+    return PartitionLayout(fields, table.storage, None, lambda values: _folder(newest, values))
+
+
+def _field(table: SchemaTable, name: str) -> PartitionField:
+    kind = next(str(each.type).upper() for each in table.partition_keys_fields if each.name == name)
+    # By default, Paimon names the folder of a date by the days since the epoch.
+    as_days = kind.startswith("DATE") and table.path_factory().legacy_partition_name
+    return PartitionField(name, "days" if as_days else "identity")
+
+
+def _folder(table: SchemaTable, values: Mapping[str, str | None]) -> str:
+    factory = table.path_factory()
+    # The values are texts already: a type would format them a second time.
+    factory.partition_types = None
+    texts = tuple(values[name] for name in table.partition_keys)
+    folder = str(factory.relative_bucket_path(texts, 0, canonical_partition=True))
+    return folder.removeprefix("./").removesuffix(_BUCKET)
+
+
+# The files of a Paimon table that a reader of its newest snapshot opens.
+
+_LISTS: Final = ("baseManifestList", "deltaManifestList")
+_DELETED: Final = 1
+
+
+def sample(storage: Storage, head: Snapshot | None) -> list[Sampled]:
+    """Return data files of a snapshot. Raises LakeUnavailable if its metadata lacks a file."""
+    table = Table(storage)
+    table.identity()
+    newest = table.newest()
+    if head is None:
+        return []
+    manifests = [name for which in _LISTS for name in _named(storage, str(head.fields[which]))]
+    sizes = storage.sizes([f"{FOLDER}/{name}" for name in manifests])
+    for name, size in zip(manifests, sizes, strict=True):
+        if size is None:
+            raise missing_file(f"{storage.uri}/{FOLDER}/{name}")
+    found: list[Sampled] = []
+    deleted: set[tuple[bytes, int, str]] = set()
+    # An entry that deletes a file comes after the one that adds it.
+    for name in reversed(manifests):
+        for entry in reversed(_records(storage, name)):
+            file = entry["_FILE"]
+            key = (entry["_PARTITION"], entry["_BUCKET"], file["_FILE_NAME"])
+            if entry["_KIND"] == _DELETED:
+                deleted.add(key)
+            elif key not in deleted and not file.get("_EXTERNAL_PATH"):
+                partition = GenericRowDeserializer.from_bytes(key[0], newest.partition_keys_fields)
+                folder = partition_folder(newest, partition, key[1]).folder
+                found.append(Sampled(storage, f"{folder}/{key[2]}", file["_FILE_SIZE"]))
+        if len(found) >= SAMPLE_FILES:
+            break
+    return found[:SAMPLE_FILES]
+
+
+def _named(storage: Storage, name: str) -> list[str]:
+    return [str(meta["_FILE_NAME"]) for meta in _records(storage, name)]
+
+
+def _records(storage: Storage, name: str) -> list[dict[str, Any]]:
+    try:
+        return records(storage, name)
+    except Gone:
+        raise missing_file(f"{storage.uri}/{FOLDER}/{name}") from None
+    except (KeyError, TypeError) as error:
+        raise LakeUnavailable(f"{name} of {storage.uri} cannot be read: {error!r}") from error
+
+
+# Data files to which a Paimon table refers from its snapshots, tags, changelogs and branches.
+
+_ALL_LISTS: Final = ("baseManifestList", "deltaManifestList", "changelogManifestList")
+_KINDS: Final = ("snapshot", "tag", "changelog")
+_BRANCHES: Final = "branch"
+
+
+class References:
+    """Search for a set of file names in all snapshots, tags, changelogs and branches of a table.
+
+    Manifests never change, so each is read once. Each `refresh` reads only new ones. An entry that deletes a
+    file also counts as a reference.
+    """
+
+    def __init__(self, storage: Storage, names: set[str]) -> None:
+        self._storage = storage
+        self._names = names
+        self._known: set[str] = set()
+        """Digests of snapshots, and names of lists and manifests, that were read to their end."""
+        self.found: set[str] = set()
+
+    def refresh(self) -> None:
+        """Read new snapshots and manifests.
+
+        Raises LakeUnavailable: then no name may be considered unreferenced.
+        """
+        for file in list(self._entrances()):
+            raw = self._storage.read(file)
+            if raw is None:
+                continue  # it has expired meanwhile
+            digest = hashlib.sha256(raw).hexdigest()
+            if digest in self._known:
+                continue
+            try:
+                self._read(_fields(file, raw))
+            except Gone:
+                # An expiry deletes the manifests first. A file that stays without its manifests is damaged,
+                # so its references are unknown.
+                if self._storage.size(file) is not None:
+                    raise LakeUnavailable(
+                        f"{file} of {self._storage.uri} is there, but a manifest of it is not: what it refers"
+                        " to cannot be told"
+                    ) from None
+                continue
+            self._known.add(digest)
+
+    def _entrances(self) -> Iterator[str]:
+        """Yield the files from which readers start: snapshots, tags and changelogs of all branches."""
+        folders = ["", *(f"{_BRANCHES}/{name}/" for name in self._storage.names(_BRANCHES))]
+        for folder in folders:
+            for kind in _KINDS:
+                for name in self._storage.names(f"{folder}{kind}"):
+                    if name.startswith(f"{kind}-"):
+                        yield f"{folder}{kind}/{name}"
+
+    def _read(self, snapshot: dict[str, Any]) -> None:
+        for each in _ALL_LISTS:
+            name = snapshot.get(each)
+            if not name or name in self._known:
+                continue
+            for manifest in records(self._storage, name):
+                self._read_manifest(str(manifest["_FILE_NAME"]))
+            self._known.add(name)
+
+    def _read_manifest(self, name: str) -> None:
+        if name in self._known:
+            return
+        for entry in records(self._storage, name):
+            described = entry["_FILE"]
+            present = {described["_FILE_NAME"], *(described.get("_EXTRA_FILES") or ())}
+            self.found |= present & self._names
+        self._known.add(name)
+
+
+def _fields(file: str, raw: bytes) -> dict[str, Any]:
+    try:
+        fields = json.loads(raw)
+    except ValueError as error:
+        raise LakeUnavailable(f"{file} cannot be read: {error}") from error
+    if not isinstance(fields, dict):
+        raise LakeUnavailable(f"{file} cannot be read: it is no snapshot")
+    return fields
+
 
 _DATA_FILE: Final = re.compile(r"(?:[^/=]+=[^/]*/)*bucket-[^/]+/[^/]+")
 """Partitions, a bucket, a name: never the place of a snapshot, manifest or schema."""
@@ -153,7 +389,7 @@ class PaimonMaintenance:
                     f"the file {file.path} has the partition columns {sorted(file.partition)}, and "
                     f"{self.location} has {sorted(keys)}: make the new table with those of the lost one"
                 )
-        columns = prepared(lambda: columns_of(table))
+        columns = prepare_describer(lambda: columns_of(table))
         for file, footer in zip(event.files, read_footers(source, event.files), strict=True):
             columns.check(file.path, footer)
 

@@ -2,7 +2,7 @@
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, Final
@@ -12,23 +12,46 @@ from pypaimon.manifest.schema.manifest_entry import MANIFEST_ENTRY_SCHEMA
 from pypaimon.manifest.schema.manifest_file_meta import MANIFEST_FILE_META_SCHEMA
 from pypaimon.table.row.generic_row import GenericRow, GenericRowDeserializer, GenericRowSerializer
 
-from sluicegate.lakes.avro import (
-    BadContainer,
-    Block,
-    Container,
-    Header,
-    joined,
-    records,
-    supported_codec,
-)
-from sluicegate.lakes.bases import Base, missing
-from sluicegate.lakes.paimon.buckets import layout
+from sluicegate.lakes.avro import BadContainer, Block, Container, Header, joined, records, supported_codec
+from sluicegate.lakes.committer import BaseManifests, missing_file, runs_to_merge
 from sluicegate.lakes.paimon.entries import Entries
-from sluicegate.lakes.paimon.merge import MIN_COUNT, plan
-from sluicegate.lakes.paimon.schema_table import SchemaTable
 from sluicegate.lakes.paimon.snapshots import ListFile, Snapshot
+from sluicegate.lakes.paimon.table import SchemaTable, layout
 from sluicegate.lakes.port import LakeError, LakeUnavailable
 from sluicegate.lakes.storage import Storage
+
+# Selection of manifests to merge, so that lists and read times do not grow with every commit.
+#
+# Only adjacent manifests without deletions are merged. This keeps the order of entries, which determines
+# the effect of a deletion.
+
+MIN_COUNT: Final = 30
+"""Number of manifests of a tier that are merged; Paimon's own default of `manifest.merge-min-count`."""
+
+
+def plan(metas: Sequence[dict[str, Any]], target: int, excluded: Collection[str]) -> list[tuple[int, int]]:
+    """Return the runs to merge as (start, end) in `metas`, in order and disjoint."""
+    return runs_to_merge([_size(meta, excluded) for meta in metas], target, MIN_COUNT)
+
+
+def _size(meta: dict[str, Any], excluded: Collection[str]) -> int | None:
+    """Return the manifest's size in bytes, None if it must not be merged."""
+    if (
+        meta["_NUM_DELETED_FILES"] != 0
+        or meta["_VERSION"] != 2
+        or meta.get("_EXTRA_FILES")
+        or meta.get("_MIN_ROW_ID") is not None
+        or meta["_FILE_NAME"] in excluded
+        or not _has_stats(meta["_PARTITION_STATS"])
+    ):
+        return None
+    return int(meta["_FILE_SIZE"])
+
+
+def _has_stats(stats: dict[str, Any]) -> bool:
+    nulls = stats["_NULL_COUNTS"]
+    return bool(stats["_MIN_VALUES"]) and nulls is not None and None not in nulls
+
 
 FOLDER: Final = "manifest"
 _LISTS: Final = ("baseManifestList", "deltaManifestList")
@@ -73,7 +96,7 @@ class Manifests:
         buckets = layout(table.table_schema)
         # Readers skip manifests by this field, so it is set only for fixed buckets.
         self._total_buckets = buckets.total if buckets.fixed else None
-        self._seen = Base(f"{storage.uri}/")
+        self._seen = BaseManifests(f"{storage.uri}/")
         self._named: dict[str, list[str]] = {}
         """By list of the newest draft, the manifests that it names."""
         # Names of manifests that were found unfit for a merge; they are not read again.
@@ -280,7 +303,7 @@ def _container(storage: Storage, name: str, size: int | None = None) -> Containe
     """Read a file of the manifest folder, of `size` bytes if that is known. Raises LakeUnavailable."""
     raw = storage.read(f"{FOLDER}/{name}")
     if raw is None:
-        raise missing(f"{storage.uri}/{FOLDER}/{name}")
+        raise missing_file(f"{storage.uri}/{FOLDER}/{name}")
     if size is not None and size != len(raw):
         there = f"{name} of {storage.uri} has {len(raw)} bytes instead of {size}"
         raise Damaged(f"{there}: it was cut or changed; restore it")

@@ -4,16 +4,86 @@ import hashlib
 import json
 import re
 import uuid
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pydantic_core import to_json
 
-from sluicegate.lakes.history import PastSnapshot
-from sluicegate.lakes.paimon.descent import made_on, stems_from
-from sluicegate.lakes.port import LakeUnavailable, SnapshotRef
+from sluicegate.lakes import avro, history
+from sluicegate.lakes.history import Newest, NoParent, PastSnapshot, TableHistory
+from sluicegate.lakes.port import Answer, LakeUnavailable, SnapshotRef, Unproven
 from sluicegate.lakes.storage import Storage
+
+# Proof that one snapshot was made on another, from their manifests.
+#
+# A snapshot does not name its predecessor, and equal row counts may be a coincidence. But each writer
+# starts from all manifests of the predecessor, or from a rewritten set with the same files.
+
+_FOLDER: Final = "manifest"
+_SIGN: Final = {0: 1, 1: -1}
+"""Change of a file's count by an entry's kind: 0 adds the file, 1 deletes it."""
+
+Fields = Mapping[str, Any]
+"""Fields of a snapshot file."""
+
+
+class Gone(Exception):
+    """A manifest list or a manifest no longer exists."""
+
+
+def made_on(storage: Storage, after: Fields, before: Fields) -> bool | None:
+    """Return True if `after` starts from the files of `before`; None if manifests for the proof are missing.
+
+    Two snapshots on the same predecessor that change no files are indistinguishable. The distinction is not
+    needed. Raises LakeUnavailable.
+    """
+    try:
+        left = _manifests(storage, before, "baseManifestList", "deltaManifestList")
+        right = _manifests(storage, after, "baseManifestList")
+        # A rewrite only drops pairs of an addition and a deletion, so the sums stay equal.
+        return left == right or _files(storage, left - right) == _files(storage, right - left)
+    except Gone:
+        return None
+
+
+def stems_from(storage: Storage, after: Fields, before: Fields) -> bool:
+    """Return True if `after` starts from files that `before` added. Raises LakeUnavailable."""
+    try:
+        brought = _manifests(storage, before, "deltaManifestList")
+        present = _manifests(storage, after, "baseManifestList")
+        if brought & present:
+            return True
+        return not _files(storage, brought).keys().isdisjoint(_files(storage, present))
+    except Gone:
+        return False
+
+
+def _manifests(storage: Storage, snapshot: Fields, *lists: str) -> set[str]:
+    return {str(meta["_FILE_NAME"]) for each in lists for meta in records(storage, snapshot.get(each))}
+
+
+def _files(storage: Storage, manifests: Iterable[str]) -> dict[tuple[bytes, int, str], int]:
+    """Return the net count of each file, by partition, bucket and name."""
+    found: Counter[tuple[bytes, int, str]] = Counter()
+    for name in manifests:
+        for entry in records(storage, name):
+            file = (entry["_PARTITION"], entry["_BUCKET"], entry["_FILE"]["_FILE_NAME"])
+            found[file] += _SIGN[entry["_KIND"]]
+    return {file: count for file, count in found.items() if count}
+
+
+def records(storage: Storage, name: str | None) -> list[dict[str, Any]]:
+    """Return the lines of a manifest list, or the entries of a manifest. Raises Gone or LakeUnavailable."""
+    raw = storage.read(f"{_FOLDER}/{name}") if name else None
+    if raw is None:
+        raise Gone
+    try:
+        return avro.records(raw)
+    except avro.BadContainer as error:
+        raise LakeUnavailable(f"{name} of {storage.uri} cannot be read: {error}") from error
+
 
 VERSION: Final = 3
 WRITER: Final = "sluicegate-paimon-1"
@@ -219,3 +289,81 @@ def render(number: int, head: Snapshot | None, commit: Commit) -> bytes:
     kept = {key: value for key, value in fields.items() if value is not None}
     # The C encoder of `json` does not indent; that in Python leaves 35 objects to the collector.
     return to_json(kept, indent=2)
+
+
+# The history of a Paimon table, read back by the numbers of its snapshots.
+
+_FIRST: Final = 1
+
+
+class Ancestry:
+    """The snapshots below one head, for one question.
+
+    A snapshot does not name its parent, which has the number before. But a process that stood still may put a
+    snapshot right below the history, where others have expired. Such a stray is in no history, and holds
+    nothing that a reader sees. So when the walk of a question ends at a stray, the question is asked again
+    without strays.
+    """
+
+    def __init__(self, snapshots: Snapshots, head: Snapshot | None) -> None:
+        self._snapshots = snapshots
+        self._head = head.past() if head is not None else None
+        self._last = head.ref if head is not None else None
+        """The oldest snapshot that was read."""
+        self._oldest = _FIRST
+        """The number where the history begins, as far as that is known."""
+
+    def look_for(self, commit_user: str, asked: tuple[int, str], recorded: SnapshotRef | None) -> Answer:
+        """Answer whether a decision is in the history, as `history.look_for` does. Raises LakeUnavailable."""
+        answer = history.look_for(self._head, self._parent, self._at, commit_user, asked, recorded)
+        stray = self._leave_out_strays(recorded)
+        if stray is None:
+            return answer
+        answer = history.look_for(self._head, self._parent, self._at, commit_user, asked, recorded)
+        if not isinstance(answer, Unproven):
+            return answer
+        late = {"stray": stray, "oldest": self._oldest}
+        return replace(answer, cause=answer.cause.model_copy(update=late) if answer.cause else None)
+
+    def newest_decisions(self, commit_user: str) -> Newest:
+        """Return the highest decisions of this user in the history. Raises LakeUnavailable."""
+        found = history.newest_decisions(self._head, self._parent, self._at, commit_user)
+        if self._leave_out_strays(None) is None:
+            return found
+        return history.newest_decisions(self._head, self._parent, self._at, commit_user)
+
+    def history(self, identity: str) -> TableHistory:
+        """Read the history back from its head. Raises LakeUnavailable."""
+        found = history.read_history(identity, self._head, self._parent)
+        if self._leave_out_strays(None) is None:
+            return found
+        return history.read_history(identity, self._head, self._parent)
+
+    def _parent(self, past: PastSnapshot) -> PastSnapshot | NoParent:
+        if past.ref.id == _FIRST:
+            return NoParent.FIRST
+        found = self._at(past.ref.id - 1)
+        if found is None:
+            return NoParent.UNREADABLE
+        self._last = found.ref
+        return found
+
+    def _at(self, number: int) -> PastSnapshot | None:
+        return self._snapshots.past(number) if number >= self._oldest else None
+
+    def _leave_out_strays(self, recorded: SnapshotRef | None) -> int | None:
+        """Find where the history begins; returns the number of the oldest stray that was read, if any.
+
+        History expires from its oldest snapshot on, so strays are below all of it: all snapshots above one
+        of the history are of the history too. One that was recorded, or that the next was made on, is.
+        """
+        last, head = self._last, self._head
+        if last is None or head is None or last in (head.ref, recorded):
+            return None
+        if recorded is not None:
+            there = self._at(recorded.id)
+            if there is not None and there.ref == recorded:
+                return None
+        numbers = range(last.id, head.ref.id)
+        self._oldest = next(filter(self._snapshots.linked, numbers), head.ref.id)
+        return last.id if self._oldest > last.id else None

@@ -18,27 +18,28 @@ from pypaimon.write.commit_message import CommitMessage
 
 from sluicegate.events.models import FileInfo
 from sluicegate.lakes.arrow import out_of_range, require_values
-from sluicegate.lakes.durable import make_inside
 from sluicegate.lakes.file_options import NO_OPTIONS, FileOptions, require_short
-from sluicegate.lakes.paimon.buckets import Layout, hash_once, layout, one_group
-from sluicegate.lakes.paimon.data_files import DataFiles, take_bounds
-from sluicegate.lakes.paimon.encoding import encode_entry
-from sluicegate.lakes.paimon.entries import partition_folder
-from sluicegate.lakes.paimon.open_partitions import OpenPartitions
-from sluicegate.lakes.paimon.properties import (
+from sluicegate.lakes.paimon.data_files import (
+    DataFiles,
+    OpenPartitions,
     bound_lengths,
     file_options,
     held_bytes,
     library_options,
+    take_bounds,
     unbounded,
 )
-from sluicegate.lakes.paimon.schema_table import SchemaTable
-from sluicegate.lakes.paimon.table import Table
-from sluicegate.lakes.partition_layout import refuse_long_names, refuse_long_path, refuse_long_values
+from sluicegate.lakes.paimon.entries import encode_entry, partition_folder
+from sluicegate.lakes.paimon.table import Layout, SchemaTable, Table, hash_once, layout, one_group
+from sluicegate.lakes.parquet import (
+    RowBuffer,
+    refuse_long_names,
+    refuse_long_path,
+    refuse_long_values,
+)
 from sluicegate.lakes.port import LakeUnavailable, SchemaMismatch, TableRefused
-from sluicegate.lakes.row_buffer import RowBuffer
-from sluicegate.lakes.storage import Storage
-from sluicegate.lakes.storage_errors import is_too_long, unwritable
+from sluicegate.lakes.storage import Storage, is_too_long, unwritable
+from sluicegate.lakes.storage_local import make_inside
 
 _FEWER: Final = "set the option fields.<column>.stats-mode = none of the table for columns without filters"
 _PREFIX: Final = "data-file.prefix"
@@ -261,7 +262,7 @@ class _LocalFiles(LocalFileIO):  # type: ignore[misc]
 
 def _library_files(table: SchemaTable, storage: Storage) -> FileIO:
     if storage.object_store:
-        from sluicegate.lakes.paimon.object_files import ObjectFiles
+        from sluicegate.lakes.paimon.data_files import ObjectFiles
 
         return ObjectFiles(storage)
     return _LocalFiles(storage.root)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final, NamedTuple
 
-from sluicegate.lakes.partition_layout import PartitionField
+from sluicegate.lakes.capabilities import PartitionField
 from sluicegate.listeners.intervals import DAY, HOUR, MONTH, YEAR, Interval, bounds
 from sluicegate.listeners.mark_done.policy import Period
 

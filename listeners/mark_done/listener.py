@@ -20,9 +20,14 @@ import structlog
 
 from sluicegate.events.models import CutReverted
 from sluicegate.events.notifications import Notification, NotificationType, PartitionDone, SavepointTaken
-from sluicegate.lakes.partition_layout import DescribesPartitions, FieldKind, PartitionField, PartitionLayout
+from sluicegate.lakes.capabilities import (
+    DescribesPartitions,
+    FieldKind,
+    PartitionField,
+    PartitionLayout,
+    capable,
+)
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
-from sluicegate.lakes.registry import capable
 from sluicegate.lakes.storage import Storage
 from sluicegate.listeners.mark_done import policy
 from sluicegate.listeners.mark_done.formats import Rule, period_of, tokens

@@ -8,7 +8,7 @@ from deltalake import DeltaTable
 
 from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord, Waiting, encode_record
-from sluicegate.lakes.delta.intervals import interval_seconds
+from sluicegate.lakes.delta.maintenance import interval_seconds
 from tests.cli.deployment import Deployment, findings
 from tests.contracts.lakes.delta_lake import DeltaLake
 from tests.contracts.lakes.iceberg_lake import IcebergLake

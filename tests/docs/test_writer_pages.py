@@ -15,7 +15,7 @@ from sluicegate.events.envelope import BODIES, key_of, partition_of, wire_type
 from sluicegate.events.files import attempt_digest
 from sluicegate.events.notifications import NOTIFICATION_BODIES
 from sluicegate.events.problems import Code
-from sluicegate.lakes.delta.actions import Metadata
+from sluicegate.lakes.delta.log import Metadata
 from sluicegate.lakes.delta.schema import read_schema
 
 ROOT: Final = Path(__file__).parents[2]

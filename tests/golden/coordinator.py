@@ -31,8 +31,7 @@ from sluicegate.coordinator.stream.limits import Limits, fit, narrowed
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
 from sluicegate.events.models import Body, FileInfo, FilesWritten, StreamCommand
 from sluicegate.events.problems import Code, Problem
-from sluicegate.lakes.memory import MemoryCommitter
-from sluicegate.lakes.memory_table import MemoryTable
+from sluicegate.lakes.memory import MemoryCommitter, MemoryTable
 from sluicegate.lakes.port import (
     CommitRequest,
     LakeUnavailable,

@@ -6,7 +6,7 @@ from typing import get_args
 from sluicegate.coordinator.core.machine import StreamMachine
 from sluicegate.coordinator.core.state_record import StateRecord, deletion_start
 from sluicegate.events.models import CutDecided
-from sluicegate.lakes.memory_table import MarkerKind, MemoryTable
+from sluicegate.lakes.memory import MarkerKind, MemoryTable
 from sluicegate.lakes.port import CommitRequest
 from tests.golden.coordinator import Coordinator, Crashed, World
 from tests.golden.tell import cut, problem_line

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from sluicegate.events.models import Assignment, FilesWritten
-from sluicegate.lakes.evolution import Evolve, evolving
+from sluicegate.lakes.capabilities import Evolve, evolving
 from sluicegate.lakes.memory import MemoryAdapter
 from sluicegate.lakes.port import (
     PORT_VERSION,

@@ -14,8 +14,8 @@ from pyspark.sql.functions import col, lit, when
 from sluicegate.events.problems import CauseCode
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.lakes import storage_local
+from sluicegate.lakes.capabilities import evolving
 from sluicegate.lakes.delta.committer import DeltaCommitter
-from sluicegate.lakes.evolution import evolving
 from sluicegate.lakes.iceberg import catalog
 from sluicegate.lakes.iceberg.committer import IcebergCommitter
 from sluicegate.lakes.new_columns import evolve

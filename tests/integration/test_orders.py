@@ -10,9 +10,8 @@ import pytest
 from sluicegate.events.models import StreamCommand
 from sluicegate.events.notifications import Stalled
 from sluicegate.events.problems import Code, Problem
-from sluicegate.lakes.checked import Checked
 from sluicegate.lakes.paimon.committer import PaimonCommitter
-from sluicegate.lakes.port import CommitRequest, Publication, Refused
+from sluicegate.lakes.port import Checked, CommitRequest, Publication, Refused
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import Job, read_events, read_ids

@@ -15,8 +15,9 @@ from sluicegate.coordinator.replay.orphans import Deletable, Search
 from sluicegate.coordinator.replay.tables import connect
 from sluicegate.events.models import FilesWritten
 from sluicegate.events.notifications import Committed, Stalled
+from sluicegate.lakes.capabilities import FileStatus
 from sluicegate.lakes.paimon.adapter import ADAPTER
-from sluicegate.lakes.port import CommitRequest, FileStatus
+from sluicegate.lakes.port import CommitRequest
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import Job, read_ids

@@ -17,7 +17,7 @@ from sluicegate.cli import main
 from sluicegate.coordinator.observe.messages import format_problem
 from sluicegate.events.envelope import EventType
 from sluicegate.events.problems import Code
-from sluicegate.lakes.evolution import evolving
+from sluicegate.lakes.capabilities import evolving
 from sluicegate.lakes.new_columns import evolve
 from sluicegate.lakes.registry import adapter
 from tests.faults import iceberg_tables, tables

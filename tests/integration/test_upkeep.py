@@ -12,9 +12,9 @@ from structlog.testing import capture_logs
 
 from sluicegate.events.models import FilesWritten
 from sluicegate.events.notifications import Committed
-from sluicegate.lakes.evolution import evolving
+from sluicegate.lakes.capabilities import ReadsHistory, evolving
 from sluicegate.lakes.new_columns import evolve
-from sluicegate.lakes.port import CommitRequest, Published, ReadsHistory
+from sluicegate.lakes.port import CommitRequest, Published
 from sluicegate.lakes.registry import adapter
 from tests.faults import iceberg_tables, tables
 from tests.faults.tables import FORMATS

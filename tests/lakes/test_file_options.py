@@ -15,10 +15,10 @@ import pytest
 from pyiceberg.table.sorting import NullOrder, SortDirection
 from pyiceberg.transforms import IdentityTransform
 
-from sluicegate.lakes import row_buffer
-from sluicegate.lakes.encodings import Dictionaries
+from sluicegate.lakes import parquet
 from sluicegate.lakes.file_options import FileOptions, open_writer
 from sluicegate.lakes.memory import MemoryAdapter
+from sluicegate.lakes.parquet import Dictionaries
 from sluicegate.lakes.port import FileWriter, TableRefused
 from tests.contracts.lakes.iceberg_lake import IcebergLake
 from tests.contracts.lakes.paimon_lake import PaimonLake
@@ -53,7 +53,7 @@ def test_a_file_that_reaches_its_size_is_closed_and_another_begins(lake: str, tm
 def test_few_of_many_partitions_are_open_at_a_time(
     lake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_buffer, "BUFFER_ROWS", 500)
+    monkeypatch.setattr(parquet, "BUFFER_ROWS", 500)
     made = make(lake, tmp_path, partitioned=True)
     writer = opened(made, open_partitions="20")
     before, most = len(os.listdir("/proc/self/fd")), 0
@@ -82,7 +82,7 @@ def in_memory(writer: Any) -> int:
 def test_pypaimon_keeps_as_many_rows_as_the_table_allows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_buffer, "BUFFER_ROWS", 1_000)
+    monkeypatch.setattr(parquet, "BUFFER_ROWS", 1_000)
     made = PaimonLake(tmp_path, ROWS, ["p"], {"write-buffer-size": "64 kb"})
     writer: Any = opened(made)
     held = []

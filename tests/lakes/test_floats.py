@@ -13,9 +13,9 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import DoubleType, FloatType, ListType, LongType, NestedField, StructType
 
-from sluicegate.lakes import row_buffer
-from sluicegate.lakes.floats import Floats
+from sluicegate.lakes import parquet
 from sluicegate.lakes.iceberg.layout import Layout
+from sluicegate.lakes.parquet import Floats
 from sluicegate.lakes.port import FileWriter, Published
 from sluicegate.lakes.registry import adapter
 from tests.contracts.lakes.delta_lake import DeltaLake
@@ -149,7 +149,7 @@ def test_all_other_columns_keep_their_bounds(lake: str, tmp_path: Path) -> None:
 def test_nan_that_comes_later_begins_another_file(
     lake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_buffer, "BUFFER_ROWS", 1)
+    monkeypatch.setattr(parquet, "BUFFER_ROWS", 1)
     writer, root = made(lake, tmp_path)
     rows = [row(1, 1.0, 0.0, 1.0), row(2, 2.0, 0.0, 2.0), row(3, NAN, 0.0, 3.0), row(4, 4.0, 0.0, 4.0)]
     for each in rows:

@@ -9,10 +9,10 @@ import pyarrow.parquet.encryption as encryption
 import pytest
 
 from sluicegate.events.models import FileInfo
-from sluicegate.lakes import footer_bytes, thrift
-from sluicegate.lakes.footer_columns import FileColumns
+from sluicegate.lakes import footers
+from sluicegate.lakes.footers import STRUCT, Reader, Typed
+from sluicegate.lakes.parquet import FileColumns
 from sluicegate.lakes.port import BadFiles
-from sluicegate.lakes.thrift import STRUCT, Reader, Typed
 from tests.contracts.lakes.harness import Stream
 from tests.lakes.plain_files import PaimonPlace, event
 
@@ -52,7 +52,7 @@ def test_the_widest_numbers_are_read() -> None:
 
 
 def test_a_footer_of_very_many_values_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(thrift, "_MOST_VALUES", 1_000)
+    monkeypatch.setattr(footers, "_MOST_VALUES", 1_000)
     message = bytes([0x10 | LIST, 0xF0 | STRUCT]) + varint(1_001) + b"\0" * 1_001 + b"\0"
     with pytest.raises(ValueError, match="Write fewer row groups"):
         Reader(message).message()
@@ -78,7 +78,7 @@ def test_encrypted_columns_with_a_plain_footer_are_named(tmp_path: Path) -> None
     raw = file.read_bytes()
     length = int.from_bytes(raw[-8:-4], "little")
     with pytest.raises(ValueError, match="columns of the file are encrypted"):
-        footer_bytes.check_footer(raw[-8 - length : -8])
+        footers.check_footer(raw[-8 - length : -8])
 
 
 @pytest.mark.parametrize(
@@ -97,10 +97,10 @@ def test_bounds_of_texts_without_a_known_order_are_refused(
 ) -> None:
     statistics = {field: Typed(BINARY, b"a") for field in fields}
     if not refused:
-        footer_bytes._check_order(statistics, kind, has_orders=has_orders)
+        footers._check_order(statistics, kind, has_orders=has_orders)
         return
     with pytest.raises(ValueError, match="Write min_value and max_value with column orders, or no bounds"):
-        footer_bytes._check_order(statistics, kind, has_orders=has_orders)
+        footers._check_order(statistics, kind, has_orders=has_orders)
 
 
 def nested(outer: bool, inner: bool) -> pa.Schema:
@@ -159,7 +159,7 @@ def test_a_length_of_a_type_that_has_none_is_ignored(tmp_path: Path) -> None:
     path.write_bytes(with_a_length(path.read_bytes()))
     footer = pq.read_metadata(path)
     assert footer.schema.column(0).length == 64
-    footer_bytes.check_footer(footer_of(path))
+    footers.check_footer(footer_of(path))
     FileColumns(schema, 0).check("a.parquet", footer)
 
 
@@ -187,7 +187,7 @@ NUMBERS = (
 
 @pytest.mark.parametrize("footer", [FLAG, NUMBERS])
 def test_a_footer_with_histograms_of_its_levels_is_read(footer: bytes) -> None:
-    footer_bytes.check_footer(footer)
+    footers.check_footer(footer)
 
 
 # Each of these ends the process of pyarrow 26, which checks them in code that cannot raise.
@@ -221,7 +221,7 @@ def test_a_footer_that_ends_the_process_of_a_newer_library_is_refused(
 ) -> None:
     assert footer.count(part) == 1
     with pytest.raises(ValueError, match=problem):
-        footer_bytes.check_footer(footer.replace(part, changed))
+        footers.check_footer(footer.replace(part, changed))
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_a_footer_that_ends_the_process_of_a_newer_library_is_refused(
 def test_a_schema_whose_groups_have_other_children_is_refused(children: int, problem: str) -> None:
     changed = FLAG.replace(b"schema\x15\x02", b"schema\x15" + zigzag(children))
     with pytest.raises(ValueError, match=problem):
-        footer_bytes.check_footer(changed)
+        footers.check_footer(changed)
 
 
 @pytest.mark.slow
@@ -245,9 +245,9 @@ def test_a_very_deep_schema_is_refused() -> None:
             b"\x15\x00%\x02", group * levels + b"\x15\x00%\x02"
         )
 
-    footer_bytes.check_footer(nested_in(99))
+    footers.check_footer(nested_in(99))
     with pytest.raises(ValueError, match="nested in more than 100 levels"):
-        footer_bytes.check_footer(nested_in(50_000))
+        footers.check_footer(nested_in(50_000))
 
 
 @pytest.mark.parametrize(

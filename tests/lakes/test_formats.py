@@ -8,15 +8,8 @@ from pathlib import Path
 import pytest
 
 from sluicegate.lakes import adapter
-from sluicegate.lakes.port import (
-    PORT_VERSION,
-    CopiesFiles,
-    FindsOrphans,
-    ReadsHistory,
-    TableMaintenance,
-    TableRefused,
-)
-from sluicegate.lakes.registry import capable
+from sluicegate.lakes.capabilities import CopiesFiles, FindsOrphans, ReadsHistory, capable
+from sluicegate.lakes.port import PORT_VERSION, TableMaintenance, TableRefused
 
 ADAPTER = """
 from sluicegate.lakes.memory import MemoryAdapter

@@ -9,8 +9,9 @@ import pytest
 
 from sluicegate.events.models import FilesWritten
 from sluicegate.kafka.topics import TopicNames
-from sluicegate.lakes.port import BadFiles, CopiesFiles, TableRefused
-from sluicegate.lakes.registry import adapter, capable
+from sluicegate.lakes.capabilities import CopiesFiles, capable
+from sluicegate.lakes.port import BadFiles, TableRefused
+from sluicegate.lakes.registry import adapter
 from tests.faults import iceberg_tables, tables
 from tests.integration.job import SCHEMA, Job
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from sluicegate.lakes.packing import Packed
+from sluicegate.lakes.delta.versions import Packed
 
 
 @pytest.mark.slow

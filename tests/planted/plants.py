@@ -26,8 +26,8 @@ from sluicegate.coordinator.stream.rate_limit import Pace
 from sluicegate.coordinator.stream.reload import Changes
 from sluicegate.coordinator.stream.runner import StreamRunner
 from sluicegate.kafka.bodies import Budget
-from sluicegate.lakes import history, twins
-from sluicegate.lakes.delta import decisions as delta_decisions
+from sluicegate.lakes import committer, history
+from sluicegate.lakes.delta import versions
 from sluicegate.lakes.delta.committer import DeltaCommitter
 from sluicegate.lakes.threads import CommitThreads
 from sluicegate.listeners import tags
@@ -312,7 +312,7 @@ PLANTS: Final = (
     ),
     Plant(
         "the mark of a cloned Delta table counts",
-        delta_decisions.mark_of,
+        versions.mark_of,
         "and table == number_of(state.metadata.id)",
         "",
         "tests/lakes/delta/test_marks.py",
@@ -320,7 +320,7 @@ PLANTS: Final = (
     Plant(
         "a mark above its table counts",
         *(
-            delta_decisions.mark_of,
+            versions.mark_of,
             "version > state.version",
             "False",
             "tests/lakes/delta/test_marks.py",
@@ -356,10 +356,10 @@ PLANTS: Final = (
     ),
     Plant(
         "files of two events may be one",
-        twins.Twins.add_checked,
+        committer.UniquePaths.add_checked,
         "self._met |= digests",
         "pass",
-        "tests/lakes/test_twins.py",
+        "tests/lakes/test_duplicate_files.py",
     ),
     Plant(
         "stuck threads are not replaced",

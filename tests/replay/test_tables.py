@@ -14,8 +14,7 @@ from sluicegate.coordinator.replay.tables import ReplayTable
 from sluicegate.coordinator.replay.verify import Verdict, verify
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.events.models import CutDecided, FilesWritten, Head, StreamCommand
-from sluicegate.lakes.memory import ADAPTER
-from sluicegate.lakes.memory_table import MemoryTable
+from sluicegate.lakes.memory import ADAPTER, MemoryTable
 from sluicegate.lakes.port import CommitRequest, Published
 from sluicegate.simulator.world import COMMIT_USER, STREAM
 from tests.replay.schedules import EMPTY, MemoryLog, Watched, history, starts, watched

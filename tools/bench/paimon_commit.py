@@ -36,11 +36,9 @@ from pypaimon.write.table_commit import StreamTableCommit
 from sluicegate.events.codec import read_files
 from sluicegate.events.envelope import Envelope, EventType, with_counts
 from sluicegate.events.models import FileInfo, FilesWritten
-from sluicegate.lakes.checked import Checked
 from sluicegate.lakes.paimon.adapter import ADAPTER
-from sluicegate.lakes.paimon.encoding import encode_entry
-from sluicegate.lakes.paimon.entries import BUCKET, FORMAT, FORMAT_VERSION, TOTAL_BUCKETS
-from sluicegate.lakes.port import Absent, CommitRequest, Published
+from sluicegate.lakes.paimon.entries import BUCKET, FORMAT, FORMAT_VERSION, TOTAL_BUCKETS, encode_entry
+from sluicegate.lakes.port import Absent, Checked, CommitRequest, Published
 
 COLUMNS = pa.schema(
     [

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 
 from sluicegate.kafka.topics import TopicNames
 from sluicegate.lakes import Adapter, LakeError, adapter
-from sluicegate.lakes.evolution import Evolve, evolving
+from sluicegate.lakes.capabilities import Evolve, evolving
 from sluicegate.lakes.file_options import FileOptions, open_writer
 from sluicegate.lakes.port import TableRef
 from sluicegate.writer_hooks.errors import BadCheckpointLocation, BadOption, PublishFailed, TopicMissing

@@ -24,7 +24,7 @@ from uuid import uuid4
 
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
-from sluicegate.lakes.durable import sync_folder
+from sluicegate.lakes.storage_local import sync_folder
 from sluicegate.writer_hooks.errors import SpoolUnusable
 from sluicegate.writer_hooks.upload.mounts import network_type
 from sluicegate.writer_hooks.upload.names import EntryName

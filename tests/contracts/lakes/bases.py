@@ -4,9 +4,8 @@ from pathlib import Path
 from typing import cast
 
 from sluicegate.lakes.iceberg.files import Files
-from sluicegate.lakes.iceberg.lists import Lists
-from sluicegate.lakes.paimon.descent import records
-from sluicegate.lakes.paimon.snapshots import Snapshots
+from sluicegate.lakes.iceberg.layout import Lists
+from sluicegate.lakes.paimon.snapshots import Snapshots, records
 from tests.contracts.lakes.delta_lake import DeltaLake
 from tests.contracts.lakes.harness import Lake
 from tests.contracts.lakes.iceberg_lake import IcebergLake

@@ -6,8 +6,8 @@ from typing import Final, cast
 
 import pytest
 
-from sluicegate.lakes.evolution import EvolvesSchema
-from sluicegate.lakes.memory_table import MarkerKind
+from sluicegate.lakes.capabilities import EvolvesSchema
+from sluicegate.lakes.memory import MarkerKind
 from tests.contracts.lakes.delta_objects import DELTA, delta_of
 from tests.contracts.lakes.harness import EvolvingLake, Lake
 from tests.contracts.lakes.iceberg_rest_lake import ALL_ICEBERG, iceberg_of

@@ -14,11 +14,10 @@ import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Field, Transaction, write_deltalake
 
 from sluicegate.events.models import FilesWritten
-from sluicegate.lakes.delta.actions import read_line
 from sluicegate.lakes.delta.adapter import ADAPTER
 from sluicegate.lakes.delta.committer import DeltaCommitter
 from sluicegate.lakes.delta.entries import FORMAT, FORMAT_VERSION
-from sluicegate.lakes.delta.log import Log
+from sluicegate.lakes.delta.log import Log, read_line
 from sluicegate.lakes.delta.maintenance import DeltaMaintenance
 from sluicegate.lakes.port import CommitRequest, LakeUnavailable, SnapshotRef
 from sluicegate.lakes.storage import Content, Storage

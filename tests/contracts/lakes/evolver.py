@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from sluicegate.events.models import FilesWritten
 from sluicegate.failpoints.points import arm_from
-from sluicegate.lakes.evolution import EvolvesSchema, TableColumns, evolving
+from sluicegate.lakes.capabilities import EvolvesSchema, TableColumns, evolving
 from sluicegate.lakes.new_columns import evolve
 from sluicegate.lakes.port import TableRef
 from sluicegate.lakes.registry import adapter

@@ -7,19 +7,16 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from sluicegate.events.models import FilesWritten
-from sluicegate.lakes.checked import Checked
-from sluicegate.lakes.evolution import EvolvesSchema
+from sluicegate.lakes.capabilities import CopiesFiles, EvolvesSchema, FindsOrphans, ReadsHistory
 from sluicegate.lakes.port import (
     Absent,
     Adapter,
     Answer,
+    Checked,
     CommitRequest,
     Committer,
-    CopiesFiles,
-    FindsOrphans,
     Publication,
     Published,
-    ReadsHistory,
     SnapshotRef,
 )
 

@@ -6,9 +6,16 @@ from typing import Any
 import pyarrow as pa
 
 from sluicegate.events.models import FilesWritten
-from sluicegate.lakes.memory import FORMAT, FORMAT_VERSION, FaultPoint, MemoryAdapter, MemoryCommitter
-from sluicegate.lakes.memory_maintenance import MemoryMaintenance
-from sluicegate.lakes.memory_table import MarkerKind, by_one
+from sluicegate.lakes.memory import (
+    FORMAT,
+    FORMAT_VERSION,
+    FaultPoint,
+    MarkerKind,
+    MemoryAdapter,
+    MemoryCommitter,
+    MemoryMaintenance,
+    by_one,
+)
 from sluicegate.lakes.port import LakeUnavailable, OutcomeUnknown, Publication, SnapshotRef
 from tests.contracts.lakes.harness import USER, Fault
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.lakes.port import LakeUnavailable, NotPublished, OpensNewest, Published, TableRefused
+from sluicegate.lakes.capabilities import OpensNewest
+from sluicegate.lakes.port import LakeUnavailable, NotPublished, Published, TableRefused
 from tests.contracts.lakes.bases import bases, folder_of
 from tests.contracts.lakes.conftest import ALL_TABLES
 from tests.contracts.lakes.harness import Lake, Stream

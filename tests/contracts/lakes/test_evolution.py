@@ -9,7 +9,7 @@ import pytest
 
 from sluicegate.events.models import FilesWritten
 from sluicegate.events.problems import CauseCode
-from sluicegate.lakes.evolution import TableColumns
+from sluicegate.lakes.capabilities import TableColumns
 from sluicegate.lakes.new_columns import evolve
 from sluicegate.lakes.port import NotPublished, Published, SchemaMismatch, TableRef
 from tests.contracts.lakes.delta_objects import DELTA

@@ -3,15 +3,7 @@
 import pytest
 
 from sluicegate.events.problems import CauseCode
-from sluicegate.lakes.port import (
-    Absent,
-    Ahead,
-    CommitRequest,
-    Found,
-    OtherDigest,
-    Published,
-    Unproven,
-)
+from sluicegate.lakes.port import Absent, Ahead, CommitRequest, Found, OtherDigest, Published, Unproven
 from tests.contracts.lakes.harness import USER, Lake, Stream
 
 

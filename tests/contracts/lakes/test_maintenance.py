@@ -3,7 +3,8 @@
 import pytest
 
 from sluicegate.events.models import FilesWritten
-from sluicegate.lakes.port import BadFiles, FileStatus, LakeUnavailable
+from sluicegate.lakes.capabilities import FileStatus
+from sluicegate.lakes.port import BadFiles, LakeUnavailable
 from tests.contracts.lakes.harness import USER, Lake, Stream
 from tests.contracts.lakes.iceberg_lake import IcebergLake
 from tests.contracts.lakes.memory_lake import MemoryLake

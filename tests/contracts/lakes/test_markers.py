@@ -2,16 +2,8 @@
 
 import pytest
 
-from sluicegate.lakes.memory_table import MarkerKind
-from sluicegate.lakes.port import (
-    Absent,
-    Ahead,
-    CommitRequest,
-    Found,
-    OtherDigest,
-    Published,
-    Unproven,
-)
+from sluicegate.lakes.memory import MarkerKind
+from sluicegate.lakes.port import Absent, Ahead, CommitRequest, Found, OtherDigest, Published, Unproven
 from tests.contracts.lakes.harness import USER, Lake, Stream
 from tests.contracts.lakes.memory_lake import MemoryLake
 

@@ -4,14 +4,22 @@ from pathlib import Path
 
 import pytest
 
+from sluicegate.lakes.capabilities import (
+    MakesTags,
+    SnapshotExpired,
+    Tag,
+    TagAnswer,
+    TagMade,
+    TagTaken,
+    TagThere,
+)
 from sluicegate.lakes.iceberg.files import Files
+from sluicegate.lakes.iceberg.maintenance import make_tag as tag_iceberg
 from sluicegate.lakes.iceberg.metadata import Metadata
-from sluicegate.lakes.iceberg.tags import make_tag as tag_iceberg
-from sluicegate.lakes.paimon.tags import make_tag
+from sluicegate.lakes.paimon.maintenance import make_tag
 from sluicegate.lakes.port import LakeUnavailable, SnapshotRef
 from sluicegate.lakes.storage import Content
 from sluicegate.lakes.storage_local import LocalStorage
-from sluicegate.lakes.tags import MakesTags, SnapshotExpired, Tag, TagAnswer, TagMade, TagTaken, TagThere
 from tests.contracts.lakes.conftest import lake_of
 from tests.contracts.lakes.harness import Lake, Stream
 from tests.contracts.lakes.iceberg_lake import IcebergLake

@@ -8,7 +8,7 @@ from threading import Barrier
 
 import pytest
 
-from sluicegate.lakes.packing import Packed
+from sluicegate.lakes.delta.versions import Packed
 from sluicegate.lakes.port import LakeUnavailable
 from sluicegate.lakes.storage import Stamped, Storage
 from sluicegate.lakes.storage_local import LocalStorage

@@ -18,10 +18,8 @@ from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.events.problems import Code
 from sluicegate.kafka.bodies import Bodies, Budget, WrittenEvent
-from sluicegate.lakes.checked import CHECK_LASTS, Checked, Premises
-from sluicegate.lakes.memory import ADAPTER
-from sluicegate.lakes.memory_table import MemoryTable
-from sluicegate.lakes.port import LakeUnavailable, Published, TableReplaced
+from sluicegate.lakes.memory import ADAPTER, MemoryTable
+from sluicegate.lakes.port import CHECK_LASTS, Checked, LakeUnavailable, Premises, Published, TableReplaced
 from tests.integration.waiting import until
 
 STREAM = "early"

@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from sluicegate.lakes.capabilities import FileStatus
 from sluicegate.lakes.delta.adapter import ADAPTER
-from sluicegate.lakes.port import BadFiles, FileStatus, LakeUnavailable, TableRefused
+from sluicegate.lakes.port import BadFiles, LakeUnavailable, TableRefused
 from sluicegate.lakes.storage_local import LocalStorage
 from tests.contracts.lakes.delta_lake import DeltaLake
 from tests.contracts.lakes.harness import Stream

@@ -18,14 +18,7 @@ from sluicegate.lakes.delta.adapter import ADAPTER
 from sluicegate.lakes.delta.committer import DeltaCommitter
 from sluicegate.lakes.delta.new_columns import add_columns, read_columns
 from sluicegate.lakes.new_columns import evolve
-from sluicegate.lakes.port import (
-    Absent,
-    Conflict,
-    Found,
-    LakeUnavailable,
-    Published,
-    TableRefused,
-)
+from sluicegate.lakes.port import Absent, Conflict, Found, LakeUnavailable, Published, TableRefused
 from sluicegate.lakes.storage_local import LocalStorage
 from tests.contracts.lakes import evolver
 from tests.contracts.lakes.delta_lake import DeltaLake, FaultyStorage, Killed

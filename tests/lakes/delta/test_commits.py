@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.delta.adapter import ADAPTER
 from sluicegate.lakes.delta.committer import DeltaCommitter
-from sluicegate.lakes.delta.decisions import number_of
+from sluicegate.lakes.delta.versions import number_of
 from sluicegate.lakes.port import BadFiles, CommitRequest, Published, Refused, SchemaMismatch
 from sluicegate.lakes.storage_local import LocalStorage
 from tests.contracts.lakes.delta_lake import DeltaLake

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pytest
 
 from sluicegate.events.models import FileInfo, FilesWritten
-from sluicegate.lakes.delta.canonical import from_text, to_bytes, to_text
-from sluicegate.lakes.delta.entries import Entries, Examiner
+from sluicegate.lakes.delta.entries import Entries, Examiner, from_text, to_bytes, to_text
 from sluicegate.lakes.delta.log import Log
 from sluicegate.lakes.delta.schema import read_schema
 from sluicegate.lakes.port import BadFiles, Refused

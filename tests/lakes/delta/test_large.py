@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.lakes.checked import Checked, Premises
+from sluicegate.lakes.committer import DIGEST_SIZE
 from sluicegate.lakes.delta.committer import DeltaCommitter
 from sluicegate.lakes.delta.entries import Entries
 from sluicegate.lakes.delta.log import Log
-from sluicegate.lakes.port import CommitRequest, Published
+from sluicegate.lakes.port import Checked, CommitRequest, Premises, Published
 from sluicegate.lakes.storage_local import LocalStorage
-from sluicegate.lakes.twins import SIZE
 from tests.contracts.lakes.delta_lake import DeltaLake
 from tests.contracts.lakes.harness import USER
 
@@ -39,7 +38,9 @@ class Many(Sequence[Checked]):
     def __getitem__(self, index: int) -> Checked:  # type: ignore[override]
         lines = b"\n".join([LINE % (index * FILES + number) for number in range(FILES)])
         content = Entries(lines, (1,) * FILES)
-        return Checked(self._premises, FILES, FILES, FILES, os.urandom(SIZE * FILES), content, len(lines))
+        return Checked(
+            self._premises, FILES, FILES, FILES, os.urandom(DIGEST_SIZE * FILES), content, len(lines)
+        )
 
 
 @pytest.mark.slow

@@ -13,8 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from sluicegate.lakes.delta.decisions import mark_of
 from sluicegate.lakes.delta.log import Log, NoTable, State
+from sluicegate.lakes.delta.versions import mark_of
 from sluicegate.lakes.port import LakeUnavailable
 from sluicegate.lakes.storage_local import LocalStorage
 from tests.contracts.lakes.delta_lake import DeltaLake

@@ -7,10 +7,11 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from sluicegate.events.models import FilesWritten
+from sluicegate.lakes.capabilities import FileStatus
 from sluicegate.lakes.delta.adapter import ADAPTER
 from sluicegate.lakes.delta.maintenance import DeltaMaintenance, is_data_file
 from sluicegate.lakes.new_columns import evolve
-from sluicegate.lakes.port import BadFiles, CommitRequest, FileStatus, LakeUnavailable, Published
+from sluicegate.lakes.port import BadFiles, CommitRequest, LakeUnavailable, Published
 from tests.contracts.lakes.delta_lake import DeltaLake
 from tests.contracts.lakes.harness import USER, Stream
 from tests.lakes.delta.making import column, info, metadata, put

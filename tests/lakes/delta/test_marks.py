@@ -6,8 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from sluicegate.lakes.delta.actions import Txn
-from sluicegate.lakes.delta.decisions import Mark, mark_of, transactions
+from sluicegate.lakes.delta.log import Txn
+from sluicegate.lakes.delta.versions import Mark, mark_of, transactions
 
 USER, TABLE = "sluicegate-s", "table-1"
 

@@ -12,10 +12,7 @@ import pytest
 
 from sluicegate.lakes.delta.adapter import ADAPTER
 from sluicegate.lakes.new_columns import evolve
-from sluicegate.lakes.port import (
-    SchemaMismatch,
-    TableRefused,
-)
+from sluicegate.lakes.port import SchemaMismatch, TableRefused
 from tests.contracts.lakes.delta_lake import DeltaLake
 from tests.contracts.lakes.harness import Stream
 from tests.lakes.delta.making import Fields, column, info, mapped, metadata, protocol, put

@@ -15,7 +15,7 @@ from sluicegate.events.problems import Cause, CauseCode
 from sluicegate.lakes.delta.adapter import ADAPTER
 from sluicegate.lakes.delta.entries import FORMAT, FORMAT_VERSION
 from sluicegate.lakes.delta.log import Log
-from sluicegate.lakes.delta.references import References
+from sluicegate.lakes.delta.maintenance import References
 from sluicegate.lakes.port import (
     Absent,
     BadFiles,

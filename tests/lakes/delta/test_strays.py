@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from sluicegate.lakes.capabilities import FileStatus
 from sluicegate.lakes.delta.committer import DeltaCommitter
-from sluicegate.lakes.port import Absent, CommitRequest, FileStatus, Found, OutcomeUnknown, Published
+from sluicegate.lakes.port import Absent, CommitRequest, Found, OutcomeUnknown, Published
 from tests.contracts.lakes.delta_lake import DeltaLake, ThawingStorage
 from tests.contracts.lakes.harness import USER, Stream
 

@@ -14,10 +14,9 @@ import pytest
 from deltalake import QueryBuilder
 
 from sluicegate.events.models import FileInfo, FilesWritten
-from sluicegate.lakes import file_options, row_buffer
+from sluicegate.lakes import file_options, parquet
 from sluicegate.lakes.delta.adapter import ADAPTER
-from sluicegate.lakes.delta.partitions import is_partition_text, partition_folder, partition_text
-from sluicegate.lakes.delta.schema import Column
+from sluicegate.lakes.delta.schema import Column, is_partition_text, partition_folder, partition_text
 from sluicegate.lakes.port import Published, SchemaMismatch, TableRefused
 from tests.contracts.lakes.delta_lake import DeltaLake
 from tests.contracts.lakes.harness import Stream
@@ -214,7 +213,7 @@ def test_the_text_of_a_partition_value_is_recognized(kind: str, value: object, t
 def test_large_attempts_are_split_and_few_files_are_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(row_buffer, "BUFFER_ROWS", 10)
+    monkeypatch.setattr(parquet, "BUFFER_ROWS", 10)
     monkeypatch.setattr(file_options, "DEFAULT_OPEN", 2)
     monkeypatch.setattr(file_options, "DEFAULT_TARGET", 2_000)
     lake = DeltaLake(tmp_path, pa.schema([("id", pa.int64()), ("p", pa.int64())]), ["p"])

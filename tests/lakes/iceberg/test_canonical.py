@@ -9,10 +9,8 @@ from pyiceberg.types import NestedField
 
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes.avro import write_long
-from sluicegate.lakes.iceberg.canonical import CanonicalRecords
-from sluicegate.lakes.iceberg.entries import Examiner
+from sluicegate.lakes.iceberg.entries import COUNTS, CanonicalRecords, Examiner, MetricRules
 from sluicegate.lakes.iceberg.layout import Layout, Partition
-from sluicegate.lakes.iceberg.rules import COUNTS, MetricRules
 from sluicegate.lakes.iceberg.table import TableView
 from sluicegate.lakes.iceberg.values import bound_reader
 from sluicegate.lakes.port import BadFiles

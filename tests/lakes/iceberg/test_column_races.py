@@ -23,13 +23,7 @@ from sluicegate.lakes.iceberg.metadata import MAIN, Change, Metadata
 from sluicegate.lakes.iceberg.new_columns import add_columns
 from sluicegate.lakes.iceberg.table import TableView
 from sluicegate.lakes.new_columns import evolve
-from sluicegate.lakes.port import (
-    Absent,
-    Conflict,
-    Found,
-    LakeUnavailable,
-    Published,
-)
+from sluicegate.lakes.port import Absent, Conflict, Found, LakeUnavailable, Published
 from tests.contracts.lakes import evolver
 from tests.contracts.lakes.harness import USER, Fault, Stream
 from tests.contracts.lakes.iceberg_lake import IcebergLake, Killed

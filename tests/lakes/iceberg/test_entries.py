@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from sluicegate.events.models import FileInfo, FilesWritten
-from sluicegate.lakes.iceberg.layout import Layout
-from sluicegate.lakes.iceberg.records import path_in, with_path
+from sluicegate.lakes.capabilities import FileStatus
+from sluicegate.lakes.iceberg.layout import Layout, path_in, with_path
 from sluicegate.lakes.iceberg.table import TableView
-from sluicegate.lakes.port import BadFiles, FileStatus, Published, Refused
+from sluicegate.lakes.port import BadFiles, Published, Refused
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.iceberg_lake import IcebergLake
 from tests.lakes.iceberg import rich

@@ -9,7 +9,7 @@ import fastavro
 import pytest
 
 from sluicegate.lakes.avro import BadContainer
-from sluicegate.lakes.iceberg.lists import Lists, UnknownMetadata
+from sluicegate.lakes.iceberg.layout import Lists, UnknownMetadata
 from sluicegate.lakes.iceberg.metadata import MAIN
 from sluicegate.lakes.port import NotPublished, Published, Refused
 from tests.contracts.lakes.harness import Stream

@@ -5,7 +5,8 @@ from pathlib import Path
 import fastavro
 import pytest
 
-from sluicegate.lakes.port import FileStatus, LakeUnavailable
+from sluicegate.lakes.capabilities import FileStatus
+from sluicegate.lakes.port import LakeUnavailable
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.iceberg_lake import IcebergLake
 from tests.lakes.iceberg.reading import lines

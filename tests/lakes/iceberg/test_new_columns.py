@@ -16,11 +16,7 @@ from pyiceberg.types import LongType, NestedField, StringType, StructType, Times
 
 from sluicegate.lakes.iceberg.adapter import IcebergAdapter
 from sluicegate.lakes.new_columns import evolve
-from sluicegate.lakes.port import (
-    Published,
-    SchemaMismatch,
-    TableRefused,
-)
+from sluicegate.lakes.port import Published, SchemaMismatch, TableRefused
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.iceberg_lake import IcebergLake
 from tests.contracts.lakes.iceberg_rest_lake import ICEBERG, RestLake, iceberg_of

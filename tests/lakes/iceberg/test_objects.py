@@ -8,23 +8,16 @@ import pytest
 
 from sluicegate.cli.checks_rest import check_stream
 from sluicegate.coordinator.settings.model import StreamSettings
-from sluicegate.lakes import row_buffer
+from sluicegate.lakes import parquet as row_buffer
+from sluicegate.lakes.capabilities import FileStatus
 from sluicegate.lakes.iceberg import writer as module
 from sluicegate.lakes.iceberg.adapter import IcebergAdapter
 from sluicegate.lakes.iceberg.committer import IcebergCommitter
 from sluicegate.lakes.iceberg.files import Files
+from sluicegate.lakes.iceberg.layout import path_in
 from sluicegate.lakes.iceberg.metadata import MAIN
-from sluicegate.lakes.iceberg.records import path_in
 from sluicegate.lakes.iceberg.sql import SqlCatalog
-from sluicegate.lakes.port import (
-    BadFiles,
-    FileStatus,
-    Found,
-    LakeUnavailable,
-    NotPublished,
-    Published,
-    TableRefused,
-)
+from sluicegate.lakes.port import BadFiles, Found, LakeUnavailable, NotPublished, Published, TableRefused
 from tests.contracts.lakes.harness import USER, Lake, Stream
 from tests.contracts.lakes.iceberg_lake import TABLE
 from tests.contracts.lakes.iceberg_rest_lake import iceberg_of

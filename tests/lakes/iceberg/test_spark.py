@@ -17,7 +17,8 @@ from pyiceberg.transforms import IdentityTransform, MonthTransform
 from pyiceberg.types import LongType, NestedField, StringType, TimestampType
 
 from sluicegate.events.models import FilesWritten
-from sluicegate.lakes.port import BadFiles, Conflict, FileStatus, Published
+from sluicegate.lakes.capabilities import FileStatus
+from sluicegate.lakes.port import BadFiles, Conflict, Published
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.iceberg_lake import IcebergLake
 from tests.iceberg_java.java import sql_catalog

@@ -11,7 +11,7 @@ from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
 from pyiceberg.types import BinaryType, LongType, NestedField, StringType, StructType, TimestampType
 
-from sluicegate.lakes import row_buffer
+from sluicegate.lakes import parquet
 from sluicegate.lakes.iceberg.layout import Layout
 from sluicegate.lakes.iceberg.table import TableView
 from sluicegate.lakes.port import LakeUnavailable, Published, SchemaMismatch, TableRefused
@@ -135,7 +135,7 @@ def test_bounds_that_cover_a_part_of_the_rows_are_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Parquet leaves out the bounds of a row group with a long text or binary."""
-    monkeypatch.setattr(row_buffer, "BUFFER_ROWS", 1)
+    monkeypatch.setattr(parquet, "BUFFER_ROWS", 1)
     schema = Schema(
         NestedField(1, "id", LongType()),
         NestedField(2, "long", StringType()),
@@ -224,7 +224,7 @@ def test_an_aborted_attempt_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_large_attempts_are_divided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(row_buffer, "BUFFER_ROWS", 10)
+    monkeypatch.setattr(parquet, "BUFFER_ROWS", 10)
     lake = IcebergLake(tmp_path, properties={"write.target-file-size-bytes": "1"})
     event = lake.write(*(pa.record_batch({"id": pa.array(range(at, at + 10))}) for at in (0, 10, 20)))
     assert [file.rows for file in event.files] == [10, 10, 10]

@@ -18,7 +18,7 @@ from pypaimon.schema.data_types import AtomicType, DataField, RowType
 from pypaimon.table.row.generic_row import GenericRow, GenericRowDeserializer, GenericRowSerializer
 
 from sluicegate.events.models import FilesWritten
-from sluicegate.lakes.paimon.statistics import Statistics
+from sluicegate.lakes.paimon.entries import Statistics
 from sluicegate.lakes.port import Absent, BadFiles, Refused
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.paimon_lake import PaimonLake

@@ -23,16 +23,9 @@ from sluicegate.failpoints.points import VARIABLE
 from sluicegate.lakes.new_columns import evolve
 from sluicegate.lakes.paimon.adapter import ADAPTER
 from sluicegate.lakes.paimon.committer import PaimonCommitter
-from sluicegate.lakes.paimon.evolution import add_columns, read_columns
+from sluicegate.lakes.paimon.new_columns import add_columns, read_columns
 from sluicegate.lakes.paimon.table import Table
-from sluicegate.lakes.port import (
-    Absent,
-    Found,
-    LakeUnavailable,
-    Published,
-    SchemaMismatch,
-    TableRefused,
-)
+from sluicegate.lakes.port import Absent, Found, LakeUnavailable, Published, SchemaMismatch, TableRefused
 from sluicegate.lakes.storage_local import LocalStorage
 from tests.contracts.lakes import evolver
 from tests.contracts.lakes.harness import USER, Fault, Stream

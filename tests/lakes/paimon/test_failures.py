@@ -9,7 +9,7 @@ import pytest
 
 from sluicegate.events.problems import Cause, CauseCode
 from sluicegate.lakes.paimon.committer import PaimonCommitter
-from sluicegate.lakes.paimon.merge import MIN_COUNT
+from sluicegate.lakes.paimon.manifests import MIN_COUNT
 from sluicegate.lakes.port import (
     Absent,
     Found,

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from sluicegate.lakes.capabilities import FileStatus
 from sluicegate.lakes.paimon.maintenance import PaimonMaintenance
-from sluicegate.lakes.port import BadFiles, FileStatus, LakeUnavailable
+from sluicegate.lakes.port import BadFiles, LakeUnavailable
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.paimon_lake import PaimonLake
 

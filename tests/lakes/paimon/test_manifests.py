@@ -9,8 +9,7 @@ import pytest
 from pypaimon.table.row.generic_row import GenericRowDeserializer
 
 from sluicegate.lakes.paimon.entries import Entries
-from sluicegate.lakes.paimon.manifests import FOLDER, Manifests
-from sluicegate.lakes.paimon.merge import MIN_COUNT
+from sluicegate.lakes.paimon.manifests import FOLDER, MIN_COUNT, Manifests
 from sluicegate.lakes.paimon.snapshots import Snapshot
 from sluicegate.lakes.paimon.table import Table
 from sluicegate.lakes.port import CommitRequest, Published, SnapshotRef

@@ -11,7 +11,7 @@ import pytest
 from pypaimon.manifest.schema.manifest_entry import MANIFEST_ENTRY_SCHEMA
 from pypaimon.manifest.schema.manifest_file_meta import MANIFEST_FILE_META_SCHEMA
 
-from sluicegate.lakes.paimon.merge import MIN_COUNT, plan
+from sluicegate.lakes.paimon.manifests import MIN_COUNT, plan
 from sluicegate.lakes.port import Refused
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.paimon_lake import PaimonLake

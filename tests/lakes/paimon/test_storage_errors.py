@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from sluicegate.lakes.port import LakeUnavailable, NotPublished, OutcomeUnknown, Publication, Published
-from sluicegate.lakes.storage_errors import explain
+from sluicegate.lakes.storage import explain
 from tests.contracts.lakes.harness import Fault, Stream
 from tests.contracts.lakes.paimon_lake import PaimonLake
 from tests.lakes.paimon.disks import Disk, mounted_disk, without_privileges

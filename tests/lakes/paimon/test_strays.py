@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.lakes.port import Absent, FileStatus, Found, Unproven
+from sluicegate.lakes.capabilities import FileStatus
+from sluicegate.lakes.port import Absent, Found, Unproven
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.paimon_lake import PaimonLake
 from tests.contracts.lakes.paimon_objects import PAIMON, paimon_of

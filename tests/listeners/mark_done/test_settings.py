@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.transforms import MonthTransform
 
-from sluicegate.lakes.partition_layout import DescribesPartitions, PartitionField, PartitionLayout
+from sluicegate.lakes.capabilities import DescribesPartitions, PartitionField, PartitionLayout
 from sluicegate.listeners.mark_done.listener import TYPE, check_layout, read_layout
 from sluicegate.listeners.mark_done.options import MarkDoneOptions
 from sluicegate.listeners.port import ListenerRefused, ListenerType, Stream

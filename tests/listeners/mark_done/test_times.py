@@ -6,7 +6,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from sluicegate.lakes.partition_layout import PartitionField
+from sluicegate.lakes.capabilities import PartitionField
 from sluicegate.listeners.intervals import DAY, HOUR, MONTH, Interval, parse_interval
 from sluicegate.listeners.mark_done.formats import Rule, default_parser, parser, period_of
 from tests.listeners.mark_done.policies import at

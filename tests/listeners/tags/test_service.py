@@ -15,8 +15,8 @@ import pytest
 from click.testing import CliRunner
 
 from sluicegate.cli import main
+from sluicegate.lakes.capabilities import ReadsHistory
 from sluicegate.lakes.history import TableHistory
-from sluicegate.lakes.port import ReadsHistory
 from sluicegate.listeners.port import Stream
 from tests.faults import iceberg_tables
 from tests.integration.conftest import Place, place_of

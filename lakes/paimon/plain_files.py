@@ -10,16 +10,14 @@ from pypaimon.schema.data_types import PyarrowFieldParser
 from pypaimon.table.row.generic_row import GenericRow
 
 from sluicegate.events.models import FileInfo
-from sluicegate.lakes.extremes import extreme_values
-from sluicegate.lakes.footer_columns import FileColumns
-from sluicegate.lakes.paimon.buckets import UNAWARE, layout
-from sluicegate.lakes.paimon.encoding import encode_entry
-from sluicegate.lakes.paimon.entries import BUCKET
-from sluicegate.lakes.paimon.schema_table import SchemaTable
+from sluicegate.lakes.paimon.entries import BUCKET, encode_entry
+from sluicegate.lakes.paimon.table import UNAWARE, SchemaTable, layout
+from sluicegate.lakes.parquet import FileColumns, extreme_values
 from sluicegate.lakes.port import BadFiles
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
+
 
 _ADDED: Final = 0
 _APPENDED: Final = 0

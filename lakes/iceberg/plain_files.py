@@ -10,19 +10,18 @@ from pyiceberg.schema import Schema, sanitize_column_names
 from pyiceberg.transforms import BucketTransform, VoidTransform
 
 from sluicegate.events.models import FileInfo
-from sluicegate.lakes.extremes import extreme_values
-from sluicegate.lakes.footer_columns import FileColumns
-from sluicegate.lakes.iceberg.canonical import FILE_FORMAT
+from sluicegate.lakes.committer import prepare_describer
+from sluicegate.lakes.iceberg.entries import FILE_FORMAT
 from sluicegate.lakes.iceberg.layout import Layout, Partition
 from sluicegate.lakes.iceberg.metrics import Metrics
-from sluicegate.lakes.iceberg.partitioning import Splitter, path_of
 from sluicegate.lakes.iceberg.table import TableView
-from sluicegate.lakes.iceberg.writer import file_schema, refuse_types
+from sluicegate.lakes.iceberg.writer import Splitter, file_schema, path_of, refuse_types
+from sluicegate.lakes.parquet import FileColumns, extreme_values
 from sluicegate.lakes.port import BadFiles, SchemaMismatch
-from sluicegate.lakes.undescribed import prepared
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
+
 
 _UNSORTED: Final = 0
 
@@ -41,7 +40,7 @@ class Describers:
             return None
         key = schema_id, spec_id
         if key not in self._made:
-            self._made[key] = prepared(lambda: Describer(self.table, schema, spec))
+            self._made[key] = prepare_describer(lambda: Describer(self.table, schema, spec))
         return self._made[key]
 
 

@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from sluicegate.lakes.tiers import groups
+from sluicegate.lakes.committer import groups_to_merge
 
 TARGET = 8 << 20
 LEAST = 100
@@ -20,7 +20,7 @@ def test_whatever_their_sizes_few_files_stay(largest: int, seed: int) -> None:
     for _ in range(30_000 if largest < 1_000_000 else 3_000):
         size = round(4_000 * (largest / 4_000) ** dice.random())
         written += size
-        chosen = groups(sizes, TARGET, LEAST)
+        chosen = groups_to_merge(sizes, TARGET, LEAST)
         for group in chosen:
             copied += sum(sizes[at] for at in group)
         merged = {at for group in chosen for at in group}
@@ -31,9 +31,9 @@ def test_whatever_their_sizes_few_files_stay(largest: int, seed: int) -> None:
 
 
 def test_a_group_is_closed_at_the_target() -> None:
-    assert groups([TARGET - 1] * 5, TARGET, LEAST) == [[0, 1], [2, 3]]
-    assert groups([TARGET] * 500, TARGET, LEAST) == []
-    assert groups([10] * 99, TARGET, LEAST) == []
-    assert groups([10] * 100, TARGET, LEAST) == [list(range(100))]
-    assert groups([10] * 2, TARGET, 1) == [[0, 1]]
-    assert groups([10], TARGET, 1) == []
+    assert groups_to_merge([TARGET - 1] * 5, TARGET, LEAST) == [[0, 1], [2, 3]]
+    assert groups_to_merge([TARGET] * 500, TARGET, LEAST) == []
+    assert groups_to_merge([10] * 99, TARGET, LEAST) == []
+    assert groups_to_merge([10] * 100, TARGET, LEAST) == [list(range(100))]
+    assert groups_to_merge([10] * 2, TARGET, 1) == [[0, 1]]
+    assert groups_to_merge([10], TARGET, 1) == []

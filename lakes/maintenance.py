@@ -1,13 +1,14 @@
-"""Samples of a table's data files: are the files of the newest snapshot there, whole, and readable?"""
+"""Upkeep of a table beside its commits: samples of its data files."""
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Final, NamedTuple, TypeVar
 
-from sluicegate.lakes.port import BadFiles, LakeUnavailable, Opened
+from sluicegate.lakes.capabilities import Opened
+from sluicegate.lakes.port import BadFiles, LakeUnavailable
 from sluicegate.lakes.storage import Range, Storage
 
-MOST: Final = 64
+SAMPLE_FILES: Final = 64
 """Data files of one sample. It is taken by a command, beside the commits."""
 _TRIES: Final = 3
 _SHOWN: Final = 3
@@ -34,7 +35,7 @@ def spread(items: Sequence[T], most: int) -> list[T]:
     return [*items[:first], *(rest[at * (len(rest) - 1) // (wanted - 1)] for at in range(wanted))]
 
 
-def first_of(items: Iterable[T], most: int = MOST) -> list[T]:
+def first_of(items: Iterable[T], most: int = SAMPLE_FILES) -> list[T]:
     """Return at most so many items from the beginning."""
     return list(islice(items, most))
 
@@ -54,7 +55,7 @@ def open_files(head: Callable[[], object], sample: Callable[[], Sequence[Sampled
     return Opened(len(files), problems)
 
 
-def some_of(opened: Opened) -> str:
+def format_problems(opened: Opened) -> str:
     """Return the first problems as one text."""
     shown = opened.problems[:_SHOWN]
     more = len(opened.problems) - len(shown)

@@ -5,9 +5,8 @@ from typing import cast
 
 import pytest
 
-from sluicegate.lakes.checked import Checked
-from sluicegate.lakes.port import BadFiles
-from sluicegate.lakes.twins import Twins, any_twice, is_plain, path_digest
+from sluicegate.lakes.committer import UniquePaths, has_duplicates, is_plain, path_digest
+from sluicegate.lakes.port import BadFiles, Checked
 
 
 def checked(*paths: str) -> Checked:
@@ -15,7 +14,7 @@ def checked(*paths: str) -> Checked:
 
 
 def test_a_file_of_two_checked_events_is_met() -> None:
-    twins = Twins()
+    twins = UniquePaths()
     assert twins.add_checked([checked("a", "b"), checked("c")])
     assert not twins.add_checked([checked("d", "b")])
     assert twins.add_checked([checked("d")]), "a refused event leaves nothing"
@@ -25,14 +24,14 @@ def test_a_file_of_two_checked_events_is_met() -> None:
 
 
 def test_a_file_that_is_checked_now_is_met_later() -> None:
-    twins = Twins()
+    twins = UniquePaths()
     twins.add_path("a")
     assert not twins.add_checked([checked("a")])
 
 
 def test_paths_of_several_events() -> None:
-    assert any_twice([checked("a").paths, checked("b", "a").paths])
-    assert not any_twice([checked("a").paths, checked("b").paths])
+    assert has_duplicates([checked("a").paths, checked("b", "a").paths])
+    assert not has_duplicates([checked("a").paths, checked("b").paths])
 
 
 @pytest.mark.parametrize("path", ["a//b", "a/./b", "../a", "a/..", "/a"])

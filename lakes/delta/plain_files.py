@@ -4,15 +4,12 @@ import time
 from typing import TYPE_CHECKING
 
 from sluicegate.events.models import FileInfo
-from sluicegate.lakes.delta.entries import encode
-from sluicegate.lakes.delta.files import layout_of
+from sluicegate.lakes.delta.entries import encode, make_statistics
 from sluicegate.lakes.delta.log import State
 from sluicegate.lakes.delta.schema import TableSchema
-from sluicegate.lakes.delta.statistics import make_statistics
-from sluicegate.lakes.delta.writer import clustering_of
-from sluicegate.lakes.extremes import unbounded
+from sluicegate.lakes.delta.writer import clustering_of, layout_of
 from sluicegate.lakes.file_options import NO_OPTIONS
-from sluicegate.lakes.footer_columns import FileColumns
+from sluicegate.lakes.parquet import FileColumns, unbounded
 from sluicegate.lakes.port import BadFiles
 
 if TYPE_CHECKING:

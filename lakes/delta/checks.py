@@ -1,29 +1,110 @@
-"""Examinations of events by a committer: against the schema of their files, and the newest one."""
+"""Checks of events by a committer: the schema of their files, their entries, and their features."""
 
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
 from sluicegate.events.models import FilesWritten
-from sluicegate.lakes.checked import Premises
-from sluicegate.lakes.committers import refuse_specs
-from sluicegate.lakes.delta.actions import Malformed, Metadata, Protocol
-from sluicegate.lakes.delta.earlier import schemas_of
+from sluicegate.lakes.committer import (
+    at_table_location,
+    describe_files,
+    has_metadata,
+    prepare_describer,
+    refuse_specs,
+)
 from sluicegate.lakes.delta.entries import FORMAT, FORMAT_VERSION, Entries, Examiner
-from sluicegate.lakes.delta.evolution import problem_of_older
 from sluicegate.lakes.delta.features import TYPE_WIDENING, supports
-from sluicegate.lakes.delta.log import Log, State
-from sluicegate.lakes.delta.schema import TableSchema, read_schema
-from sluicegate.lakes.port import BadFiles, LakeUnavailable
-from sluicegate.lakes.undescribed import described, is_described, located, prepared
+from sluicegate.lakes.delta.log import (
+    Actions,
+    Gone,
+    Log,
+    Malformed,
+    Metadata,
+    Protocol,
+    State,
+    read_checkpoint,
+    read_metadata,
+)
+from sluicegate.lakes.delta.schema import MODE, TableSchema, problem_of_older, read_schema
+from sluicegate.lakes.port import BadFiles, LakeUnavailable, Premises
 
 if TYPE_CHECKING:
-    from sluicegate.lakes.delta.described import Describer
+    from sluicegate.lakes.delta.plain_files import Describer
+
+
+NOTED: Final = "sluicegate.schemas"
+
+
+def schemas_of(log: Log, after: int, until: int) -> Iterator[tuple[TableSchema, Metadata]]:
+    """Yield all schemas that the log has in versions `after` < version <= `until`. Raises LakeUnavailable.
+
+    With `after` below 0, also those that only its checkpoints have. Schemas that cannot be read are left out.
+    """
+    for metadata in _metadata_of(log, after, until):
+        try:
+            yield read_schema(metadata), metadata
+        except Malformed:
+            continue
+
+
+def schemas_field(log: Log, newest: State) -> dict[str, str]:
+    """Return the field for version 0 of a table like this one; none if its schema has never changed.
+
+    Raises LakeUnavailable.
+    """
+    found = {schema.id: metadata for schema, metadata in schemas_of(log, -1, newest.version)}
+    said = [
+        {
+            "schemaString": metadata.schema,
+            "partitionColumns": list(metadata.partition_columns),
+            "configuration": {key: text for key, text in metadata.configuration.items() if key == MODE},
+        }
+        for metadata in found.values()
+        if metadata.schema != newest.metadata.schema
+    ]
+    return {NOTED: json.dumps(said, separators=(",", ":"))} if said else {}
+
+
+def _metadata_of(log: Log, after: int, until: int) -> Iterator[Metadata]:
+    listing = log.listing()
+    for number in listing.commits:
+        version = log.version(number) if after < number <= until else None
+        if version is not None:
+            yield from _of_version(number, version.actions)
+    if after < 0:
+        for checkpoint in listing.checkpoints:
+            try:
+                metadata = read_checkpoint(log.storage, checkpoint).metadata
+            except (Gone, Malformed):
+                continue
+            if metadata is not None:
+                yield metadata
+
+
+def _of_version(number: int, actions: Actions) -> Iterator[Metadata]:
+    if number == 0:
+        yield from _noted(actions.info)
+    if actions.metadata is not None:
+        yield actions.metadata
+
+
+def _noted(info: Mapping[str, Any]) -> Iterator[Metadata]:
+    """Yield the schemas that version 0 names. Anything else in their place is none."""
+    try:
+        for said in json.loads(info.get(NOTED, "[]")):
+            yield read_metadata({**said, "id": ""})
+    except (ValueError, TypeError, RecursionError, Malformed):
+        return
+
+
+# Examinations of events by a committer: against the schema of their files, and the newest one.
 
 
 class UnknownSchema(BadFiles):
     """The log of the table has no such schema."""
 
 
-class Examinations:
+class EventChecks:
     """Examiners of the schemas whose files a table takes, until its schema changes."""
 
     def __init__(self, log: Log, location: str) -> None:
@@ -55,18 +136,18 @@ class Examinations:
         """
         self._follow(state)
         refuse_specs(event, FORMAT)
-        examiner, event = self._examiner(state, event.schema_id), located(event, self._location)
-        if event.format == FORMAT and event.location == self._location and not is_described(event):
+        examiner, event = self._examiner(state, event.schema_id), at_table_location(event, self._location)
+        if event.format == FORMAT and event.location == self._location and not has_metadata(event):
             describe = self._describer(state, event.schema_id).describe
-            event = described(event, self._log.storage, FORMAT_VERSION, describe)
+            event = describe_files(event, self._log.storage, FORMAT_VERSION, describe)
         return examiner.examine(event)
 
     def _describer(self, state: State, schema_id: int) -> "Describer":
-        from sluicegate.lakes.delta.described import Describer
+        from sluicegate.lakes.delta.plain_files import Describer
 
         if schema_id not in self._describers:
             schema = self._taken(state, schema_id)
-            self._describers[schema_id] = prepared(lambda: Describer(state, schema))
+            self._describers[schema_id] = prepare_describer(lambda: Describer(state, schema))
         return self._describers[schema_id]
 
     def require(self, state: State, schema_id: int) -> None:

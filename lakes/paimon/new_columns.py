@@ -10,9 +10,8 @@ from pypaimon.schema.data_types import AtomicInteger, PyarrowFieldParser, reassi
 from pypaimon.schema.table_schema import TableSchema
 
 from sluicegate.lakes.arrow import fits
-from sluicegate.lakes.evolution import TableColumns
-from sluicegate.lakes.paimon.schema_table import SchemaTable
-from sluicegate.lakes.paimon.table import Table, out_of_scope
+from sluicegate.lakes.capabilities import TableColumns
+from sluicegate.lakes.paimon.table import SchemaTable, Table, out_of_scope
 from sluicegate.lakes.port import LakeUnavailable, SchemaMismatch, TableRefused
 from sluicegate.lakes.storage import CannotPut, Storage, Uncertain
 
