@@ -1,13 +1,12 @@
 """Documents for other programs, made from the models: JSON Schemas, AsyncAPI, OpenAPI.
 
-They are not committed. `setup.py` adds them to the wheel as `sluicegate/schemas`, and `tools/docs` to the site
-as `schemas`. `python -m sluicegate.documents DIR` writes them anywhere.
-"""
+They are not committed. `setup.py` adds them to the wheel as `sluicegate/schemas`, and `tools/docs` to the
+site as `schemas`. `python -m sluicegate.documents DIR` writes them anywhere."""
 
 import sys
 from pathlib import Path
 
-from sluicegate.coordinator.web import page as openapi
+from sluicegate.coordinator.web import model as openapi
 from sluicegate.events import asyncapi, schemas
 from sluicegate.events.schemas import as_json
 from sluicegate.state_store import schema

@@ -22,7 +22,7 @@ DEFAULT_TARGET: Final = 256 << 20
 DEFAULT_ROW_GROUP: Final = 64 << 20
 DEFAULT_OPEN: Final = 256
 DEFAULT_LEVELS: Final[Mapping[str, int]] = {"zstd": 2}
-"""By codec. Files are not larger than Spark's with level 3 (tools/bench/file_sizes.py), and are written faster."""
+"""By codec. Files are not larger than those of Spark with level 3, and are written faster."""
 
 _SIZE: Final = re.compile(r"([0-9]{1,15})\s*(B|KiB|MiB|GiB)?", re.IGNORECASE)
 _UNITS: Final = {"": 0, "b": 0, "kib": 10, "mib": 20, "gib": 30}

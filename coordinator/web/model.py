@@ -1,10 +1,13 @@
-"""Bodies of the HTTP interface, version 1. Times are milliseconds since the Unix epoch."""
+"""Bodies of the HTTP interface, version 1, and its OpenAPI document. Times are milliseconds since 1970."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict
+from pydantic.json_schema import models_json_schema
 
 from sluicegate.events.models import Head
+from sluicegate.events.schemas import DocumentedSchema
 from sluicegate.state_store import StreamView
 
 
@@ -213,3 +216,57 @@ class Problem(_Answer):
     """Answer in place of one that cannot be given."""
 
     problem: str
+
+
+# The OpenAPI document, made from these models.
+
+_MODELS: Final = (Streams, StreamState, Cuts, Checkpoints, DeadLetters, Problem)
+_REFERENCE: Final = "#/components/schemas/{model}"
+_STREAM: Final = {"name": "stream", "in": "path", "required": True, "schema": {"type": "string"}}
+_LAST: Final = {
+    "name": "last",
+    "in": "query",
+    "description": "Number of cuts, the newest ones.",
+    "schema": {"type": "integer", "minimum": 1, "maximum": 50, "default": 50},
+}
+
+
+def document() -> dict[str, Any]:
+    """Return the document as JSON values."""
+    _, schemas = models_json_schema(
+        [(model, "serialization") for model in _MODELS],
+        ref_template=_REFERENCE,
+        schema_generator=DocumentedSchema,
+    )
+    return {
+        "openapi": "3.1.0",
+        "info": {
+            "title": "Sluicegate",
+            "version": "1",
+            "description": "State and history of streams. It only reads. Fields may be added.",
+        },
+        "paths": {
+            "/api/v1/streams": _get("The streams of the deployment.", Streams),
+            "/api/v1/streams/{stream}": _get("One stream.", StreamState, _STREAM),
+            "/api/v1/streams/{stream}/cuts": _get("Its newest cuts, the oldest first.", Cuts, _STREAM, _LAST),
+            "/api/v1/streams/{stream}/checkpoints": _get(
+                "Its checkpoints: those that wait, and the newest ones of decisions, from its coordinator.",
+                Checkpoints,
+                _STREAM,
+            ),
+            "/api/v1/dead-letters": _get("The newest dead letters, the oldest first.", DeadLetters),
+        },
+        "components": {"schemas": schemas["$defs"]},
+    }
+
+
+def _get(summary: str, model: type[BaseModel], *parameters: Mapping[str, Any]) -> dict[str, Any]:
+    refused = {"description": "The reason.", **_content(Problem)}
+    failures = {"404": refused} if _STREAM in parameters else {}
+    failures |= {"400": refused} if _LAST in parameters else {}
+    answer = {"200": {"description": summary, **_content(model)}, **failures}
+    return {"get": {"summary": summary, "parameters": list(parameters), "responses": answer}}
+
+
+def _content(model: type[BaseModel]) -> dict[str, Any]:
+    return {"content": {"application/json": {"schema": {"$ref": _REFERENCE.format(model=model.__name__)}}}}

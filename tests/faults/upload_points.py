@@ -1,4 +1,4 @@
-"""Places of asynchronous uploads, for the campaign of tools/bench/ways_in.py and tests/integration/test_uploads.py.
+"""Places of asynchronous uploads, for tools/bench/ways_in.py and tests/integration/test_uploads.py.
 
 The campaigns of the data source pass none of them.
 """

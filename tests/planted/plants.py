@@ -90,7 +90,7 @@ PLANTS: Final = (
     ),
     Plant(
         "a decision of another coordinator may have texts of any size",
-        *(cuts.problem_of, "if problem := texts.problem_of(log, moves):", "if problem := None:", TEXTS),
+        *(cuts.problem_of, "if problem := texts_problem(log, moves):", "if problem := None:", TEXTS),
     ),
     # --- reading of partitions ------------------------------------------------------------------------
     Plant(

@@ -10,7 +10,7 @@ import aiohttp
 import pytest
 
 from sluicegate.coordinator.service.service import Service
-from sluicegate.coordinator.web.page import document
+from sluicegate.coordinator.web.model import document
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import Job, create_table, make_topics

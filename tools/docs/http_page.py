@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from sluicegate.coordinator.web.page import document
+from sluicegate.coordinator.web.model import document
 from tools.docs.markdown import cell, format_fields
 
 HEADING: Final = """\
