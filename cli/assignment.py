@@ -117,7 +117,7 @@ def _in_force(stream: str, state: LogState) -> str:
     if now is None:
         return "none is in force"
     regions = [state.regions[name] for name in now.regions if name in state.regions]
-    if not regions or not all(each.closed for each in regions):
+    if not regions or not all(each.ends for each in regions):
         return f"assignment {now.number} is in force again: start its queries again"
     following = max(now.number, state.withdrawn) + 1
     return (

@@ -137,7 +137,7 @@ def _order(state: LogState, stream: str, region: str, location: str, reason: str
     if current is None or held is None or held.phase is not RegionPhase.LEFT:
         current = region_assignment(state, stream, region)
     ended = held is not None and held.phase in _ENDED
-    if ended and held is not None and not held.gone:
+    if ended and held is not None and not held.has_ended:
         raise UserError(
             f"region {region} cannot be reset yet: it was removed, and its checkpoints up to {held.final} "
             f"are still to be committed. Repeat the command when `sluicegate status --stream {stream}` shows "

@@ -146,9 +146,9 @@ class Checks:
             theirs = (
                 region.position,
                 region.fallbacks,
-                region.live,
+                region.accepts_checkpoints,
                 region.fault is not None,
-                region.gone,
+                region.has_ended,
                 self.reference.log.is_idle(name),
             )
             if mine != theirs:
@@ -209,8 +209,10 @@ class Checks:
                 two = [each.position for each in replica.log.sealed(name)]
                 if one != two:
                     raise Violation("I1", f"{process} has {two} sealed in {name}, not {one}")
-            kept = {n: [s.position for s in each] for n, each in self.reference.log.included.items()}
-            if kept != {n: [s.position for s in each] for n, each in replica.log.included.items()}:
+            kept = {
+                n: [s.position for s in each] for n, each in self.reference.log.decided_checkpoints.items()
+            }
+            if kept != {n: [s.position for s in each] for n, each in replica.log.decided_checkpoints.items()}:
                 raise Violation("I1", f"{process} could not take the decision back")
 
     def acts(self, effect: Effect) -> None:

@@ -117,7 +117,7 @@ def _region(region: RegionState) -> RegionAccount:
         source_offsets=region.source_offsets,
         watermark=region.watermark,
         listeners=dict(region.listeners),
-        ended=region.phase if region.gone else None,
+        ended=region.phase if region.has_ended else None,
         fallbacks=region.fallbacks,
         single_region=region.single_region,
     )

@@ -156,14 +156,14 @@ class Committing:
         """True if the table was asked about the decision, and it neither stalls nor has its outcome."""
         return self._decision is not None
 
-    def entry(self) -> Append | None:
+    def next_append(self) -> Append | None:
         """Return the event of the outcome, if the log lacks it."""
         if self.outcome is None:
             return None
         reverted = isinstance(self.outcome, CutReverted)
         return Append(EventType.CUT_REVERTED if reverted else EventType.CUT_COMMITTED, self.outcome)
 
-    def read(self, record: LogRecord, applied: Applied) -> None:
+    def observe(self, record: LogRecord, applied: Applied) -> None:
         """Note the consequences of a new record."""
         body = record.body
         if applied.resolved is not None:

@@ -130,7 +130,7 @@ class Conditions:
 
     def decided(self) -> None:
         """Remember the places of the events that the newest decision includes."""
-        for name, checkpoints in self._log.included.items():
+        for name, checkpoints in self._log.decided_checkpoints.items():
             for each in checkpoints:
                 for event in each.checkpoint.parts:
                     self._remember(event, name, each.position.checkpoint)

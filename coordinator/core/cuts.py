@@ -425,7 +425,7 @@ def moves_of(log: Log, cut: Moves) -> dict[str, Position]:
     return {name: at for name, at in cut.items() if at != log.position(name)}
 
 
-def included(log: Log, moves: Moves) -> dict[str, list[Sealed]]:
+def checkpoints_in(log: Log, moves: Moves) -> dict[str, list[Sealed]]:
     """Return, by region, the sealed checkpoints that the moves include, in commit order."""
     return {name: log.pending[name].upto(moves[name]) for name in sorted(moves) if name in log.pending}
 
@@ -434,7 +434,7 @@ def digest_of(log: Log, moves: Moves) -> str:
     """Return the digest of the completions that the moves include."""
     content = [
         [name, each.position.incarnation, each.position.checkpoint, each.position.digest, _events(each)]
-        for name, checkpoints in included(log, moves).items()
+        for name, checkpoints in checkpoints_in(log, moves).items()
         for each in checkpoints
     ]
     text = json.dumps([log.stream, content], separators=(",", ":"))
@@ -460,7 +460,7 @@ def decide(log: Log, offset: int, body: CutDecided) -> Problem | None:
     fallbacks = falling_back(log, moves)
     # A region that ends with this cut still counts: the cut contains rows of it.
     counted = {*log.expected(), *moves}
-    content = included(log, moves)
+    content = checkpoints_in(log, moves)
     flat = [each.checkpoint for checkpoints in content.values() for each in checkpoints]
     parts = [part for entry in flat for part in entry.named]
     before = Before(
@@ -495,7 +495,7 @@ def _keep_assignment(log: Log) -> None:
     """End the time in which the assignment can be withdrawn: this is its first decision, or a later one."""
     state = log.state
     for name, region in state.former.regions.items() if state.former is not None else ():
-        if region.live:
+        if region.accepts_checkpoints:
             log.remember_ended(name, region)
     state.former = None
     if state.assignment is not None:

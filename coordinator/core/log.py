@@ -118,7 +118,7 @@ class PendingCheckpoints:
         """Return the newest sealed position, or the position that all of this follows."""
         return self.sealed[-1].position if self.sealed else self._position
 
-    def entry(self, number: int, offset: int, time: int) -> Checkpoint:
+    def checkpoint_at(self, number: int, offset: int, time: int) -> Checkpoint:
         """Return the entry of a checkpoint, which is new if nothing of it has arrived."""
         found = self.checkpoints.get(number)
         if found is None:
@@ -133,7 +133,7 @@ class PendingCheckpoints:
         number, event, files, rows = envelope.checkpoint, envelope.id, envelope.files, envelope.rows
         if at is not None and at.checkpoint >= number and at.incarnation == self.incarnation:
             return _SETTLED
-        entry = self.entry(number, record.offset, record.time)
+        entry = self.checkpoint_at(number, record.offset, record.time)
         if event in entry.parts:
             return _DUPLICATE
         attempt = (envelope.writer, envelope.attempt)
@@ -148,7 +148,7 @@ class PendingCheckpoints:
         """Add the first completion of a checkpoint; return the reason if it can never be sealed."""
         problem = self._impossible(number, body.predecessor)
         # A rejected one is kept, too: it is the first completion, so no later one counts.
-        entry = self.entry(number, offset, time)
+        entry = self.checkpoint_at(number, offset, time)
         entry.body, entry.completed_at = body, time
         entry.missing = set(body.events).difference(entry.parts)
         self.unreadable.discard(number)
@@ -158,7 +158,7 @@ class PendingCheckpoints:
 
     def add_unreadable(self, number: int, offset: int, time: int) -> None:
         """Note a completion whose body cannot be read: the checkpoint waits for another one."""
-        if self.entry(number, offset, time).body is None:
+        if self.checkpoint_at(number, offset, time).body is None:
             self.unreadable.add(number)
 
     def problem(
@@ -328,7 +328,7 @@ class Log:
             self.pending[name] = PendingCheckpoints(name, region.incarnation.id, region.position)
 
     @property
-    def included(self) -> dict[str, list[Sealed]]:
+    def decided_checkpoints(self) -> dict[str, list[Sealed]]:
         """Return, by region, the checkpoints that the unresolved decision includes."""
         return {name: each.sealed for name, each in self.decided.items()}
 
@@ -349,19 +349,21 @@ class Log:
         region = self.state.regions.get(name)
         if region is None or region.incarnation is None or at.incarnation != region.incarnation.id:
             return False
-        return region.live or (region.removed and region.final is not None and at.checkpoint <= region.final)
+        return region.accepts_checkpoints or (
+            region.removed and region.final is not None and at.checkpoint <= region.final
+        )
 
     def is_idle(self, name: str) -> bool:
         """True if the newest heartbeat says that the region has no work, and nothing of it is pending."""
         region, pending = self.state.regions.get(name), self.pending.get(name)
-        if region is None or not region.live or not region.idle:
+        if region is None or not region.accepts_checkpoints or not region.idle:
             return False
         if region.fault is not None and region.fault.code is Code.RECORD_SKIPPED:
             # The skipped record may have stated rows, so nothing is known of what the driver has begun.
             return False
         # A long first batch may be under way when a heartbeat says idle: the watermark must not pass it. The
         # same holds for the final checkpoint of a closed region, even if nothing of it has arrived yet.
-        return not (pending is not None and pending.checkpoints) and (not region.closed or region.gone)
+        return not (pending is not None and pending.checkpoints) and (not region.ends or region.has_ended)
 
     def expected(self) -> Iterator[str]:
         """Yield the regions that a full cut must move: active and not idle, registered or not."""
@@ -378,7 +380,12 @@ class Log:
         region = self.state.regions.get(name)
         if region is None:
             return
-        if region.closed and region.final is not None and region.incarnation is not None and not region.gone:
+        if (
+            region.ends
+            and region.final is not None
+            and region.incarnation is not None
+            and not region.has_ended
+        ):
             yield region.incarnation.id, region.final
         for savepoint in self.state.savepoints:
             target = savepoint.targets.get(name)
@@ -401,7 +408,7 @@ class Log:
     def is_awaited(self, savepoint: Savepoint, name: str) -> bool:
         """True if a savepoint waits for the region's next sealed checkpoint."""
         region = self.state.regions.get(name)
-        gone = region is not None and region.gone
+        gone = region is not None and region.has_ended
         return name in savepoint.awaited and not gone and not self.is_idle(name)
 
     def retarget(self, name: str, at: Position) -> None:

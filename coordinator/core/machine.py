@@ -44,7 +44,7 @@ class StreamMachine:
     """Reason for which no record from some offset on is applied."""
     _answer_from = 0
     """Registrations from this offset on are refused while records are blocked."""
-    _read_barrier: int | None = None
+    _required_end: int | None = None
     """End of the log that must be read before anything is decided; None: it is still to be fetched."""
     _early_fetch: Effect | None = None
     """A fetch that began before an end was last required: its end does not count."""
@@ -108,7 +108,7 @@ class StreamMachine:
             # Its region stalls, or its registration is refused: the driver looks at the state.
             self.outbox.note_change()
         elif fresh:
-            self.activity.read(record, applied.ignored, self._now)
+            self.activity.observe(record, applied.ignored, self._now)
         if fresh:
             # The reactions to earlier records are in the state record.
             self.outbox.applied_id = record.envelope.id
@@ -129,7 +129,7 @@ class StreamMachine:
             self.outbox.keep_record()
         if self._blocked is None:
             self._blocked, self._answer_from = problem, offset
-            self._halt(problem)
+            self._stall_stream(problem)
 
     def reached(self, position: int) -> None:
         """Note that everything before `position` in the partition was handed in."""
@@ -138,9 +138,9 @@ class StreamMachine:
 
     def _react(self, record: LogRecord, applied: Applied) -> None:
         """React to a new record, beside its effect on the log's state."""
-        self.outbox.read(record, applied)
-        self._candidate.read(record, applied, self._now)
-        self._committing.read(record, applied)
+        self.outbox.observe(record, applied)
+        self._candidate.observe(record, applied, self._now)
+        self._committing.observe(record, applied)
         match record.body:
             case CutDecided():
                 self._conditions.decided()
@@ -188,7 +188,7 @@ class StreamMachine:
 
     def _require_end(self) -> None:
         """Decide and execute nothing (see `_may_act`) before an end fetched from now on was read."""
-        self._read_barrier, self._early_fetch = None, self._of_end.running
+        self._required_end, self._early_fetch = None, self._of_end.running
 
     @property
     def has_read_all(self) -> bool:
@@ -196,7 +196,7 @@ class StreamMachine:
 
     @property
     def _is_past_barrier(self) -> bool:
-        return self._read_barrier is not None and self.position >= self._read_barrier
+        return self._required_end is not None and self.position >= self._required_end
 
     @property
     def _may_act(self) -> bool:
@@ -233,7 +233,7 @@ class StreamMachine:
         if problem := self.replica.problem(self.low_water) or mismatch(state, found, self.table):
             if problem.code is Code.TABLE_CONTRADICTS:
                 self.table.contradicted = state.snapshot
-            self._halt(problem)
+            self._stall_stream(problem)
             return
         # Decisions are in the log before they are in the table: no unknown one precedes this head. The newest
         # known one must: a table that is rolled back lacks it, whatever head an operator named before.
@@ -250,7 +250,7 @@ class StreamMachine:
 
     def _next_end(self) -> Effect | None:
         # The table is read first: whatever it shows is in the log, before an end that is fetched afterwards.
-        return effects.FetchEnd() if self._inspected is not None and self._read_barrier is None else None
+        return effects.FetchEnd() if self._inspected is not None and self._required_end is None else None
 
     def _next_table(self) -> Effect | None:
         if self._inspected is None:
@@ -277,22 +277,22 @@ class StreamMachine:
         writable = self.ready or (self._stall or self._retries.stall) is not None
         effect = self.outbox.next(self.record, self._now, writable=writable)
         busy = effect is not None or not self._may_act or self._candidate.appended_at is not None
-        return effect if busy else self._next_entry()
+        return effect if busy else self._next_append()
 
-    def _next_entry(self) -> effects.Append | None:
+    def _next_append(self) -> effects.Append | None:
         """Return the next event of this coordinator: an outcome, the policy, a silent region, a decision."""
         state = self.replica.state
         if self._now < self._candidate.resume_at:
             return None
-        if (entry := self._committing.entry()) is not None:
+        if (entry := self._committing.next_append()) is not None:
             return entry
         if (policy := self.settings.policy_to_log(state.policy, self.table.single_region)) is not None:
             return effects.Append(EventType.STREAM_POLICY, policy)
-        if (entry := self.activity.entry(self._now)) is not None:
+        if (entry := self.activity.next_append(self._now)) is not None:
             return entry
         if state.pending is not None or self._head_due:
             return None
-        return self._candidate.entry(self._now, self.table.head)
+        return self._candidate.next_append(self._now, self.table.head)
 
     # --- input: results ---------------------------------------------------------------------------
 
@@ -311,13 +311,13 @@ class StreamMachine:
         slot.succeeded()
         match effect, result:
             case effects.FetchEnd(), effects.EndOffset(offset):
-                self._read_barrier = None if effect is self._early_fetch else offset
+                self._required_end = None if effect is self._early_fetch else offset
             case effects.InspectTable(), TableState() | effects.TableUnfit():
                 self._inspect(result)
             case effects.CheckFiles(), effects.FilesChecked():
                 self._candidate.checked(effect, result, self._now)
             case effects.CheckFiles(), TableReplaced(identity):
-                self._halt(Problem(code=Code.TABLE_REPLACED, detail=identity))
+                self._stall_stream(Problem(code=Code.TABLE_REPLACED, detail=identity))
             case effects.Append(), effects.Appended(offset):
                 self._candidate.appended(offset, self._now)
             case effects.Ask(digest=digest), _ if digest == effects.NO_DIGEST:
@@ -329,12 +329,12 @@ class StreamMachine:
 
     def _inspect(self, result: TableState | effects.TableUnfit) -> None:
         if isinstance(result, effects.TableUnfit):
-            self._halt(Problem(code=Code.TABLE_UNFIT, detail=result.reason))
+            self._stall_stream(Problem(code=Code.TABLE_UNFIT, detail=result.reason))
             return
         # The log's identity counts: a coordinator without a record may have met another table first.
         self.table.identity = self.replica.state.table or self.table.identity or result.identity
         if self.table.identity != result.identity:
-            self._halt(Problem(code=Code.TABLE_REPLACED, detail=result.identity))
+            self._stall_stream(Problem(code=Code.TABLE_REPLACED, detail=result.identity))
             return
         self.table.single_region = "fixed-buckets" if result.joined else None
         self._inspected = result
@@ -355,7 +355,7 @@ class StreamMachine:
             case Unproven():
                 self._unproven(answer)
             case TableReplaced(identity):
-                self._halt(Problem(code=Code.TABLE_REPLACED, detail=identity))
+                self._stall_stream(Problem(code=Code.TABLE_REPLACED, detail=identity))
             case _ if self._read_for == state.decided + 1:
                 newest = answer.decision if isinstance(answer, Ahead) else self._read_for
                 self._stall_commit(Problem(code=Code.TABLE_AHEAD, number=state.decided, other=newest))
@@ -399,7 +399,7 @@ class StreamMachine:
 
     # --- stalls -----------------------------------------------------------------------------------
 
-    def _halt(self, problem: Problem) -> None:
+    def _stall_stream(self, problem: Problem) -> None:
         """Stall the stream, and inspect the table again later."""
         self._stall, self._stall_seen = problem, True
         self._inspect_again()

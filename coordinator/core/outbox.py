@@ -83,7 +83,7 @@ class Activity:
         """By such a region, the time by the own clock until which another event is expected."""
         self._settled: frozenset[str] = frozenset()
 
-    def read(self, record: LogRecord, ignored: Problem | None, now: int) -> None:
+    def observe(self, record: LogRecord, ignored: Problem | None, now: int) -> None:
         """Note an event of a region's driver."""
         name, body = record.envelope.region, record.body
         if name and ignored is not None and ignored.code is Code.NOT_LIVE:
@@ -143,7 +143,7 @@ class Activity:
         before, self._settled = self._settled, frozenset(self.strays)
         return before != self._settled
 
-    def entry(self, now: int) -> Append | None:
+    def next_append(self, now: int) -> Append | None:
         """Return the event that calls an idle region not idle, if its driver has missed its heartbeats.
 
         An idle region that crashes may have new rows in its source: the watermark must not pass them.
@@ -275,7 +275,7 @@ class Outbox:
 
     # --- notifications ----------------------------------------------------------------------------
 
-    def read(self, record: LogRecord, applied: Applied) -> None:
+    def observe(self, record: LogRecord, applied: Applied) -> None:
         """Announce the effects of a new record."""
         body, made = record.body, applied.resolved
         if applied.answer is not None:

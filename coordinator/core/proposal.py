@@ -32,7 +32,7 @@ class Alignment:
         """Time by the own clock at which the last record was read."""
         self._fresh = False
 
-    def read(self, time: int) -> None:
+    def observe(self, time: int) -> None:
         """Note a record's append time."""
         self._appended, self._fresh = time, True
 
@@ -107,10 +107,10 @@ class Candidate:
 
     def arrived(self, time: int) -> None:
         """Note a record that was read; `time` is its append time."""
-        self._alignment.read(time)
+        self._alignment.observe(time)
         self._unseen, self._premises = True, None
 
-    def read(self, record: LogRecord, applied: Applied, now: int) -> None:
+    def observe(self, record: LogRecord, applied: Applied, now: int) -> None:
         """Note the consequences of a new record."""
         if applied.answer is not None and applied.answer.run == record.envelope.id:
             # A new incarnation has other files. A probe, which comes after each stall, changes nothing.
@@ -179,7 +179,7 @@ class Candidate:
             return due
         # Only what the cut would take: the next one takes nothing of a region that cannot move.
         moves = cuts.next_moves(self._log, self.excluded)
-        taken = [each for found in cuts.included(self._log, moves).values() for each in found]
+        taken = [each for found in cuts.checkpoints_in(self._log, moves).values() for each in found]
         parts = [part for each in taken for part in each.checkpoint.named]
         files, size = sum(each.files for each in parts), sum(each.bytes for each in parts)
         if not settings.is_full(files, size):
@@ -218,7 +218,7 @@ class Candidate:
         names_checked, moves = state.policy.file_names == "checked", cuts.moves_of(self._log, cut)
         return CheckFiles(parts, state.policy.allowed_locations, table, names_checked, moves)
 
-    def entry(self, now: int, head: Head | None) -> Append | None:
+    def next_append(self, now: int, head: Head | None) -> Append | None:
         """Return the event of the cut, once all of its files are checked; `head` is that of the table."""
         chosen = self._find(now, self.excluded)
         if isinstance(chosen, CutAbandoned):
@@ -262,7 +262,7 @@ class Candidate:
     def _unchecked(self, cut: dict[str, Position]) -> dict[str, tuple[int, ...]]:
         """Return, by region, the events that a cut would take, and that no check has passed yet."""
         found: dict[str, tuple[int, ...]] = {}
-        for name, checkpoints in cuts.included(self._log, cuts.moves_of(self._log, cut)).items():
+        for name, checkpoints in cuts.checkpoints_in(self._log, cuts.moves_of(self._log, cut)).items():
             parts = [part.offset for each in checkpoints for part in each.checkpoint.named]
             if fresh := tuple(offset for offset in parts if offset not in self._checked):
                 found[name] = fresh

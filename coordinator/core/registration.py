@@ -122,7 +122,7 @@ def _begin_assignment(log: Log, body: RegionRegistered) -> None:
         state.former = Former(assignment=state.assignment, regions=regions)
     else:
         # Nothing of the assignment in between was decided, so nobody brings it back.
-        for name in [name for name, each in state.regions.items() if each.live]:
+        for name in [name for name, each in state.regions.items() if each.accepts_checkpoints]:
             log.end_incarnation(name, RegionPhase.WAITING)
     state.assignment = AssignmentState(number=wanted.number, regions=list(wanted.regions), after=wanted.after)
     # Every region is gone, so nobody can complete or commit the checkpoints that are still pending.
@@ -150,7 +150,7 @@ def withdraw(log: Log, offset: int, number: int) -> Problem | None:
     state.withdrawn = max(state.withdrawn, number)
     log.pending.clear()
     for name, region in state.regions.items():
-        if region.live and region.incarnation is not None:
+        if region.accepts_checkpoints and region.incarnation is not None:
             # Events that a zombie of it sent meanwhile had no effect. A recovery reads them again.
             region.incarnation.from_offset = offset
             log.begin_pending(name, region)
@@ -193,7 +193,7 @@ def _incarnation_problem(log: Log, envelope: Envelope, body: RegionRegistered) -
 def _removed_problem(log: Log, name: str, current: AssignmentState) -> Problem:
     """Return the refusal of a removed region: with the regions that continue, or else with the assignment."""
     regions = log.state.regions
-    going = tuple(each for each in current.regions if each not in regions or not regions[each].closed)
+    going = tuple(each for each in current.regions if each not in regions or not regions[each].ends)
     # The number of a withdrawn assignment never comes back.
     number = None if going else max(current.number, log.state.withdrawn)
     return Problem(code=Code.REGION_REMOVED, region=name, names=going, number=number)
@@ -228,7 +228,7 @@ def _begin_incarnation(log: Log, offset: int, envelope: Envelope, body: RegionRe
     """Make an incarnation the newest one; undecided checkpoints of the former one are discarded."""
     name = envelope.region
     region = log.state.regions[name]
-    if region.live:
+    if region.accepts_checkpoints:
         log.end_incarnation(name, RegionPhase.WAITING)
     region.incarnation = Incarnation(id=envelope.incarnation, from_offset=offset, base=body.base)
     region.fault = None

@@ -360,7 +360,7 @@ class Replica:
         region = self.state.regions.get(name)
         if region is None or not _is_after(region, record):
             return None
-        if not region.live and (region.final is None or number > region.final):
+        if not region.accepts_checkpoints and (region.final is None or number > region.final):
             return None
         return self.log.pending[name]
 
@@ -375,9 +375,13 @@ class Replica:
         )
         # The end of a region discards what is not sealed. Checkpoint numbers may be left out, so some of that
         # is before the final checkpoint.
-        ended = [pending for name, pending in log.pending.items() if not regions[name].live]
+        ended = [pending for name, pending in log.pending.items() if not regions[name].accepts_checkpoints]
         if made is not None:
-            ended += [each for name, each in log.decided.items() if not made.before.regions[name].live]
+            ended += [
+                each
+                for name, each in log.decided.items()
+                if not made.before.regions[name].accepts_checkpoints
+            ]
         for pending in ended:
             pending.keep_sealed()
 

@@ -97,7 +97,7 @@ class RegionState(Light):
     """Number of cuts in a row with which the region fell back."""
 
     @property
-    def live(self) -> bool:
+    def accepts_checkpoints(self) -> bool:
         """True if the incarnation may add checkpoints. A closed one may: work can overtake its closing."""
         return self.phase in _HAS_LIVE
 
@@ -107,7 +107,7 @@ class RegionState(Light):
         return self.incarnation.id if self.incarnation is not None and self.phase in _HAS_LIVE else None
 
     @property
-    def closed(self) -> bool:
+    def ends(self) -> bool:
         """True if the region ends at a known checkpoint."""
         return self.phase in (RegionPhase.CLOSED, RegionPhase.REMOVED, RegionPhase.LEFT)
 
@@ -117,10 +117,10 @@ class RegionState(Light):
         return self.phase is RegionPhase.REMOVED
 
     @property
-    def gone(self) -> bool:
+    def has_ended(self) -> bool:
         """True if the region is closed, and its position includes its final checkpoint."""
-        if not self.closed or self.final is None:
-            return self.closed
+        if not self.ends or self.final is None:
+            return self.ends
         return self.incarnation is not None and self.covers(self.incarnation.id, self.final)
 
     def covers(self, incarnation: str, checkpoint: int) -> bool:
@@ -289,7 +289,7 @@ class LogState(Light):
         """Yield the regions of the assignment that are not gone, registered or not."""
         for name in self.assignment.regions if self.assignment else ():
             region = self.regions.get(name)
-            if region is None or not region.gone:
+            if region is None or not region.has_ended:
                 yield name
 
 

@@ -254,7 +254,7 @@ def _region(record: StateRecord, name: str, as_of: int) -> dict[str, Any]:
     return {
         "phase": str(region.phase),
         "assigned": state.assignment is not None and name in state.assignment.regions,
-        "gone": region.gone and state.unresolved(name) is None,
+        "gone": region.has_ended and state.unresolved(name) is None,
         "idle": region.idle,
         "stalled": _problem(region.fault, record.stream) if region.fault else None,
         "incarnation": incarnation_of(region),

@@ -305,7 +305,7 @@ class LogFold:
             return None
         included = {
             name: tuple(each.position.checkpoint for each in checkpoints)
-            for name, checkpoints in log.included.items()
+            for name, checkpoints in log.decided_checkpoints.items()
         }
         return LoggedDecision(log.state.pending, time, included, log.state.policy, log.state.table)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from itertools import takewhile
 from typing import NamedTuple
 
-from sluicegate.coordinator.core.cuts import included
+from sluicegate.coordinator.core.cuts import checkpoints_in
 from sluicegate.coordinator.core.log import Log, Sealed
 from sluicegate.events.models import Position
 from sluicegate.events.problems import Code, Problem
@@ -35,7 +35,7 @@ class Fit(NamedTuple):
 
 def fit(limits: Limits, log: Log, moves: Mapping[str, Position], size_of: Callable[[int], int]) -> Fit:
     """Return the part of the moves that is within the limits; `size_of` returns the bytes of an event."""
-    wanted, problems = included(log, moves), dict[str, Problem]()
+    wanted, problems = checkpoints_in(log, moves), dict[str, Problem]()
     taken = {name: _within(each, limits.files) for name, each in wanted.items()}
     for name, checkpoints in wanted.items():
         if checkpoints and not taken[name]:
@@ -68,7 +68,7 @@ def narrowed(
 ) -> tuple[dict[str, tuple[int, ...]], frozenset[int]]:
     """Return the events to check that fit, by region, and the others."""
     kept = dict(parts)
-    for name, checkpoints in included(log, fitting.upto).items():
+    for name, checkpoints in checkpoints_in(log, fitting.upto).items():
         taken = {part.offset for each in checkpoints for part in each.checkpoint.named}
         kept[name] = tuple(each for each in parts.get(name, ()) if each in taken)
     kept = {name: each for name, each in kept.items() if each and name not in fitting.problems}

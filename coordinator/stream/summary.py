@@ -153,7 +153,7 @@ class Summaries:
         visible = self._visible.get(made.id) if made is not None else None
         if not isinstance(body, CutCommitted) or made is None or made.id != body.decision or visible is None:
             return effect
-        included = list(chain.from_iterable(log.included.values()))
+        included = list(chain.from_iterable(log.decided_checkpoints.values()))
         tally = self._tally if self._tally is not None and self._tally.decision == made.id else None
         sizes = tally.sizes if tally else await _sizes(made.parts, read)
         parts = touched(sizes) if sizes is not None else None
@@ -275,7 +275,7 @@ class CheckpointHistory:
             if len(self._completed) > MOST_TIMES:
                 del self._completed[next(iter(self._completed))]
         elif envelope.type is EventType.CUT_DECIDED and log.state.pending is not None:
-            self._note(log.state.pending.id, log.included, record.time)
+            self._note(log.state.pending.id, log.decided_checkpoints, record.time)
 
     def _note(self, decision: int, included: Mapping[str, Sequence[Sealed]], time: int) -> None:
         if self._decided and self._decided[-1].decision == decision:

@@ -178,7 +178,7 @@ def test_a_discarded_region_ends_at_its_position(history: History) -> None:
     result = history.run("region", "remove", *STREAM, "--region", "EWR", "--discard")
     assert result.exit_code == 0, result.output
     assert "it ends at checkpoint 0 of incarnation EWR-1\n" in result.stdout
-    assert history.state.regions["EWR"].gone
+    assert history.state.regions["EWR"].has_ended
 
 
 def test_a_region_that_never_registered_can_be_removed(deployment: Deployment) -> None:

@@ -201,6 +201,12 @@ class Mishaps:
             found = " ".join(f"{life} of {name}" if name else life for life, name in state.ended.items())
             return f"ended: {found or 'none'}"
         region = state.regions[what]
-        flags = [name for name in ("live", "idle", "closed", "gone") if getattr(region, name)]
+        shown = {
+            "live": region.accepts_checkpoints,
+            "idle": region.idle,
+            "closed": region.ends,
+            "gone": region.has_ended,
+        }
+        flags = [name for name, holds in shown.items() if holds]
         life = region.incarnation.id if region.incarnation else "none"
         return " ".join([cut({what: region.position}), life, f"fallbacks {region.fallbacks}", *flags])

@@ -141,7 +141,7 @@ def again(script: Script) -> None:
     current = state.assignment
     assert current is not None
     region = state.regions["r1"]
-    if region.removed or region.gone:
+    if region.removed or region.has_ended:
         number, after = current.number + 1, state.decided
         how = f"number={number} after={after}"
     else:

@@ -40,7 +40,7 @@ def _reads_again(right: Any) -> Any:
         fresh = record.offset > self.replica.applied
         applied = right(self, record)
         if not fresh:
-            self.activity.read(record, None, 0)
+            self.activity.observe(record, None, 0)
         return applied
 
     return wrong

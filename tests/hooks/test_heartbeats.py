@@ -83,7 +83,7 @@ def test_source_without_data_is_registered_and_closed(job: Job) -> None:
     job.log.wait(lambda: job.log.of(RegionClosed), "not closed")
     assert job.log.of(RegionClosed)[0][1].final is None
     assert len(job.log.registrations()) == 1
-    assert job.log.judges.replica(job.options["stream"]).state.regions["JFK"].gone
+    assert job.log.judges.replica(job.options["stream"]).state.regions["JFK"].has_ended
     assert job.log.of(CheckpointCompleted) == []
 
 

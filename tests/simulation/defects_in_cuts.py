@@ -28,7 +28,7 @@ def _falling(right: Function) -> Function:
 def _idle_with_work(right: Function) -> Function:
     def wrong(log: Log, name: str) -> bool:
         region = log.state.regions.get(name)
-        return region is not None and region.live and region.idle
+        return region is not None and region.accepts_checkpoints and region.idle
 
     return wrong
 

@@ -194,7 +194,7 @@ IN_OUTCOMES: Final = (
         ("I2", "I5", "I7", "I12"),
         ("late closing", "restart"),
     ),
-    Defect("a closed region is gone", "gone regions", lambda right: lambda self: self.closed, ("I7",), ()),
+    Defect("a closed region is gone", "gone regions", lambda right: lambda self: self.ends, ("I7",), ()),
     # Decisions, outcomes and reverts.
     Defect("fallbacks are not found", "fallbacks of a cut", always([]), ("I7",), ("wait", "restart")),
     Defect(

@@ -423,9 +423,9 @@ def _pending(log: Log, name: str) -> dict[str, object]:
     pending, region = log.pending.get(name), log.state.regions[name]
     found: dict[str, object] = {}
     if (kept := log.decided.get(name)) is not None:
-        found |= {f"decided {key}": each for key, each in _of(kept, every=region.live).items()}
-    if pending is not None and (region.live or pending.checkpoints):
-        found |= _of(pending, every=region.live)
+        found |= {f"decided {key}": each for key, each in _of(kept, every=region.accepts_checkpoints).items()}
+    if pending is not None and (region.accepts_checkpoints or pending.checkpoints):
+        found |= _of(pending, every=region.accepts_checkpoints)
     return found
 
 

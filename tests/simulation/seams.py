@@ -44,7 +44,7 @@ SEAMS: Final[dict[str, tuple[Any, str]]] = {
     "idle regions": (Log, "is_idle"),
     "held regions": (Log, "is_held"),
     "targets": (Log, "targets"),
-    "gone regions": (RegionState, "gone"),
+    "gone regions": (RegionState, "has_ended"),
     "attempts of one writer": (Checkpoint, "doubled_writer"),
     "named parts": (Checkpoint, "named"),
     "impossible completions": (PendingCheckpoints, "_impossible"),
