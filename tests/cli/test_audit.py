@@ -1,21 +1,17 @@
 """`sluicegate audit`: each order leaves an entry with its sender, its reason and its effect."""
 
 import json
-import shlex
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 import click
 import pytest
 
 from sluicegate.cli import main
-from sluicegate.cli.audit import COMMANDS
-from sluicegate.cli.audit import NOTES as NOTES_SHOWN
 from sluicegate.events.encoding import Message, encode_event
 from sluicegate.events.envelope import Envelope, EventType, partition_of
-from sluicegate.events.models import Command, StreamCommand
-from sluicegate.events.orders import ORDER, Order, make_note, order_header
+from sluicegate.events.models import StreamCommand
+from sluicegate.events.orders import ORDER, Order, order_header
 from tests.cli.acting import two_regions
 from tests.cli.deployment import PARTITIONS, Deployment, as_json
 from tests.cli.history import STREAM
@@ -160,15 +156,6 @@ def test_hostile_text_is_refused_before_anything_is_done(
     assert "Kafka" not in result.output
 
 
-def test_a_hostile_variable_is_refused_until_it_is_one_line_of_text(nobody: Deployment) -> None:
-    result = nobody.run("stream", "pause", *OF_STREAM, SLUICEGATE_BY="\x1b[2J")
-    assert result.exit_code == 2
-    assert "Give one line of text" in " ".join(result.stderr.split())
-    assert "\x1b" not in result.output
-    taken = nobody.run("stream", "pause", *OF_STREAM, SLUICEGATE_BY="one line of text")
-    assert "Kafka" in taken.stderr
-
-
 @pytest.mark.kafka
 def test_what_any_client_may_append_is_escaped(deployment: Deployment) -> None:
     two_regions(deployment).send()
@@ -188,15 +175,6 @@ def test_what_any_client_may_append_is_escaped(deployment: Deployment) -> None:
     assert all(line.isprintable() for line in shown.stdout.splitlines())
     assert shown.stdout.count("by a sender whose claim is malformed") == len(HOSTILE)
     assert "remove (region EWR, number 9) by an unnamed sender: refused: " in shown.stdout
-
-
-@pytest.mark.kafka
-def test_an_order_of_an_older_release_is_shown(deployment: Deployment) -> None:
-    history = two_regions(deployment)
-    history.append(EventType.STREAM_COMMAND, StreamCommand(command="pause"))
-    history.send()
-    (entry,) = audited(deployment)
-    assert (entry["claim"], entry["claim_malformed"], entry["effect"]) == (None, False, "accepted")
 
 
 @pytest.mark.kafka
@@ -229,35 +207,6 @@ def test_later_outcomes_are_part_of_an_entry(deployment: Deployment) -> None:
 
 
 @pytest.mark.kafka
-def test_the_newest_orders_are_chosen(deployment: Deployment) -> None:
-    two_regions(deployment).send()
-    for by in ("a", "b", "c"):
-        assert deployment.run("stream", "pause", *OF_STREAM, SLUICEGATE_BY=by).exit_code == 0
-    assert [each["claim"]["by"] for each in audited(deployment, "--last", "2")] == ["b", "c"]
-    assert len(audited(deployment, "--since", "1h")) == 3
-    assert audited(deployment, "--since", "2999-01-01") == []
-    times = [each["time"] for each in audited(deployment)]
-    third = datetime.fromtimestamp(times[2] / 1000, UTC).isoformat()
-    assert len(audited(deployment, "--since", third)) == times.count(times[2])
-    wrong = deployment.run("audit", *OF_STREAM, "--since", "yesterday")
-    assert (
-        wrong.exit_code,
-        "neither a duration such as 7d nor a time" in " ".join(wrong.stderr.split()),
-    ) == (2, True)
-
-
-@pytest.mark.kafka
-def test_effects_are_unknown_where_the_log_cannot_be_folded(deployment: Deployment) -> None:
-    two_regions(deployment).send()
-    assert deployment.run("stream", "pause", *OF_STREAM).exit_code == 0
-    deployment.write_state((STREAM.encode(), b"\x00no record"))
-    shown = deployment.run("audit", *OF_STREAM)
-    assert shown.exit_code == 0
-    assert "effect not known" in shown.stdout
-    assert "the effects are not known: " in shown.stderr
-
-
-@pytest.mark.kafka
 def test_a_signed_order_is_told_from_a_forged_one(deployment: Deployment, tmp_path: Path) -> None:
     key = tmp_path / "k1.key"
     key.write_text("11" * 32 + "\n")
@@ -287,103 +236,3 @@ def test_a_signed_order_is_told_from_a_forged_one(deployment: Deployment, tmp_pa
     lines = deployment.run("audit", *OF_STREAM, **since).stdout
     assert "; signed" in lines
     assert ".;" not in lines
-
-
-@pytest.mark.kafka
-def test_the_order_is_what_its_body_does(deployment: Deployment) -> None:
-    """A forged claim hides neither a pause, nor the end of a region, nor a note."""
-
-    def claims(order: str) -> tuple[str, bytes]:
-        return order_header(Order(order=order, by="mallory", host="h", at=1, release="1"))
-
-    two_regions(deployment).send()
-    append(deployment, command(StreamCommand(command="pause"), claims("stream resume")))
-    append(deployment, command(StreamCommand(command="pause"), claims("stream adopt")))
-    discard = StreamCommand(command="discard", region="EWR", number=0)
-    append(deployment, command(discard, claims("stream resume")))
-    append(deployment, command(make_note(), claims("stream pause")))
-    shown = deployment.run("audit", *OF_STREAM).stdout.splitlines()
-    told = [line.partition("  offset ")[2].partition("  ")[2] for line in shown]
-    assert [each.partition(" by mallory")[0] for each in told] == [
-        'stream pause, CLAIMED AS "stream resume",',
-        'stream pause, CLAIMED AS "stream adopt",',
-        'region remove --discard (region EWR, number 0), CLAIMED AS "stream resume",',
-        'a note, CLAIMED AS "stream pause",',
-    ]
-    assert ["accepted" in each for each in told] == [True, True, True, False]
-
-
-def test_every_kind_of_order_has_a_name() -> None:
-    assert {*COMMANDS} == {*get_args(Command)}
-    assert {*NOTES_SHOWN} == NOTES | {"region reset"}
-    assert {each for _, written in COMMANDS.values() for each in written} | {*NOTES_SHOWN} == {*ORDERS}
-
-
-@pytest.mark.kafka
-def test_older_orders_are_counted(deployment: Deployment) -> None:
-    two_regions(deployment).send()
-    append(deployment, command(StreamCommand(command="pause")))
-    for _ in range(3):
-        append(deployment, command(make_note()))
-    shown = deployment.run("audit", *OF_STREAM, "--last", "2")
-    assert len(shown.stdout.splitlines()) == 2
-    assert "2 older orders are not shown. To see them: --last 4" in shown.stderr
-    assert as_json(deployment.run("audit", *OF_STREAM, "--last", "2", "--json"))["older"] == 2
-    every = deployment.run("audit", *OF_STREAM, "--last", "4")
-    assert (len(every.stdout.splitlines()), every.stderr) == (4, "")
-
-
-@pytest.mark.kafka
-def test_a_refused_order_shows_what_it_tried(deployment: Deployment, tmp_path: Path) -> None:
-    key = tmp_path / "k1.key"
-    key.write_text("11" * 32 + "\n")
-    two_regions(deployment).send()
-    append(deployment, command(StreamCommand(command="discard", region="EWR", number=1)))
-    append(deployment, command(make_note()))
-    signing = {
-        "SLUICEGATE_KAFKA__SIGNING__MODE": "required",
-        "SLUICEGATE_KAFKA__SIGNING__KEY_FILES": str(key),
-    }
-    first, second = deployment.run("audit", *OF_STREAM, **signing).stdout.splitlines()
-    assert "region remove --discard (region EWR, number 1) by an unnamed sender: refused: " in first
-    assert "a note by an unnamed sender: refused: " in second
-    found = audited(deployment, **signing)
-    assert [(each["effect"], each["code"]) for each in found] == [("refused", "signature")] * 2
-    assert found[0]["command"] == {"command": "discard", "region": "EWR", "number": 1}
-
-
-@pytest.mark.kafka
-def test_an_order_of_another_than_the_owner_names_the_owner(deployment: Deployment) -> None:
-    two_regions(deployment).send()
-    for by in ("lake-team", "alice"):
-        assert deployment.run("stream", "pause", *OF_STREAM, "--by", by).exit_code == 0
-    owned = {"SLUICEGATE_STREAMS__FLIGHTS__OWNER": "lake-team"}
-    assert [each["by_owner"] for each in audited(deployment)] == [None, None]
-    assert [each["by_owner"] for each in audited(deployment, **owned)] == [True, False]
-    first, second = deployment.run("audit", *OF_STREAM, **owned).stdout.splitlines()
-    assert "the owner is" not in first
-    assert "(the owner is lake-team)" in second
-    assert "owner lake-team" in deployment.run("status", **owned).stdout
-    assert as_json(deployment.run("status", "--json", **owned))["streams"][0]["owner"] == "lake-team"
-    assert "owner" not in deployment.run("status").stdout
-
-
-def test_the_user_of_the_system_is_the_sender_by_default(monkeypatch: pytest.MonkeyPatch) -> None:
-    from sluicegate.cli.ordered_by import current_order
-
-    monkeypatch.setattr("os.getuid", lambda: 4_000_000_001)
-    assert current_order().by == "uid 4000000001"
-    monkeypatch.setattr("os.getuid", lambda: 0)
-    monkeypatch.setenv("SUDO_USER", "bob\x1b")
-    assert current_order().by.endswith("(sudo by bob)")
-    assert shlex.split(current_order().order) == ["unknown"]
-
-
-@pytest.mark.kafka
-def test_a_name_that_nobody_knows_is_refused(deployment: Deployment) -> None:
-    two_regions(deployment).send()
-    refused = deployment.run("audit", "--stream", "fligths")
-    assert refused.exit_code == 2, refused.output
-    assert "no stream fligths is known" in " ".join(refused.stderr.split())
-    assert "Correct the name; the settings have: flights" in " ".join(refused.stderr.split())
-    assert deployment.run("audit", "--stream", "flights").exit_code == 0

@@ -8,17 +8,16 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from sluicegate.coordinator.core.state import Before, Decision, LogState, Proof
-from sluicegate.coordinator.core.state_record import Condition, StateRecord, encode_record
+from sluicegate.coordinator.core.state import Before, Decision, LogState
+from sluicegate.coordinator.core.state_record import StateRecord, encode_record
 from sluicegate.coordinator.settings.model import KafkaSettings
 from sluicegate.embedded.ports import free_port
 from sluicegate.events.models import Head
-from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.topics import verify_topics
 from sluicegate.lakes.port import CommitRequest, Committer, Published
 from sluicegate.lakes.registry import adapter
-from tests.cli.deployment import Deployment, as_json, findings, make_table
+from tests.cli.deployment import Deployment, findings, make_table
 from tests.integration.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.seam]
@@ -67,19 +66,6 @@ def test_all_is_well(deployment: Deployment, redis_url: str) -> None:
     assert result.exit_code == 0
 
 
-def test_a_group_without_members_is_a_warning(deployment: Deployment) -> None:
-    deployment.create_topics()
-    # A group that is known by its offsets, and has lost its members.
-    deployment.set_group_offset(0, 0)
-    result = deployment.run("check")
-    verdict, detail = findings(result)[f"group {deployment.settings.kafka.group_id}, members"]
-    assert (verdict, detail) == (
-        "WARNING",
-        "no coordinator runs, so nothing is committed. Start one: sluicegate run",
-    )
-    assert result.exit_code == 0
-
-
 def test_missing_topics_are_problems_until_create(deployment: Deployment) -> None:
     before = deployment.run("check")
     assert before.exit_code == 1
@@ -118,15 +104,6 @@ async def _compact(kafka: KafkaSettings) -> None:
     await until(lambda: verify_topics(kafka.bootstrap_servers, kafka.topic_specs()))
 
 
-def test_json_has_the_same_findings(deployment: Deployment) -> None:
-    result = deployment.run("check", "--json")
-    assert result.exit_code == 1
-    checks = {each["check"]: each for each in as_json(result)["checks"]}
-    assert checks["kafka"]["ok"] is True
-    assert checks[_topics(deployment)[0]]["ok"] is False
-    assert checks["redis"]["detail"].startswith("not configured")
-
-
 def test_redis_that_is_away_is_named_without_its_password(deployment: Deployment) -> None:
     port = free_port()
     deployment.env["SLUICEGATE_REDIS__URL"] = f"redis://me:hunter2@127.0.0.1:{port}/0"
@@ -135,31 +112,6 @@ def test_redis_that_is_away_is_named_without_its_password(deployment: Deployment
     assert (result.exit_code, verdict) == (1, "PROBLEM")
     assert f"redis://127.0.0.1:{port}/0 does not answer" in detail
     assert "hunter2" not in result.output
-
-
-def test_a_file_of_two_tokens_is_a_problem(deployment: Deployment, tmp_path: Path) -> None:
-    deployment.create_topics()
-    first, second = tmp_path / "first", tmp_path / "second"
-    first.write_text("first-token-0123456789\nsecond-token-0123456789\n")
-    second.write_text("second-token-0123456789\n")
-    deployment.env |= {"SLUICEGATE_HTTP__PORT": "0", "SLUICEGATE_HTTP__TOKEN_FILES": str(first)}
-    result = deployment.run("check")
-    verdict, detail = findings(result)["tokens"]
-    assert (result.exit_code, verdict) == (1, "PROBLEM")
-    assert f"{first} has a line break" in detail
-    assert "write one token per file; list several files" in detail
-    first.write_text("first-token-0123456789\n")
-    deployment.env["SLUICEGATE_HTTP__TOKEN_FILES"] = f"{first},{second}"
-    assert findings(deployment.run("check"))["tokens"][0] == "OK"
-
-
-@pytest.mark.redis
-def test_redis_that_refuses_is_told_apart(deployment: Deployment, redis_url: str) -> None:
-    deployment.env["SLUICEGATE_REDIS__URL"] = redis_url.replace("redis://", "redis://me:hunter2@")
-    result = deployment.run("check", "--create")
-    verdict, detail = findings(result)["redis"]
-    assert (result.exit_code, verdict) == (1, "PROBLEM")
-    assert "refuses user or password" in detail
 
 
 def test_each_unusable_table_is_named(deployment: Deployment, tmp_path: Path) -> None:
@@ -185,38 +137,6 @@ def test_each_unusable_table_is_named(deployment: Deployment, tmp_path: Path) ->
         assert remedy in detail
 
 
-def test_table_that_cannot_be_written_is_a_problem(deployment: Deployment, table: Path) -> None:
-    (table / "manifest").symlink_to("/proc")
-    result = deployment.run("check", "--create")
-    verdict, detail = findings(result)["table of flights, writing"]
-    assert (result.exit_code, verdict) == (1, "PROBLEM")
-    assert "let this user write there" in detail
-
-
-def test_names_that_are_not_compared_are_a_warning(deployment: Deployment) -> None:
-    deployment.create_topics()
-    deployment.env["SLUICEGATE_STREAMS__FLIGHTS__FILE_NAMES"] = "unchecked"
-    result = deployment.run("check")
-    verdict, detail = findings(result)["table of flights, file names"]
-    assert verdict == "WARNING"
-    assert 'set streams.flights.file_names = "checked"' in detail
-    assert result.exit_code == 0
-
-
-@pytest.mark.parametrize("kind", ["stall", "retry", "wait"])
-def test_what_its_coordinator_recorded_of_a_stream_is_a_warning(deployment: Deployment, kind: Any) -> None:
-    """The other lines test settings and servers: a disk can be full, and a record unreadable."""
-    deployment.create_topics()
-    full = Condition(kind=kind, problem=Problem(code=Code.RETRYING, names=("publish",), detail="ENOSPC"))
-    write_record(deployment, LogState(), conditions=(full,))
-    result = deployment.run("check")
-    assert result.exit_code == 0, result.output
-    told = [line for line in result.output.splitlines() if "state of flights: " in line]
-    assert [(line.startswith("WARNING"), "ENOSPC" in line) for line in told] == [(True, True)] * (
-        kind != "wait"
-    )
-
-
 def test_a_state_record_that_nobody_can_read_is_a_problem(deployment: Deployment) -> None:
     """Its stream stands still, and a job that only looks at the exit status has to see that."""
     deployment.create_topics()
@@ -225,12 +145,6 @@ def test_a_state_record_that_nobody_can_read_is_a_problem(deployment: Deployment
     verdict, detail = findings(result)["state of flights"]
     assert (result.exit_code, verdict) == (1, "PROBLEM")
     assert "sluicegate stream recover --stream flights" in detail
-
-
-def test_check_leaves_no_file_behind(deployment: Deployment, table: Path) -> None:
-    before = sorted(table.rglob("*"))
-    assert deployment.run("check", "--create").exit_code == 0
-    assert sorted(table.rglob("*")) == before
 
 
 def test_kafka_that_is_away_does_not_hide_the_rest(nobody: Deployment, table: Path) -> None:
@@ -307,29 +221,3 @@ def test_a_table_that_was_replaced_or_rolled_back_is_a_problem(deployment: Deplo
     verdict, detail = findings(deployment.run("check"))["table of flights, history"]
     assert verdict == "PROBLEM"
     assert "the table contradicts decision 3 of the log" in detail
-
-
-def test_a_table_that_lost_commits_is_a_problem_whatever_an_operator_stated(deployment: Deployment) -> None:
-    deployment.create_topics()
-    committer = committer_of(deployment)
-    assert isinstance(
-        committer.publish(CommitRequest(1, "d1", committer.inspect().head, None, [])), Published
-    )
-    found = committer.inspect()
-    committer.close()
-    assert found.head is not None
-    head = Head(snapshot=found.head.id, identity=found.head.identity)
-    stated = LogState(table=found.identity, decided=3, proof=Proof(decision=4, head=head))
-    write_record(deployment, stated)
-    verdict, detail = findings(deployment.run("check"))["table of flights, history"]
-    assert verdict == "PROBLEM"
-    assert "the table contradicts decision 3 of the log: it ends with decision 1" in detail
-
-
-def test_another_commit_user_than_the_record_has_is_a_problem(deployment: Deployment) -> None:
-    deployment.create_topics()
-    write_record(deployment, LogState(), commit_user="somebody")
-    verdict, detail = findings(deployment.run("check"))["table of flights"]
-    assert verdict == "PROBLEM"
-    assert "it commits as the user somebody, and the settings name another one (sluicegate-flights)" in detail
-    assert "streams.flights.commit_user" in detail

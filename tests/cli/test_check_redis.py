@@ -1,7 +1,6 @@
 """`sluicegate check` of a Redis server that answers, and takes no writes: the reason, and the way out."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 import redis
@@ -10,7 +9,6 @@ from sluicegate.cli.checks_rest import check_redis
 from sluicegate.coordinator.settings.model import RedisSettings
 from sluicegate.embedded.ports import free_port
 from sluicegate.embedded.valkey import EmbeddedValkey
-from tests.integration.waiting import until
 
 pytestmark = pytest.mark.redis
 
@@ -62,42 +60,4 @@ async def test_a_server_that_takes_no_writes_is_told_apart(
     assert reason in found
     assert advice in found
     repair()
-    assert await told(valkey) == ""
-
-
-async def test_a_server_that_cannot_save_is_told_apart(valkey: EmbeddedValkey, admin: redis.Redis) -> None:
-    where = Path(str(admin.config_get("dir")["dir"]), str(admin.config_get("dbfilename")["dbfilename"]))
-    kept = str(admin.config_get("save")["save"])
-    admin.config_set("save", "3600 1")
-    where.mkdir()  # noqa: ASYNC240
-    admin.bgsave()
-    await until(lambda: admin.info("persistence")["rdb_last_bgsave_status"], "err".__eq__)
-    found = await told(valkey)
-    assert "takes no writes, as it cannot save to its disk" in found
-    assert "Correct what its log names, such as a full disk" in found
-    where.rmdir()  # noqa: ASYNC240
-    admin.bgsave()
-    await until(lambda: admin.info("persistence")["rdb_last_bgsave_status"], "ok".__eq__)
-    assert await told(valkey) == ""
-    admin.config_set("save", kept)
-
-
-async def test_another_value_in_place_of_the_names_is_a_problem(
-    valkey: EmbeddedValkey, admin: redis.Redis, unique: str
-) -> None:
-    admin.set(f"{unique}:streams", "something")
-    found = await told(valkey, unique)
-    assert f"has a value of another type at the key {unique}:streams" in found
-    (_, _, advice) = found.partition("Delete it: redis-cli ")
-    assert advice.startswith(f"DEL {unique}:streams. ")
-    admin.delete(f"{unique}:streams")
-    assert await told(valkey, unique) == ""
-
-
-async def test_another_error_is_no_silence(valkey: EmbeddedValkey) -> None:
-    settings = RedisSettings.model_validate({"url": f"{valkey.url.rpartition('/')[0]}/4096"})
-    found = await check_redis(settings)
-    assert not found.ok
-    assert "answers with an error (" in found.detail
-    assert "Check redis.url and the settings of the server" in found.detail
     assert await told(valkey) == ""

@@ -1,17 +1,12 @@
 """Commands by noun: each is listed, and each of an older release names its replacement."""
 
-import shlex
 from collections.abc import Iterator
-from pathlib import Path
 
 import click
-import pytest
 from click.testing import CliRunner
 
 from sluicegate.cli import main
-from sluicegate.cli.main import RENAMED
 
-COMMANDS = Path(__file__).parents[2] / "cli"
 NOUNS = {
     "assignment": ["close", "withdraw"],
     "commit": ["revert"],
@@ -67,21 +62,6 @@ def test_every_command_has_its_own_name_and_a_whole_sentence_in_the_list() -> No
 
 def test_there_is_no_command_of_another_name() -> None:
     assert main.get_command(click.Context(main), "dead_letters") is None
-
-
-@pytest.mark.parametrize("old", sorted(RENAMED))
-def test_a_command_of_an_older_release_names_its_replacement(old: str) -> None:
-    result = CliRunner().invoke(main, [old, "--stream", "flights"])
-    assert result.exit_code == 2
-    text = " ".join(result.stderr.split())
-    assert f"the command {old} of older releases does not exist any more" in text
-    _, *new = shlex.split(text.partition("Use `")[2].partition("`")[0])
-    command: click.Command = main
-    for name in new:
-        assert isinstance(command, click.Group)
-        found = command.get_command(click.Context(command), name)
-        assert found is not None
-        command = found
 
 
 def test_a_misspelt_command_names_the_nearest_one() -> None:

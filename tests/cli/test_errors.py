@@ -1,6 +1,5 @@
 """Mistakes that a user can correct end with exit status 2 and a message, never with a traceback."""
 
-import logging
 import subprocess
 import sys
 import types
@@ -33,12 +32,6 @@ def test_kafka_that_is_away(nobody: Deployment, arguments: tuple[str, ...]) -> N
     assert result.stderr.startswith(
         f"Error: Kafka at {servers} does not answer; check kafka.bootstrap_servers"
     )
-
-
-def test_the_clients_log_again_after_a_command(nobody: Deployment, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING, "aiokafka")
-    assert nobody.run("status").exit_code == 2
-    assert logging.getLogger("aiokafka").level == logging.WARNING
 
 
 def test_an_error_that_passes_by_itself_is_no_refusal(nobody: Deployment) -> None:
@@ -92,27 +85,6 @@ def test_version_and_help_work_in_a_process_of_their_own() -> None:
     assert shown[0].startswith("sluicegate, version ")
     for command in ("check", "commit", "demo", "region", "run", "status", "stream", "topics"):
         assert f"\n  {command} " in shown[1]
-
-
-def test_the_lists_of_commands_tell_whole_sentences() -> None:
-    for arguments in (["--help"], ["topics", "--help"]):
-        shown = CliRunner().invoke(main, arguments).stdout
-        assert "..." not in shown.partition("Commands:")[2]
-    assert "existing topics are verified, never altered" in " ".join(shown.split())
-
-
-@pytest.mark.parametrize(
-    ("typed", "says"),
-    [
-        (("staus",), "No such command 'staus'. Did you mean 'status'?"),
-        (("topics", "creat"), "No such command 'creat'. Did you mean 'create'?"),
-        (("xyz",), "No such command 'xyz'."),
-    ],
-)
-def test_a_slip_in_a_command_is_answered_with_the_nearest_one(typed: tuple[str, ...], says: str) -> None:
-    result = CliRunner().invoke(main, typed)
-    assert result.exit_code == 2
-    assert result.stderr.rstrip().endswith(says)
 
 
 def test_demo_without_its_packages_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

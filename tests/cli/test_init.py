@@ -17,7 +17,6 @@ from click.testing import CliRunner, Result
 from sluicegate.cli import main
 from sluicegate.coordinator.settings.model import load
 from sluicegate.embedded import EmbeddedKafka
-from sluicegate.embedded.ports import free_port
 from tests.integration.waiting import exit_status, wait_until
 
 FILE = Path("sluicegate.toml")
@@ -82,25 +81,6 @@ def test_a_format_and_its_options_are_in_the_file() -> None:
     }
 
 
-def test_a_format_without_its_required_option_writes_nothing() -> None:
-    result = init("--format", "iceberg")
-    assert (result.exit_code, FILE.exists()) == (2, False)
-    assert "needs the option uri: the address of its catalog. Give it with --option" in result.stderr
-    assert init("--format", "iceberg", "--option", "uri=sqlite:////lake/catalog.db").exit_code == 0
-
-
-@pytest.mark.parametrize("options", [("uri",), ("=x",), ("uri=a", "uri=b")])
-def test_options_of_a_format_that_cannot_be_written_write_nothing(options: tuple[str, ...]) -> None:
-    result = init("--format", "iceberg", *(part for each in options for part in ("--option", each)))
-    assert (result.exit_code, FILE.exists()) == (2, False)
-    assert "NAME=VALUE" in result.stderr or "given twice" in result.stderr
-
-
-def test_the_table_of_a_uri_names_the_stream() -> None:
-    assert init(table="file:///lake/demo.db/flights").exit_code == 0
-    assert load(FILE, {}).streams["flights"].table == "file:///lake/demo.db/flights"
-
-
 def test_each_key_that_is_commented_out_can_be_set() -> None:
     assert init().exit_code == 0
     text, keys = re.subn(r"^# (?=\[redis\]|\w+ = )", "", FILE.read_text(encoding="utf-8"), flags=re.MULTILINE)
@@ -110,12 +90,6 @@ def test_each_key_that_is_commented_out_can_be_set() -> None:
     assert (keys, settings.redis is not None) == (8, True)
     assert (stream.partial, stream.commit_interval, stream.regions) == ("allow", 60.0, ("EWR", "JFK"))
     assert (settings.kafka.partitions, settings.kafka.replication_factor) == (12, 1)
-
-
-def test_the_variable_that_the_file_names_wins_over_it() -> None:
-    assert init().exit_code == 0
-    (named,) = re.findall(r"SLUICEGATE_\w+__\w+", FILE.read_text(encoding="utf-8"))
-    assert load(FILE, {named: "other:9"}).kafka.bootstrap_servers == "other:9"
 
 
 def test_a_file_is_never_changed_and_the_two_ways_out_work() -> None:
@@ -151,38 +125,6 @@ def test_options_that_no_settings_can_have_write_nothing(options: list[str], key
     assert (result.exit_code, FILE.exists()) == (2, False)
     assert first == "Error: sluicegate.toml is not written, as its settings could not be used:"
     assert problem.startswith(f"  {key}: ")
-
-
-def test_a_file_in_a_folder_that_is_not_there_is_written_elsewhere() -> None:
-    result = init("--config", "nowhere/sluicegate.toml")
-    assert result.exit_code == 2
-    assert result.stderr == (
-        "Error: nowhere/sluicegate.toml cannot be written: No such file or directory. Name another file "
-        "with --config\n"
-    )
-    assert init("--config", "here.toml").exit_code == 0
-
-
-def test_a_command_without_settings_names_it_and_reads_its_file() -> None:
-    missing = CliRunner().invoke(main, ["status"])
-    assert (missing.exit_code, "`sluicegate init --table URI" in missing.stderr) == (2, True)
-    nobody = f"127.0.0.1:{free_port()}"
-    assert init("--kafka", nobody).exit_code == 0
-    found = CliRunner().invoke(main, ["status"], env={"SLUICEGATE_KAFKA__REQUEST_TIMEOUT": "2s"})
-    assert found.stderr.startswith(f"Error: Kafka at {nobody} does not answer")
-
-
-def test_the_variable_names_the_file_and_an_option_wins_over_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLUICEGATE_CONFIG", "named.toml")
-    assert commands(init())[-1] == ["sluicegate", "run"]
-    assert Path("named.toml").exists()
-    assert commands(init("--config", "my settings.toml"))[-1] == [
-        "sluicegate",
-        "run",
-        "--config",
-        "my settings.toml",
-    ]
-    assert not FILE.exists()
 
 
 @contextmanager

@@ -1,13 +1,11 @@
 """Orders go into the log, for the right stream, and only those that have an effect there."""
 
 import asyncio
-from pathlib import Path
 
 import pytest
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
-from sluicegate.coordinator.core.state import RegionPhase
 from sluicegate.coordinator.core.state_record import StateRecord, encode_record
 from sluicegate.events.envelope import EventType, partition_of
 from sluicegate.events.models import Head, StreamCommand
@@ -64,24 +62,6 @@ def commit_first(history: History, newest: int = 1) -> None:
     committer.close()
 
 
-def test_no_head_is_named_while_the_table_lacks_a_committed_decision(history: History) -> None:
-    result = history.run("stream", "resume", *STREAM, "--head", "7:a:b")
-    assert result.exit_code == 2, result.output
-    told = " ".join(result.stderr.split())
-    assert "no statement was made" in told
-    assert "the table contradicts decision 1 of the log: it ends with decision 0" in told
-    assert "sluicegate replay repair --stream flights" in told
-    assert commands(history.deployment) == []
-
-
-def test_no_head_is_named_while_the_table_cannot_be_read(history: History, table: Path) -> None:
-    table.rename(table.with_name("elsewhere"))
-    result = history.run("stream", "resume", *STREAM, "--head", "7:a:b")
-    assert result.exit_code == 2, result.output
-    assert "cannot be read, so your statement about it cannot be checked" in " ".join(result.stderr.split())
-    assert commands(history.deployment) == []
-
-
 @pytest.mark.parametrize(("decided", "asked"), [(False, 2), (True, 2)])
 def test_a_proof_names_the_decision_that_is_asked(history: History, decided: bool, asked: int) -> None:
     commit_first(history)
@@ -136,14 +116,6 @@ def test_a_removed_region_ends_at_its_last_completed_checkpoint(history: History
     assert [each.command for each in commands(history.deployment)] == ["remove", "discard"]
 
 
-def test_an_order_after_the_record_counts_checkpoints_before_it(history: History) -> None:
-    history.send()
-    history.record()
-    assert history.replica.applied > 0
-    result = history.run("region", "remove", *STREAM, "--region", "EWR")
-    assert "ends at checkpoint 1 of incarnation EWR-1, which is still to be committed" in result.stdout
-
-
 async def delete_before(deployment: Deployment, offset: int) -> None:
     """Delete the records of the stream's partition before an offset."""
     kafka = deployment.settings.kafka
@@ -167,28 +139,6 @@ def test_an_order_after_an_older_record_starts_from_a_base_record(history: Histo
     assert "ends at checkpoint 1 of incarnation EWR-1, which is still to be committed" in result.stdout
 
 
-def test_an_order_whose_log_is_gone_is_refused(history: History) -> None:
-    history.record()
-    result = history.deployment.run("stream", "pause", *STREAM)
-    assert result.exit_code == 2
-    assert "are not in the events topic" in " ".join(result.stderr.split())
-
-
-def test_a_discarded_region_ends_at_its_position(history: History) -> None:
-    result = history.run("region", "remove", *STREAM, "--region", "EWR", "--discard")
-    assert result.exit_code == 0, result.output
-    assert "it ends at checkpoint 0 of incarnation EWR-1\n" in result.stdout
-    assert history.state.regions["EWR"].has_ended
-
-
-def test_a_region_that_never_registered_can_be_removed(deployment: Deployment) -> None:
-    history = History(deployment).begin()
-    history.register("EWR", "EWR-1", "EWR", "JFK")
-    result = history.run("region", "remove", *STREAM, "--region", "JFK")
-    assert (result.exit_code, "nothing of it was committed" in result.stdout) == (0, True), result.output
-    assert history.state.regions["JFK"].phase is RegionPhase.REMOVED
-
-
 def test_a_decision_is_reverted(history: History) -> None:
     history.decide()
     order = ("commit", "revert", *STREAM, "--decision", "2", "--region", "EWR")
@@ -205,24 +155,6 @@ def test_a_decision_that_is_in_the_table_after_all_is_not_reverted(history: Hist
     with after_the_order(history, history.commit):
         result = history.deployment.run(*order)
     assert (result.exit_code, "is in the table after all" in result.stdout) == (1, True), result.output
-
-
-def test_a_revert_that_waits_names_the_order_in_force(history: History) -> None:
-    history.decide()
-    order = ("commit", "revert", *STREAM, "--decision", "2", "--region", "EWR", "--timeout", "300ms")
-    waits = history.run(*order)
-    assert (waits.exit_code, "has had no effect after 0.3 s" in waits.stderr) == (1, True), waits.output
-    assert "no coordinator runs" in waits.stderr
-    again = history.run(*order)
-    assert (again.exit_code, "is ordered already, for region EWR" in again.stderr) == (2, True), again.output
-
-
-def test_a_stream_without_an_assignment_has_nothing_to_close(deployment: Deployment) -> None:
-    history = History(deployment).begin()
-    result = history.run("assignment", "close", *STREAM)
-    assert (result.exit_code, "has no assignment yet. Start its query first" in result.stderr) == (2, True)
-    history.register("EWR", "EWR-1")
-    assert history.run("assignment", "close", *STREAM).exit_code == 0
 
 
 def test_a_closed_assignment_names_the_cut_that_the_next_one_follows(history: History) -> None:
@@ -258,25 +190,6 @@ def test_closing_waits_for_the_final_cut(history: History) -> None:
     assert shown["regions"]["JFK"]["source_offsets"] == '{"at": 1}'
 
 
-def test_a_final_cut_that_is_not_committed_in_time_is_waited_for_again(history: History) -> None:
-    result = history.run("assignment", "close", *STREAM, "--wait", "--timeout", "0.3")
-    assert result.exit_code == 1
-    assert "the final cut of assignment 0 of stream flights has had no effect" in result.stderr
-
-
-def test_a_new_assignment_is_withdrawn(history: History) -> None:
-    assert history.run("assignment", "close", *STREAM).exit_code == 0
-    history.decide()
-    history.commit()
-    history.register("LGA", "LGA-1", "LGA", number=1, after=2)
-    result = history.run("assignment", "withdraw", *STREAM)
-    assert result.exit_code == 0, result.output
-    assert "assignment 1 of stream flights is withdrawn" in result.stdout
-    assert "assignment 0 has ended before" in result.stdout
-    assert "with the option `assignment` 2, and with the `assignment.after`" in result.stdout
-    assert history.state.withdrawn == 1
-
-
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -307,31 +220,9 @@ def test_orders_that_have_no_effect_are_not_appended(
     assert commands(history.deployment) == []
 
 
-def test_a_revert_names_the_regions_that_the_decision_includes(deployment: Deployment) -> None:
-    history = History(deployment).begin()
-    history.register("EWR", "EWR-1", "EWR", "JFK")
-    history.register("JFK", "JFK-1", "EWR", "JFK")
-    history.complete("EWR", 0)
-    history.complete("JFK", 0)
-    history.decide()
-    result = history.run("commit", "revert", *STREAM, "--decision", "1", "--region", "LGA")
-    assert (result.exit_code, "it includes checkpoints of: EWR, JFK" in " ".join(result.stderr.split())) == (
-        2,
-        True,
-    )
-
-
 def test_nothing_can_be_ordered_of_a_stream_without_a_record(deployment: Deployment) -> None:
     deployment.create_topics()
     result = deployment.run("stream", "resume", *STREAM)
     assert result.exit_code == 2
     assert "no query has registered a region yet" in " ".join(result.stderr.split())
     assert deployment.events("flights") == []
-
-
-def test_topics_are_created_once(deployment: Deployment) -> None:
-    first, second = deployment.run("topics", "create"), deployment.run("topics", "create")
-    names = [spec.name for spec in deployment.settings.kafka.topic_specs()]
-    assert [line.split() for line in first.stdout.splitlines()] == [["created", name] for name in names]
-    assert [line.split() for line in second.stdout.splitlines()] == [["exists", name] for name in names]
-    assert (first.exit_code, second.exit_code) == (0, 0)

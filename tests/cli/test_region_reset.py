@@ -1,6 +1,5 @@
 """`sluicegate region reset` on a real log: the location and the region continue together."""
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -89,15 +88,6 @@ def test_a_query_that_lives_is_not_reset(history: History, location: Path) -> No
     assert history.state.regions["JFK"].live_incarnation == "jfk"
 
 
-def test_an_empty_location_continues_at_the_source_offsets(history: History, tmp_path: Path) -> None:
-    result = history.run(*reset(tmp_path / "empty"))
-    assert result.exit_code == 0, result.output
-    assert 'at the source offsets {"0": {"logOffset": 1}}' in result.output
-    marker = Checkpoint(str(tmp_path / "empty")).marker()
-    assert marker is not None
-    assert history.state.regions["JFK"].live_incarnation == marker.incarnation
-
-
 @pytest.mark.usefixtures("armed")
 @pytest.mark.parametrize("place", ["hook.marker.after=fail@1", "hook.marker.before=fail@2"])
 def test_a_command_that_was_killed_is_repeated(history: History, location: Path, place: str) -> None:
@@ -114,19 +104,6 @@ def test_a_command_that_was_killed_is_repeated(history: History, location: Path,
     marker = Checkpoint(str(location)).ready_marker()
     assert marker is not None
     assert history.state.regions["JFK"].live_incarnation == marker.incarnation == marked.incarnation
-
-
-@pytest.mark.parametrize(
-    ("region", "message"),
-    [
-        ("LGA", "assignment 0 of stream flights has no region LGA; it has: EWR, JFK"),
-        ("EWR", "belongs to region JFK of stream flights, not to EWR of flights"),
-    ],
-)
-def test_another_region_is_refused(history: History, location: Path, region: str, message: str) -> None:
-    result = history.run(*reset(location, region=region))
-    assert result.exit_code == 2
-    assert message in result.output
 
 
 @pytest.mark.parametrize("end", [1, 2])
@@ -165,23 +142,3 @@ def test_a_removed_region_is_reset_once_its_end_is_its_position(
     again = Checkpoint(str(location)).ready_marker()
     assert again is not None
     assert (again.base, again.first, again.assignment) == (marker.base, end + 1, 1)
-
-
-def test_a_stream_without_an_assignment_has_no_region_to_reset(
-    deployment: Deployment, tmp_path: Path
-) -> None:
-    result = History(deployment).begin().run(*reset(tmp_path / "empty"))
-    assert (result.exit_code, "Start its query" in result.output) == (2, True), result.output
-
-
-def test_a_clock_that_is_behind_is_named(
-    history: History, location: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The age of the last event cannot be known, so waiting would never help."""
-    now = time.time
-    monkeypatch.setattr("sluicegate.cli.alive.time.time", lambda: now() - 3_600)
-    result = history.run(*reset(location, silence="1h"))
-    assert result.exit_code == 2
-    assert "ahead of this machine's clock, so its age is not known. Correct the clock" in result.output
-    monkeypatch.undo()
-    assert history.run(*reset(location)).exit_code == 0

@@ -38,20 +38,6 @@ def test_a_savepoint_is_taken_with_the_commit_of_everything_completed(history: H
     assert shown["snapshot"] == {"snapshot": 2, "identity": "i2"}
 
 
-def test_a_savepoint_of_a_stream_that_is_committed_is_taken_at_once(history: History) -> None:
-    history.decide()
-    history.commit()
-    history.close("EWR", 1)
-    history.close("JFK", 1)
-    result = history.run("stream", "savepoint", *STREAM, "--name", "s1")
-    assert result.exit_code == 0, result.output
-    assert result.stdout.splitlines() == [
-        "stream flights has the savepoint s1: commit 2, snapshot 2",
-        "  EWR  checkpoint 1 of incarnation EWR-1",
-        "  JFK  checkpoint 1 of incarnation JFK-1",
-    ]
-
-
 def test_a_savepoint_that_waits_is_cancelled(history: History) -> None:
     order = ("stream", "savepoint", *STREAM, "--name", "s1", "--timeout", "300ms")
     waits = history.run(*order)
@@ -82,36 +68,6 @@ def test_a_drain_waits_for_the_end_of_all_regions(history: History) -> None:
     ), done.output
 
 
-def test_a_drain_names_the_regions_that_have_not_ended(history: History) -> None:
-    history.decide()
-    history.commit()
-    history.close("JFK", 1)
-    waits = history.run("stream", "drain", *STREAM, "--timeout", "0.3")
-    assert waits.exit_code == 1
-    assert "Not ended: EWR. A stopped query leaves its region idle, not ended" in waits.stderr
-    assert "sluicegate assignment close --stream flights" in waits.stderr
-
-
-def test_a_drain_names_its_own_assignment_and_not_the_next_one(history: History) -> None:
-    def coordinate() -> None:
-        history.decide()
-        history.commit()
-        history.close("EWR", 1)
-        history.close("JFK", 1)
-        history.register("EWR", "EWR-2", "EWR", number=1, after=2)
-
-    with after_the_order(history, coordinate):
-        done = history.deployment.run("stream", "drain", *STREAM)
-    assert (done.exit_code, "is drained of assignment 0: commit 2" in done.stdout) == (0, True), done.output
-    assert "before this order" not in done.stdout
-
-
-def test_a_drain_needs_an_assignment(deployment: Deployment) -> None:
-    history = History(deployment).begin()
-    refused = history.run("stream", "drain", *STREAM)
-    assert (refused.exit_code, "has no assignment to drain yet" in refused.stderr) == (2, True)
-
-
 def test_a_savepoint_tells_while_it_waits_what_status_shows(
     history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,41 +95,3 @@ def test_a_savepoint_tells_while_it_waits_what_status_shows(
     first, *_ = taken.stderr.splitlines()
     assert first.startswith("waiting: Savepoint s1 of stream flights waits: its commit")
     assert "it needs a checkpoint of JFK" in first
-
-
-def test_a_reason_is_printed_again_if_more_than_its_durations_changes(
-    history: History, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    told = threading.Event()
-    texts = iter(["silent for 50 s", "silent for 89 s", "silent for 2 min", "silent for 1.6 h", "it stalls"])
-
-    async def next_one(_: Settings, __: str) -> str:
-        text = next(texts, "it stalls")
-        if text == "it stalls":
-            told.set()
-        return text
-
-    def coordinate() -> None:
-        wait_until(told.is_set)
-        history.decide()
-        history.commit()
-
-    monkeypatch.setattr(orders, "_TELL", 0.01)
-    monkeypatch.setattr(orders, "reason_of_wait", next_one)
-    with coordinator_in_the_group(history.deployment), after_the_order(history, coordinate):
-        taken = history.deployment.run("stream", "savepoint", *STREAM, "--name", "s1")
-    assert taken.exit_code == 0, taken.output
-    assert taken.stderr.splitlines() == ["waiting: silent for 50 s", "waiting: it stalls"]
-
-
-def test_the_reason_of_a_delay_is_in_the_state_record(history: History) -> None:
-    problem = Problem(code=Code.WAITS_FOR_REGIONS, names=("EWR",))
-    order = ("stream", "savepoint", *STREAM, "--timeout", "0.3", "--name")
-    history.send()
-    with coordinator_in_the_group(history.deployment):
-        unknown = history.deployment.run(*order, "s1")
-        history.record(Condition(kind="wait", problem=problem))
-        waits = history.deployment.run(*order, "s2")
-    assert (unknown.exit_code, waits.exit_code) == (1, 1)
-    assert "no condition of the stream explains it. See: sluicegate status --stream flights" in unknown.stderr
-    assert "EWR" in waits.stderr.partition("It waits, because: ")[2]

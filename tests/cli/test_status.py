@@ -3,22 +3,12 @@
 import re
 import subprocess
 import sys
-import time
 from typing import Any
 
 import pytest
 
-from sluicegate.cli.status_lines import reasons
-from sluicegate.coordinator.core.state import (
-    AssignmentState,
-    Incarnation,
-    LogState,
-    RegionPhase,
-    RegionState,
-    Savepoint,
-)
+from sluicegate.coordinator.core.state import AssignmentState, Incarnation, LogState, RegionPhase, RegionState
 from sluicegate.coordinator.core.state_record import Condition, StateRecord, encode_record
-from sluicegate.coordinator.observe.view import overview
 from sluicegate.events.envelope import partition_of
 from sluicegate.events.models import Head, Position
 from sluicegate.events.problems import Code, Problem
@@ -67,13 +57,6 @@ def _stream(deployment: Deployment, name: str = "flights") -> dict[str, Any]:
     return found
 
 
-def test_a_stream_without_a_registration(deployment: Deployment) -> None:
-    deployment.create_topics()
-    shown = _stream(deployment)
-    assert (shown["known"], shown["read_by_restart"], "regions" in shown) == (False, 0, False)
-    assert "flights  no coordinator has served it yet" in deployment.run("status").stdout
-
-
 def test_newest_record_wins_and_other_keys_are_ignored(deployment: Deployment) -> None:
     deployment.create_topics()
     deployment.write_state(
@@ -119,34 +102,6 @@ def test_lines_for_people(deployment: Deployment) -> None:
         ["OLD", "left"],
     ]
     assert len(lines) == 9
-
-
-def test_a_paused_stream(deployment: Deployment) -> None:
-    deployment.create_topics()
-    record = _record(conditions=[Condition(kind="pause", problem=Problem(code=Code.PAUSED))])
-    record.state.paused = True
-    deployment.write_state((b"flights", _bytes(record)))
-    shown = _stream(deployment)
-    assert (shown["paused"], [each["kind"] for each in shown["conditions"]]) == (True, ["pause"])
-    assert time.time() - shown["recorded_at"] / 1000 < 60
-    lines = deployment.run("status").stdout.splitlines()[1:]
-    assert lines[2] == (
-        "  PAUSE paused: Stream flights commits nothing: an operator paused it. Continue with `sluicegate "
-        "stream resume --stream flights`. `sluicegate audit --stream flights` tells who paused it, when and "
-        "why."
-    )
-    assert "STALL " not in "".join(lines)
-
-
-def test_a_savepoint_that_waits_is_shown_once(deployment: Deployment) -> None:
-    deployment.create_topics()
-    waits = Problem(code=Code.SAVEPOINT_WAITS, names=("nightly", "EWR"))
-    record = _record(conditions=[Condition(kind="wait", problem=waits)])
-    record.state.savepoints = [Savepoint(name="nightly", awaited=["EWR"])]
-    deployment.write_state((b"flights", _bytes(record)))
-    status = deployment.run("status").stdout
-    (line,) = [each for each in status.splitlines() if "nightly" in each]
-    assert "it needs a checkpoint of EWR" in line
 
 
 def test_waits_and_refused_registrations(deployment: Deployment) -> None:
@@ -202,20 +157,6 @@ def test_what_a_restart_reads_counts_from_the_groups_offset(deployment: Deployme
     assert "lag" not in said, "the metric of that name counts what is not read yet"
 
 
-def test_records_written_in_transactions_are_read_to_the_end(deployment: Deployment, unique: str) -> None:
-    deployment.create_topics()
-    deployment.write_state((b"flights", _bytes(_record(40))))
-    deployment.write_state((b"flights", _bytes(_record(41))), transaction=unique)
-    assert _stream(deployment)["committed"] == 41
-
-
-def test_records_of_streams_that_are_not_configured_here(deployment: Deployment) -> None:
-    deployment.create_topics()
-    deployment.write_state((b"trains", _bytes(_record())))
-    assert _stream(deployment, "trains")["configured"] is False
-    assert "NOT CONFIGURED HERE" in deployment.run("status").stdout
-
-
 @pytest.mark.parametrize(
     ("value", "says"),
     [
@@ -234,14 +175,6 @@ def test_a_record_that_cannot_be_read_is_shown_as_that(
     shown = _stream(deployment)
     assert says in shown["problem"]
     assert says in deployment.run("status").stdout
-
-
-@pytest.mark.parametrize(("step", "delays"), [("view", False), ("publish", True)])
-def test_a_step_on_which_nothing_depends_is_no_reason_for_a_wait(step: str, delays: bool) -> None:
-    """Redis can be away for hours, and commits continue."""
-    retry = Condition(kind="retry", problem=Problem(code=Code.RETRYING, names=(step,), detail="no answer"))
-    shown = overview(_record(conditions=[retry]), 0)
-    assert any("no answer" in each for each in reasons(shown)) is delays
 
 
 def test_missing_topics_are_a_clear_error(deployment: Deployment) -> None:
@@ -264,24 +197,3 @@ def test_a_watch_shows_what_changes_until_it_is_ended(deployment: Deployment) ->
         finally:
             process.kill()
     assert process.returncode == 0
-
-
-def test_a_watch_outlives_an_outage(nobody: Deployment) -> None:
-    command = [sys.executable, "-c", PROGRAM, "status", "--config", str(nobody.config), "--watch"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            said = [line for line, _ in zip(process.stdout, range(4), strict=False)]
-            process.terminate()
-            process.communicate(timeout=BACKSTOP)
-        finally:
-            process.kill()
-    assert sum("does not answer" in line for line in said) == 2, said
-    assert process.returncode == 0
-
-
-def test_missing_topics_are_named_with_both_ways_out(deployment: Deployment) -> None:
-    result = deployment.run("status")
-    assert result.exit_code == 2, result.output
-    assert "or create it: sluicegate topics create" in result.stderr
-    assert "sluicegate stream adopt --stream STREAM --from-table" in result.stderr

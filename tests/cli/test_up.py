@@ -1,8 +1,5 @@
 """`sluicegate up`: one command, and a first committed row of a table of one's own."""
 
-import json
-import os
-import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,7 +16,7 @@ from sluicegate.writer_hooks import Job
 from tests.cli.deployment import make_table
 from tests.cli.test_servers import PROGRAM
 from tests.integration.job import read_ids
-from tests.integration.waiting import BACKSTOP, wait_until
+from tests.integration.waiting import BACKSTOP
 
 
 @contextmanager
@@ -107,21 +104,6 @@ def test_what_cannot_be_started_is_refused_before_a_server_is(tmp_path: Path) ->
 
 
 @pytest.mark.kafka
-def test_a_coordinator_that_ends_by_itself_ends_all(tmp_path: Path) -> None:
-    config, kafka, valkey, http = tmp_path / "up" / "sluicegate.toml", free_port(), free_port(), free_port()
-    config.parent.mkdir()
-    config.write_text(
-        f'[kafka]\nbootstrap_servers = "127.0.0.1:{kafka}"\n[redis]\nurl = "redis://127.0.0.1:{valkey}/0"\n'
-        f'[http]\nhost = "192.0.2.1"\nport = {http}\n[streams.flights]\ntable = "/lake/flights"\n'
-    )
-    with _up(tmp_path / "up") as process:
-        _, said = process.communicate(timeout=BACKSTOP)
-    assert process.returncode == 2
-    assert "the coordinator has ended by itself; see" in said
-    assert "change http.host or http.port" in said
-
-
-@pytest.mark.kafka
 @pytest.mark.redis
 def test_a_taken_port_names_its_option_and_another_port_starts(tmp_path: Path) -> None:
     folder = tmp_path / "up"
@@ -164,78 +146,9 @@ def _ports() -> list[str]:
     return [word for name in names for word in (name, str(free_port()))]
 
 
-@pytest.mark.kafka
-@pytest.mark.redis
-def test_a_hangup_reloads_and_a_new_table_is_added_at_a_later_start(tmp_path: Path) -> None:
-    folder, ports = tmp_path / "up", _ports()
-    config = folder / "sluicegate.toml"
-    tables = [f"{name}={make_table(tmp_path, name)}" for name in ("flights", "trains", "ships")]
-    with _up(folder, "--table", tables[0], *ports) as process:
-        _await_ready(process, config)
-        trains = tables[1].partition("=")[2]
-        config.write_text(f'{config.read_text()}\n[streams.trains]\ntable = "{trains}"\n')
-        process.send_signal(signal.SIGHUP)
-        wait_until(lambda: _served(config) == {"flights", "trains"})
-        _end(process)
-    with _up(folder, "--table", tables[2]) as process:
-        _await_ready(process, config)
-        wait_until(lambda: _served(config) == {"flights", "trains", "ships"})
-        _end(process)
-    # Without the coordinator, for commands that need it stopped.
-    command = [sys.executable, "-c", PROGRAM, "servers", "--dir", str(folder), *ports[:4]]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as servers:
-        assert servers.stdout is not None
-        assert servers.stdout.readline() == "[kafka]\n"
-        repaired = _run("replay", "repair", "--stream", "flights", config=config)
-        servers.terminate()
-        servers.communicate(timeout=BACKSTOP)
-        assert repaired.exit_code == 0, repaired.output
-
-
-def _served(config: Path) -> set[str]:
-    """Return the streams that the coordinator shows live."""
-    shown = json.loads(_run("status", "--json", config=config).stdout)
-    return {each["stream"] for each in shown["streams"] if each["live"]}
-
-
-@pytest.mark.kafka
-@pytest.mark.redis
-def test_the_hangup_of_a_closed_terminal_ends_all(tmp_path: Path) -> None:
-    table, (ours, its) = make_table(tmp_path, "flights"), os.openpty()
-    arguments = ["--table", f"flights={table}", *_ports()]
-    with _up(tmp_path / "up", *arguments, stdin=its) as process:
-        os.close(its)
-        _await_ready(process, tmp_path / "up" / "sluicegate.toml")
-        os.close(ours)
-        process.send_signal(signal.SIGHUP)
-        _, said = process.communicate(timeout=BACKSTOP)
-    assert (process.returncode, said.splitlines()[-1]) == (0, "all have ended")
-
-
 @contextmanager
 def _occupied(port: int) -> Iterator[None]:
     import socket
 
     with socket.create_server(("127.0.0.1", port)):
         yield
-
-
-@pytest.mark.slow
-def test_completions_name_commands_and_options() -> None:
-    def completed(words: str, number: int) -> list[str]:
-        variables = {
-            **os.environ,
-            "_SLUICEGATE_COMPLETE": "bash_complete",
-            "COMP_WORDS": words,
-            "COMP_CWORD": str(number),
-        }
-        done = subprocess.run([sys.executable, "-c", PROGRAM], env=variables, capture_output=True, text=True)
-        return [line.partition(",")[2] for line in done.stdout.splitlines()]
-
-    assert completed("sluicegate st", 1) == ["status", "stream"]
-    assert completed("sluicegate stream pa", 2) == ["pause"]
-    assert "--watermark" in completed("sluicegate wait --wa", 2)
-    for shell in ("bash", "zsh", "fish"):
-        result = CliRunner().invoke(main, ["completion", shell], prog_name="sluicegate")
-        assert result.exit_code == 0, result.output
-        assert "_SLUICEGATE_COMPLETE" in result.stdout

@@ -11,7 +11,6 @@ from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord, encode_record
 from sluicegate.events.envelope import partition_of
 from sluicegate.state_store import StreamView
-from tests.cli.acting import coordinator_in_the_group
 from tests.cli.deployment import PARTITIONS, Deployment, as_json
 from tests.cli.test_servers import PROGRAM
 from tests.integration.waiting import BACKSTOP
@@ -60,24 +59,6 @@ def test_after_the_timeout_the_reason_is_told(
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize(
-    ("watermark", "reason"),
-    [
-        (NOON, "no later watermark was committed"),
-        (None, "no commit has a watermark yet. Writers give it with"),
-    ],
-)
-def test_without_a_condition_the_reason_is_the_watermark_itself(
-    deployment: Deployment, watermark: int | None, reason: str
-) -> None:
-    deployment.create_topics()
-    _write(deployment, watermark)
-    with coordinator_in_the_group(deployment):
-        result = deployment.run("wait", "--stream", "flights", "--watermark", LATER, "--timeout", "0.01")
-    assert (result.exit_code, f"It waits, because: {reason}" in result.stderr) == (1, True), result.stderr
-
-
-@pytest.mark.kafka
 def test_it_waits_and_says_why(deployment: Deployment) -> None:
     deployment.create_topics()
     command = [sys.executable, "-c", PROGRAM, "wait", "--config", str(deployment.config)]
@@ -106,38 +87,6 @@ def test_redis_alone_is_enough(nobody: Deployment, redis_url: str, unique: str) 
     assert result.exit_code == 0, result.output
     result = nobody.run("wait", "--stream", "flights", "--watermark", LATER, "--timeout", "0.01", **redis)
     assert (result.exit_code, "does not answer" in result.stderr) == (1, True), result.output
-
-
-@pytest.mark.kafka
-@pytest.mark.redis
-@pytest.mark.parametrize(
-    ("location", "shown"), [("/another/table", NOON + 10), (None, NOON - 10)], ids=["foreign", "old"]
-)
-def test_a_view_that_is_foreign_or_old_decides_nothing(
-    deployment: Deployment, redis_url: str, unique: str, location: str | None, shown: int
-) -> None:
-    """Another deployment uses the same Redis and names; or Redis takes no writes."""
-    deployment.create_topics()
-    _write(deployment, NOON)
-
-    async def fill() -> None:
-        async with state_store.open(redis_url, prefix=unique) as store:
-            view = StreamView(stream="flights", revision=1, updated_at=1, commit_user="u", watermark=shown)
-            assert await store.write(view.model_copy(update={"table": location}))
-
-    asyncio.run(fill())
-    redis = {"SLUICEGATE_REDIS__URL": redis_url, "SLUICEGATE_REDIS__KEY_PREFIX": unique}
-    command = ("wait", "--stream", "flights", "--timeout", "0.01", "--json", "--watermark")
-    result = deployment.run(*command, AT_NOON, **redis)
-    assert as_json(result) == {"stream": "flights", "watermark": NOON, "reached": True}
-    result = deployment.run(*command, LATER, **redis)
-    assert as_json(result)["watermark"] == NOON
-    assert result.exit_code == 1
-    # A record that is behind takes nothing back.
-    if location is None:
-        _write(deployment, None)
-        result = deployment.run(*command, LATER, **redis)
-        assert as_json(result)["watermark"] == shown
 
 
 @pytest.mark.slow

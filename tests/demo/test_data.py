@@ -9,7 +9,6 @@ import pyarrow.parquet as pq
 import pytest
 
 from sluicegate.demo import data
-from sluicegate.demo.errors import Unavailable
 
 
 @pytest.mark.slow
@@ -17,12 +16,6 @@ def test_every_flight_of_each_airport_is_there(flights: pa.Table) -> None:
     assert data.rows_by_region(flights) == {"EWR": 120_835, "JFK": 111_279, "LGA": 104_662}
     assert flights.column("flight_id").to_pylist() == list(range(data.TOTAL_ROWS))
     assert flights.schema == data.SCHEMA
-
-
-@pytest.mark.slow
-def test_flights_are_in_the_order_of_time(flights: pa.Table) -> None:
-    times = flights.column("time_hour").to_pylist()
-    assert times == sorted(times)
 
 
 def test_month_is_that_of_utc(flights: pa.Table) -> None:
@@ -45,16 +38,6 @@ def test_fewer_rows_are_spread_over_the_year_and_keep_their_ids(flights: pa.Tabl
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("rows", [100, 300, 20_000])
-def test_the_last_flight_of_each_airport_is_there_so_its_year_is_over(flights: pa.Table, rows: int) -> None:
-    some = data.load_flights(rows)
-    assert some.num_rows == rows
-    for region in data.REGIONS:
-        first, second = (of.filter(pc.equal(of["origin"], region)) for of in (flights, some))
-        assert max(first["flight_id"].to_pylist()) == max(second["flight_id"].to_pylist())
-
-
-@pytest.mark.slow
 def test_files_hold_every_row_once_in_the_order_of_time(flights: pa.Table, tmp_path: Path) -> None:
     some = flights.slice(0, 5_000)
     files = data.write_batches(some, tmp_path, 7)
@@ -66,16 +49,3 @@ def test_files_hold_every_row_once_in_the_order_of_time(flights: pa.Table, tmp_p
         assert [part.num_rows for part in parts] == [file.rows for file in of]
         own = some.filter(pc.equal(some.column("origin"), region))
         assert pa.concat_tables(parts).combine_chunks() == own.combine_chunks()
-
-
-@pytest.mark.slow
-def test_no_file_is_empty(flights: pa.Table, tmp_path: Path) -> None:
-    files = data.write_batches(flights.slice(0, 10), tmp_path, 8)
-    assert all(file.rows > 0 for of in files.values() for file in of)
-    assert sum(file.rows for of in files.values() for file in of) == 10
-
-
-def test_missing_data_set_is_said_with_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(Unavailable, match="pip install"):
-        data.load_flights()

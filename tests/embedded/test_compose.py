@@ -8,42 +8,15 @@ import pytest
 import yaml
 
 from sluicegate.coordinator.settings.model import load
-from sluicegate.embedded import KAFKA_VERSION, SHARED_BROKER_SETTINGS, SHARED_VALKEY_SETTINGS
+from sluicegate.embedded import KAFKA_VERSION
 from sluicegate.embedded.valkey import valkey_binary
 from tests.servers import COMPOSE_FILE, compose_service
-
-# Names, addresses and places inside a container; all else must be shared with the embedded broker.
-_CONTAINER_ONLY = {
-    "KAFKA_PROCESS_ROLES",
-    "KAFKA_NODE_ID",
-    "KAFKA_CONTROLLER_QUORUM_VOTERS",
-    "KAFKA_LISTENERS",
-    "KAFKA_ADVERTISED_LISTENERS",
-    "KAFKA_LISTENER_SECURITY_PROTOCOL_MAP",
-    "KAFKA_CONTROLLER_LISTENER_NAMES",
-    "KAFKA_INTER_BROKER_LISTENER_NAME",
-    "KAFKA_LOG_DIRS",
-    "KAFKA_HEAP_OPTS",
-}
 
 
 @pytest.fixture
 def document() -> dict[str, Any]:
     loaded: dict[str, Any] = yaml.safe_load(COMPOSE_FILE.read_text(encoding="utf-8"))
     return loaded
-
-
-def test_the_brokers_share_their_settings() -> None:
-    environment = compose_service("kafka").environment
-    shared = {key: value for key, value in environment.items() if key not in _CONTAINER_ONLY}
-    assert shared == {
-        "KAFKA_" + key.upper().replace(".", "_"): value for key, value in SHARED_BROKER_SETTINGS.items()
-    }
-
-
-def test_the_valkeys_share_their_settings() -> None:
-    options = [part for key, value in SHARED_VALKEY_SETTINGS.items() for part in (f"--{key}", value)]
-    assert compose_service("valkey").command == ["valkey-server", *options]
 
 
 def test_images_and_embedded_servers_have_the_same_versions() -> None:

@@ -1,15 +1,13 @@
 """The embedded Kafka: what a client sees of it over its life."""
 
 import socket
-import sys
 from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from sluicegate.embedded import SHARED_BROKER_SETTINGS, EmbeddedKafka, StartError, cluster_id
+from sluicegate.embedded import EmbeddedKafka, StartError, cluster_id
 from sluicegate.embedded.ports import LOOPBACK
 from sluicegate.kafka.clients import started
 from tests.integration.waiting import BACKSTOP
@@ -57,25 +55,6 @@ async def test_a_restart_and_a_kill_keep_address_and_records(own_kafka: Embedded
     assert await first_values(own_kafka.bootstrap, unique, 2) == [b"one", b"two"]
 
 
-async def test_the_broker_runs_with_the_shared_settings(own_kafka: EmbeddedKafka) -> None:
-    async with started(AIOKafkaAdminClient(bootstrap_servers=own_kafka.bootstrap)) as admin:
-        [answer] = await admin.describe_configs([ConfigResource(ConfigResourceType.BROKER, "1")])
-    [resource] = answer.to_object()["resources"]
-    effective = {entry["config_names"]: entry["config_value"] for entry in resource["config_entries"]}
-    assert {key: effective.get(key) for key in SHARED_BROKER_SETTINGS} == dict(SHARED_BROKER_SETTINGS)
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="reads the states of threads in /proc")
-def test_no_thread_runs_after_a_suspension(own_kafka: EmbeddedKafka) -> None:
-    assert own_kafka._process is not None
-    threads = Path(f"/proc/{own_kafka._process.pid}/task")
-    for _ in range(20):
-        own_kafka.suspend()
-        states = [(each / "stat").read_text().rpartition(")")[2].split()[0] for each in threads.iterdir()]
-        own_kafka.resume()
-        assert set(states) == {"T"}
-
-
 def test_a_suspended_broker_accepts_connections_and_answers_nothing(own_kafka: EmbeddedKafka) -> None:
     own_kafka.suspend()
     assert own_kafka.running
@@ -86,17 +65,6 @@ def test_a_suspended_broker_accepts_connections_and_answers_nothing(own_kafka: E
     own_kafka.suspend()  # stop() must end a frozen broker, too
 
 
-def test_a_given_directory_is_kept_and_a_temporary_one_is_removed(tmp_path: Path) -> None:
-    with EmbeddedKafka(tmp_path / "kept") as kept, EmbeddedKafka() as temporary:
-        identity = cluster_id(LOOPBACK, kept.port)
-        removed = temporary.data_dir
-        assert removed.is_dir()
-        assert cluster_id(LOOPBACK, temporary.port) not in {None, identity}
-    assert not removed.exists()
-    with EmbeddedKafka(tmp_path / "kept") as again:
-        assert cluster_id(LOOPBACK, again.port) == identity
-
-
 def test_a_refused_setting_is_shown_with_the_log(tmp_path: Path) -> None:
     kafka = EmbeddedKafka(tmp_path, settings={"log.retention.hours": "nonsense"})
     with pytest.raises(StartError, match="nonsense") as raised:
@@ -104,11 +72,3 @@ def test_a_refused_setting_is_shown_with_the_log(tmp_path: Path) -> None:
     assert str(kafka.log_file) in str(raised.value)
     assert "nonsense" in kafka.log_file.read_text(encoding="utf-8")
     assert not kafka.running
-
-
-def test_a_taken_port_is_an_error_that_says_so(tmp_path: Path) -> None:
-    with socket.create_server((LOOPBACK, 0)) as holder:
-        kafka = EmbeddedKafka(tmp_path, port=holder.getsockname()[1])
-        with pytest.raises(StartError, match="already in use"):
-            kafka.start()
-        assert not kafka.running

@@ -1,15 +1,11 @@
 """The embedded Redis-protocol server: what a client sees of it over its life."""
 
-import socket
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 import redis
 
 from sluicegate.embedded import EmbeddedValkey, StartError
-from sluicegate.embedded.ports import LOOPBACK
-from tests.integration.waiting import wait_until
 
 pytestmark = pytest.mark.redis
 
@@ -35,16 +31,6 @@ def test_a_restart_keeps_the_address_and_forgets_the_values(own_valkey: Embedded
         assert client.dbsize() == 0
 
 
-def test_settings_go_over_the_defaults() -> None:
-    with EmbeddedValkey(settings={"appendonly": "yes", "appendfsync": "always"}) as valkey:
-        with redis.Redis.from_url(valkey.url) as client:
-            client.set("key", "value")
-        valkey.kill()
-        valkey.restart()
-        with redis.Redis.from_url(valkey.url) as client:
-            assert client.get("key") == b"value"
-
-
 def test_a_suspended_server_answers_when_it_goes_on(own_valkey: EmbeddedValkey) -> None:
     own_valkey.suspend()
     impatient = {"socket_timeout": 0.3}  # time: the server is frozen
@@ -57,37 +43,6 @@ def test_a_suspended_server_answers_when_it_goes_on(own_valkey: EmbeddedValkey) 
     with redis.Redis.from_url(own_valkey.url) as client:
         assert client.ping()
     own_valkey.suspend()  # stop() must end a frozen server, too
-
-
-def test_a_stopped_server_refuses_and_has_no_pid() -> None:
-    valkey = EmbeddedValkey().start()
-    port = valkey.port
-    valkey.stop()
-    valkey.stop()
-    with pytest.raises(ConnectionRefusedError):
-        socket.create_connection((LOOPBACK, port))
-    with pytest.raises(StartError, match="not running"):
-        _ = valkey.pid
-    with pytest.raises(StartError, match="not running"):
-        valkey.suspend()
-
-
-def test_a_server_that_ended_by_itself_can_be_started_again(own_valkey: EmbeddedValkey) -> None:
-    before = own_valkey.pid
-    with redis.Redis.from_url(own_valkey.url, retry=None) as client:
-        client.shutdown(nosave=True)
-    wait_until(lambda: not own_valkey.running)
-    assert own_valkey.start().pid != before
-    with redis.Redis.from_url(own_valkey.url) as client:
-        assert client.ping()
-
-
-def test_threads_that_start_at_once_start_one_server() -> None:
-    valkey = EmbeddedValkey()
-    with ThreadPoolExecutor(4) as threads:
-        pids = list(threads.map(lambda _: valkey.start().pid, range(4)))
-    valkey.stop()
-    assert len(set(pids)) == 1
 
 
 def test_a_refused_setting_is_shown(tmp_path: Path) -> None:

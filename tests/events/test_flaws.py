@@ -19,7 +19,6 @@ ENVELOPE = envelope_of(KIND)
 MESSAGE = encode_event(ENVELOPE, BODIES[KIND], TIME)
 NOTIFICATION = encode_notification(notification_of(NotificationType.COMMITTED), TIME)
 HUGE = [b"%d" % 10**18, b"%d" % 10**30, b"9" * 10_000]
-DEEP = [b"[" * 100_000, b'{"a":' * 100_000]
 BROKEN = [
     b"",
     b"null",
@@ -90,50 +89,6 @@ def test_a_probe_is_read_over(version: bytes) -> None:
     headers = (("ce_type", b"sluicegate.probe" + version), ("ce_stream", b"flights"))
     assert read_record(17, 0, headers, b"") == (None, None)
     assert Signatures("t", "required", {"k": b"k" * 32}).read(17, 0, headers, None) == (None, None)
-
-
-OF_VERSION_3 = [
-    "region.opened",
-    "files.written",
-    "checkpoint.completed",
-    "lineage.carried",
-    "stream.policy",
-    "cut.decided",
-    "cut.voided",
-    "opening.answered",
-    "cut.committed",
-]
-
-
-@pytest.mark.parametrize("kind", OF_VERSION_3)
-def test_events_of_version_3_are_refused_by_their_own_code(kind: str) -> None:
-    headers = changed(type=f"sluicegate.{kind}.v1".encode())
-    found = flaw(headers)
-    assert found.problem == Problem(code=Code.OLDER_RELEASE, number=1, detail=f"sluicegate.{kind}.v1")
-    assert (found.stream, found.stalls) == ("flights", False)
-    assert read_notification(headers, b"{}") == found
-
-
-def test_a_whole_message_of_version_3_is_refused() -> None:
-    """As release 0.1 wrote it."""
-    headers: RawHeaders = (
-        ("ce_id", b"1"),
-        ("ce_type", b"sluicegate.region.heartbeat.v1"),
-        ("ce_specversion", b"1.0"),
-        ("ce_source", b"/sluicegate"),
-        ("ce_time", b"2026-11-01T00:00:00.000Z"),
-        ("content-type", b"application/json"),
-        ("ce_stream", b"flights"),
-        ("ce_region", b"EWR"),
-        ("ce_lineage", b"q.0"),
-    )
-    assert code(headers) is Code.OLDER_RELEASE
-
-
-@pytest.mark.parametrize("name", ["ce_lineage", "ce_firstoffset", "ce_firsttime"])
-def test_attributes_of_version_3_are_refused(name: str) -> None:
-    assert code((*MESSAGE.headers, (name, b"1"))) is Code.OLDER_RELEASE
-    assert code((*without("ce_incarnation"), (name, b"1"))) is Code.OLDER_RELEASE
 
 
 # --- attributes of every message ------------------------------------------------------------------

@@ -198,11 +198,3 @@ def catalog_of(table: Path) -> SqlCatalog:
         }
     warehouse = _location(table.parents[1] / ".")
     return SqlCatalog("default", uri=f"sqlite:///{_database(table)}", warehouse=warehouse, **access)
-
-
-def roll_back(table: Path, to: int) -> None:
-    """Make an older snapshot the newest one, by its sequence number."""
-    loaded = catalog_of(table).load_table(f"{_NAMESPACE}.{table.name}")
-    (snapshot,) = (each for each in loaded.metadata.snapshots if each.sequence_number == to)
-    with loaded.manage_snapshots() as change:
-        change.rollback_to_snapshot(snapshot.snapshot_id)

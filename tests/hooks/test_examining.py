@@ -1,6 +1,5 @@
 """Sinks that cannot work are told of while their source has no data, and lost news by what they mean."""
 
-import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import pytest
 from sluicegate.embedded.ports import free_port
 from sluicegate.writer_hooks.spark.heartbeats import Heartbeats
 from sluicegate.writer_hooks.spark.runs import Kind, Signal
-from tests.hooks.conftest import Job, make_table
+from tests.hooks.conftest import make_table
 from tests.integration.waiting import BACKSTOP, wait_until
 
 
@@ -39,10 +38,6 @@ def wait(look: Callable[[], list[str]]) -> str:
 
 def told(caplog: pytest.LogCaptureFixture, part: str) -> Callable[[], list[str]]:
     return lambda: [record.getMessage() for record in list(caplog.records) if part in record.getMessage()]
-
-
-def fails(*_: object) -> None:
-    raise OSError("made to fail")
 
 
 @pytest.mark.slow
@@ -86,50 +81,3 @@ def test_a_table_and_a_kafka_that_are_not_there_are_told(
     table = wait(told(caplog, "no Paimon table at file:///nowhere/flights"))
     assert table.startswith("region JFK of stream flights: its batches will fail as long as this lasts")
     assert options["kafka.bootstrap.servers"] in wait(told(caplog, "did not answer within 0.5 s"))
-
-
-@pytest.mark.slow
-def test_a_lost_heartbeat_names_its_region_and_what_it_means(
-    heartbeats: Heartbeats,
-    options: dict[str, str],
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(Heartbeats, "_send", fails)
-    heartbeats.tell(Signal(Kind.STARTED, "q", "r", lambda: options))
-    assert "Its files and commits do not depend on it" in wait(told(caplog, "a heartbeat was not sent (1 in"))
-    heartbeats.tell(Signal(Kind.IDLE, "q", "r", lambda: options))
-    assert "other regions may wait" in wait(told(caplog, "a heartbeat was not sent (4 in"))
-    assert told(caplog, "(3 in a row)")() == [], "said ever more rarely"
-    assert "made to fail" in caplog.text
-
-
-def test_a_lost_end_says_how_to_announce_it(
-    heartbeats: Heartbeats,
-    options: dict[str, str],
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("sluicegate.writer_hooks.spark.heartbeats.end_region", fails)
-    bounded = options | {"bounded": "true"}
-    heartbeats.tell(Signal(Kind.STARTED, "q", "r", lambda: bounded))
-    heartbeats.tell(Signal(Kind.ENDED, "q", "r", lambda: bounded))
-    message = wait(told(caplog, "its end was not announced"))
-    assert message.startswith("region JFK of stream flights:")
-    assert "made to fail" in message
-    assert "close_region(options)" in message
-    ours = [record for record in caplog.records if "of stream flights" in record.getMessage()]
-    assert [record.levelno for record in ours] == [logging.ERROR]
-
-
-@pytest.mark.spark
-@pytest.mark.kafka
-def test_a_query_without_data_is_told_of_its_wrong_option(job: Job, caplog: pytest.LogCaptureFixture) -> None:
-    job.options["regoin"] = "JFK"
-    query = job.write(processingTime="100 milliseconds")
-    try:
-        assert "cannot write" in wait(told(caplog, "unknown option regoin"))
-        assert query.isActive
-    finally:
-        query.stop()
-        query.awaitTermination()

@@ -1,27 +1,22 @@
 """What goes wrong in a query: retried tasks, replayed batches, lost brokers, wrong rows."""
 
-import shutil
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 from pyspark import TaskContext
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.datasource import WriterCommitMessage
-from pyspark.sql.functions import col, lit, raise_error
 
 from sluicegate.embedded import EmbeddedKafka
 from sluicegate.events.models import (
     CheckpointCompleted,
-    CheckpointFailed,
     FilesWritten,
     RegionHeartbeat,
 )
 from sluicegate.writer_hooks import NotOurs, publisher
-from sluicegate.writer_hooks.attempt import Written, write_attempt
+from sluicegate.writer_hooks.attempt import Written
 from sluicegate.writer_hooks.options import SinkOptions
-from sluicegate.writer_hooks.publisher import publish_files
 from sluicegate.writer_hooks.region import Attempt
 from sluicegate.writer_hooks.spark.checkpoint import IncarnationMarker
 from sluicegate.writer_hooks.spark.source import SluicegateSource
@@ -92,51 +87,6 @@ def test_replayed_batch_has_the_same_source_and_other_files(job: Job, tmp_path: 
     assert len(job.data_files()) == 2
 
 
-def test_failed_batch_is_announced_as_a_hint(job: Job) -> None:
-    job.feed("a", 4)
-    with pytest.raises(StreamingQueryException, match="no such flight"):
-        job.run(job.rows().withColumn("id", raise_error(lit("no such flight")).cast("long")))
-    job.log.wait(lambda: job.log.of(CheckpointFailed), "no hint")
-
-    ((envelope, body),) = job.log.of(CheckpointFailed)
-    assert (envelope.checkpoint, body.outcome) == (0, "redone")
-    assert job.log.of(CheckpointCompleted) == []
-    assert job.data_files() == set(), "what was never described is removed"
-
-
-def test_the_events_of_an_aborted_batch_are_published(job: Job) -> None:
-    """So `sluicegate orphans` finds the files of its tasks."""
-    options = SinkOptions.parse(job.options)
-    marker = IncarnationMarker(query="q", incarnation="q.0", first=0)
-    attempt = Attempt("q.0", 3, "p00000")
-    rows = pa.record_batch({"id": [1], "airport": ["JFK"], "at": pa.array([0], pa.timestamp("us", tz="UTC"))})
-    written, events = write_attempt(options.region, attempt, options.target(), [rows])
-    done = TaskResult(attempt, written, publish_files(options.region, events, 1 << 20))
-    StreamWriter(options, marker, spark_watermark=False).abort([None, done], 3)
-    job.log.wait(lambda: job.log.of(CheckpointFailed), "no hint")
-    ((envelope, body),) = job.log.of(FilesWritten)
-    assert ((envelope.id,), {file.path for file in body.files}) == (written.events, job.data_files())
-
-
-def test_rows_that_do_not_fit_are_named(job: Job) -> None:
-    job.feed("a", 4)
-    with pytest.raises(StreamingQueryException, match=r"SchemaMismatch.*gate"):
-        job.run(job.rows().withColumn("gate", col("id")))
-    assert job.log.of(FilesWritten) == []
-
-
-def test_continuous_trigger_is_refused(job: Job) -> None:
-    rows = (
-        job.spark.readStream.format("rate")
-        .load()
-        .selectExpr("value AS id", "'JFK' AS airport", "timestamp AS at")
-    )
-    query = job.write(rows, continuous="1 second")
-    with pytest.raises(StreamingQueryException, match=r"NotOurs.*micro-batch"):
-        query.awaitTermination()
-    assert job.log.of(CheckpointCompleted) == []
-
-
 def test_results_missing_from_a_completion_are_refused(job: Job) -> None:
     """Continuous triggers hand over None, as does anything that is not the winners' list."""
     job.feed("a", 1)
@@ -152,22 +102,6 @@ def test_results_missing_from_a_completion_are_refused(job: Job) -> None:
     with pytest.raises(NotOurs, match="restart it"):
         writer.commit([TaskResult(Attempt("other", 0, "p00000"), Written(events=()))], 0)
     assert len(job.log.of(CheckpointCompleted)) == 1
-
-
-def test_a_deleted_checkpoint_location_is_another_incarnation(job: Job) -> None:
-    """The marker of the query before does not count, and the region has a live incarnation."""
-    job.feed("a", 4)
-    job.run()
-    job.log.wait_completed(0)
-    kept = job.marker.read_text()
-    shutil.rmtree(job.checkpoint)
-    job.marker.parent.mkdir(parents=True)
-    job.marker.write_text(kept)
-    with pytest.raises(StreamingQueryException, match=r"RegistrationRefused.*incarnation-live"):
-        job.run()
-    assert len(job.log.of(CheckpointCompleted)) == 1
-    assert len(job.data_files()) == 1
-    assert job.marker.read_text() == kept, "a refusal leaves the location as it was"
 
 
 def test_broker_away_during_a_batch(job: Job, own_kafka: EmbeddedKafka, unique: str) -> None:
@@ -219,21 +153,3 @@ def test_a_query_whose_location_was_set_back_under_it_ends(job: Job) -> None:
     job.run()
     job.log.wait(lambda: job.log.of(CheckpointCompleted, "i2"), "it does not start again")
     assert job.log.judges.commit(job.options["stream"]).cut["JFK"].checkpoint == 1
-
-
-def test_a_query_that_waits_for_data_ends_too_when_its_location_is_set_back(job: Job) -> None:
-    """Started again, it has had no batch yet; what it goes on from is in its memory all the same."""
-    job.feed("a", 1)
-    job.run()
-    job.log.wait_completed(0)
-    earlier = {envelope.id for envelope, _ in job.log.registrations()}
-    query = job.write(processingTime="100 milliseconds")
-    try:
-        # Heartbeats of the first run may still arrive; those of this one name another registration.
-        job.log.wait(
-            lambda: any(body.interval and body.run not in earlier for _, body in job.log.of(RegionHeartbeat)),
-            "the query does not begin",
-        )
-        ends_when_set_back(job, query, "was reset meanwhile, to the incarnation i2")
-    finally:
-        query.stop()

@@ -1,6 +1,5 @@
 """Queries that write with `foreachBatch`, on every supported release of Spark."""
 
-import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,20 +11,16 @@ from pyspark.sql.functions import col, lit, when
 from sluicegate.events.models import (
     CheckpointCompleted,
     FilesWritten,
-    RegionClosed,
     RegionHeartbeat,
 )
 from sluicegate.failpoints import points
 from sluicegate.writer_hooks import ForeachBatch
-from sluicegate.writer_hooks.spark.attached import ATTACHED
 from tests.hooks.conftest import Job, make_table
 from tests.hooks.foreach import completions, environment, run, start
 from tests.hooks.set_back import ends_when_set_back
 from tests.integration.waiting import wait_until
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
-
-Function = Callable[[Any, int], None]
 
 
 @pytest.fixture
@@ -185,15 +180,6 @@ def test_the_driver_that_was_replaced_completes_nothing(job: Job) -> None:
     job.log.wait(lambda: job.log.of(CheckpointCompleted, "i2"), "it does not start again")
 
 
-def test_a_bounded_region_closes_at_the_end_of_its_query(job: Job) -> None:
-    job.options |= {"bounded": "true"}
-    job.feed("a", 1)
-    run(job)
-    job.log.wait(lambda: job.log.of(RegionClosed), "the region does not close")
-    ((_, body),) = job.log.of(RegionClosed)
-    assert body.final == 0
-
-
 @pytest.mark.old_spark
 def test_a_restart_without_a_batch_becomes_idle(job: Job) -> None:
     """Else full commits wait for a region that has nothing new."""
@@ -218,85 +204,9 @@ def test_a_restart_without_a_batch_becomes_idle(job: Job) -> None:
         query.stop()
 
 
-def test_a_restart_without_a_batch_becomes_idle_in_each_stream(job: Job) -> None:
-    job.options |= {"stream": f"{job.options['stream']}-day"}
-    make_table(job.folder / "other")
-    others = job.options | {
-        "stream": f"{job.options['stream']}-evening",
-        "table": str(job.folder / "other" / "default.db" / "flights"),
-    }
-    sink = ForeachBatch(
-        {"day": job.options, "evening": others}, split=lambda frame, _: {"day": frame, "evening": frame}
-    )
-    job.feed("a", 1)
-    run(job, sink)
-    streams = {job.options["stream"], others["stream"]}
-    job.log.wait(lambda: all(completions(job, each) for each in streams), "two completions")
-    first = {envelope.id for envelope, _ in job.log.registrations()}
-    query = start(job, sink, processingTime="100 milliseconds")
-    try:
-        job.log.wait(
-            lambda: (
-                {
-                    envelope.stream
-                    for envelope, body in job.log.of(RegionHeartbeat)
-                    if body.idle and body.run not in first
-                }
-                == streams
-            ),
-            "not idle in each stream",
-        )
-    finally:
-        query.stop()
-
-
-def test_a_bounded_restart_with_nothing_left_closes_too(job: Job) -> None:
-    job.feed("a", 1)
-    run(job)
-    job.log.wait_completed(0)
-    job.options |= {"bounded": "true"}
-    run(job)
-    job.log.wait(lambda: job.log.of(RegionClosed), "not closed")
-    assert job.log.of(RegionClosed)[0][1].final == 0
-
-
-def test_the_newest_sink_of_a_location_that_still_exists_is_the_one_of_its_query(job: Job) -> None:
-    location = str(job.checkpoint)
-    sinks = [ForeachBatch(job.options), ForeachBatch({**job.options, "region": "LGA"})]
-    assert ATTACHED.options_at("q", f"file:{location}/")["q"]["region"] == "LGA"
-    assert ATTACHED.options_at("q", f"file:{location}/other") == {}
-    assert ATTACHED.options_at("q", "") == {}
-    del sinks[1:]
-    gc.collect()
-    assert ATTACHED.options_at("q", location)["q"]["region"] == "JFK"
-
-
 def test_a_new_column_is_added(job: Job) -> None:
     job.options |= {"evolve": "add-columns"}
     job.feed("a", 4)
     run(job, rows=job.rows().withColumn("gate", when(col("id") > 1, lit("B1"))))
     job.log.wait_completed(0)
     assert sum(envelope.rows for envelope, _ in job.log.of(FilesWritten)) == 4
-
-
-def test_sparks_watermark_goes_before_the_batchs_own_times(job: Job) -> None:
-    job.feed("a", 120)
-    job.feed("b", 1, start=3000)
-    run(job, rows=job.rows().withWatermark("at", "1 minute"))
-    job.log.wait_completed(1)
-    newest = max(file.max_event_time or 0 for body in job.log.named_files()[0] for file in body.files)
-    assert [body.watermark for body in completions(job)] == [None, newest - 60_000]
-
-
-def test_a_query_of_a_session_that_is_not_attached_registers_once_in_each_run(
-    job: Job, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(ATTACHED, "registry", None)
-    job.feed("a", 1)
-    job.feed("b", 1, start=100)
-    run(job)
-    job.feed("c", 1, start=200)
-    run(job)
-    job.log.wait_completed(2)
-    assert caplog.text.count("attach(spark) was not called") == 2
-    assert len(job.log.registrations()) == 2

@@ -6,7 +6,7 @@ from itertools import count
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from sluicegate.events.models import CheckpointCompleted, RegionClosed, RegionHeartbeat
+from sluicegate.events.models import RegionClosed, RegionHeartbeat
 from sluicegate.writer_hooks import BatchUnfinished, close_region
 from sluicegate.writer_hooks.region import Live, Registered
 from sluicegate.writer_hooks.spark.listener import RegionListener
@@ -65,28 +65,6 @@ def test_bounded_source_is_closed_at_its_end(job: Job) -> None:
     assert job.log.events[-1].envelope.id == envelope.id
 
 
-def test_restart_with_nothing_left_closes_too(job: Job) -> None:
-    """The driver may have ended between the last batch and the closing."""
-    job.feed("a", 1)
-    job.run()
-    job.log.wait_completed(0)
-    assert job.log.of(RegionClosed) == []
-    job.options["bounded"] = "true"
-    job.run()
-    job.log.wait(lambda: job.log.of(RegionClosed), "not closed")
-    assert job.log.of(RegionClosed)[0][1].final == 0
-
-
-def test_source_without_data_is_registered_and_closed(job: Job) -> None:
-    job.options["bounded"] = "true"
-    job.run()
-    job.log.wait(lambda: job.log.of(RegionClosed), "not closed")
-    assert job.log.of(RegionClosed)[0][1].final is None
-    assert len(job.log.registrations()) == 1
-    assert job.log.judges.replica(job.options["stream"]).state.regions["JFK"].has_ended
-    assert job.log.of(CheckpointCompleted) == []
-
-
 def test_unfinished_batch_cannot_be_closed(job: Job) -> None:
     job.options["bounded"] = "true"
     job.log.answer = refuse("not today")
@@ -96,14 +74,6 @@ def test_unfinished_batch_cannot_be_closed(job: Job) -> None:
     with pytest.raises(BatchUnfinished, match=r"planned batch 0 and completed none"):
         close_region(job.options)
     assert job.log.of(RegionClosed) == []
-
-
-def test_users_may_close_a_region(job: Job) -> None:
-    job.feed("a", 1)
-    job.run()
-    assert close_region(job.options) == 0
-    job.log.wait(lambda: job.log.of(RegionClosed), "not closed")
-    assert job.log.of(RegionClosed)[0][1].final == 0
 
 
 def test_a_region_that_is_closed_before_spark_reports_the_end_warns_of_nobody(

@@ -13,7 +13,6 @@ from sluicegate.events.notifications import (
     Committed,
     IncarnationsEnded,
     NotificationType,
-    RegistrationAnswered,
     Stalled,
 )
 from sluicegate.events.problems import Code, Problem
@@ -21,7 +20,6 @@ from sluicegate.kafka.clients import started
 from sluicegate.writer_hooks import RegionOutcome
 from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.outcomes import Follower, Outcomes, RegionProgress
-from sluicegate.writer_hooks.region import Live
 from tests.hooks.conftest import Job
 from tests.hooks.log import Log
 from tests.integration.waiting import wait_until
@@ -70,34 +68,6 @@ def test_a_revert_and_the_stall_of_a_region_are_reported(caplog: pytest.LogCaptu
     assert caplog.messages == ["region JFK of flights is stalled. Reset it: sluicegate region reset"]
 
 
-@pytest.mark.kafka
-def test_the_newest_answer_states_the_live_incarnation(job: Job) -> None:
-    """Answers from before the first connection count too: a query may be replaced before it is followed."""
-    stream, region = job.options["stream"], SinkOptions.parse(job.options).region
-
-    def answered(incarnation: str, run: str, *, accepted: bool = True) -> RegistrationAnswered:
-        return RegistrationAnswered(registration="r", accepted=accepted, live=incarnation, run=run)
-
-    asyncio.run(_announce(job.log, stream, answered("a", "r1"), answered("b", "r2"), region="JFK"))
-    asyncio.run(_announce(job.log, stream, answered("other", "r9"), region="EWR"))
-    seen: list[Live] = []
-    follower = Follower(region.kafka, region.commits_topic, None)
-    try:
-        follower.follow(region, "q", seen.append)
-        wait_until(lambda: seen)
-        assert [each[:2] for each in seen] == [("b", "r2")], "the newest alone"
-        # A refusal states it too.
-        asyncio.run(_announce(job.log, stream, answered("c", "r3", accepted=False), region="JFK"))
-        wait_until(lambda: len(seen) > 1)
-        assert seen[-1][:2] == ("c", "r3")
-        # An order publishes no answer.
-        asyncio.run(_announce(job.log, stream, IncarnationsEnded(incarnations={"EWR": "other", "JFK": "c"})))
-        wait_until(lambda: len(seen) > 2)
-        assert seen[-1][:2] == (None, None)
-    finally:
-        follower.stop()
-
-
 async def _announce(log: Log, stream: str, *bodies: Body, region: str = "") -> None:
     of = Envelope(str(uuid.uuid4()), EventType.REGION_HEARTBEAT, stream, region)
     async with started(AIOKafkaProducer(bootstrap_servers=log.bootstrap)) as producer:
@@ -111,25 +81,6 @@ async def _announce(log: Log, stream: str, *bodies: Body, region: str = "") -> N
             elif isinstance(body, CutReverted):
                 kind = NotificationType.REVERTED
             await log.announce(producer, of, kind, body)
-
-
-@pytest.mark.kafka
-def test_committed_positions_are_passed_to_the_queries_of_their_stream(job: Job) -> None:
-    stream, region = job.options["stream"], SinkOptions.parse(job.options).region
-    revert = CutReverted(decision=2, digest="d", table="t")
-    asyncio.run(_announce(job.log, stream, _cut(1, 4)))
-    seen: list[Position] = []
-    follower = Follower(region.kafka, region.commits_topic, None)
-    try:
-        follower.follow(region, "q", on_committed=seen.append)
-        wait_until(lambda: seen)
-        asyncio.run(_announce(job.log, "another", _cut(2, 6)))
-        asyncio.run(_announce(job.log, stream, revert))
-        asyncio.run(_announce(job.log, stream, _cut(2, 5)))
-        wait_until(lambda: len(seen) > 1)
-        assert seen == [AT, AT.model_copy(update={"checkpoint": 5})]
-    finally:
-        follower.stop()
 
 
 @pytest.mark.kafka

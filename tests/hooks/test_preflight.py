@@ -1,18 +1,15 @@
 """What is wrong with a sink is said in the driver, before its query starts, and without effect."""
 
-import logging
 import re
 import threading
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from sluicegate.embedded.ports import free_port
 from sluicegate.events.models import StreamCommand
 from sluicegate.writer_hooks import (
     PreflightFailed,
-    attach,
     preflight,
     registration,
 )
@@ -22,7 +19,6 @@ from sluicegate.writer_hooks.registration import ask
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
 from tests.hooks.conftest import make_table
 from tests.hooks.log import Log, silent
-from tests.hooks.unanswered import unanswered
 from tests.integration.waiting import BACKSTOP, wait_until
 
 
@@ -44,15 +40,6 @@ def failure(options: dict[str, str], seconds: float) -> list[str]:
     with pytest.raises(PreflightFailed) as caught:
         preflight(options, timeout=seconds)  # time: nothing answers
     return str(caught.value).splitlines()
-
-
-def nobody_answers(options: dict[str, str]) -> str:
-    """Check where nobody answers; return the error. The limit suffices to publish on any machine."""
-    limit = 1
-    while "no coordinator answered" not in (text := "\n".join(failure(options, limit))):
-        assert limit < BACKSTOP, text
-        limit *= 4
-    return text
 
 
 @pytest.mark.slow
@@ -140,36 +127,6 @@ def test_what_is_not_there_is_listed(options: dict[str, str]) -> None:
     assert "check the options kafka.*" in kafka
 
 
-@pytest.mark.kafka
-def test_a_missing_topic_is_named_with_the_command_that_creates_it(
-    options: dict[str, str], kafka_bootstrap: str, unique: str
-) -> None:
-    there = {"kafka.bootstrap.servers": kafka_bootstrap, "kafka.request.timeout.ms": "15000"}
-    with pytest.raises(PreflightFailed, match=rf"{unique}\.events does not exist.*sluicegate topics create"):
-        preflight(options | there | {"topic.prefix": unique})
-
-
-@pytest.mark.kafka
-def test_a_coordinator_that_is_not_there_is_told_and_nothing_changes(
-    options: dict[str, str], log: Log, unique: str
-) -> None:
-    log.answer = silent
-    there = {"kafka.bootstrap.servers": log.bootstrap, "kafka.request.timeout.ms": "15000"}
-    told = nobody_answers(options | there | {"topic.prefix": unique})
-    assert f"with the topic prefix {unique}" in told
-    assert "sluicegate run" in told
-    log.wait(log.probes, "the probe")
-    assert len(log.probes()) == len(log.events)
-    assert not Path(options["checkpointLocation"]).exists()
-    assert not list(Path(options["table"]).glob("**/*.parquet"))
-
-
-@pytest.mark.spark
-def test_attach_checks_options_that_it_is_given(spark: SparkSession, options: dict[str, str]) -> None:
-    with pytest.raises(PreflightFailed, match="did you mean region"):
-        attach(spark, options=options | {"regoin": "JFK"})
-
-
 def waiting(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [
         text for text in caplog.messages if text.startswith("no coordinator has answered the registration")
@@ -202,22 +159,3 @@ def test_a_registration_may_wait_for_ever_and_says_so_ever_more_rarely(
     # A coordinator that comes back reads the registration, which is in the log already.
     shared_publisher(region.kafka).publish(region.events_topic, [event], BACKSTOP)
     wait_until(lambda: not waits.is_alive())
-
-
-@pytest.mark.kafka
-def test_a_registration_that_waits_for_a_time_says_how_long(
-    options: dict[str, str],
-    log: Log,
-    unique: str,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(registration, "_FIRST_WARNING", 0.2)
-    log.answer = silent
-    there = {"kafka.bootstrap.servers": log.bootstrap, "kafka.request.timeout.ms": "15000"}
-    with caplog.at_level(logging.WARNING):
-        limit, error = unanswered(options | there | {"topic.prefix": unique})
-        while not waiting(caplog):  # publishing has used the limit up
-            limit, error = unanswered(options | there | {"topic.prefix": unique}, 2 * limit)
-    assert "(seconds, or forever)" in error
-    assert f"the query waits up to {limit} s (registration.timeout)" in waiting(caplog)[-1]

@@ -11,7 +11,7 @@ from sluicegate.embedded.ports import free_port
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import Assignment, CheckpointCompleted, RegionHeartbeat
 from sluicegate.kafka import outages
-from sluicegate.writer_hooks import EventTooLarge, PublishFailed, TopicMissing
+from sluicegate.writer_hooks import EventTooLarge, PublishFailed
 from sluicegate.writer_hooks.kafka import KafkaSettings
 from sluicegate.writer_hooks.publisher import Publisher, encoded, shared_publisher
 from sluicegate.writer_hooks.region import Event, Region
@@ -134,14 +134,6 @@ def test_child_process_has_a_producer_of_its_own(log: Log) -> None:
     assert ids(log) == [parents.envelope.id, childs.envelope.id, last.envelope.id]
 
 
-def test_topics_are_not_made_by_asking(log: Log, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sluicegate.writer_hooks.publisher._TOPIC_GRACE", 1.0)
-    publisher = shared_publisher(KafkaSettings(bootstrap_servers=log.bootstrap))
-    for _ in range(2):
-        with pytest.raises(TopicMissing, match=r"absent\.events does not exist"):
-            publisher.publish("absent.events", [beat(log)], BACKSTOP)
-
-
 def test_frozen_broker_fails_in_time_and_recovers(own_kafka: EmbeddedKafka, unique: str) -> None:
     publisher = Publisher(KafkaSettings(bootstrap_servers=own_kafka.bootstrap))
     with Log(own_kafka.bootstrap, unique) as log, closing(publisher):
@@ -161,16 +153,3 @@ def test_frozen_broker_fails_in_time_and_recovers(own_kafka: EmbeddedKafka, uniq
         again = beat(log)
         publisher.publish(log.names.events, [again], BACKSTOP)
         log.wait(lambda: again.envelope.id in ids(log), "the event after a restart")
-
-
-def test_nobody_there() -> None:
-    publisher = Publisher(KafkaSettings(bootstrap_servers="127.0.0.1:1"))
-    with pytest.raises(PublishFailed, match=r"127\.0\.0\.1:1 did not acknowledge"):
-        publisher.publish("any.events", [_any_event()], 1)  # time: nobody listens
-
-
-def _any_event() -> Event:
-    nowhere = Region(
-        "s", "r", KafkaSettings(bootstrap_servers="127.0.0.1:1"), Assignment(number=0, regions=("r",))
-    )
-    return nowhere.event(EventType.REGION_HEARTBEAT, "q.0", RegionHeartbeat(run="r"))

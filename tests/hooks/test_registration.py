@@ -8,8 +8,6 @@ from pathlib import Path
 import pytest
 
 from sluicegate.events.models import Assignment, RegionHeartbeat, StreamCommand
-from sluicegate.events.notifications import RegistrationAnswered
-from sluicegate.events.problems import Code, Problem
 from sluicegate.failpoints import points
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import InjectedFailure
@@ -20,10 +18,10 @@ from sluicegate.writer_hooks import (
     start_incarnation,
 )
 from sluicegate.writer_hooks.options import SinkOptions
-from sluicegate.writer_hooks.region import Event, Registered
+from sluicegate.writer_hooks.region import Registered
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
 from sluicegate.writer_hooks.spark.incarnation import check_live, register_query
-from tests.hooks.locations import complete, files, finish, plan, position
+from tests.hooks.locations import complete, finish, plan, position
 from tests.hooks.log import Log
 
 pytestmark = [pytest.mark.kafka, pytest.mark.seam]
@@ -165,20 +163,6 @@ def test_a_plain_restart_repeats_its_base_and_names_its_newest_batches(query: Qu
     assert len(query.log.probes()) == 1, "a marked location does not probe"
 
 
-def test_an_empty_location_of_a_region_with_a_position_is_refused_and_stays_empty(
-    query: Query, tmp_path: Path
-) -> None:
-    query.write(0, 1)
-    query.commit()
-    other = query.at(tmp_path / "other")
-    plan(other.root, 0)
-    before = files(other.root)
-    with pytest.raises(RegistrationRefused, match=r"incarnation-live.*sluicegate region reset"):
-        other.register()
-    assert files(other.root) == before
-    assert len(query.log.registrations()) == 1, "a probe alone was sent"
-
-
 def test_a_new_assignment_in_an_empty_location_starts_from_the_position(query: Query, tmp_path: Path) -> None:
     old = query.write(0, 1)
     query.commit()
@@ -238,53 +222,6 @@ def test_a_location_from_a_backup_is_refused(query: Query, tmp_path: Path, kept:
         query.register()
 
 
-def test_a_location_with_another_source_range_is_refused(query: Query) -> None:
-    query.write(0, 1, 2)
-    query.commit()
-    (query.root / "sources/0/2").write_text('v1\n{"path":"file:///in/x","timestamp":1,"batchId":2}')
-    with pytest.raises(RegistrationRefused, match=r"source-differs.*checkpoint 2 "):
-        query.register()
-
-
-def test_a_copy_from_before_a_reset_is_refused(query: Query, tmp_path: Path) -> None:
-    query.write(0)
-    query.commit()
-    other = query.at(tmp_path / "other")
-    plan(other.root, 0)
-    query.order(command="discard", region="JFK", number=0)
-    with pytest.raises(RegistrationRefused, match="region-removed"):
-        query.register()
-
-
-def test_a_start_before_the_first_coordinator_has_logged_its_settings_waits_for_them(query: Query) -> None:
-    answered: list[str] = []
-
-    def without_settings(event: Event) -> RegistrationAnswered:
-        answered.append(event.envelope.id)
-        if len(answered) == 2:
-            query.log.answer = None
-        return RegistrationAnswered(
-            registration=event.envelope.id, accepted=False, problem=Problem(code=Code.NO_POLICY)
-        )
-
-    query.log.answer = without_settings
-    plan(query.root, 0)
-    query.register()
-    assert len(set(answered)) == 2
-    assert query.live() is not None
-
-
-def test_a_start_is_refused_if_the_settings_never_come(query: Query) -> None:
-    query.log.answer = lambda event: RegistrationAnswered(
-        registration=event.envelope.id, accepted=False, problem=Problem(code=Code.NO_POLICY)
-    )
-    plan(query.root, 0)
-    region = replace(query.options.region, registration_timeout=1.0)
-    with pytest.raises(RegistrationRefused, match="no-policy"):
-        register_query(replace(query.options, region=region))
-    assert query.marker() is None
-
-
 def test_a_running_query_goes_on_while_its_incarnation_and_run_are_live(query: Query) -> None:
     _, registered = query.register()
     check_live(query.options, registered)
@@ -301,14 +238,6 @@ def test_a_driver_whose_location_another_one_runs_stops(query: Query) -> None:
     region = query.options.region
     assert query.log.judges.replica(region.stream).state.regions["JFK"].run == newer.run
     assert query.log.of(RegionHeartbeat) == []
-
-
-def test_a_driver_whose_region_was_removed_stops(query: Query) -> None:
-    query.write(0)
-    _, registered = query.register()
-    query.order(command="remove", region="JFK", number=0)
-    with pytest.raises(RegionReplaced, match="an operator removed the region, and assignment 0 is over"):
-        check_live(query.options, registered)
 
 
 def test_a_numbering_that_began_elsewhere_starts_at_its_batch(query: Query) -> None:

@@ -1,11 +1,9 @@
 """A query that ends as it should leaves its region idle; one that fails falls silent."""
 
-import json
 import logging
 import subprocess
 import sys
 import textwrap
-from pathlib import Path
 
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -16,11 +14,9 @@ from sluicegate.events.envelope import EventType
 from sluicegate.events.models import CheckpointCompleted, RegionClosed, RegionHeartbeat, RegionRegistered
 from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.publisher import shared_publisher
-from sluicegate.writer_hooks.region import Registered
 from sluicegate.writer_hooks.spark.heartbeats import Heartbeats
-from sluicegate.writer_hooks.spark.incarnation import rest_region
 from sluicegate.writer_hooks.spark.runs import Kind, Signal
-from tests.hooks.conftest import Job, make_table
+from tests.hooks.conftest import Job
 from tests.integration.waiting import BACKSTOP
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
@@ -43,27 +39,6 @@ def test_a_query_at_its_end_leaves_its_region_idle(job: Job) -> None:
     job.run()
     job.log.wait(lambda: isinstance(job.log.events[-1].body, RegionHeartbeat) and is_idle(job), "not again")
     assert job.log.of(CheckpointCompleted)[-1][0].checkpoint == 2
-
-
-def test_a_query_that_is_stopped_leaves_its_region_idle(job: Job) -> None:
-    job.feed("a", 1)
-    query = job.write(processingTime="1 hour")
-    job.log.wait_completed(0)
-    job.log.wait((job.checkpoint / "commits" / "0").exists, "the batch did not end")
-    query.stop()
-    query.awaitTermination()
-    job.log.wait(lambda: is_idle(job), "not idle")
-    assert job.log.of(RegionClosed) == []
-
-
-def test_a_source_without_data_is_registered_and_idle(job: Job) -> None:
-    job.run()
-    job.log.wait(lambda: is_idle(job), "not idle")
-    assert len(job.log.registrations()) == 1
-    job.feed("a", 1)
-    job.run()
-    job.log.wait_completed(0)
-    job.log.wait(lambda: isinstance(job.log.events[-1].body, RegionHeartbeat), "not again")
 
 
 def test_a_query_that_fails_falls_silent(job: Job, caplog: pytest.LogCaptureFixture) -> None:
@@ -90,29 +65,6 @@ def read_to_the_end(job: Job) -> None:
     last = region.event(EventType.REGION_HEARTBEAT, "marker", RegionHeartbeat(run="r"))
     shared_publisher(region.kafka).publish(region.events_topic, [last], BACKSTOP)
     job.log.wait(lambda: job.log.of(RegionHeartbeat, "marker"), "the marker")
-
-
-def test_an_incarnation_that_a_reset_has_begun_since_is_left_alone(job: Job) -> None:
-    """Its query has not started: a registration or an idleness that nobody asked for would be wrong."""
-    job.feed("a", 1)
-    job.run()
-    job.log.wait(lambda: is_idle(job), "not idle")
-    old = Registered(job.incarnation(), job.log.registrations()[-1][0].id)
-    job.marker.write_text(json.dumps(json.loads(job.marker.read_text()) | {"incarnation": "i2", "first": 1}))
-    rest_region(SinkOptions.parse(job.options), old, BACKSTOP)
-    read_to_the_end(job)
-    assert {event.envelope.incarnation for event in job.log.events} == {old.incarnation, "marker"}
-
-
-def test_a_record_that_was_deleted_since_is_not_made_again(job: Job) -> None:
-    """Else the next query would not be told that the record of its numbering is lost."""
-    job.feed("a", 1)
-    job.run()
-    job.log.wait(lambda: is_idle(job), "not idle")
-    job.marker.unlink()
-    rest_region(SinkOptions.parse(job.options), None, BACKSTOP)
-    read_to_the_end(job)
-    assert not job.marker.exists()
 
 
 _DRIVER = """
@@ -164,18 +116,6 @@ def finished(job: Job) -> Job:
     return job
 
 
-def test_a_query_that_is_started_again_at_once_is_not_called_idle(finished: Job) -> None:
-    options = {name.lower(): value for name, value in finished.options.items()}
-    before = len(finished.log.of(RegionHeartbeat))
-    heartbeats = Heartbeats(interval=0.2, idle_after=60.0)
-    for signal in (*ended(options), Signal(Kind.STARTED, "q", "again", lambda: options)):
-        heartbeats._signals.put(signal)
-    heartbeats.tell(Signal(Kind.PROGRESS, "q", "again", lambda: options, 1))
-    finished.log.wait(lambda: len(finished.log.of(RegionHeartbeat)) > before + 1, "no heartbeat")
-    heartbeats.stop(BACKSTOP)
-    assert not any(body.idle for _, body in finished.log.of(RegionHeartbeat)[before:])
-
-
 def test_a_kafka_that_is_away_holds_up_the_drivers_end_for_a_bounded_time(
     finished: Job, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -188,19 +128,3 @@ def test_a_kafka_that_is_away_holds_up_the_drivers_end_for_a_bounded_time(
         heartbeats.stop(3.0)  # time: it is bounded by this
     assert "region JFK of stream" in caplog.text
     assert "Kafka has not acknowledged that the region is idle" in caplog.text
-
-
-def test_a_location_that_is_gone_is_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    make_table(tmp_path)
-    options = {
-        "stream": "flights",
-        "region": "JFK",
-        "table": str(tmp_path / "default.db" / "flights"),
-        "kafka.bootstrap.servers": f"127.0.0.1:{free_port()}",
-        "checkpointlocation": str(tmp_path / "gone"),
-    }
-    heartbeats = Heartbeats(interval=0.2, idle_after=60.0)
-    for signal in ended(options):
-        heartbeats.tell(signal)
-    heartbeats.stop(BACKSTOP)
-    assert caplog.text.count("its end was not announced") == 1

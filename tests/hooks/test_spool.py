@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import time
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -18,7 +17,6 @@ from sluicegate.lakes.memory import MemoryAdapter
 from sluicegate.lakes.port import TableRefused
 from sluicegate.lakes.spooled import SpooledStorage, open_spooled
 from sluicegate.lakes.storages import open_storage
-from sluicegate.writer_hooks.attempt import Target
 from sluicegate.writer_hooks.errors import SpoolUnusable
 from sluicegate.writer_hooks.kafka import KafkaSettings
 from sluicegate.writer_hooks.region import Attempt, Region, files_written
@@ -26,16 +24,13 @@ from sluicegate.writer_hooks.upload.before_publish import call_before_publish
 from sluicegate.writer_hooks.upload.entry import BadEntry, Entry, SpooledFile, name_of
 from sluicegate.writer_hooks.upload.failures import Lost
 from sluicegate.writer_hooks.upload.losses import Losses
-from sluicegate.writer_hooks.upload.mounts import network_type
 from sluicegate.writer_hooks.upload.names import EntryName
 from sluicegate.writer_hooks.upload.options import Uploads
 from sluicegate.writer_hooks.upload.spool import Spool, existing_spool, make_spool
 from sluicegate.writer_hooks.upload.starting import ensure_uploader
-from sluicegate.writer_hooks.upload.task import Deferred
 from sluicegate.writer_hooks.upload.uploader import Uploader
 from tests.hooks.log import Log
 from tests.integration.waiting import BACKSTOP, wait_until
-from tests.s3proxy import BUCKET, S3Proxy
 
 
 @pytest.fixture
@@ -164,78 +159,6 @@ def test_a_store_that_refuses_for_long_loses_files_and_kafka_never_does(
     enter(spool, region, str(tmp_path / "table"), uploads=short)
     Uploader(spool).run(lambda empty: empty)
     assert "not uploaded within 0.001 s" in spool.given_up(0.0)[0].reason
-
-
-def test_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mounts = tmp_path / "mounts"
-    home = os.path.realpath(tmp_path)
-    mounts.write_text(
-        "/dev/vda / ext4 rw 0 0\n"
-        f"server:/home {home}/a\\040b nfs4 rw 0 0\n"
-        f"bucket {home}/s3 fuse.s3fs rw 0 0\n"
-        f"/dev/vdb {home}/a\\040b/local xfs rw 0 0\n"
-    )
-    places = ("", "a b/c", "s3", "a b/local/c", "a b2")
-    found = [network_type(f"{home}/{place}", str(mounts)) for place in places]
-    assert found == [None, "nfs4", "fuse.s3fs", None, None]
-    assert network_type(home, str(tmp_path / "no list")) is None
-    monkeypatch.setattr("sluicegate.writer_hooks.upload.spool.network_type", lambda _: "nfs4")
-    with pytest.raises(SpoolUnusable, match="to a folder of a local disk of each machine"):
-        make_spool(str(tmp_path / "spool"))
-
-
-@pytest.mark.s3
-def test_a_waiting_task_renews_the_credentials_of_the_entries(
-    spool: Spool, region: Region, log: Log, s3proxy: S3Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A full spool gets no entry, so no newer credentials either."""
-    region = replace(region, kafka=KafkaSettings(bootstrap_servers=log.bootstrap))
-    right, target = s3proxy.environment(), f"s3://{BUCKET}/{region.stream}"
-    with monkeypatch.context() as outdated:
-        for variable, value in {**right, "AWS_SECRET_ACCESS_KEY": "outdated"}.items():
-            outdated.setenv(variable, value)
-        old = enter(spool, region, target, b"old")
-        upload_once(spool)
-    topic = {"kafka.bootstrap.servers": log.bootstrap, "topic.prefix": region.topic_prefix}
-    limited = Uploads(spool=spool.folder, max_checkpoints=1, log=tuple(topic.items()))
-    task = Deferred(region, Attempt("i1", 1, "w0"), limited)
-    adapter = MemoryAdapter()
-    wrap = task.target(Target(adapter, adapter.parse_table("memory:flights"), None, 1_000_000)).wrap
-    assert wrap is not None
-    with ThreadPoolExecutor(1) as threads, spool.uploading(), monkeypatch.context() as renewed:
-        for variable, value in right.items():
-            renewed.setenv(variable, value)
-        waiting = threads.submit(wrap, open_storage(target))
-        # An uploader sets the variables of its process, which is another one than that of the task.
-        wait_until(lambda: any(Path(spool.folder, "connections").iterdir()))
-        Uploader(spool).run(lambda empty: empty)
-        waiting.result()
-    task.abort()
-    assert [path.name for path in (s3proxy.bucket / region.stream / "p=1").iterdir()] == [
-        f"data-{old.attempt}.parquet"
-    ]
-
-
-@pytest.mark.s3
-def test_an_older_entry_uses_the_credentials_of_a_newer_task(
-    spool: Spool, region: Region, log: Log, s3proxy: S3Proxy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    region = replace(region, kafka=KafkaSettings(bootstrap_servers=log.bootstrap))
-    right, target = s3proxy.environment(), f"s3://{BUCKET}/{region.stream}"
-    with monkeypatch.context() as outdated:
-        for variable, value in {**right, "AWS_SECRET_ACCESS_KEY": "outdated"}.items():
-            outdated.setenv(variable, value)
-        old = enter(spool, region, target, b"old")
-        upload_once(spool)
-        assert spool.names() == [old]
-    with monkeypatch.context() as renewed:
-        for variable, value in right.items():
-            renewed.setenv(variable, value)
-        new = enter(spool, region, target, b"new")
-    Uploader(spool).run(lambda empty: empty)
-    objects = {path.name: path.read_bytes() for path in (s3proxy.bucket / region.stream / "p=1").iterdir()}
-    assert objects == {f"data-{old.attempt}.parquet": b"old", f"data-{new.attempt}.parquet": b"new"}
-    assert "AWS_SECRET_ACCESS_KEY" not in os.environ
 
 
 def test_an_uploader_that_cannot_be_started_is_told_with_the_way_out(

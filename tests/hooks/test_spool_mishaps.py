@@ -1,15 +1,10 @@
 """Spools that are removed under their writers, or on a full disk."""
 
 import errno
-import json
 import os
 import shutil
-import sys
-import tempfile
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
@@ -17,27 +12,20 @@ import pytest
 from click.testing import CliRunner
 
 from sluicegate.cli import main
-from sluicegate.events.models import CheckpointFailed, FileInfo, FilesWritten
+from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes.memory import MemoryAdapter
 from sluicegate.lakes.port import LakeUnavailable
 from sluicegate.lakes.spooled import SpooledStorage, Wrap
 from sluicegate.lakes.storage import Storage
 from sluicegate.lakes.storages import open_storage
 from sluicegate.writer_hooks.attempt import Target
-from sluicegate.writer_hooks.errors import SpoolUnusable
 from sluicegate.writer_hooks.kafka import KafkaSettings
 from sluicegate.writer_hooks.region import Attempt, Event, Region, files_written
-from sluicegate.writer_hooks.upload.before_publish import call_before_publish
-from sluicegate.writer_hooks.upload.failures import Lost
 from sluicegate.writer_hooks.upload.options import Uploads
 from sluicegate.writer_hooks.upload.spool import Spool, make_spool
-from sluicegate.writer_hooks.upload.starting import ensure_uploader
 from sluicegate.writer_hooks.upload.task import Deferred
-from sluicegate.writer_hooks.upload.uploader import Uploader
 from tests.hooks.log import Log
 from tests.hooks.test_spool import enter, region, spool
-from tests.integration.uploading import end_uploader
-from tests.integration.waiting import BACKSTOP, wait_until
 
 __all__ = ["region", "spool"]
 
@@ -94,37 +82,6 @@ def test_a_spool_that_is_removed_under_a_writer_is_not_made_again_by_it(tmp_path
     os.close(make_spool(folder).begin("three"))
 
 
-def test_a_spool_that_is_removed_while_it_is_made_is_made_by_the_next_attempt(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    folder = tmp_path / "spool"
-    with monkeypatch.context() as cleaned:
-        cleaned.setattr("sluicegate.writer_hooks.upload.spool.network_type", shutil.rmtree)
-        with pytest.raises(SpoolUnusable, match="Another attempt is safe, and makes a new spool"):
-            make_spool(str(folder))
-    assert not folder.exists()
-    make_spool(str(folder))
-    assert folder.stat().st_mode & 0o777 == 0o700
-
-
-def test_a_spool_that_is_removed_under_a_waiting_task_fails_it(
-    spool: Spool, region: Region, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    target = str(tmp_path / "table")
-    enter(spool, region, target)
-    task, wrap = deferred(region, Uploads(spool=spool.folder, max_checkpoints=1))
-    with ThreadPoolExecutor(1) as threads, spool.uploading():
-        waiting = threads.submit(wrap, open_storage(target))
-        wait_until(lambda: "a task waits before it writes" in caplog.text)
-        os.rename(spool.folder, tmp_path / "removed")
-        with pytest.raises(SpoolUnusable, match=r"set upload\.spool to a folder that stays"):
-            waiting.result(BACKSTOP)
-    task.abort()
-    assert not Path(spool.folder).exists()
-    wrap(open_storage(target))
-    task.abort()
-
-
 def test_an_attempt_puts_no_entry_into_a_spool_that_replaced_its_own(
     spool: Spool, region: Region, tmp_path: Path
 ) -> None:
@@ -164,26 +121,6 @@ def test_an_attempt_that_fails_on_a_full_disk_frees_the_room_of_dead_ones(
     assert os.listdir(f"{spool.folder}/files") == []
 
 
-@pytest.mark.slow
-def test_an_uploader_on_a_full_disk_has_no_id_and_no_log(
-    spool: Spool, region: Region, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    enter(spool, region, str(tmp_path / "table"))
-    with monkeypatch.context() as disk:
-        fill(disk, spool)
-        with spool.uploading() as mine:
-            assert mine
-            listed = CliRunner().invoke(main, ["uploads", "list", "--spool", spool.folder])
-            assert f"1 attempts wait in {spool.folder}; an uploader runs" in listed.stdout
-        assert not spool.has_uploader()
-        ensure_uploader(spool)
-    try:
-        wait_until(spool.has_uploader)
-        assert not Path(spool.folder, "uploader.log").exists()
-    finally:
-        end_uploader(spool)
-
-
 def test_a_drain_frees_a_full_disk_and_names_what_is_lost(
     spool: Spool, region: Region, tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,66 +138,3 @@ def test_a_drain_frees_a_full_disk_and_names_what_is_lost(
         lost = CliRunner().invoke(main, drain)
     assert lost.exit_code == 1
     assert f"lost: {region.stream} r1 checkpoint 0: the local file" in lost.stderr
-
-
-def test_a_drain_of_a_spool_that_is_removed_is_refused(
-    spool: Spool, region: Region, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    enter(spool, region, str(tmp_path / "table"))
-    monkeypatch.setattr(Spool, "sweep", lambda each: os.rename(each.folder, tmp_path / "removed"))
-    refused = CliRunner().invoke(main, ["uploads", "drain", "--spool", spool.folder])
-    assert "was removed while it was used" in refused.stderr
-
-
-def test_garbage_that_cannot_be_removed_stops_no_upload(
-    spool: Spool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    def refuse(path: str) -> NoReturn:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    draft = Path(spool.folder, "entries", ".draft")
-    draft.write_text("")
-    os.utime(draft, (0, 0))
-    with monkeypatch.context() as disk:
-        disk.setattr(os, "unlink", refuse)
-        Uploader(spool).run(lambda empty: empty)
-    assert "files that nobody needs stay" in caplog.text
-
-
-@pytest.mark.slow
-def test_the_output_of_a_function_needs_no_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "scans.py").write_text("def scan(local, uri):\n    print(uri)\n    1 / 0\n")
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "no room"))
-    path = [str(tmp_path), *sys.path]
-    with pytest.raises(Lost, match="ZeroDivisionError"):
-        call_before_publish(
-            "scans:scan", "x", "file:///x", path=path, environment=os.environ, timeout=BACKSTOP
-        )
-
-
-def test_two_deployments_with_equal_names_share_a_spool(
-    spool: Spool, region: Region, log: Log, tmp_path: Path
-) -> None:
-    """Each publishes to its own topics, and one of them alone can be discarded."""
-    region = replace(region, kafka=KafkaSettings(bootstrap_servers=log.bootstrap))
-    other_region = replace(region, topic_prefix=f"{region.topic_prefix}-b")
-    with Log(log.bootstrap, other_region.topic_prefix) as other:
-        enter(spool, region, str(tmp_path / "a"))
-        enter(spool, other_region, str(tmp_path / "b"))
-        Uploader(spool).run(lambda empty: empty)
-        for each, place in ((log, "a"), (other, "b")):
-            wait_until(partial(each.of, FilesWritten))
-            ((_, body),) = each.of(FilesWritten)
-            assert body.location.endswith(f"/{place}"), body
-        enter(spool, region, str(tmp_path / "a"))
-        kept = enter(spool, other_region, str(tmp_path / "b"))
-        command = ["uploads", "discard", "--spool", spool.folder, "--stream", region.stream, "--region", "r1"]
-        refused = CliRunner().invoke(main, command)
-        assert (refused.exit_code, "Name one of them with --storage" in refused.stderr) == (2, True)
-        listed = CliRunner().invoke(main, ["uploads", "list", "--spool", spool.folder, "--json"])
-        folders = [each["storage"] for each in json.loads(listed.stdout)["waiting"]]
-        done = CliRunner().invoke(main, [*command, "--storage", folders[0]])
-        assert "1 attempts are discarded" in done.stdout, done.output
-        assert spool.names() == [kept]
-        wait_until(lambda: log.of(CheckpointFailed))
-        assert other.of(CheckpointFailed) == []

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sluicegate.events.models import CheckpointCompleted, RegionRegistered
-from sluicegate.writer_hooks import Job, RegionDriver, RegionReplaced, RegistrationRefused
+from sluicegate.writer_hooks import Job, RegionDriver, RegistrationRefused
 from tests.hooks.log import Log
 
 pytestmark = [pytest.mark.kafka, pytest.mark.seam]
@@ -91,43 +91,6 @@ def test_a_job_that_is_only_decided_is_neither_committed_nor_free(
         assert third.start() is False
 
 
-def test_a_job_that_is_decided_is_done_when_it_is_committed(
-    log: Log, options: Options, unique: str, pool: ThreadPoolExecutor
-) -> None:
-    first = Job(options, "j1")
-    assert first.start() is True
-    complete(pool, log, first)
-    made = log.judges.decide(unique)
-    first.stop()
-    again, asked = Job(options, "j1"), probes_after(log, 2)
-    starting = pool.submit(again.start)
-    log.wait(asked, "the job does not ask again")
-    assert not starting.done()
-    log.judges.resolve(unique, made)
-    assert starting.result() is False
-    again.stop()
-
-
-def test_a_repeated_finish_waits_for_the_commit(
-    log: Log, options: Options, unique: str, pool: ThreadPoolExecutor
-) -> None:
-    first = Job(options, "j1")
-    assert first.start() is True
-    ended = complete(pool, log, first)
-    made = log.judges.decide(unique)
-    resumed = Job.resumed(first.begun)
-    again = complete(pool, log, resumed)
-    with Job.resumed(first.begun) as third, pytest.raises(TimeoutError):
-        third.finish([], timeout=0.5)  # time: nothing can end this wait earlier
-    assert not ended.is_set()
-    assert not again.is_set()
-    log.judges.resolve(unique, made)
-    with Job.resumed(first.begun) as last:
-        last.finish([])
-    first.stop()
-    resumed.stop()
-
-
 def test_a_driver_begins_after_the_outcome(
     log: Log, options: Options, unique: str, pool: ThreadPoolExecutor
 ) -> None:
@@ -156,32 +119,3 @@ def test_a_start_ends_with_the_reason_when_no_outcome_comes(log: Log, options: O
     with pytest.raises(RegistrationRefused, match=r"base-unresolved\)\. .*decision 1 includes checkpoints"):
         RegionDriver(limited).start()
     assert [body for _, body in log.of(RegionRegistered) if not body.probe][1:] == []
-
-
-def test_a_driver_that_goes_on_after_an_adoption_is_told_so(log: Log, options: Options, unique: str) -> None:
-    """The log of the adopted stream does not have its registration. Nobody waits for a commit here."""
-    driver = RegionDriver(options, heartbeat_interval=0.2)
-    driver.start()
-    first = driver.begin()
-    driver.complete(first, [], source_offsets={"at": 1})
-    log.wait_completed(0)
-    log.judges.commit(unique)
-    log.judges.adopt(unique)
-    second = driver.begin()
-    driver.complete(second, [], source_offsets={"at": 2})
-    told: list[str] = []
-
-    def is_told() -> bool:
-        try:
-            driver.begin()
-        except RegionReplaced as error:
-            told.append(str(error))
-        return bool(told)
-
-    log.wait(is_told, "the driver goes on")
-    assert "the log does not have its registration, as after `sluicegate stream adopt`" in told[0]
-    assert "Start a new driver, which begins at the committed position" in told[0]
-    driver.stop()
-    with RegionDriver(options) as again:
-        assert again.committed is not None
-        assert again.committed.source_offsets == {"at": 1}

@@ -97,13 +97,6 @@ async def letters(job: Job) -> list[tuple[str, str]]:
     return found
 
 
-async def send_letters_again(job: Job) -> None:
-    """Put every dead letter where it belongs, once; what was sent before is a duplicate by its id."""
-    for record in await read_records(job.bootstrap, job.topics.dead_letters):
-        headers = {name: value for name, value in record.headers if not name.startswith("sluicegate-")}
-        await put_raw(job, record.value, headers)
-
-
 def source(job: Job, offset: int, partition: int | None = None) -> str:
     """How dead letters name a place in the events topic."""
     return f"{job.topics.events}/{home_of(job.stream) if partition is None else partition}/{offset}"

@@ -4,13 +4,12 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 
 from sluicegate.coordinator.core.state_record import StateRecord, decode_record, read_key
-from sluicegate.embedded.ports import free_port
 from sluicegate.kafka.clients import started
 from sluicegate.state_store.redis_store import RedisStateStore
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import make_topics, read_ids, read_records
-from tests.integration.orders import invoke, invoke_here, sluicegate
+from tests.integration.orders import invoke_here, sluicegate
 from tests.integration.test_replay import three_commits, verified
 from tests.integration.waiting import until
 
@@ -98,13 +97,3 @@ async def test_the_view_of_the_former_log_does_not_stay_in_redis(
     # Otherwise, the fence would not have refused it.
     assert after.revision < before.revision
     await store.close()
-
-
-@pytest.mark.redis
-async def test_an_adoption_without_redis_names_the_view_that_stays(place: Place) -> None:
-    async with place.job() as job:
-        await three_commits(place, job)
-    await lose_topics(place)
-    result = await invoke(place, *ADOPT, REDIS__URL=f"redis://127.0.0.1:{free_port()}")
-    assert result.exit_code == 0, result.output
-    assert "Its former view is still in Redis" in result.stdout

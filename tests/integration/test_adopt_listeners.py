@@ -4,19 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka import AIOKafkaProducer
 
-from sluicegate.coordinator.core.state_record import listener_key
-from sluicegate.coordinator.listeners.records import ListenerRecord, encode
-from sluicegate.events.envelope import partition_of
-from sluicegate.kafka.clients import started
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
-from tests.integration.job import PARTITIONS, Job, read_records
+from tests.integration.job import Job, read_records
 from tests.integration.orders import Spoken, config_of, invoke_here, sluicegate
-from tests.integration.test_adopt_marks import MARKS, batch, months, options
 from tests.integration.test_adopt_marks import monthly_place as monthly_place
-from tests.integration.test_listeners import announced
 from tests.integration.waiting import until
 from tests.integration.webhooks import Receiver, hook, receiving, shown, table, with_hook
 
@@ -113,77 +106,3 @@ async def four_events(place: Place, job: Job, receiver: Receiver, own: dict[str,
         await until(receiver.decisions, lambda found: found[-1:] == [4])
         views = service.status()["streams"]["departures"]["listeners"]
         assert views["hook"]["problem"] is None
-
-
-async def test_a_listener_that_cannot_catch_up_skips_what_is_done_by_hand(place: Place) -> None:
-    async with receiving(place.table) as receiver, place.job() as job:
-        await behind(place, job, receiver)
-        refused = await adopt(place, {"hook": hook(place, receiver)})
-        assert "do by hand what it would have done, and set skip_through = 3" in refused.stderr
-        own = hook(place, receiver, skip_through=3)
-        adopted = await adopt(place, {"hook": own})
-        assert adopted.exit_code == 0, adopted.output
-        await four_events(place, job, receiver, own)
-    assert receiver.decisions() == [1, 4]
-
-
-async def test_reverted_decisions_that_a_listener_has_handled_get_their_numbers_again(place: Place) -> None:
-    async with receiving(place.table) as receiver, place.job() as job:
-        await three_events(place, job, receiver)
-        home = partition_of("flights", PARTITIONS)
-        # As after the outcomes `cut.reverted` of 4 and 5.
-        record = ListenerRecord(
-            stream="flights", listener="hook", type="webhook", owner="o", partition=home, offset=0, decision=5
-        )
-        async with started(AIOKafkaProducer(bootstrap_servers=place.bootstrap)) as producer:
-            key = listener_key("flights", "hook", "o").encode()
-            await producer.send_and_wait(place.topics.state, encode(record), key=key, partition=home)
-        own = hook(place, receiver)
-        assert "after decision 3" in (await adopt(place, {"hook": own})).stdout
-        await four_events(place, job, receiver, own)
-    assert receiver.decisions() == [1, 2, 3, 4]
-
-
-async def test_marks_of_a_listener_that_was_left_out_for_a_time_are_made_once(monthly_place: Place) -> None:
-    """Its coordinator had it no more, so its record is old. The former name gets it back for the rest."""
-    place, marks = monthly_place, {"months": dict(MARKS)}
-    async with place.job() as job:
-        async with running(place.settings(options=options())):
-            assert (await job.register()).accepted
-            await batch(job, "2013-01", "2013-01-20", 1)
-            await until(lambda: announced(job))
-        async with running(place.settings()):
-            await batch(job, "2013-02", "2013-03-10", 2)
-        refused = await adopt(place, marks)
-        assert refused.exit_code == 2, refused.output
-        assert "months (handled " in refused.stderr
-        async with running(place.settings(options=options())):
-            await until(lambda: months(place).success(), lambda found: found == ["2013-01", "2013-02"])
-        made = {
-            each: (months(place).folder(each) / "_SUCCESS").read_text() for each in ("2013-01", "2013-02")
-        }
-        adopted = await adopt(place, marks)
-        assert adopted.exit_code == 0, adopted.output
-        settings = place.settings("departures", options=options(**USER))
-        async with renamed(place, job) as new, running(settings):
-            assert (answer := await new.register()).accepted, answer
-            await batch(new, "2013-03", "2013-04-10", 3)
-            await until(lambda: months(place).success(), lambda found: "2013-03" in found)
-    assert {each: (months(place).folder(each) / "_SUCCESS").read_text() for each in made} == made
-
-
-async def test_a_listener_with_another_name_has_no_record_and_is_told_the_former_names(place: Place) -> None:
-    async with place.job() as job:
-        async with running(place.settings(options={"listeners": {"done": MARK_EVENTS}})):
-            await job.register()
-            await job.run_batch([1])
-            await until(lambda: announced(job))
-        told = (await adopt(place, {"done2": MARK_EVENTS}, "--dry-run")).stdout
-        assert (
-            "the former stream flights has no record of a listener done2 of this type; it has done." in told
-        )
-        assert "A listener that shall continue keeps its name and type" in told
-        assert "is lost" not in told
-
-
-MARK_EVENTS = {"type": "mark-done", "actions": ["mark-event"]}

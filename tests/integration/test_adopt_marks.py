@@ -13,7 +13,6 @@ from tests.integration.conftest import Place, place_of
 from tests.integration.coordinator import running
 from tests.integration.job import Job
 from tests.integration.orders import Spoken, config_of, invoke
-from tests.integration.test_adopt import lose_topics
 from tests.integration.waiting import until
 from tests.listeners.mark_done.conftest import Monthly
 from tests.listeners.mark_done.driving import stream_of
@@ -85,26 +84,3 @@ async def test_marks_that_are_open_continue_under_another_name(monthly_place: Pl
         await batch(new, "2013-02", "2013-02-10", 2)
         # January gets no file under the new name.
         await until(lambda: months(place).success(), lambda found: found == ["2013-01"])
-
-
-async def test_marks_that_were_lost_with_the_topics_are_named_and_made_by_hand(monthly_place: Place) -> None:
-    place = monthly_place
-    async with place.job() as job:
-        async with running(place.settings(options=options())):
-            assert (await job.register()).accepted
-            await batch(job, "2013-01", "2013-01-20", 1)
-        await lose_topics(place)
-        told = (await adopt(place, "flights")).stdout
-        assert "the record of listener months is lost" in told
-        assert "the partitions that end at 2013-01-20T00:00:00Z (less its delay) or later" in told
-        job.incarnation, job.base = "q2", job.previous
-        async with running(place.settings(options=options())):
-            assert (await job.register()).accepted
-            await batch(job, "2013-02", "2013-03-10", 2)
-            await until(lambda: months(place).success(), lambda found: found == ["2013-02"])
-            # As docs/moving.md says: the watermark has passed the end of January.
-            by_hand = months(place).folder("2013-01") / "_SUCCESS"
-            by_hand.touch()
-            await batch(job, "2013-01", "2013-03-11", 3)
-            await until(by_hand.read_text, lambda text: bool(text) and json.loads(text)["decision"] == 3)
-    assert months(place).success() == ["2013-01", "2013-02"]

@@ -10,7 +10,7 @@ from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import read_ids
 from tests.integration.letters import conditions
-from tests.integration.orders import invoke, invoke_here, sluicegate
+from tests.integration.orders import invoke_here, sluicegate
 from tests.integration.test_adopt import ADOPT, lose_topics
 from tests.integration.test_python_driver import options_of, put
 from tests.integration.test_python_jobs import REGIONS, run
@@ -64,22 +64,3 @@ async def test_commits_wait_for_an_idle_region_until_it_is_prepared_or_removed(
             # The ids of the jobs come from the table.
             assert not await asyncio.to_thread(lambda: run(options, "monday", 2, 3))
             assert await asyncio.to_thread(lambda: run(options, "tuesday", 5, 6))
-
-
-async def test_a_savepoint_names_the_regions_without_a_driver_at_once(place: Place) -> None:
-    await adopted(place)
-    options = options_of(place, region="jobs", **REGIONS)
-    async with running(place.settings()):
-        given = ("stream", "savepoint", *STREAM, "--name", "s1", "--timeout", "1s")
-        result = await invoke(place, *given)
-        assert result.exit_code == 1, result.output
-        first = result.stderr.splitlines()[0]
-        assert first.startswith("regions without a driver: jobs, r1. The savepoint waits until each has")
-        assert "call prepare_jobs with their options" in first
-        await asyncio.to_thread(lambda: prepare_jobs(options))
-        async with AsyncRegionDriver(options_of(place, **REGIONS), idle_after=0.0) as driver:
-            await driver.await_commit(await put(driver, 4))
-        # The way out that it names: without it, the name would be in use.
-        cancelled = first.partition("To give it up: ")[2].split()[1:]
-        again = await invoke(place, *cancelled)
-        assert (again.exit_code, "waits for no savepoint" in again.stderr) == (2, True), again.output

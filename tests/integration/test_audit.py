@@ -2,18 +2,12 @@
 
 import asyncio
 import json
-import uuid
 
 import pytest
 from structlog.testing import capture_logs
 
-from sluicegate.events.encoding import encode_event
-from sluicegate.events.envelope import Envelope, EventType
-from sluicegate.events.models import StreamCommand
-from sluicegate.events.orders import make_note
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
-from tests.integration.letters import codes, home_of, put_raw, source
 from tests.integration.orders import sluicegate
 from tests.integration.waiting import until
 
@@ -53,13 +47,3 @@ async def test_orders_are_in_the_log_of_the_service_and_in_the_audit(place: Plac
     assert shown["orders"][1]["outcome"] == "reached"
     without = [each for each in told if each["event"] == "event without effect"]
     assert [each for each in without if each["type"] == "stream.command"] == []
-
-
-async def test_the_note_of_a_stream_that_is_not_configured_is_no_dead_letter(place: Place) -> None:
-    async with place.job() as job, running(place.settings()):
-        offsets = []
-        for body in (make_note(), StreamCommand(command="pause")):
-            made = encode_event(Envelope(uuid.uuid4().hex, EventType.STREAM_COMMAND, "trains"), body, 1)
-            offsets.append(await put_raw(job, made.value, dict(made.headers), home_of("trains")))
-        found = await until(lambda: codes(job))
-        assert found == [(source(job, offsets[1], home_of("trains")), "unknown-stream")]

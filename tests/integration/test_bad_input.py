@@ -1,24 +1,19 @@
 """Input that cannot be used becomes a dead letter with a code, and nothing else is lost."""
 
-import os
-from pathlib import Path
-
 import aiohttp
 import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
-from sluicegate.coordinator.stream import partition as unroutable
 from sluicegate.events.codec import EVENT_SHAPES
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope, EventType, wire_type, with_counts
-from sluicegate.events.models import Assignment, CheckpointCompleted, Position, RegionRegistered
-from sluicegate.events.notifications import RegistrationAnswered
+from sluicegate.events.models import CheckpointCompleted, Position
 from sluicegate.events.problems import Code
 from sluicegate.kafka.reading import read_batches
 from sluicegate.writer_hooks import AsyncRegionDriver
 from tests.integration.conftest import Place, neighbour
 from tests.integration.coordinator import running
-from tests.integration.job import PARTITIONS, add_column, create_table, read_ids
+from tests.integration.job import PARTITIONS, read_ids
 from tests.integration.letters import (
     RawName,
     codes,
@@ -27,7 +22,6 @@ from tests.integration.letters import (
     letters,
     put_batch,
     put_raw,
-    send_letters_again,
     source,
     stalled,
     stalls,
@@ -60,81 +54,6 @@ async def test_what_a_stream_sends_while_it_is_not_configured_is_committed_later
             await job.committed([1, 2, 3])
         # The first life could not know the stream, so also its registration has a letter.
         assert {code for _, code in await codes(job)} == {Code.UNKNOWN_STREAM}
-
-
-async def test_the_registration_of_an_unknown_stream_is_refused_once(place: Place) -> None:
-    other = neighbour("flights", same=True)
-    async with place.job(other) as job:
-        async with running(place.settings()):
-            answer = await job.register()
-            assert not answer.accepted
-            assert f"streams.{other} with its table" in answer.reason
-            await until(lambda: letters(job))
-        async with running(place.settings()), place.job() as known:
-            # It is after the letter of the first registration, which is not answered again.
-            assert (await known.register()).accepted
-            assert not (await job.register()).accepted
-            refusals = [each for each in await job.notifications() if each.stream == other]
-            assert len(refusals) == 2
-        async with running(place.settings("flights", other)):
-            assert (await job.register()).accepted
-            await job.run_batch([1])
-            await job.committed([1])
-
-
-async def test_a_registration_whose_driver_has_given_up_is_not_answered(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(unroutable, "FRESH", 0.0)
-    async with place.job("unknown") as job, running(place.settings()):
-        await job.send_registration()
-        await until(lambda: letters(job))
-        assert await job.notifications() == []
-
-
-async def test_a_control_event_without_json_is_put_aside_and_the_region_says_what_it_waits_for(
-    place: Place,
-) -> None:
-    async with running(place.settings()), place.job() as job:
-        await job.register()
-        await job.run_batch([1])
-        event = await job.written(job.write_files([2]))
-        bad = await put_raw(job, b"{no json", headers_of(job, typed("checkpoint.completed"), checkpoint=1))
-        found = await until(lambda: codes(job))
-        assert found == [(source(job, bad), Code.MALFORMED_BODY)]
-        problem = (await until(lambda: stalls(job)))[0]
-        assert (problem.code, problem.region, problem.checkpoint) == (Code.COMPLETION_UNREADABLE, "r1", 1)
-        await job.complete(event)
-        await job.committed([1, 2])
-        await job.run_batch([3])
-        await job.committed([1, 2, 3])
-        assert len(await letters(job)) == 1
-
-
-async def test_the_wait_for_a_completion_is_told_again_after_a_restart(place: Place) -> None:
-    async with place.job() as job:
-        async with running(place.settings()):
-            await job.register()
-            await job.run_batch([1])
-            await job.committed([1])
-            await put_raw(job, b"", headers_of(job, typed("checkpoint.completed"), checkpoint=1))
-            await until(lambda: stalls(job))
-        async with running(place.settings()) as service:
-            await until(lambda: stalled(service), lambda code: code == Code.COMPLETION_UNREADABLE)
-            await job.run_batch([2])
-            await job.committed([1, 2])
-            await until(lambda: stalled(service) is None)
-
-
-async def test_a_registration_without_json_is_refused(place: Place) -> None:
-    async with running(place.settings()), place.job() as job:
-        await put_raw(job, b"[]", headers_of(job, typed("region.registered")))
-        answer = (await until(job.notifications))[0].body
-        assert isinstance(answer, RegistrationAnswered)
-        assert answer.problem is not None
-        assert answer.problem.code is Code.REGISTRATION_UNREADABLE
-        assert answer.reason
-        assert (await job.register()).accepted
 
 
 @pytest.mark.seam
@@ -254,17 +173,6 @@ async def test_marks_of_foreign_transactions_hold_nothing_up(place: Place) -> No
             await job.committed([1, 2])
 
 
-async def test_a_message_of_nothing_is_put_aside(place: Place) -> None:
-    async with running(place.settings()), place.job() as job:
-        await job.register()
-        nothing = (None, [("ce_stream", b"flights")])
-        at = await put_batch(place.bootstrap, place.topics.events, home_of("flights"), [nothing], key=None)
-        found = await until(lambda: letters(job))
-        assert [place for place, _ in found] == [source(job, at)]
-        await job.run_batch([1])
-        await job.committed([1])
-
-
 async def test_an_undecodable_record_takes_nothing_from_other_partitions(place: Place) -> None:
     home, other = home_of("flights"), (home_of("flights") + 1) % PARTITIONS
     good = (b"good", [("name", b"")])
@@ -284,105 +192,6 @@ async def test_an_undecodable_record_takes_nothing_from_other_partitions(place: 
             reading = await read_batches(consumer, timeout_ms=200)
             read += [record.offset for record in reading.batches.get(sources[0], [])]
         assert read == [0, 1, 2, 3, 4]
-
-
-async def test_a_job_of_another_table_is_refused_before_it_writes(place: Place) -> None:
-    other = create_table(place.root, "departures")
-    async with running(place.settings()) as service, place.job() as job:
-        refused = await job.register(table=other)
-        assert not refused.accepted
-        assert refused.problem is not None
-        assert (refused.problem.code, refused.problem.detail) == (Code.OTHER_TABLE, f"file://{other}")
-        assert refused.problem.names == (f"file://{place.table}",)
-        assert stalled(service) is None
-        assert (await job.register()).accepted
-        await job.run_batch([1])
-        await job.committed([1])
-
-
-async def test_the_allowed_locations_are_beside_the_table(place: Place) -> None:
-    """The table stays allowed when an operator adds the location that a stall names."""
-    async with place.job() as job:
-        async with running(place.settings()):
-            await job.register()
-            await job.run_batch([1])
-            await job.committed([1])
-            body = job.write_files([2]).model_copy(update={"location": "file:///somewhere/else"})
-            await job.complete(await job.written(body))
-            problem = (await until(lambda: stalls(job)))[0]
-            assert problem.code is Code.LOCATION_NOT_ALLOWED
-            assert problem.names == ("file:///somewhere/else", f"file://{place.table}")
-        added = {"allowed_locations": ["/somewhere/else"]}
-        async with running(place.settings(options=added)) as service:
-            excluded = await until(lambda: stalled(service), lambda code: code == Code.FILES_EXCLUDED)
-            assert excluded is not None
-            assert (await job.register()).accepted
-
-
-async def test_files_of_a_schema_that_is_not_there_yet_are_committed_once_it_is(
-    place: Place, impatient: None
-) -> None:
-    schema = Path(place.table) / "schema" / "schema-1"
-    hidden = place.root / "schema-1"
-    async with running(place.settings()), place.job() as job:
-        await job.register()
-        await job.run_batch([1])
-        await job.committed([1])
-        add_column(place.table, "remark")
-        body = job.write_files([2])
-        assert body.schema_id == 1
-        os.rename(schema, hidden)
-        await job.complete(await job.written(body))
-        problem = (await until(lambda: stalls(job)))[0]
-        assert problem.code is Code.FILES_EXCLUDED
-        assert "schema 1" in problem.detail
-        os.rename(hidden, schema)
-        await job.committed([1, 2])
-
-
-async def test_an_event_on_the_wrong_partition_is_committed_after_its_letter_is_sent_again(
-    place: Place,
-) -> None:
-    """Its checkpoint is not sealed meanwhile, so nothing after it is committed."""
-    wrong = (home_of("flights") + 1) % PARTITIONS
-    async with place.job() as job:
-        async with running(place.settings()) as service:
-            await job.register()
-            await job.run_batch([1])
-            await job.committed([1])
-            await job.complete(await job.written(job.write_files([2]), partition=wrong))
-            await job.run_batch([3])
-            ((_, code),) = await until(lambda: codes(job))
-            assert code == Code.WRONG_PARTITION
-            await until(lambda: stalled(service), lambda found: found == Code.EVENTS_MISSING)
-            assert read_ids(place.table) == [1]
-            await send_letters_again(job)
-            await job.committed([1, 2, 3])
-        async with running(place.settings()) as service:
-            await job.run_batch([4])
-            await job.committed([1, 2, 3, 4])
-            assert stalled(service) is None
-        assert len(await letters(job)) == 1
-
-
-async def test_a_registration_on_the_wrong_partition_is_refused(place: Place) -> None:
-    wrong = (home_of("flights") + 1) % PARTITIONS
-    async with running(place.settings()), place.job() as job:
-        body = RegionRegistered(assignment=Assignment(number=0, regions=("r1",)))
-        answer = await job.answer_to(await job.send(EventType.REGION_REGISTERED, body, partition=wrong))
-        assert not answer.accepted
-        assert answer.problem is not None
-        assert (answer.problem.code, answer.problem.number) == (Code.WRONG_PARTITION, home_of("flights"))
-        assert (await job.register()).accepted
-
-
-async def test_an_event_of_an_older_release_is_put_aside(place: Place) -> None:
-    async with running(place.settings()), place.job() as job:
-        await job.register()
-        at = await put_raw(job, b"{}", headers_of(job, typed("region.opened", 1), ce_lineage="q1.0"))
-        assert await until(lambda: codes(job)) == [(source(job, at), Code.OLDER_RELEASE)]
-        await job.run_batch([1])
-        await job.committed([1])
 
 
 @pytest.mark.seam

@@ -5,19 +5,14 @@ from typing import Any
 
 import pytest
 
-from sluicegate.coordinator.replay.decisions import ReplayRefused
-from sluicegate.coordinator.replay.letters import Sent, judge
-from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.problems import Code
-from tests.integration.conftest import Place, neighbour
+from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import PARTITIONS, Job
 from tests.integration.letters import (
-    RawName,
     headers_of,
     home_of,
     letters,
-    put_batch,
     put_raw,
     stalled,
     typed,
@@ -107,45 +102,3 @@ async def test_a_letter_that_is_sent_again_counts_once(place: Place) -> None:
             await job.committed([1, 2])
         late = await invoke_here(place, LETTERS, "retry", "--offset", str(letter["offset"]))
         assert "The event has no effect: its checkpoint was decided before" in late.stdout
-
-
-async def test_another_message_at_the_offset_of_one_that_was_sent_again_is_noticed(place: Place) -> None:
-    """As in a topic that was created again meanwhile."""
-    async with place.job(neighbour("flights", same=True)) as other:
-        offset = await put_raw(other, b"{}", headers_of(other, typed("checkpoint.completed"), checkpoint=0))
-    envelope = Envelope("lost", EventType.CHECKPOINT_COMPLETED, "flights", "r1", "q1", 0)
-    sent = Sent("flights", envelope, home_of("flights"), offset)
-    with pytest.raises(ReplayRefused, match=r"where it was appended.*See: sluicegate check"):
-        await judge(place.settings(), sent)
-    assert (await invoke_here(place, "check")).exit_code == 0
-
-
-async def test_a_body_that_was_found_malformed_late_and_a_name_that_nobody_can_read(place: Place) -> None:
-    async with place.job() as job:
-        async with running(place.settings()):
-            await job.register()
-            headers = headers_of(job, typed("files.written"), checkpoint=0, ce_files="1")
-            await put_raw(job, b"no json", headers)
-            await job.complete(headers["ce_id"].decode())
-            await put_batch(
-                place.bootstrap, place.topics.events, home_of("flights"), [(b"x", [(RawName("a"), b"b")])]
-            )
-            await put_aside(job, 2)
-        by_body = {each["body"]: str(each["offset"]) for each in await listed(place)}
-        named = await listed(place, "--stream", "flights")
-        assert [(each["body"], each["code"]) for each in named] == [("no json", "malformed-body")]
-        assert named[0]["headers"]["ce_id"] == headers["ce_id"].decode()
-        refused = await invoke_here(place, LETTERS, "retry", "--offset", by_body["no json"])
-        assert (refused.exit_code, "its body is malformed" in refused.stderr) == (2, True)
-        refused = await invoke_here(place, LETTERS, "retry", "--offset", by_body["x"])
-        assert (refused.exit_code, "not UTF-8" in refused.stderr) == (2, True)
-
-
-async def test_a_letter_of_a_stream_that_is_not_configured_says_what_to_do(place: Place) -> None:
-    async with place.job("unheard") as job:
-        async with running(place.settings()):
-            await job.run_batch([1])
-            await put_aside(job, 2)
-        letter = (await listed(place, "--stream", "unheard"))[0]
-        refused = await invoke_here(place, LETTERS, "retry", "--offset", str(letter["offset"]))
-        assert (refused.exit_code, "add [streams.unheard]" in refused.stderr) == (2, True)

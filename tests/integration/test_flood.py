@@ -7,7 +7,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from sluicegate.coordinator.stream.rate_limit import BURST, Pace
+from sluicegate.coordinator.stream.rate_limit import BURST
 from sluicegate.events.problems import Code
 from tests.integration.conftest import Place, neighbour
 from tests.integration.job import Job, create_table, read_ids
@@ -21,20 +21,6 @@ QUIET: Final = neighbour("flights", same=True)
 LIMIT: Final = 20
 FLOOD: Final = 3 * LIMIT * BURST
 RAISED: Final = "max_events_per_second = 100000"
-
-
-def test_a_burst_is_free_and_a_flood_is_not() -> None:
-    burst, flood = Pace(10), Pace(10)
-    assert [burst.over(1_000) for _ in range(10 * BURST)] == [False] * 10 * BURST
-    assert burst.over(1_000)
-    # Ten events a second for an hour are within the limit, eleven are not.
-    assert not any(burst.over(3_600_000 + 100 * number) for number in range(36_000))
-    assert any(flood.over(round(1000 / 11 * number)) for number in range(3_600 * 11))
-
-
-def test_the_clock_of_the_log_may_step_back() -> None:
-    pace = Pace(10)
-    assert not any(pace.over(time) for time in (5_000, 4_000, 5_000))
 
 
 async def conditions(service: Coordinator, stream: str) -> list[str]:
@@ -92,32 +78,6 @@ async def readiness(service: Coordinator) -> int:
             return int(answer.status)
 
     return await asyncio.to_thread(ask)
-
-
-async def test_a_stream_catches_up_by_itself_after_a_flood(place: Place) -> None:
-    limited = {"flights": "max_events_per_second = 100"}
-    async with coordinator(place, limited) as service, place.job() as job:
-        await job.register()
-        await flood(job, 100 * BURST + 300)
-        await job.run_batch([1])
-        await service.told("stream is read at its limit")
-        await service.told("stream has caught up at its limit")
-        await job.committed([1])
-        await until(lambda: conditions(service, "flights"), lambda seen: seen == [])
-
-
-async def test_another_coordinator_takes_over_a_stream_over_its_limit(place: Place) -> None:
-    limited = {"flights": f"max_events_per_second = {LIMIT}"}
-    async with place.job() as job:
-        async with coordinator(place, limited) as service:
-            await job.register()
-            await job.run_batch([1])
-            await job.committed([1])
-            await flood(job)
-            await job.run_batch([2])
-            await service.told("stream is read at its limit")
-        async with coordinator(place, {"flights": RAISED}):
-            await job.committed([1, 2])
 
 
 async def test_garbage_of_one_client_does_not_hold_a_stream(place: Place) -> None:

@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.stream import other_groups, partition
+from sluicegate.coordinator.stream import partition
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.waiting import until
@@ -38,31 +38,6 @@ async def test_a_second_group_waits_until_the_first_has_no_members(place: Place)
         async with running(place.settings()):
             await job.run_batch([3])
             await job.committed([1, 2, 3])
-
-
-async def test_a_group_that_cannot_be_seen_is_waited_for(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with place.job() as job:
-        async with running(of_group(place, "hidden")):
-            await job.register()
-            await job.run_batch([1])
-            await job.committed([1])
-
-        async def hidden(*_: Any) -> None:
-            """Nobody may describe the group."""
-
-        async with running(place.settings(), ready=False) as service:
-            with monkeypatch.context() as patched:
-                patched.setattr(other_groups, "group_members", hidden)
-                reasons = await until(
-                    service.unready, lambda seen: any("is served by" in each for each in seen)
-                )
-                assert any("cannot be seen from here" in each for each in reasons)
-                assert any("the permission to describe the group hidden" in each for each in reasons)
-            await until(service.unready, lambda seen: not seen)
-            await job.run_batch([2])
-            await job.committed([1, 2])
 
 
 async def test_two_groups_that_began_together_notice_each_other_and_double_nothing(

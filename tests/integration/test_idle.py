@@ -1,7 +1,6 @@
 """A stream without work notices changes of its table by itself, and `check` shows them."""
 
 import os
-import shutil
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -13,7 +12,7 @@ from sluicegate.coordinator.service.service import Service
 from sluicegate.events.problems import Code
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
-from tests.integration.job import Job, create_table, read_ids, read_records
+from tests.integration.job import Job, read_ids, read_records
 from tests.integration.letters import stalled, stalls
 from tests.integration.orders import Spoken, invoke
 from tests.integration.waiting import until
@@ -57,21 +56,6 @@ async def test_a_rollback_is_noticed_without_work_and_its_end_is_shown(place: Pl
         await until(lambda: stalled(service) is None)
         # The state record follows, which `status` reads.
         await until(lambda: recorded(place), lambda record: not record.conditions)
-        await job.run_batch([3])
-        await job.committed([1, 2, 3])
-
-
-async def test_a_replaced_table_is_noticed_without_work(place: Place, impatient: None) -> None:
-    table, old = Path(place.table), place.root / "old"
-    async with idle(place) as (service, job):
-        os.rename(table, old)
-        create_table(place.root)
-        await until(lambda: stalled(service), lambda code: code == Code.TABLE_REPLACED)
-        said = await check(place)
-        assert (said.exit_code, "table of flights, history" in said.stdout) == (1, True), said.output
-        shutil.rmtree(table)
-        os.rename(old, table)
-        await until(lambda: stalled(service) is None)
         await job.run_batch([3])
         await job.committed([1, 2, 3])
 

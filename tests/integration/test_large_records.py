@@ -1,6 +1,5 @@
 """Large state records: they are compressed, the largest one passes, and one that is refused waits."""
 
-import json
 import random
 import string
 from collections.abc import AsyncIterator, Sequence
@@ -15,7 +14,7 @@ from sluicegate.coordinator.stream.records import read_records
 from sluicegate.events.models import MOST_REGIONS
 from sluicegate.events.problems import CauseCode, Code
 from sluicegate.kafka.clients import started
-from sluicegate.kafka.producer import MessageTooLarge, SessionProducer
+from sluicegate.kafka.producer import SessionProducer
 from sluicegate.kafka.topics import STATE_MESSAGE_BYTES
 from tests.golden.coordinator import STREAM
 from tests.golden.largest_record import largest_record
@@ -31,12 +30,6 @@ pytestmark = pytest.mark.kafka
 SMALLEST = 64 << 10
 """Bytes: a limit that few regions reach."""
 REGIONS = ("r1", "r2", "r3", "r4")
-
-
-def like_kafka(region: int) -> str:
-    """Return offsets of 2,600 partitions, as a reader of Kafka may state them: nearly 60,000 characters."""
-    drawn = random.Random(region)
-    return json.dumps({f"orders-{number}": drawn.randrange(100_000) for number in range(2600)})
 
 
 def without_pattern(region: int) -> str:
@@ -69,19 +62,6 @@ async def write(each: Sequence[Job], offsets: Sequence[str]) -> None:
         await job.complete(await job.written(job.write_files([number])), source_offsets=offsets[number])
 
 
-async def test_offsets_that_have_a_pattern_are_compressed(place: Place) -> None:
-    offsets = [like_kafka(region) for region in range(len(REGIONS))]
-    async with jobs(place) as each:
-        async with running(place.settings()):
-            await set_limit(place, SMALLEST)
-            await write(each, offsets)
-            await each[0].committed([0, 1, 2, 3])
-            await set_limit(place, STATE_MESSAGE_BYTES)
-        async with running(place.settings()):
-            answers = [await job.begin(f"next-{job.region}") for job in each]
-    assert [answer.source_offsets for answer in answers] == offsets
-
-
 async def test_a_record_that_the_broker_refuses_waits_for_a_higher_limit(place: Place) -> None:
     offsets = [without_pattern(region) for region in range(len(REGIONS))]
     async with jobs(place) as each, running(place.settings(stall_after="1s")) as service:
@@ -109,18 +89,3 @@ async def test_the_largest_record_passes_the_topic(place: Place) -> None:
     found = (await read_records(place.topics.state, 1, options, [STREAM], kafka.request_timeout))[STREAM]
     assert isinstance(found, StateRecord)
     assert (found.applied, len(found.state.regions)) == (1, MOST_REGIONS)
-
-
-async def test_a_message_that_is_too_large_leaves_no_gap(place: Place) -> None:
-    """Brokers would refuse it, and the partition would need another producer."""
-    await set_limit(place, SMALLEST)
-    producer = SessionProducer(
-        SMALLEST, {place.topics.dead_letters: 2 * SMALLEST}, bootstrap_servers=place.bootstrap
-    )
-    async with started(producer):
-        for topic, most in ((place.topics.state, SMALLEST), (place.topics.dead_letters, 2 * SMALLEST)):
-            with pytest.raises(MessageTooLarge, match=topic):
-                await producer.send_and_wait(topic, bytes(most), key=b"a", partition=0)
-            for offset, size in enumerate((9, most - 200)):
-                sent = await producer.send_and_wait(topic, bytes(size), key=b"a", partition=0)
-                assert sent.offset == offset

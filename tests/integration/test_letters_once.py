@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 
 from sluicegate.coordinator.service.service import Service
-from sluicegate.events.dead_letters import LETTER_HEADER, Letter, read_letter
-from sluicegate.events.problems import Code
+from sluicegate.events.dead_letters import Letter, read_letter
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import Job, read_records
-from tests.integration.letters import headers_of, home_of, put_raw, typed
+from tests.integration.letters import home_of
 from tests.integration.orders import config_of
 from tests.integration.waiting import until
 
@@ -76,24 +75,6 @@ def killed(place: Place, log: Path) -> Iterator[subprocess.Popen[bytes]]:
             process.wait()
 
 
-async def test_a_restart_behind_a_pending_stream_sends_no_letter_again(place: Place) -> None:
-    """What is pending keeps the group's offset low, so every message behind it is read again."""
-    async with place.job() as job:
-        async with running(place.settings()) as service:
-            await job.register()
-            await job.written(job.write_files([1]))
-            offsets = await flood(job, 500)
-            await until(lambda: settled(service, job, offsets[-1]))
-            low = service.status()["partitions"][str(home_of("flights"))]["low_water"]
-            assert low < offsets[0]
-        once(await sent(job), offsets)
-        async with running(place.settings()) as service:
-            await until(lambda: settled(service, job, offsets[-1]))
-            more = await flood(job, 1)
-            await until(lambda: settled(service, job, more[-1]))
-        once(await sent(job), offsets + more)
-
-
 @pytest.mark.parametrize("seen", [1, 400])
 async def test_a_kill_in_the_middle_of_a_batch_neither_loses_nor_repeats_a_letter(
     place: Place, seen: int
@@ -123,30 +104,3 @@ async def test_the_offset_moves_on_with_the_letters_and_the_next_life_sends_the_
             await until(lambda: settled(service, job, more[-1]))
             assert runner.letters.mark == 20, "the letters of the former life are not read again"
         once(await sent(job), offsets + more)
-
-
-async def test_every_kind_of_letter_has_the_message_as_it_came(place: Place) -> None:
-    """Also a `files.written`, whose body alone is held until its files are checked."""
-    async with running(place.settings()) as service, place.job() as job:
-        await job.register()
-        headers = headers_of(job, typed("files.written"), checkpoint=0, ce_files="1", traced="by-me")
-        headers[LETTER_HEADER] = b"a name that only marks have"
-        bad = await put_raw(job, b"no json", headers)
-        await job.complete(headers["ce_id"].decode())
-        other = headers_of(job, typed("region.heartbeat"))
-        wrong = await put_raw(job, b"{}", {**other, "ce_specversion": b"0.3"})
-        found = await until(lambda: sent(job), lambda letters: len(letters) >= 2)
-        by_offset = {letter.place.offset: letter for _, letter in found}
-        assert by_offset[bad].code == Code.MALFORMED_BODY
-        assert by_offset[wrong].code == Code.SPEC_VERSION
-        records = {
-            each.offset: each
-            for each in await read_records(job.bootstrap, job.topics.events)
-            if each.partition == home_of("flights")
-        }
-        for offset, letter in by_offset.items():
-            record = records[offset]
-            assert (letter.key, letter.value, letter.headers) == (record.key, record.value, record.headers)
-            assert letter.place.time == record.timestamp
-        await until(lambda: settled(service, job, wrong))
-        once(await sent(job), [bad, wrong])

@@ -3,63 +3,16 @@
 import asyncio
 import os
 import signal
-from typing import Any
 
 import pytest
 
-from sluicegate.events.problems import Code
 from tests.faults.lives import COMMAND
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import PARTITIONS, read_ids
-from tests.integration.letters import stalled, stalls
-from tests.integration.waiting import finished, until
+from tests.integration.waiting import finished
 
 pytestmark = pytest.mark.kafka
-
-
-@pytest.mark.parametrize(
-    ("limits", "code", "limit"),
-    [
-        ({"max_files_per_checkpoint": 2}, Code.TOO_MANY_FILES, 2),
-        ({"max_pending_bytes": "100B"}, Code.TOO_MANY_BYTES, 100),
-    ],
-)
-async def test_what_is_too_much_waits_for_a_higher_limit(
-    place: Place, limits: dict[str, Any], code: Code, limit: int
-) -> None:
-    async with place.job() as job:
-        async with running(place.settings(options=limits)) as service:
-            await job.register()
-            body = job.write_files([1], [2], [3])
-            await job.complete(await job.written(body))
-            problem = (await until(lambda: stalls(job)))[0]
-            assert (problem.code, problem.region, problem.other) == (code, "r1", limit)
-            assert (problem.number or 0) > limit
-            assert stalled(service) == code
-        assert read_ids(place.table) == []
-        async with running(place.settings()):
-            await job.committed([1, 2, 3])
-
-
-async def test_a_region_with_too_much_holds_up_no_other(place: Place) -> None:
-    options = {"partial": "allow", "alignment_timeout": 0.3}
-    regions = ("r1", "r2")
-    async with (
-        place.job(regions=regions) as one,
-        place.job(region="r2", regions=regions, incarnation="q2") as two,
-    ):
-        async with running(place.settings(options={**options, "max_files_per_checkpoint": 2})):
-            await one.register()
-            await two.register()
-            await asyncio.gather(one.run_batch([10]), two.run_batch([11]))
-            await two.committed([10, 11])
-            await one.complete(await one.written(one.write_files([1], [2], [3])))
-            for number in (4, 5):
-                await two.run_batch([number])
-            await two.committed([4, 5, 10, 11])
-        async with running(place.settings(options=options)):
-            await one.committed([1, 2, 3, 4, 5, 10, 11])
 
 
 async def decide_and_die(place: Place) -> None:

@@ -90,17 +90,3 @@ async def test_a_server_that_is_away_delays_no_commit_and_gets_each_run_once(pla
     statistics = output["outputFacets"]["outputStatistics"]
     assert (statistics["rowCount"], statistics["fileCount"]) == (1, 1)
     assert statistics["size"] > 0
-
-
-async def test_a_repetition_from_the_start_of_the_topic_has_the_same_runs(place: Place) -> None:
-    async with serving() as server, serving() as second, place.job() as job:
-        async with running(with_lineage(place, server)):
-            await job.register()
-            for number in (1, 2):
-                await job.run_batch([number])
-                await job.committed(range(1, number + 1))
-            await until(server.ended, lambda found: found == [1, 2])
-        again = {"type": "openlineage", "url": second.url, "start": "earliest"}
-        async with running(place.settings(options={"listeners": {"again": again}})):
-            await until(second.ended, lambda found: found == [1, 2])
-    assert second.got == server.got

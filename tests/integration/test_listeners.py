@@ -23,7 +23,6 @@ from sluicegate.state_store.redis_store import RedisStateStore
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import PARTITIONS, Job, delete_records, make_topics, read_ids
-from tests.integration.orders import sluicegate
 from tests.integration.waiting import until
 from tests.integration.webhooks import code, config_with, hook, receiving, shown, with_hook
 
@@ -96,56 +95,6 @@ async def made_again(place: Place) -> None:
     await make_topics(place.bootstrap, place.prefix)
 
 
-async def test_a_slow_receiver_delays_no_commit_and_gets_everything(place: Place) -> None:
-    async with receiving(place.table) as receiver, place.job() as job:
-        receiver.gate.clear()
-        async with running(with_hook(place, receiver)) as service:
-            await job.register()
-            for number in range(1, 6):
-                await job.run_batch([number])
-                await job.committed(range(1, number + 1))
-            await until(lambda: shown(service).get("backlog"), lambda backlog: backlog == 5)
-            assert receiver.got == []
-            receiver.gate.set()
-            await until(receiver.decisions, lambda found: found == [1, 2, 3, 4, 5])
-
-
-async def test_a_failing_receiver_is_shown_and_retried_and_another_listener_goes_on(place: Place) -> None:
-    async with receiving(place.table) as receiver, receiving(place.table) as other, place.job() as job:
-        receiver.status = 500
-        listeners = {"hook": hook(place, receiver), "other": hook(place, other)}
-        async with running(place.settings(options={"listeners": listeners})) as service:
-            await job.register()
-            await job.run_batch([1])
-            await until(other.decisions, lambda found: found == [1])
-            await until(lambda: code(service), lambda found: found == ListenerCode.RETRYING)
-            assert "answered 500" in shown(service)["problem"]["message"]
-            await job.run_batch([2])
-            await job.committed([1, 2])
-            receiver.status = 200
-            await until(receiver.decisions, lambda found: found == [1, 2])
-            await until(lambda: code(service) is None)
-
-
-async def test_a_receiver_that_is_gone_stops_its_listener_until_the_revision_is_raised(place: Place) -> None:
-    async with receiving(place.table) as receiver, place.job() as job:
-        receiver.status = 410
-        async with running(with_hook(place, receiver)) as service:
-            await until(lambda: shown(service))
-            await job.register()
-            await job.run_batch([1])
-            await until(lambda: code(service), lambda found: found == ListenerCode.REFUSED)
-            assert shown(service)["stopped"]
-        asked = receiver.asked
-        receiver.status = 200
-        async with running(with_hook(place, receiver)) as service:
-            await until(lambda: code(service), lambda found: found == ListenerCode.REFUSED)
-            assert "raise `revision`" in shown(service)["problem"]["message"]
-        assert receiver.asked == asked, "a stopped listener sends nothing after a restart"
-        async with running(with_hook(place, receiver, revision=1)):
-            await until(receiver.decisions, lambda found: found == [1])
-
-
 @pytest.mark.seam
 async def test_lost_outcomes_stop_the_listener_until_they_are_skipped(place: Place) -> None:
     async with receiving(place.table) as receiver, place.job() as job:
@@ -167,27 +116,6 @@ async def test_lost_outcomes_stop_the_listener_until_they_are_skipped(place: Pla
         async with running(with_hook(place, receiver, skip_through=3)):
             await job.run_batch([4])
             await until(receiver.decisions, lambda found: found == [1, 4])
-
-
-async def test_a_savepoint_that_is_skipped_is_named_and_the_next_one_is_not(place: Place) -> None:
-    async with receiving(place.table) as receiver, place.job() as job:
-        async with running(with_hook(place, receiver)):
-            await job.register()
-            await job.run_batch([1])
-            await until(receiver.decisions, lambda found: found == [1])
-        await job.heartbeat(idle=True)
-        async with running(with_hook(place, receiver, skip_through=1)) as service:
-            await sluicegate(place, "stream", "savepoint", "--stream", "flights", "--name", "s1")
-            note = await until(lambda: shown(service).get("note"))
-            assert note is not None
-            assert "skip_through = 1 has left this out, after decision 1: " in note
-            assert "remove skip_through, and send the coordinators SIGHUP" in note
-            assert shown(service)["problem"] is None
-        async with running(with_hook(place, receiver)) as service:
-            assert shown(service).get("note") is None
-            await sluicegate(place, "stream", "savepoint", "--stream", "flights", "--name", "s2")
-            await until(lambda: receiver.got, lambda found: len(found) == 2)
-    assert receiver.got[1]["data"]["name"] == "s2"
 
 
 async def test_a_former_owner_cannot_move_a_listener_back(place: Place) -> None:

@@ -47,24 +47,6 @@ async def orders(place: Place) -> list[StreamCommand]:
     return [each.body for each in found if isinstance(each.body, StreamCommand)]
 
 
-async def test_a_paused_stream_commits_what_has_piled_up_when_it_is_resumed(place: Place) -> None:
-    async with two_regions(place) as (first, second):
-        await sluicegate(place, "stream", "pause", *STREAM)
-        await asyncio.gather(first.run_batch([3]), second.run_batch([4]))
-        waits = await invoke(place, "stream", "savepoint", *STREAM, "--name", "s1", "--timeout", "1s")
-        assert (waits.exit_code, "sluicegate stream resume --stream flights" in waits.stderr) == (1, True)
-        assert read_ids(place.table) == [1, 2]
-        await sluicegate(place, "stream", "resume", *STREAM)
-        await first.committed([1, 2, 3, 4])
-
-
-async def test_commits_do_not_wait_for_a_removed_region(place: Place) -> None:
-    async with two_regions(place) as (first, _):
-        await first.run_batch([3])
-        await sluicegate(place, "region", "remove", *STREAM, "--region", "r2")
-        await first.committed([1, 2, 3])
-
-
 @pytest.mark.seam
 async def test_a_savepoint_is_one_full_commit_of_all_that_is_completed(place: Place) -> None:
     async with two_regions(place) as (first, second):
@@ -77,33 +59,6 @@ async def test_a_savepoint_is_one_full_commit_of_all_that_is_completed(place: Pl
         shown = json.loads(await command)
         assert (shown["effective"], shown["order"]["name"]) == (True, "before-upgrade")
         assert {name: at["checkpoint"] for name, at in shown["cut"].items()} == {"r1": 1, "r2": 1}
-        assert read_ids(place.table) == [1, 2, 3, 4]
-
-
-async def test_a_savepoint_over_files_that_do_not_come_waits_until_it_is_cancelled(place: Place) -> None:
-    async with two_regions(place) as (first, second):
-        await first.run_batch([3])
-        await second.complete("an-event-that-never-comes")
-        order = ("stream", "savepoint", *STREAM, "--name", "s1", "--timeout", "500ms")
-        result = await invoke(place, *order)
-        assert (result.exit_code, "It waits, because: " in result.stderr) == (1, True), result.output
-        assert read_ids(place.table) == [1, 2]
-        assert "s1 of stream flights is cancelled" in await sluicegate(
-            place, "stream", "cancel", *STREAM, "--name", "s1"
-        )
-
-
-async def test_a_drain_ends_when_the_last_region_has_ended(place: Place) -> None:
-    async with two_regions(place) as (first, second):
-        await asyncio.gather(first.run_batch([3]), second.run_batch([4]))
-        await first.close()
-        waits = await invoke(place, "stream", "drain", *STREAM, "--timeout", "500ms")
-        assert (waits.exit_code, "Not ended: r2" in waits.stderr.replace("r1, ", "")) == (1, True), (
-            waits.output
-        )
-        await second.close()
-        said = await sluicegate(place, "stream", "drain", *STREAM, "--name", "end")
-        assert "stream flights is drained of assignment 0: commit 2, snapshot 2" in said
         assert read_ids(place.table) == [1, 2, 3, 4]
 
 
@@ -153,13 +108,3 @@ async def test_a_decision_that_the_table_never_takes_is_reverted(
         await first.committed([1, 2, 3, 6])
         result = await invoke(place, *order)
         assert (result.exit_code, "only a decision without an outcome" in result.output) == (2, True)
-
-
-async def test_a_forgotten_stream_has_no_record(place: Place) -> None:
-    async with place.job() as job:
-        async with running(place.settings()):
-            await job.register()
-            await job.run_batch([1])
-            await job.committed([1])
-        in_use = await invoke(place, "stream", "forget", *STREAM, "--yes")
-        assert (in_use.exit_code, "Remove [streams.flights]" in in_use.stderr) == (2, True)

@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from structlog.testing import capture_logs
 
 from sluicegate.coordinator.replay.orphans import Deletable, Search
 from sluicegate.coordinator.replay.tables import connect
 from sluicegate.events.models import FilesWritten
-from sluicegate.events.notifications import Committed, Stalled
+from sluicegate.events.notifications import Committed
 from sluicegate.lakes.capabilities import FileStatus
 from sluicegate.lakes.paimon.adapter import ADAPTER
 from sluicegate.lakes.port import CommitRequest
@@ -41,11 +40,6 @@ async def printed(place: Place, *arguments: str) -> dict[str, Any]:
 
 def path_of(files: FilesWritten) -> str:
     return files.files[0].path
-
-
-async def stalls(job: Job) -> list[Stalled]:
-    """Return the stalls of the job's stream that were announced."""
-    return [each.body for each in await job.notifications() if isinstance(each.body, Stalled)]
 
 
 async def announced(job: Job) -> None:
@@ -161,41 +155,3 @@ async def test_a_winner_whose_upload_comes_while_the_janitor_looks_is_no_orphan(
             }
         assert (Path(place.table) / path_of(other)).exists()
         assert read_ids(place.table) == [1, 2]
-
-
-async def test_the_janitor_deletes_on_its_timer_while_commits_go_on(place: Place) -> None:
-    options = {"janitor": {"enabled": True, "grace": "1ms", "interval": "500ms"}}
-    table = Path(place.table)
-    with capture_logs() as logged:
-        async with place.job() as job, running(place.settings(options=options)):
-            await job.register()
-            losers = [await commit_with_loser(job, number) for number in range(1, 4)]
-            await until(lambda: sum(line.get("deleted", 0) for line in logged), lambda count: count >= 3)
-            assert not [path for path in losers if (table / path).exists()]
-            await commit_with_loser(job, 4)
-            assert read_ids(place.table) == [1, 2, 3, 4]
-
-
-async def test_the_janitor_is_off_unless_it_is_asked_for(place: Place) -> None:
-    assert not place.settings().streams["flights"].janitor.enabled
-    assert place.settings().streams["flights"].janitor.grace == 86_400
-
-
-async def test_pending_files_that_somebody_cleaned_away_are_noticed_before_the_cut(
-    place: Place, impatient: None
-) -> None:
-    table = Path(place.table)
-    async with place.job() as job, running(place.settings()):
-        await job.register()
-        await job.run_batch([1])
-        await job.committed([1])
-        files = job.write_files([2])
-        event = await job.written(files)
-        kept = (table / path_of(files)).read_bytes()
-        os.unlink(table / path_of(files))
-        await job.complete(event)
-        found = await until(lambda: stalls(job))
-        assert f"the file {path_of(files)} is not in" in found[-1].problem.detail
-        assert read_ids(place.table) == [1]
-        (table / path_of(files)).write_bytes(kept)
-        await job.committed([1, 2])

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from pathlib import Path
-from typing import Any
 
 import aiohttp
 import pytest
@@ -16,7 +15,6 @@ from sluicegate.coordinator.settings.model import Settings
 from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
 from sluicegate.events.problems import Code
 from sluicegate.kafka import outages
-from sluicegate.kafka.topics import TopicProblem, verify_topics
 from sluicegate.state_store import StateStoreError, StreamView
 from sluicegate.state_store.redis_store import RedisStateStore
 from tests.integration.conftest import Place
@@ -110,28 +108,6 @@ def _view_fails(service: Service) -> bool:
         each["code"] == Code.RETRYING and each["arguments"]["names"] == ["view"]
         for each in conditions(service)
     )
-
-
-async def test_a_view_that_cannot_be_read_is_written_again(
-    place: Place, redis_url: str, impatient: None
-) -> None:
-    settings = place.settings(redis={"url": redis_url, "key_prefix": place.prefix})
-    async with running(settings), place.job() as job:
-        await job.register()
-        await job.run_batch([1])
-        await shows(settings, 1)
-        store = RedisStateStore(redis_url, prefix=place.prefix)
-
-        async def unreadable() -> bool:
-            await store._redis.hset(f"{place.prefix}:stream:flights", "cut", "no json")
-            return await view(settings) is None
-
-        # The service may write its next view in between: then the damage is done again.
-        assert await until(unreadable)
-        await store.close()
-        await shows(settings, 1)
-        await job.run_batch([2])
-        await job.committed([1, 2])
 
 
 async def test_the_service_waits_for_kafka_and_says_so(
@@ -235,24 +211,3 @@ async def test_a_client_that_fails_for_good_is_made_anew(place: Place, which: st
 
 async def _fails() -> None:
     raise OSError("made to fail")
-
-
-@pytest.mark.parametrize("how", ["killed", "frozen"])
-async def test_the_end_is_quick_while_kafka_is_awaited(
-    own_place: Place, own_kafka: EmbeddedKafka, how: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = asyncio.Event()
-
-    async def asking(*where: Any) -> list[TopicProblem]:
-        asked.set()
-        return await verify_topics(*where)
-
-    monkeypatch.setattr(startup, "verify_topics", asking)
-    own_kafka.kill() if how == "killed" else own_kafka.suspend()
-    stop = asyncio.Event()
-    service = Service(own_place.settings())
-    task = asyncio.create_task(service.run(stop))
-    # The service runs on until it waits for the broker, before this goes on.
-    await until(asked.is_set, by=task)
-    stop.set()
-    await finished(task)

@@ -1,7 +1,5 @@
 """Drivers and writers in plain Python, with a real coordinator: exact over restarts, races and takeovers."""
 
-import asyncio
-from contextlib import AsyncExitStack
 from typing import Any
 
 import pyarrow as pa
@@ -18,7 +16,6 @@ from sluicegate.writer_hooks import (
     OpenCheckpoint,
     RegionReplaced,
     SourceOffsetsUnknown,
-    TooManyUncommitted,
     WriterResult,
 )
 from tests.integration.conftest import Place
@@ -106,48 +103,6 @@ async def test_what_a_dead_driver_completed_is_committed_or_read_again_never_bot
     assert read_ids(place.table) == [1, 2, 3, 4, 5]
 
 
-async def test_a_replaced_driver_that_rests_sends_no_more_heartbeats(
-    place: Place, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with running(place.settings()):
-        old = AsyncRegionDriver(options_of(place), heartbeat_interval=0.2)
-        await old.start()
-        async with AsyncRegionDriver(options_of(place)):
-            await until(lambda: "leave this one stopped; else start a new driver" in caplog.text)
-            assert "sluicegate-heartbeats" in {each.threadName for each in caplog.records}
-        await old.stop()
-
-
-async def test_checkpoints_are_completed_in_their_order_with_their_own_results(place: Place) -> None:
-    async with running(place.settings()), AsyncRegionDriver(options_of(place)) as driver:
-        first, second = await driver.begin(), await driver.begin()
-        early, late = first.write("w0", rows(1)), second.write("w0", rows(2))
-        with pytest.raises(HookError, match="before checkpoint 0; complete that first"):
-            await driver.complete(second, [late], source_offsets=2)
-        with pytest.raises(NotOurs, match="give the results of its own writers"):
-            await driver.complete(first, [late], source_offsets=1)
-        with pytest.raises(NotOurs, match="or the rows count twice"):
-            await driver.complete(first, [early, first.write("w0", rows(1))], source_offsets=1)
-        with pytest.raises(BadOption, match="must not be None"):
-            await driver.complete(first, [early], source_offsets=None)
-        with pytest.raises(HookError, match="is not completed; call `complete`"):
-            await driver.await_commit(first)
-        await driver.complete(first, [early], source_offsets=1)
-        with pytest.raises(HookError, match="so its range of the source counts; begin"):
-            await driver.complete(first, [early], source_offsets=1)
-        await driver.give_up(second)
-        with pytest.raises(HookError, match="so its range of the source counts; begin"):
-            await driver.complete(second, [late], source_offsets=2)
-        foreign = OpenCheckpoint(options_of(place), "driver-of-others", 2)
-        with pytest.raises(NotOurs, match="give one that its `begin` has returned"):
-            await driver.complete(foreign, [], source_offsets=2)
-        again = await driver.begin()
-        assert again.number == second.number + 1
-        await driver.complete(again, [again.write("w0", rows(3))], source_offsets=3)
-        await driver.await_commit(again)
-    assert read_ids(place.table) == [1, 3]
-
-
 async def test_a_completion_without_an_acknowledgement_is_repeated_unchanged(place: Place) -> None:
     async with running(place.settings()):
         driver = AsyncRegionDriver(options_of(place))
@@ -201,81 +156,6 @@ async def test_bad_input_is_refused_with_the_way_out(place: Place) -> None:
     assert read_ids(place.table) == [1]
 
 
-async def test_a_commit_that_waits_ends_with_its_timeout_and_still_follows(place: Place) -> None:
-    regions = {"regions": "r1,r2", "assignment": "1"}
-    async with running(place.settings()), AsyncRegionDriver(options_of(place, **regions)) as driver:
-        checkpoint = await put(driver, 1)
-        with pytest.raises(TimeoutError, match="`sluicegate status` shows what it waits for"):
-            await driver.await_commit(checkpoint, 0.01)  # the other region has no driver yet
-        async with AsyncRegionDriver(options_of(place, region="r2", **regions), idle_after=0.0):
-            assert (await driver.await_commit(checkpoint)).number == 0
-    assert read_ids(place.table) == [1]
-
-
-async def test_what_was_given_up_is_read_again_and_holds_nothing_back(place: Place) -> None:
-    regions = {"regions": "r1,r2", "assignment": "1"}
-    async with (
-        running(place.settings()),
-        AsyncRegionDriver(options_of(place, region="r2", **regions), idle_after=0.0) as other,
-    ):
-        one = AsyncRegionDriver(options_of(place, **regions))
-        assert await one.start() is None
-        (await one.begin()).write("w0", rows(1))
-        await one.stop()
-        await other.await_commit(await put(other, 2))  # the event of the first one is no pending work
-        again = AsyncRegionDriver(options_of(place, **regions))
-        assert await again.start() is None, "nothing of the source counts yet"
-        await again.await_commit(await put(again, 1))
-        (await again.begin()).write("w0", rows(100))
-        await again.stop()
-        await other.await_commit(await put(other, 3))
-        last = AsyncRegionDriver(options_of(place, **regions))
-        after = await last.start()
-        assert after is not None
-        assert after.source_offsets == {"ids": 1}
-        await last.stop()
-    assert read_ids(place.table) == [1, 2, 3]
-
-
-async def test_a_limit_stops_the_driver_until_commits_follow(
-    place: Place, caplog: pytest.LogCaptureFixture
-) -> None:
-    limits = {"max.uncommitted.checkpoints": "2"}
-    async with AsyncExitStack() as coordinator:
-        await coordinator.enter_async_context(running(place.settings()))
-        driver = AsyncRegionDriver(options_of(place, **limits, backpressure="fail"))
-        await driver.start()
-        await driver.await_commit(await put(driver, 1))
-        await coordinator.aclose()
-        await put(driver, 2)
-        await put(driver, 3)
-        with pytest.raises(TooManyUncommitted, match="Begin again when they follow"):
-            await driver.begin()
-        async with running(place.settings()):
-            await until(lambda: driver.committed is not None and driver.committed.number == 2)
-            await driver.await_commit(await put(driver, 4))
-            await driver.stop()
-            patient = AsyncRegionDriver(options_of(place, **limits))
-            await patient.start()
-        await put(patient, 5)
-        await put(patient, 6)
-        waiting = asyncio.create_task(patient.begin())
-        await until(lambda: "shows what the commits wait for" in caplog.text)
-        async with running(place.settings()):
-            assert (await waiting).number == 6
-            await patient.stop()
-            deaf = AsyncRegionDriver(options_of(place, **limits))
-            await deaf.start()
-            deaf._driver._feed.stop()  # no notification arrives any more
-            await put(deaf, 7)
-            await put(deaf, 8)
-            await put(deaf, 9)
-            await deaf.stop()
-            await until(
-                lambda: asyncio.to_thread(read_ids, place.table), lambda found: found == list(range(1, 10))
-            )
-
-
 async def test_another_kind_of_driver_is_taken_over_only_on_demand(place: Place) -> None:
     async with running(place.settings()), place.job() as job:
         await job.register()
@@ -291,18 +171,3 @@ async def test_another_kind_of_driver_is_taken_over_only_on_demand(place: Place)
             assert driver.committed.number == 1
             await driver.await_commit(await put(driver, 3))
     assert read_ids(place.table) == [1, 2, 3]
-
-
-async def test_a_region_that_rests_or_was_closed_holds_nothing_back(place: Place) -> None:
-    regions = {"regions": "r1,r2", "assignment": "1"}
-    async with running(place.settings()):
-        one = AsyncRegionDriver(options_of(place, **regions), idle_after=0.0, heartbeat_interval=0.2)
-        two = AsyncRegionDriver(options_of(place, region="r2", **regions))
-        await one.start()
-        await two.start()
-        await two.await_commit(await put(two, 1))  # the other one has said that it is idle
-        held = await put(one, 2)
-        await two.close()
-        await one.await_commit(held)
-        assert await one.close() == 0
-    assert read_ids(place.table) == [1, 2]

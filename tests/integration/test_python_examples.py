@@ -14,18 +14,15 @@ from typing import IO
 
 import psutil
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from pypaimon import CatalogFactory, Schema
 
 from sluicegate.kafka.clients import started
-from sluicegate.writer_hooks import AsyncRegionDriver
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running, settings_for
 from tests.integration.job import read_ids
-from tests.integration.test_python_driver import options_of, put, rows
 from tests.integration.waiting import until
 
 pytestmark = pytest.mark.kafka
@@ -100,30 +97,6 @@ async def test_consumers_that_are_killed_at_random_lose_and_double_nothing(
         last.close()
         assert last.process.returncode == 0, log.read_text()
     assert read_ids(place.table) == list(range(COUNT))
-
-
-async def test_a_backfill_runs_beside_a_stream_and_counts_once(place: Place, tmp_path: Path) -> None:
-    for number in range(5):
-        pq.write_table(rows(number), tmp_path / f"{number}.parquet")
-    script = [
-        sys.executable,
-        str(EXAMPLES / "backfill.py"),
-        place.bootstrap,
-        place.table,
-        "first",
-        str(tmp_path),
-    ]
-    script += ["--topic-prefix", place.prefix]
-    regions = {"regions": "orders,jobs", "assignment": "1", "stream": "orders", "region": "orders"}
-    async with (
-        running(place.settings("orders")),
-        AsyncRegionDriver(options_of(place, **regions), idle_after=0.0) as driver,
-    ):
-        for printed in ("first: 5 rows", "first is committed already"):
-            done = await asyncio.to_thread(subprocess.run, script, capture_output=True, text=True)
-            assert done.stdout.strip() == printed, done.stderr
-        await driver.await_commit(await put(driver, 5))
-    assert read_ids(place.table) == [0, 1, 2, 3, 4, 5]
 
 
 async def test_the_programs_of_the_page_run_as_they_stand(place: Place, tmp_path: Path) -> None:

@@ -6,10 +6,8 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
-from sluicegate.failpoints import points
 from sluicegate.writer_hooks import (
     AsyncRegionDriver,
-    HookError,
     Job,
     OpenCheckpoint,
     RegionReplaced,
@@ -64,29 +62,6 @@ async def test_an_id_is_one_commit_and_a_job_that_died_leaves_nothing(place: Pla
         with pytest.raises(SourceOffsetsUnknown, match="Give this driver another region"):
             await asyncio.to_thread(lambda: Job(options_of(place, **REGIONS), "monday").start())
     assert read_ids(place.table) == [1, 2, 3, 4, 5, 6, 7]
-
-
-async def test_a_job_that_counts_does_not_disturb_another_one(place: Place) -> None:
-    options = options_of(place, region="jobs", **{**REGIONS, "regions": "jobs"})
-    async with running(place.settings()):
-        assert await asyncio.to_thread(lambda: run(options, "monday", 1, 2))
-        with Job(options, "tuesday") as job:
-            assert await asyncio.to_thread(job.start)
-            result = await asyncio.to_thread(lambda: job.write("w0", rows(3)))
-            assert not await asyncio.to_thread(lambda: run(options, "monday", 1, 2))
-            points.arm("hook.completion.after=fail@1")
-            try:
-                with pytest.raises(points.InjectedFailure):
-                    await asyncio.to_thread(lambda: job.finish([result]))
-            finally:
-                points.arm("")
-            other = await asyncio.to_thread(lambda: job.write("w0", rows(4)))
-            with pytest.raises(HookError, match="Run the job again, with the same id"):
-                await asyncio.to_thread(lambda: job.finish([other]))
-            await asyncio.to_thread(lambda: job.finish([result]))
-            with Job.resumed(job.begun) as again:
-                await asyncio.to_thread(lambda: again.finish([result]))
-    assert read_ids(place.table) == [1, 2, 3]
 
 
 @pytest.mark.seam

@@ -6,29 +6,22 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from sluicegate.events.envelope import EventType
-from sluicegate.events.models import CheckpointCompleted
 from sluicegate.failpoints import points
-from sluicegate.lakes.port import LakeUnavailable
 from sluicegate.writer_hooks import (
     AsyncRegionDriver,
     AsyncWriter,
     CommittedCheckpoint,
     EventTooLarge,
     HookError,
-    Job,
     OpenCheckpoint,
     PublishFailed,
-    RegionStalled,
-    Writer,
 )
-from sluicegate.writer_hooks.attempt import AttemptWriter
-from sluicegate.writer_hooks.publisher import publish_completion, shared_publisher
+from sluicegate.writer_hooks.publisher import publish_completion
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import SCHEMA, read_ids
@@ -36,62 +29,6 @@ from tests.integration.test_python_driver import options_of, put, rows
 from tests.integration.waiting import BACKSTOP, until
 
 pytestmark = pytest.mark.kafka
-
-
-async def test_results_may_be_any_iterable(place: Place) -> None:
-    regions = {"regions": "r1,jobs", "assignment": "1"}
-    driver = AsyncRegionDriver(options_of(place, **regions), idle_after=0.0)
-    async with running(place.settings()), driver:
-        first = await driver.begin()
-        results = [first.write(f"w{number}", rows(number)) for number in (1, 2)]
-        await driver.complete(first, (each for each in results), source_offsets=2)
-        with Job(options_of(place, region="jobs", **regions), "monday") as job:
-            assert await asyncio.to_thread(job.start)
-            written = [job.write("w0", rows(3))]
-            await asyncio.to_thread(lambda: job.finish(each for each in written))
-        await driver.await_commit(first)
-    assert read_ids(place.table) == [1, 2, 3]
-
-
-async def test_an_attempt_whose_rows_broke_off_does_not_count(place: Place) -> None:
-    def breaking() -> Iterator[pa.RecordBatch]:
-        yield from rows(1).to_batches()
-        raise ConnectionError("the source is away")
-
-    async with running(place.settings()), AsyncRegionDriver(options_of(place)) as driver:
-        checkpoint = await driver.begin()
-        with Writer(checkpoint, "w0") as writer:
-            with pytest.raises(OSError, match="the source is away"):
-                writer.write(pa.RecordBatchReader.from_batches(SCHEMA, breaking()))
-            with pytest.raises(HookError, match="Make another Writer, and write all rows again"):
-                writer.write(rows(1, 2))
-            with pytest.raises(HookError, match="Make another Writer, and write all rows again"):
-                writer.finish()
-        await driver.complete(checkpoint, [checkpoint.write("w0", rows(1, 2))], source_offsets=2)
-        await driver.await_commit(checkpoint)
-    assert read_ids(place.table) == [1, 2]
-
-
-async def test_an_attempt_that_could_not_be_finished_does_not_count(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its second end could list a part of the files."""
-
-    def failing(_: AttemptWriter) -> NoReturn:
-        raise LakeUnavailable("the storage is away")
-
-    async with running(place.settings()), AsyncRegionDriver(options_of(place)) as driver:
-        checkpoint = await driver.begin()
-        with Writer(checkpoint, "w0") as writer:
-            writer.write(rows(1))
-            with monkeypatch.context() as away:
-                away.setattr(AttemptWriter, "finish", failing)
-                with pytest.raises(LakeUnavailable):
-                    writer.finish()
-            with pytest.raises(HookError, match="Make another Writer, and write all rows again"):
-                writer.finish()
-        await put_first(driver, checkpoint)
-    assert read_ids(place.table) == [1, 2]
 
 
 async def test_a_cancelled_write_gives_the_attempt_up(place: Place) -> None:
@@ -164,27 +101,6 @@ async def test_a_commit_whose_notification_is_lost_is_learned_from_the_coordinat
         assert seen == [found]
 
 
-async def test_a_wait_ends_when_the_region_stalls_for_good(place: Place) -> None:
-    regions = {"regions": "r1,r2", "assignment": "1"}
-    async with running(place.settings()):
-        async with AsyncRegionDriver(options_of(place, **regions)) as driver:
-            # Nothing is decided before the other region has begun.
-            checkpoint = await put(driver, 1)
-            registered, region = driver._driver._registered, driver._driver._region
-            assert registered is not None
-            body = CheckpointCompleted(events=(), predecessor=None, source_digest="other")
-            kind, number = EventType.CHECKPOINT_COMPLETED, checkpoint.number
-            other = region.event(kind, registered.incarnation, body, checkpoint=number)
-            publisher = shared_publisher(region.kafka)
-            await asyncio.to_thread(publisher.publish, region.events_topic, [other], BACKSTOP)
-            with pytest.raises(RegionStalled, match="A new driver of the region begins at its committed"):
-                await driver.await_commit(checkpoint)
-        of_the_other = AsyncRegionDriver(options_of(place, region="r2", **regions), idle_after=0.0)
-        async with of_the_other, AsyncRegionDriver(options_of(place, **regions)) as driver:
-            await driver.await_commit(await put(driver, 3))
-    assert read_ids(place.table) == [3]
-
-
 async def test_a_completion_that_may_be_in_the_log_is_not_given_up_because_a_repetition_is_too_large(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,19 +133,3 @@ async def test_a_forked_process_leaves_the_driver_alone(place: Place) -> None:
         said, _ = await process.communicate()
         assert (process.returncode, "was started in another process" in said.decode()) == (0, True), said
     assert read_ids(place.table) == [1]
-
-
-async def test_a_driver_may_be_stopped_when_it_learns_of_a_commit(place: Place) -> None:
-    stopped = threading.Event()
-
-    def stop(_: CommittedCheckpoint) -> None:
-        driver._driver.stop()
-        stopped.set()
-
-    async with running(place.settings()):
-        driver = AsyncRegionDriver(options_of(place), on_commit=stop)
-        await driver.start()
-        checkpoint = await put(driver, 1)
-        assert await asyncio.to_thread(stopped.wait, BACKSTOP)
-        with pytest.raises(HookError, match="was not started, or has ended"):
-            await driver.complete(checkpoint, [], source_offsets=2)

@@ -5,8 +5,8 @@ import pytest
 from sluicegate.events.problems import Code
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
-from tests.integration.job import Job, delete_records, read_ids, read_records
-from tests.integration.orders import Spoken, follow, invoke, invoke_here
+from tests.integration.job import Job, read_ids, read_records
+from tests.integration.orders import Spoken, invoke, invoke_here
 from tests.integration.test_replay import put_base_record, three_commits
 
 pytestmark = pytest.mark.kafka
@@ -73,19 +73,3 @@ async def test_a_stream_with_a_damaged_record_continues_from_its_base_record(pla
         await stalled_by_the_record(place, job)
         await continues(place, job, begin)
     assert read_ids(place.table) == [1, 2, 3, 4, 5]
-
-
-async def test_a_log_without_its_start_and_without_a_base_record_is_not_read_again(place: Place) -> None:
-    async with place.job() as job:
-        await three_commits(place, job)
-        await damage(place, job)
-        await delete_records(place.bootstrap, place.topics.events, "flights")
-        told = (await refused(place)).stderr
-        assert "no base record has the state before that" in told
-        assert (await read_records(place.bootstrap, place.topics.state))[-1].value == b"\x00no record"
-        adopted = await follow(place, told)
-        assert adopted["decision"] == 3
-        async with running(place.settings()):
-            assert (await job.begin("after-the-adoption")).accepted
-            await job.run_batch([4])
-            await job.committed([1, 2, 3, 4])

@@ -1,6 +1,5 @@
 """A real query and a real coordinator: a reset region continues with no row lost or doubled."""
 
-import asyncio
 import json
 import shutil
 from pathlib import Path
@@ -14,7 +13,7 @@ from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import read_ids
-from tests.integration.orders import invoke, invoke_here, sluicegate
+from tests.integration.orders import sluicegate
 from tests.integration.sparkjob import SparkJob, SparkThread
 from tests.integration.waiting import until
 
@@ -29,10 +28,6 @@ def resetting(job: SparkJob, location: Path | None = None) -> tuple[str, ...]:
 
 async def committed(place: Place, ids: list[int]) -> None:
     await until(lambda: read_ids(place.table), lambda found: found == ids)
-
-
-def data_files(place: Place) -> set[Path]:
-    return {*Path(place.table).rglob("*.parquet")}
 
 
 async def contradict(place: Place, job: SparkJob, checkpoint: int) -> None:
@@ -94,60 +89,3 @@ async def test_a_lost_location_is_refused_until_an_empty_one_is_reset(
         assert "was empty: its source must begin right after the committed rows" in output
         await job.run()
         await committed(place, [1, 2, 3])
-
-
-async def test_batches_after_a_removal_are_repeated_with_the_next_assignment(
-    place: Place, spark: SparkThread
-) -> None:
-    """Each refusal's advice is followed. Without a coordinator, the query did not learn of the removal."""
-    job = SparkJob(spark, place)
-    async with running(place.settings()):
-        job.feed([1])
-        await job.run()
-        await committed(place, [1])
-        old = job.incarnation()
-    removed = await invoke_here(place, "region", "remove", *STREAM, "--region", "r1", "--discard")
-    assert removed.exit_code == 0, removed.output
-    job.feed([2])
-    await job.run()
-    assert job.names("commits") == ["0", "1"]
-    job.feed([3])
-    async with running(place.settings()):
-        with pytest.raises(
-            StreamingQueryException, match=r"region-removed.*the option `assignment` 1, and with"
-        ):
-            await job.run()
-        job.options = {"assignment": "1", "assignment.after": "1"}
-        with pytest.raises(
-            StreamingQueryException, match=r"base-differs.*refused too, set it to the committed position"
-        ):
-            await job.run()
-        output = await sluicegate(place, *resetting(job))
-        assert f"region r1 continues after checkpoint 0 of incarnation {old}" in output
-        assert "region r1 has ended: start its query with the next assignment." in output
-        closed = await sluicegate(place, "assignment", "close", *STREAM, "--wait")
-        assert "assignment.after = 1 " in closed
-        await job.run()
-        await committed(place, [1, 2, 3])
-
-
-async def test_a_location_from_a_backup_writes_nothing(
-    place: Place, spark: SparkThread, tmp_path: Path
-) -> None:
-    job = SparkJob(spark, place)
-    async with running(place.settings()):
-        job.feed([1])
-        await job.run()
-        shutil.copytree(job.checkpoint, tmp_path / "backup")
-        job.feed([2], [3])
-        await job.run()
-        await committed(place, [1, 2, 3])
-        files = await asyncio.to_thread(data_files, place)
-        shutil.rmtree(job.checkpoint)
-        shutil.copytree(tmp_path / "backup", job.checkpoint)
-        with pytest.raises(StreamingQueryException, match="location-older"):
-            await job.run()
-        assert await asyncio.to_thread(data_files, place) == files
-        refused = await invoke(place, *resetting(job))
-        assert (refused.exit_code, "Put the newer location back" in refused.stderr) == (2, True)
-        shutil.rmtree(job.checkpoint)

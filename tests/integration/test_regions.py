@@ -3,9 +3,6 @@
 import asyncio
 import json
 import os
-import re
-import shlex
-import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -26,17 +23,15 @@ from sluicegate.writer_hooks.spark.regions import (
     Division,
     DivisionRefused,
     RegionRunner,
-    RegionsFailed,
     Source,
     State,
     by_column,
-    by_partition,
     by_path,
 )
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
-from tests.integration.job import PARTITIONS, read_ids
-from tests.integration.orders import invoke, sluicegate, spoken
+from tests.integration.job import read_ids
+from tests.integration.orders import invoke, sluicegate
 from tests.integration.sparkjob import SparkThread
 from tests.integration.waiting import until
 
@@ -184,37 +179,6 @@ async def test_a_region_whose_files_are_lost_or_whose_incarnation_ended_is_reset
         assert (runner.status()["a"].restarts > 1, runner.status()["b"].restarts) == (True, 0)
 
 
-async def test_a_division_with_too_many_regions_is_refused_before_a_plan(
-    place: Place, spark: SparkThread
-) -> None:
-    source = Source("kafka", {"subscribe": place.topics.events})
-    runner = Regions(spark, place).runner(by_partition(PARTITIONS + 1), source)
-    with pytest.raises(DivisionRefused, match=rf"use by_partition\({PARTITIONS}\)"):
-        await asyncio.to_thread(runner.start)
-    assert not (place.root / "base" / "plans").exists()
-
-
-async def test_a_region_that_no_restart_mends_ends_alone(place: Place, spark: SparkThread) -> None:
-    """Its column does not exist in the table. Bounded queries of the others end."""
-    regions = Regions(spark, place)
-    regions.feed("a", (1, "EWR"))
-    regions.feed("b", (2, "JFK"))
-    division = by_path({name: str(place.root / "in" / name) for name in ("a", "b")})
-    # The location of one region belongs to another query.
-    foreign = place.root / "base" / "checkpoints" / "1" / "a" / "sluicegate"
-    foreign.mkdir(parents=True)
-    (foreign / "incarnation.json").write_text(json.dumps({"query": None, "incarnation": "x", "region": "z"}))
-    async with running(place.settings(options={"partial": "allow", "alignment_timeout": "300ms"})):
-        runner = regions.runner(division, trigger={"availableNow": True})
-        await asyncio.to_thread(runner.start)
-        await until(runner.status, lambda shown: shown["a"].state is State.FAILED)
-        shown = await until(runner.status, lambda shown: shown["b"].state is State.ENDED)
-        await asyncio.to_thread(runner.stop)
-        assert "wrote the region z" in shown["a"].last_error
-        with pytest.raises(RegionsFailed, match="region a"):
-            runner.require_ended_well()
-
-
 async def test_other_paths_continue_without_a_file_twice(place: Place, spark: SparkThread) -> None:
     """One path stays in its region, one moves to another region, one is new, and one has no file."""
     regions = Regions(spark, place, "foreach-batch")
@@ -249,110 +213,3 @@ async def test_other_paths_continue_without_a_file_twice(place: Place, spark: Sp
             await regions.holds([1, 2, 10, 11, 12, 20, 21, 22])
     plans = sorted(path.name for path in (place.root / "base" / "plans").iterdir())
     assert plans == ["1.json", "2.json", "3.json", "4.json"]
-
-
-async def test_a_column_that_does_not_exist_ends_the_regions(place: Place, spark: SparkThread) -> None:
-    regions = Regions(spark, place)
-    regions.feed("all", (1, "EWR"))
-    source = regions.source(options={"path": str(place.root / "in" / "all")})
-    wrong = regions.runner(by_column("orgin", {"EWR": ["EWR"]}, rest="other"), source)
-    async with started(wrong):
-        await until(wrong.status, lambda shown: {each.state for each in shown.values()} == {State.FAILED})
-    with pytest.raises(RegionsFailed, match="UNRESOLVED_COLUMN"):
-        wrong.require_ended_well()
-
-
-async def test_a_region_that_an_operator_ended_before_its_end_begins_at_another_base(
-    place: Place, spark: SparkThread
-) -> None:
-    """Its discarded rows are only in the location, so another division must not continue there."""
-    regions = Regions(spark, place)
-    one = by_path({"a": str(place.root / "in" / "a")})
-    regions.feed("a", (1, "EWR"))
-    known = Checkpoint(str(place.root / "base" / "checkpoints" / "1" / "a"))
-    where = ("--stream", "flights")
-    async with running(place.settings()):
-        async with started(regions.runner(one)):
-            await regions.holds([1])
-            await sluicegate(place, "stream", "pause", *where)
-            regions.feed("a", (2, "EWR"))
-            await until(known.newest_completed, lambda found: found == 1)
-        await sluicegate(place, "region", "remove", *where, "--region", "a", "--discard")
-        await sluicegate(place, "stream", "resume", *where)
-        shown = await sluicegate(place, "assignment", "close", *where, "--wait", "--json")
-        regions.feed("again", (2, "EWR"))
-        other = by_path({"b": str(place.root / "in" / "again")})
-        with pytest.raises(DivisionRefused, match=r"first_assignment=\(2, DECISION\)"):
-            await asyncio.to_thread(regions.runner(other).start)
-        after = json.loads(shown)["decision"]
-        begun = regions.runner(other, base=str(place.root / "other"), first_assignment=(2, after))
-        async with started(begun):
-            await regions.holds([1, 2])
-
-
-async def test_a_batch_that_was_only_planned_when_its_region_was_ended_is_set_back(
-    place: Place, spark: SparkThread
-) -> None:
-    regions = Regions(spark, place)
-    one = by_path({"a": str(place.root / "in" / "a")})
-    regions.feed("a", (1, "EWR"))
-    location = place.root / "base" / "checkpoints" / "1" / "a"
-    async with running(place.settings()):
-        async with started(regions.runner(one)):
-            await regions.holds([1])
-        # As a driver leaves it that is killed within the batch.
-        (location / "offsets" / "1").write_bytes((location / "offsets" / "0").read_bytes())
-        await sluicegate(place, "assignment", "close", "--stream", "flights", "--wait")
-        regions.feed("a", (2, "EWR"))
-        other = by_path({"b": str(place.root / "in" / "a")})
-        with pytest.raises(DivisionRefused, match="planned and not completed") as refused:
-            await asyncio.to_thread(regions.runner(other).start)
-        advised = re.search(r"Run `sluicegate ([^`]*)`, and start the runner again", str(refused.value))
-        assert advised is not None, refused.value
-        await sluicegate(place, *shlex.split(advised[1]), "--silence", "10ms")
-        async with started(regions.runner(other)):
-            await regions.holds([1, 2])
-
-
-RUNNER = """
-import json, os, sys
-from pyspark.sql import SparkSession
-from sluicegate.writer_hooks.spark.regions import RegionRunner, Source, by_path
-
-columns, options, paths, base = sys.argv[1], *map(json.loads, sys.argv[2:4]), sys.argv[4]
-os.environ["PYSPARK_PYTHON"] = sys.executable
-spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
-spark.sparkContext.setLogLevel("OFF")
-source = Source("json", {"maxFilesPerTrigger": "1"}, columns)
-RegionRunner(spark, options, source, regions=by_path(paths), base=base, trigger={"availableNow": True}).run()
-"""
-
-
-async def test_a_first_plan_that_was_withdrawn_ends_the_runner_with_the_way_to_commit_its_rows(
-    place: Place, spark: SparkThread
-) -> None:
-    """Its queries have read everything, so that they would end well again, and commit nothing."""
-    regions, where = Regions(spark, place), ("--stream", "flights")
-    paths = {name: str(place.root / "in" / name) for name in ("a", "b")}
-    division, once = by_path(paths), {"trigger": {"availableNow": True}}
-    regions.feed("a", (1, "EWR"))
-    regions.feed("b", (2, "JFK"))
-    async with running(place.settings()):
-        await sluicegate(place, "stream", "pause", *where)
-        async with started(regions.runner(division, **once)) as runner:
-            await until(runner.status, lambda shown: {each.state for each in shown.values()} == {State.ENDED})
-        runner.require_ended_well()
-        await sluicegate(place, "assignment", "withdraw", *where)
-        await sluicegate(place, "stream", "resume", *where)
-        arguments = (COLUMNS, json.dumps(regions.sink_options), json.dumps(paths), regions.base)
-        ended = await spoken((sys.executable, "-c", RUNNER, *arguments), os.environ)
-        assert (ended.exit_code, "DivisionRefused" in ended.stderr) == (1, True), ended.output
-        assert read_ids(place.table) == []
-        advised = re.search(r"start the runner with first_assignment=\((\d+), (\d+)\)", ended.stderr)
-        assert advised is not None, ended.output
-        pair = int(advised[1]), int(advised[2])
-        async with started(regions.runner(division, **once, first_assignment=pair)):
-            await regions.holds([1, 2])
-        regions.feed("a", (3, "EWR"))
-        async with started(regions.runner(division, **once)):
-            await regions.holds([1, 2, 3])

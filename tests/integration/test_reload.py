@@ -188,28 +188,6 @@ async def test_a_stream_is_added_committed_and_removed_while_another_goes_on(
         assert len(await policies(first)) == 1
 
 
-async def test_a_changed_policy_goes_through_the_log_and_holds(place: Place) -> None:
-    """With `partial = "allow"` and a short timeout, the silent region is not waited for any more."""
-    async with (
-        coordinator(place, {"flights": 'alignment_timeout = "1h"'}) as service,
-        job_of(place, "flights", regions=("r1", "r2")) as first,
-        job_of(place, "flights", regions=("r1", "r2"), region="r2", incarnation="q2") as second,
-    ):
-        await first.register()
-        await second.register()
-        await first.run_batch([1])
-        await second.run_batch([2])
-        await first.committed([1, 2])
-        await first.run_batch([3])
-        service.reload({"flights": 'alignment_timeout = "200ms"\npartial = "allow"'})
-        assert (await service.told("settings reloaded"))["changed"] == ["flights"]
-        await first.committed([1, 2, 3])
-        assert [each.partial for each in await policies(first)] == ["never", "allow"]
-        await second.run_batch([4])
-        await first.committed([1, 2, 3, 4])
-        assert (await service.status())["epoch"] == 1
-
-
 @pytest.mark.seam
 async def test_an_invalid_file_changes_nothing_and_says_what_to_do(place: Place) -> None:
     async with coordinator(place, {"flights": ""}) as service, job_of(place, "flights") as job:
@@ -236,20 +214,6 @@ async def test_an_invalid_file_changes_nothing_and_says_what_to_do(place: Place)
         assert read_ids(job.location) == done
 
 
-async def test_what_only_a_restart_takes_over_is_named_and_the_rest_holds(place: Place) -> None:
-    async with coordinator(place, {"flights": ""}) as service:
-        service.write({"flights": "max_consecutive_fallbacks = 5"}, "commit_threads = 3")
-        text = (place.root / "sluicegate.toml").read_text(encoding="utf-8")
-        (place.root / "sluicegate.toml").write_text(
-            text.replace('session_timeout = "6s"', 'session_timeout = "7s"'), encoding="utf-8"
-        )
-        service.hup()
-        told = await service.told("settings that only a restart takes over")
-        assert told["keys"] == ["kafka.session_timeout", "commit_threads"]
-        assert (await service.told("settings reloaded"))["changed"] == ["flights"]
-        await service.told("stream joined")
-
-
 async def test_a_restart_after_a_reload_reads_on_where_each_stream_stands(place: Place) -> None:
     """A stream that was removed with something pending loses nothing of it."""
     other = neighbour("flights", same=True)
@@ -271,29 +235,3 @@ async def test_a_restart_after_a_reload_reads_on_where_each_stream_stands(place:
             await second.committed([7])
             await first.run_batch([3])
             await first.committed([1, 2, 3])
-
-
-async def test_many_reloads_in_a_row_end_at_the_last_file(place: Place) -> None:
-    """A stream that comes and goes, faster than it can join, while both have work."""
-    other = neighbour("flights", same=True)
-    create_table(place.root, other)
-    async with (
-        coordinator(place, {"flights": "", other: ""}) as service,
-        job_of(place, "flights") as first,
-        job_of(place, other) as second,
-    ):
-        await first.register()
-        await second.register()
-        await second.run_batch([1])
-        await second.committed([1])
-        async with busy(first) as done:
-            for number in range(10):
-                streams = {"flights": ""} if number % 2 == 0 else {"flights": "", other: ""}
-                service.reload(streams)
-                await service.told("settings reloaded", number + 1)
-                await second.run_batch([number + 2])
-            await second.committed(range(1, 12))
-            await more(done)
-        assert (await service.status())["epoch"] == 1
-        assert service.events("streams not changed") == []
-        assert service.events("record not applied") == []

@@ -4,28 +4,21 @@ import asyncio
 import os
 import re
 import shutil
-from contextlib import AsyncExitStack
-from dataclasses import replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
 from sluicegate.cli import main
-from sluicegate.coordinator.observe.messages import format_problem
 from sluicegate.events.envelope import EventType
 from sluicegate.events.problems import Code
-from sluicegate.lakes.capabilities import evolving
-from sluicegate.lakes.new_columns import evolve
-from sluicegate.lakes.registry import adapter
 from tests.faults import iceberg_tables, tables
 from tests.integration.conftest import Place, place_of
 from tests.integration.coordinator import running
 from tests.integration.job import create_table, read_events, read_ids
 from tests.integration.letters import conditions, stalled, stalls
-from tests.integration.orders import ADOPTION, config_of, follow, invoke_here, sluicegate
+from tests.integration.orders import ADOPTION, config_of, invoke_here, sluicegate
 from tests.integration.test_limits import decide_and_die
 from tests.integration.waiting import until
 
@@ -70,34 +63,6 @@ async def test_nothing_is_decided_for_a_replaced_table_until_the_former_one_is_b
         assert await decisions(place) == 2
 
 
-async def test_a_table_that_was_made_again_before_the_first_commit_is_adopted_empty(
-    place: Place, impatient: None
-) -> None:
-    """Pending files may be of the former table, whose columns had other ids."""
-    table = Path(place.table)
-    async with place.job() as job:
-        async with running(place.settings()):
-            await job.register()
-        shutil.rmtree(table)
-        assert create_table(place.root) == place.table
-        async with running(place.settings()) as service:
-            await job.run_batch([1])
-            problems = await until(lambda: stalls(job))
-            assert [each.code for each in problems] == [Code.TABLE_REPLACED]
-            assert stalled(service) == Code.TABLE_REPLACED
-            told = format_problem(problems[0], "flights")
-            assert "make an empty table with its columns and partitioning at another place" in told
-            assert told.endswith("If its files are gone as well, do the same without `rebuild`.")
-        empty = replace(place, table=create_table(place.root, "again"))
-        assert (await follow(empty, told))["positions"] == {"r1": None}
-        assert read_ids(place.table) == []
-        job.location = empty.table
-        async with running(empty.settings()):
-            assert (await job.begin("after-the-adoption")).accepted
-            await job.run_batch([1])
-            await job.committed([1])
-
-
 def make_again(place: Place) -> None:
     """Drop the table and make it again, with the data files that were in it."""
     table, away = Path(place.table), place.root / "away"
@@ -123,31 +88,6 @@ def forget(place: Place) -> None:
 def ids_of(place: Place) -> list[int]:
     table = Path(place.table)
     return sorted(row["id"] for row in tables.kind_of(table).rows(table))
-
-
-@pytest.mark.parametrize("lake", tables.FORMATS)
-async def test_files_of_a_former_table_are_refused_even_if_the_stream_was_forgotten(
-    kafka_bootstrap: str, unique: str, tmp_path: Path, impatient: None, lake: str
-) -> None:
-    """Their columns may have other ids, so that values would appear in the wrong columns."""
-    place = await place_of(lake, kafka_bootstrap, unique, tmp_path)
-    async with place.job() as job:
-        async with running(place.settings()):
-            await job.register()
-            event = await job.written(job.write_files([1]))
-        make_again(place)
-        await asyncio.to_thread(forget, place)
-        await job.complete(event)
-        async with running(place.settings()) as service:
-            found = (await until(lambda: conditions(service)))[0]
-            assert found["code"] == Code.FILES_EXCLUDED
-            # Of Paimon, the schema is compared first: its digest contains the time when it was made.
-            told = found["arguments"]["detail"]
-            assert ("written for another table" in told) or ("written with another schema 0" in told)
-            assert ids_of(place) == []
-            await job.begin("q2")
-            await job.run_batch([1, 2])
-            await until(lambda: ids_of(place), lambda found: found == [1, 2])
 
 
 async def test_a_decision_of_a_former_table_is_not_published_in_the_next_one(
@@ -197,121 +137,6 @@ def copy(source: Path, target: Path) -> None:
         shutil.copytree(source, target)
     else:
         shutil.copy2(source, target)
-
-
-def add_text(place: Place, column: str) -> None:
-    """Add a column of texts."""
-    lake = adapter(place.lake)
-    table = lake.parse_table(place.table, place.lake_options)
-    wider = evolving(lake).read_columns(table).schema.append(pa.field(column, pa.string()))
-    evolve(lake, table, wider)
-
-
-@pytest.mark.parametrize("lake", tables.FORMATS)
-@pytest.mark.parametrize("runs", [True, False], ids=["running", "restarted"])
-async def test_files_of_a_schema_that_a_restored_table_does_not_have_are_refused(
-    kafka_bootstrap: str, unique: str, tmp_path: Path, impatient: None, lake: str, runs: bool
-) -> None:
-    """The table has another schema of the same number, so a value would appear in another column."""
-    place = await place_of(lake, kafka_bootstrap, unique, tmp_path)
-    async with place.job() as job, AsyncExitStack() as stack:
-        service = await stack.enter_async_context(running(place.settings()))
-        await job.register()
-        await job.run_batch([1])
-        await until(lambda: ids_of(place), lambda found: found == [1])
-        for each, kept in metadata_of(place).items():
-            copy(each, kept)
-        add_text(place, "x")
-        event = await job.written(job.write_files([2]))
-        for each, kept in metadata_of(place).items():
-            copy(kept, each)
-        add_text(place, "y")
-        if not runs:
-            await stack.aclose()
-            service = await stack.enter_async_context(running(place.settings()))
-        await job.complete(event)
-        found = (await until(lambda: conditions(service)))[0]
-        assert found["code"] == Code.FILES_EXCLUDED
-        assert ids_of(place) == [1]
-        await job.begin("q2")
-        await job.run_batch([2, 3])
-        await until(lambda: ids_of(place), lambda found: found == [1, 2, 3])
-
-
-async def test_a_driver_that_asks_does_not_repeat_the_announcement_of_a_stall(
-    place: Place, impatient: None
-) -> None:
-    """A driver asks after each stall of its region."""
-    async with place.job() as job, running(place.settings()) as service:
-        await job.register()
-        files = job.write_files([1])
-        (Path(place.table) / files.files[0].path).unlink()
-        await job.complete(await job.written(files))
-        await until(lambda: stalled(service), lambda code: code == Code.FILES_EXCLUDED)
-        for _ in range(5):
-            await job.answer_to(await job.send_registration(probe=True))
-        assert len(await stalls(job)) == 1
-
-
-@pytest.mark.parametrize("lake", tables.FORMATS)
-async def test_a_table_is_not_rebuilt_after_another_one(
-    kafka_bootstrap: str, unique: str, tmp_path: Path, lake: str
-) -> None:
-    """The columns of the other one can be others."""
-    place = await place_of(lake, kafka_bootstrap, unique, tmp_path)
-    # Without the name of the stream's own table, the name follows from the folder.
-    rest = {name: each for name, each in place.lake_options.items() if name != "identifier"}
-    async with place.job() as job, running(place.settings()):
-        await job.register()
-        await job.run_batch([1])
-        await until(lambda: ids_of(place), lambda found: found == [1])
-    make_again(place)
-    target = str(Path(place.table).with_name("again"))
-    command = ("replay", "rebuild", "--stream", "flights", "--into", target)
-    refused = await invoke_here(replace(place, lake_options=rest), *command)
-    assert refused.exit_code == 2
-    assert "it was made for another table, which was at" in refused.stderr
-    assert (
-        "Put the former table back. If its metadata is lost, make an empty table with its" in refused.stderr
-    )
-    (named,) = re.findall(
-        r"columns and partitioning at another place, and name that: (.*)$", refused.stderr, re.M
-    )
-    assert named == "sluicegate replay rebuild --stream flights --into TABLE --schema-from-target"
-    another = tables.create_table(place.root, "another", lake)
-    options = dict(tables.kind_of(another).options(another))
-    given = [word for name, value in options.items() for word in ("--option", f"{name}={value}")]
-    built = await invoke_here(place, *named.replace("TABLE", str(another)).split()[1:], *given)
-    assert built.exit_code == 0, built.output
-    assert "To go on with this table, set streams.flights.table to it" in built.stdout
-    there = replace(place, table=str(another), lake_options=options)
-    await follow(there, built.stdout)
-    async with there.job() as job, running(there.settings()):
-        assert (await job.begin("after-the-adoption")).accepted
-        await job.run_batch([2])
-        await until(lambda: ids_of(there), lambda found: found == [1, 2])
-
-
-async def test_a_rebuild_refuses_a_table_whose_columns_have_other_ids(
-    kafka_bootstrap: str, unique: str, tmp_path: Path
-) -> None:
-    place = await place_of("iceberg", kafka_bootstrap, unique, tmp_path)
-    async with place.job() as job, running(place.settings()):
-        await job.register()
-        await job.run_batch([1])
-        await until(lambda: ids_of(place), lambda found: found == [1])
-    target = Path(place.table).with_name("again")
-    catalog = iceberg_tables.catalog_of(Path(place.table))
-    columns = catalog.load_table("db.flights").scan().to_arrow().schema
-    other = pa.schema([columns.field(name) for name in reversed(columns.names)])
-    made = catalog.create_table("db.again", other, location=target.as_uri())
-    with made.update_spec() as change:
-        change.add_identity("origin")
-    command = ("replay", "rebuild", "--stream", "flights", "--into", str(target))
-    refused = await invoke_here(place, *command, "--option", "identifier=db.again")
-    assert refused.exit_code == 2
-    assert "which is another in" in refused.stderr
-    assert "let the new table be made by this command, at a place without a table" in refused.stderr
 
 
 @pytest.mark.parametrize("lake", tables.FORMATS)

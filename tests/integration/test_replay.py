@@ -16,7 +16,7 @@ from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.port import Absent, CommitRequest, Publication, Published, Refused
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
-from tests.integration.job import PARTITIONS, Job, create_table, delete_records, expire, read_ids, rewrite
+from tests.integration.job import PARTITIONS, Job, delete_records, expire, read_ids, rewrite
 from tests.integration.orders import invoke, invoke_here
 from tests.integration.waiting import until
 
@@ -85,18 +85,6 @@ async def test_a_table_is_verified_through_compaction_and_expiry(place: Place) -
         assert read_ids(place.table) == [1, 2, 3]
 
 
-async def test_what_follows_from_a_later_commit_is_printed(place: Place) -> None:
-    async with place.job() as job:
-        await three_commits(place, job)
-    expire(place.table, keep=1)
-    result = await invoke_here(place, *VERIFY)
-    assert result.exit_code == 0
-    assert "  1 is in the table, once and with its digest" in result.stdout
-    assert "2 cannot be looked up" in result.stdout
-    assert "because decision 3 is" in result.stdout
-    assert "as far as it can be proven" in result.stdout
-
-
 async def test_a_range_is_chosen_by_checkpoint_offset_and_time(place: Place) -> None:
     async with place.job() as job:
         await three_commits(place, job)
@@ -110,15 +98,6 @@ async def test_a_range_is_chosen_by_checkpoint_offset_and_time(place: Place) -> 
     assert (found["first"], found["last"]) == (1, 1)
     missing = await invoke_here(place, *VERIFY, "--from", "checkpoint:r1/77")
     assert (missing.exit_code, "no decision of the log includes checkpoint 77" in missing.stderr) == (2, True)
-
-
-async def test_a_rolled_back_table_whose_beginning_has_expired_is_repaired(place: Place) -> None:
-    async with place.job() as job:
-        await three_commits(place, job)
-    forget(Path(place.table), 3)
-    expire(place.table, keep=1)
-    await output(place, *REPAIR)
-    assert read_ids(place.table) == [1, 2, 3]
 
 
 @pytest.mark.seam
@@ -149,31 +128,6 @@ async def test_what_a_rolled_back_table_lacks_is_committed_again_and_the_stream_
         assert (await verified(place))[1]["counts"]["there"] == 4
 
 
-async def history_check(place: Place) -> tuple[str, str]:
-    """Return what `sluicegate check` finds about the table's history: verdict and detail."""
-    checks = json.loads((await invoke_here(place, "check", "--json")).stdout)["checks"]
-    found = next(each for each in checks if each["check"] == "table of flights, history")
-    return "WARNING" if found["warning"] else "OK" if found["ok"] else "PROBLEM", found["detail"]
-
-
-async def test_check_says_what_a_repaired_table_needs(place: Place) -> None:
-    async with place.job() as job:
-        await three_commits(place, job)
-        forget(Path(place.table), 2, 3)
-        verdict, detail = await history_check(place)
-        assert (verdict, "`sluicegate replay repair --stream flights`" in detail) == ("PROBLEM", True)
-        await output(place, *REPAIR)
-        verdict, detail = await history_check(place)
-        assert (verdict, "replay repair" in detail) == ("WARNING", False)
-        assert "agrees with the log, up to decision 3" in detail
-        assert "the table was repaired" in detail
-        assert "Start a coordinator" in detail
-        async with running(place.settings()):
-            await job.run_batch([4])
-            await job.committed([1, 2, 3, 4])
-        assert await history_check(place) == ("OK", "agrees with the record, up to decision 4")
-
-
 def shown(foreign: list[dict[str, object]]) -> list[tuple[object, object, object]]:
     """Return decision, position and digest of foreign commits, whose snapshots have identities as text."""
     assert all(isinstance(each["identity"], str) for each in foreign)
@@ -193,28 +147,6 @@ async def test_doubled_and_foreign_commits_and_other_content_are_differences(pla
     assert shown(found["foreign"]) == [(9, 5, "made elsewhere")]
     refused = await invoke_here(place, *REPAIR)
     assert (refused.exit_code, "more than once" in refused.stderr) == (2, True)
-
-
-async def test_other_content_under_a_decisions_id_is_a_difference(place: Place) -> None:
-    async with place.job() as job:
-        await three_commits(place, job)
-    forget(Path(place.table), 3)
-    publish(place.table, 3, "made elsewhere")
-    status, found = await verified(place)
-    assert (status, found["counts"]["other content"], found["counts"]["there"]) == (1, 1, 2)
-    refused = await invoke_here(place, *REPAIR)
-    assert (refused.exit_code, "other content" in refused.stderr) == (2, True)
-
-
-async def test_a_replaced_table_is_a_difference_and_is_not_filled(place: Place) -> None:
-    async with place.job() as job:
-        await three_commits(place, job)
-    os.rename(place.table, place.root / "old")
-    create_table(place.root)
-    status, found = await verified(place)
-    assert (status, found["table_replaced"], found["counts"]["missing"]) == (1, True, 3)
-    refused = await invoke_here(place, *REPAIR)
-    assert (refused.exit_code, "the table is another one" in refused.stderr) == (2, True)
 
 
 def relative(path: Path) -> str:
@@ -251,23 +183,6 @@ async def test_a_fresh_table_has_the_same_commits(place: Place) -> None:
     committer.publish(CommitRequest(1, "x", asked.head, None, []))
     refused = await invoke_here(place, *REBUILD, "--into", str(target))
     assert (refused.exit_code, "is not empty" in refused.stderr) == (2, True)
-
-
-async def test_files_that_are_gone_cannot_be_copied(place: Place) -> None:
-    async with place.job() as job, running(place.settings()):
-        await job.register()
-        await job.run_batch([1])
-        await job.committed([1])
-        files = job.write_files([2])
-        await job.complete(await job.written(files))
-        await job.committed([1, 2])
-    (Path(place.table) / files.files[0].path).unlink()
-    for extra in (("--dry-run",), ()):
-        result = await invoke_here(place, *REBUILD, "--into", str(place.root / "again"), *extra)
-        assert result.exit_code == 2
-        assert "decision 2 cannot be made again" in result.stderr
-        assert "compaction has rewritten it" in result.stderr
-        assert result.stderr.count(str(place.root)) == 1, "the table that lacks the file, and no other"
 
 
 async def put_base_record(place: Place, job: Job) -> int:
@@ -316,44 +231,6 @@ async def test_a_log_without_its_start_is_read_from_a_base_record(place: Place) 
     refused = await invoke_here(place, *REPAIR)
     assert (refused.exit_code, "the table ends with no decision" in refused.stderr) == (2, True)
     assert read_ids(place.table) == []
-
-
-async def test_a_log_without_its_start_and_without_a_base_record_is_refused(place: Place) -> None:
-    async with place.job() as job:
-        await three_commits(place, job)
-    await delete_records(place.bootstrap, place.topics.events, "flights")
-    for command in (
-        VERIFY,
-        REPAIR,
-        (*REBUILD, "--into", str(place.root / "again")),
-        ("orphans", "list", *STREAM),
-    ):
-        refused = await invoke_here(place, *command)
-        assert refused.exit_code == 2
-        assert "no base record has the state before that" in refused.stderr
-        assert "To move the table, copy its whole folder" in refused.stderr
-
-
-async def test_a_range_that_skips_what_is_missing_commits_nothing(place: Place) -> None:
-    async with place.job() as job:
-        await three_commits(place, job)
-    forget(Path(place.table), 2, 3)
-    refused = await invoke_here(place, *REPAIR, "--from", "checkpoint:r1/2")
-    assert (refused.exit_code, "with --from earliest" in refused.stderr) == (2, True)
-    assert read_ids(place.table) == [1]
-
-
-async def test_a_foreign_commit_with_the_id_zero_proves_nothing_about_decisions(place: Place) -> None:
-    async with place.job() as job:
-        await three_commits(place, job)
-    publish(place.table, 0, "made elsewhere")
-    expire(place.table, keep=1)
-    status, found = await verified(place)
-    assert (status, found["counts"]["missing"], found["counts"]["unknown"]) == (1, 0, 3)
-    assert shown(found["foreign"]) == [(0, 4, "made elsewhere")]
-    left = await output(place, *REPAIR)
-    assert "nothing is missing in the table of stream flights that could be committed from here" in left
-    assert "left alone: decision 1" in left
 
 
 async def stalled(job: Job) -> bool:

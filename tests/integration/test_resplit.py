@@ -64,26 +64,3 @@ async def test_two_regions_become_three(place: Place, spark: SparkThread) -> Non
             await old[1].run()
         await sluicegate(place, "stream", "savepoint", *STREAM)
         assert read_ids(place.table) == everything
-
-
-async def test_two_regions_become_one(place: Place, spark: SparkThread) -> None:
-    """The queries of the old regions have stopped without a last batch, so an operator closes them."""
-    two = {"regions": "r1,r2", "assignment": "1"}
-    old = [SparkJob(spark, place, region=name, options=two) for name in ("r1", "r2")]
-    async with running(place.settings()):
-        for number, job in enumerate(old):
-            job.feed([1 + number], [11 + number])
-            await job.run()
-        await until(lambda: read_ids(place.table), lambda ids: ids == [1, 2, 11, 12])
-        merged = SparkJob(spark, place, region="all", options={"assignment": "2", "bounded": "true"})
-        merged.feed([21], [22])
-        with pytest.raises(StreamingQueryException, match=r"assignment-open.*sluicegate assignment close"):
-            await merged.run()
-        closed = json.loads(await sluicegate(place, "assignment", "close", *STREAM, "--wait", "--json"))
-        assert _offsets(closed) == {"r1": {"0": {"logOffset": 1}}, "r2": {"0": {"logOffset": 1}}}
-        merged.options["assignment.after"] = str(closed["decision"])
-        await merged.run()
-        await until(lambda: read_ids(place.table), lambda ids: ids == [1, 2, 11, 12, 21, 22])
-        shown = await until(lambda: _status(place), lambda shown: not shown["assignment"]["provisional"])
-        phases = {name: region["phase"] for name, region in shown["regions"].items()}
-        assert (phases["r1"], phases["r2"]) == ("left", "left")

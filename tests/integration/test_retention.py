@@ -1,37 +1,27 @@
 """Retention on a real broker: records that nobody needs are deleted, and every stream recovers afterwards."""
 
-import functools
-import operator
-import time
 from collections.abc import Iterable
 from typing import Any
 
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from sluicegate.coordinator.core.state_record import StateRecord, decode_record, deletion_start, read_key
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.stream import records
-from sluicegate.events.problems import Code
-from sluicegate.kafka.clients import started
+from sluicegate.coordinator.stream import records as retention
 from tests.integration.conftest import Place, neighbour
 from tests.integration.coordinator import running
-from tests.integration.job import read_ids, read_records
+from tests.integration.job import read_records
 from tests.integration.letters import home_of, stalled
-from tests.integration.metrics import metrics_of, samples
 from tests.integration.waiting import until
 
-DAY = 86_400
-"""Seconds."""
 pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture(autouse=True)
 def eager(monkeypatch: pytest.MonkeyPatch) -> None:
     """Apply the retention often."""
-    monkeypatch.setattr(records, "INTERVAL", 0.2)
+    monkeypatch.setattr(retention, "INTERVAL", 0.2)
 
 
 def settings_of(place: Place, *streams: str, window: str = "1s") -> Settings:
@@ -80,33 +70,6 @@ async def test_a_stream_recovers_from_its_base_record_after_a_zombie_wrote_an_ol
             assert (await job.register()).accepted
 
 
-async def test_a_new_stream_starts_on_a_log_that_was_deleted_for_others_and_one_with_a_past_does_not(
-    place: Place,
-) -> None:
-    """A stream without any record has a past if the table has its decisions."""
-    fresh = neighbour("flights", same=True)
-    async with place.job() as job, place.job(fresh) as another:
-        async with running(settings_of(place)):
-            await job.register()
-            await job.run_batch([1])
-            await job.committed([1])
-            await until(lambda: begin_of(place), lambda begin: begin > 2)
-        async with running(settings_of(place, "flights", fresh, window="1h")):
-            assert (await another.register()).accepted
-            await another.run_batch([10])
-            await another.committed([1, 10])
-        keys = {(each.key, each.partition) for each in await read_records(*_state(place))}
-        for key, partition in keys:
-            await job.producer.send_and_wait(place.topics.state, None, key=key, partition=partition)
-        async with running(settings_of(place, "flights", fresh, window="1h")) as service:
-            await until(lambda: stalled(service), lambda code: code is not None)
-            assert stalled(service) == Code.TABLE_AHEAD
-            # The whole log of this one is there: it is read again.
-            await another.run_batch([11])
-            await another.committed([1, 10, 11])
-        assert read_ids(place.table) == [1, 10, 11]
-
-
 @pytest.mark.seam
 async def test_nothing_is_deleted_while_a_stream_has_no_state_record(
     place: Place, monkeypatch: pytest.MonkeyPatch
@@ -119,7 +82,7 @@ async def test_nothing_is_deleted_while_a_stream_has_no_state_record(
         begun.extend([] if start is None else [start])
         return start
 
-    monkeypatch.setattr(records, "deletion_start", noted)
+    monkeypatch.setattr(retention, "deletion_start", noted)
     async with place.job() as job, running(settings_of(place, window="5s")):
         await job.register()
         await job.run_batch([1])
@@ -134,26 +97,6 @@ async def test_nothing_is_deleted_while_a_stream_has_no_state_record(
         await until(applied)
         bases = [each for start, each in await records_of(place, "flights") if start is not None]
         assert await begin_of(place) == 0 or bases
-
-
-async def test_former_base_records_are_deleted(place: Place) -> None:
-    async with place.job() as job, running(settings_of(place)):
-        await job.register()
-        for number in (1, 2, 3):
-            before = await begin_of(place)
-            await job.run_batch([number])
-            await job.committed(range(1, number + 1))
-            await until(lambda: begin_of(place), functools.partial(operator.lt, before))
-        latest: dict[int, bytes | None] = {}
-
-        async def kept() -> list[int]:
-            for start, each in await records_of(place, "flights"):
-                if start is not None:
-                    latest[start] = each.value
-            return [start for start, value in latest.items() if value is not None]
-
-        found = await until(kept, lambda starts: len(latest) > 1 and len(starts) == 1)
-        assert found == [max(latest)]
 
 
 @pytest.mark.seam
@@ -182,51 +125,3 @@ async def test_what_a_stream_needs_stays_in_the_log(place: Place) -> None:
             await absent.complete(waiting)
             await absent.committed([1, 2, 10, 11])
             await until(lambda: begin_of(place), lambda begin: begin > held)
-
-
-async def test_a_limit_of_the_topic_is_a_condition_before_it_deletes_what_is_needed(place: Place) -> None:
-    async with started(AIOKafkaAdminClient(bootstrap_servers=place.bootstrap)) as admin:
-        # The broker deletes whole segments, some minutes later.
-        limit = {"retention.ms": "2000", "message.timestamp.type": "LogAppendTime"}
-        await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, place.topics.events, limit)])
-    async with place.job() as job, running(settings_of(place, window="1h")) as service:
-        await job.register()
-        event = await job.written(job.write_files([1]))
-        await until(lambda: stalled(service), lambda code: code == Code.RETENTION)
-        assert read_ids(place.table) == []
-        await job.complete(event)
-        await job.committed([1])
-        await until(lambda: stalled(service) is None)
-
-
-async def test_the_age_of_what_is_needed_can_be_compared_with_the_limit(place: Place) -> None:
-    """Files without a completion wait; the metrics show since when, and the limit."""
-    source = place.topics.events
-    async with started(AIOKafkaAdminClient(bootstrap_servers=place.bootstrap)) as admin:
-        limit = {"retention.ms": f"{DAY}000", "message.timestamp.type": "LogAppendTime"}
-        await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, source, limit)])
-    async with place.job() as job, running(place.settings()) as service:
-        await job.register()
-        files = job.write_files([1])
-        size = sum(each.size for each in files.files)
-        written = await job.written(files)
-        seen = await until(
-            lambda: samples(service),
-            lambda seen: seen.get("pending_files") == 1 and "oldest_needed" in str(seen),
-        )
-        assert seen["pending_bytes"] == size
-        assert (
-            abs(seen["oldest_needed_timestamp_seconds"] - time.time()) < DAY
-        )  # time: compared with the time of the log
-        text = await until(
-            lambda: metrics_of(service), lambda text: "sluicegate_events_retention_seconds{" in text
-        )
-        assert f'sluicegate_events_retention_seconds{{topic="{source}"}} {DAY}.0' in text.splitlines()
-        assert "sluicegate_kafka_up 1.0" in text.splitlines()
-        numbers = dict(line.split(" ") for line in text.splitlines() if not line.startswith("#"))
-        assert numbers["sluicegate_partitions_owned"] == numbers["sluicegate_events_partitions"] != "0.0"
-        assert float(numbers["sluicegate_event_loop_lag_seconds_count"]) > 0
-        await job.complete(written)
-        await job.committed([1])
-        seen = await until(lambda: samples(service), lambda seen: seen["pending_files"] == 0)
-        assert (seen["pending_bytes"], seen["state_record_bytes"] > 100) == (0, True)

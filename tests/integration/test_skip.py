@@ -51,37 +51,3 @@ async def test_an_order_skips_a_record_and_everything_after_it_is_committed_once
         audited = await sluicegate(place, "audit", *STREAM)
         assert audited.count("stream skip") >= 2
     assert sorted(read_ids(place.table)) == [1, 2, 3, 4]
-
-
-async def test_two_records_in_a_row_are_skipped_one_after_the_other(place: Place) -> None:
-    """The state record in between ends at the first one."""
-    async with place.job() as job:
-        async with running(place.settings()) as service:
-            assert (await job.register()).accepted
-            newer = headers_of(job, "sluicegate.region.heartbeat.v9")
-            offsets = [await put_raw(job, b"{}", newer), await put_raw(job, b"{}", newer)]
-            for offset in offsets:
-                await until(lambda: stalled(service), lambda code: code == Code.RECORD_UNREADABLE)
-                await sluicegate(place, "stream", "skip", *STREAM, "--offset", str(offset))
-            await job.run_batch([1])
-            await job.committed([1])
-            again = await invoke(place, "stream", "skip", *STREAM, "--offset", str(offsets[0]))
-            assert (again.exit_code, "is skipped already" in again.stderr) == (2, True)
-        async with running(place.settings()):
-            await job.run_batch([2])
-            await job.committed([1, 2])
-
-
-async def test_a_coordinator_that_starts_after_the_order_skips_the_record_at_once(place: Place) -> None:
-    async with place.job() as job:
-        async with running(place.settings()) as service:
-            assert (await job.register()).accepted
-            await job.run_batch([1])
-            await job.committed([1])
-            newer = await put_raw(job, b"{}", headers_of(job, "sluicegate.region.heartbeat.v9"))
-            await until(lambda: stalled(service), lambda code: code == Code.RECORD_UNREADABLE)
-        await job.run_batch([2])
-        await sluicegate(place, "stream", "skip", *STREAM, "--offset", str(newer))
-        async with running(place.settings()):
-            await job.committed([1, 2])
-    assert sorted(read_ids(place.table)) == [1, 2]

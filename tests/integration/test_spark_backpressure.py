@@ -139,32 +139,3 @@ async def test_a_limit_warns_or_fails_or_waits_until_commits_follow(
         await waits(limited)
     finally:
         await limited.end()
-
-
-async def test_a_batch_that_was_decided_before_the_run_does_not_count(
-    place: Place, spark: SparkThread
-) -> None:
-    """Its commit may be older than what the run reads of commits."""
-    job = SparkJob(spark, place, options={"max.uncommitted.checkpoints": "1", "backpressure": "fail"})
-    async with running(place.settings()):
-        for number in range(3):
-            job.feed([number])
-            await job.run()
-            wanted = list(range(number + 1))
-            await until(lambda: asyncio.to_thread(read_ids, place.table), wanted.__eq__)
-
-
-async def test_a_query_without_a_listener_waits_no_longer_than_the_commits(
-    place: Place, spark: SparkThread
-) -> None:
-    """Another session of the process has called `attach`, and this one reads no commits."""
-    job = SparkJob(spark, place, options={"max.uncommitted.checkpoints": "1"}, foreach=True)
-    job.feed([0], [1], [2])
-    async with running(place.settings()):
-        session = await spark.call(spark.session.newSession)
-        reader = session.readStream.schema(job.columns).option("maxFilesPerTrigger", 1)
-        query = await spark.call(lambda: job.start(reader.json(str(job.source))))
-        try:
-            await until(lambda: asyncio.to_thread(read_ids, place.table), [0, 1, 2].__eq__)
-        finally:
-            await spark.call(query.stop)

@@ -1,7 +1,6 @@
 """Stalls by table and log have a code, and end by themselves after their cause is removed."""
 
 import os
-import shutil
 import threading
 from pathlib import Path
 
@@ -27,11 +26,8 @@ from tests.integration.job import (
     Job,
     commit_elsewhere,
     delete_records,
-    expire,
-    read_events,
     read_ids,
     read_records,
-    rewrite,
 )
 from tests.integration.letters import conditions, home_of, stalled, stalls
 from tests.integration.orders import invoke, sluicegate
@@ -78,43 +74,6 @@ async def test_a_decided_file_that_is_gone_stalls_until_it_is_back(place: Place,
             await job.committed([1, 2, 3])
 
 
-async def test_a_table_that_cannot_be_written_is_tried_again(place: Place, impatient: None) -> None:
-    manifests, away = Path(place.table) / "manifest", place.root / "manifests"
-    async with place.job() as job, running(place.settings()) as service:
-        await job.register()
-        shutil.rmtree(manifests, ignore_errors=True)
-        manifests.write_text("in the way")
-        await job.run_batch([1])
-        await until(lambda: read_events(place.bootstrap, place.topics.events), _decided)
-        assert stalled(service) is None
-        assert read_ids(place.table) == []
-        os.rename(manifests, away)
-        await job.committed([1])
-
-
-def _decided(found: list[LogRecord]) -> bool:
-    return any(each.envelope.type is EventType.CUT_DECIDED for each in found)
-
-
-async def test_a_decision_that_is_there_with_other_content_stalls_until_that_is_settled(
-    place: Place, impatient: None
-) -> None:
-    snapshots = Path(place.table) / "snapshot"
-    async with place.job() as job, running(place.settings()):
-        await job.register()
-        await job.run_batch([1])
-        await job.committed([1])
-        commit_elsewhere(place.table, 2, "made elsewhere")
-        await job.run_batch([2])
-        problem = (await until(lambda: stalls(job)))[-1]
-        assert (problem.code, problem.number) == (Code.TABLE_CONTRADICTS, 2)
-        assert problem.names == ("made elsewhere",)
-        assert read_ids(place.table) == [1]
-        (snapshots / "snapshot-2").unlink()
-        (snapshots / "LATEST").write_text("1")
-        await job.committed([1, 2])
-
-
 @pytest.mark.seam
 async def test_a_table_that_is_ahead_of_the_log_is_not_written_to(place: Place, impatient: None) -> None:
     snapshots = Path(place.table) / "snapshot"
@@ -133,23 +92,6 @@ async def test_a_table_that_is_ahead_of_the_log_is_not_written_to(place: Place, 
             (snapshots / "LATEST").write_text("1")
             await until(job.register, lambda found: found.accepted)
             await job.run_batch([2])
-            await job.committed([1, 2])
-
-
-async def test_what_an_expired_history_does_not_prove_is_not_committed(place: Place, impatient: None) -> None:
-    snapshots, kept = Path(place.table) / "snapshot", place.root / "kept"
-    async with place.job() as job:
-        await one_commit(place, job)
-        await job.run_batch([2])
-        await decide(place, job)
-        rewrite(place.table)
-        shutil.copytree(snapshots, kept)
-        expire(place.table, keep=1)
-        async with running(place.settings()):
-            problem = (await until(lambda: stalls(job)))[-1]
-            assert (problem.code, problem.number) == (Code.ABSENCE_UNPROVEN, 2)
-            assert read_ids(place.table) == [1]
-            shutil.copytree(kept, snapshots, dirs_exist_ok=True)
             await job.committed([1, 2])
 
 
@@ -177,28 +119,6 @@ async def test_events_that_are_deleted_before_a_running_service_reads_them_are_t
         held.clear()
         await until(lambda: stalled(service), lambda code: code == Code.LOG_DISCONTINUOUS)
         assert read_ids(place.table) == [1]
-
-
-@pytest.mark.parametrize("rows", [[], [1]], ids=["nothing is decided", "something is committed"])
-async def test_a_stream_does_not_go_on_as_another_commit_user(place: Place, rows: list[int]) -> None:
-    """Nothing need be decided by the record: its first decision may have been published since."""
-    async with place.job() as job:
-        async with running(place.settings()):
-            await job.register()
-            if rows:
-                await job.run_batch(rows)
-                await job.committed(rows)
-        another = place.settings(options={"commit_user": "somebody"})
-        for _ in range(2):
-            async with running(another) as service:
-                await job.run_batch([2])
-                await until(lambda: stalled(service), lambda code: code == Code.OTHER_COMMIT_USER)
-                (problem,) = {each.identity: each for each in await until(lambda: stalls(job))}.values()
-                assert problem.names == ("sluicegate-flights", "somebody")
-                assert read_ids(place.table) == rows
-        async with running(place.settings()):
-            await job.committed([*rows, 2, 2])
-        assert read_ids(place.table) == [*rows, 2, 2]
 
 
 async def test_a_topic_that_is_deleted_under_a_running_service_is_noticed(place: Place) -> None:

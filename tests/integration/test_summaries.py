@@ -10,7 +10,6 @@ from sluicegate.events.notifications import Committed
 from tests.integration.conftest import Place, place_of
 from tests.integration.coordinator import running
 from tests.integration.job import Job, read_events
-from tests.integration.orders import invoke_here
 from tests.integration.test_limits import die_at
 from tests.integration.test_upkeep import commit
 from tests.integration.waiting import until
@@ -110,31 +109,3 @@ async def test_a_commit_of_a_dead_coordinator_has_the_rows_of_the_log(place: Pla
     assert only.summary.touched == touched_by(written)
     assert sizes_in(only.summary) == sizes_by(written)
     assert ordered(only.summary)
-
-
-async def test_the_history_shows_the_newest_outcomes(place: Place) -> None:
-    async with place.job() as job:
-        async with running(place.settings()):
-            await job.register()
-            for number in (1, 2, 3):
-                await commit(job, number)
-            await committed(job, 3)
-        # A restart repeats what it announced last.
-        async with running(place.settings()):
-            pass
-    command = ("history", "--stream", "flights")
-    told = await invoke_here(place, *command, "--last", "2")
-    assert told.exit_code == 0
-    lines = told.stdout.splitlines()
-    assert ["decision 2  full" in lines[0], "decision 3  full" in lines[1]] == [True, True]
-    assert ", 1 file, 1 row, " in lines[0]
-    assert " in 1 partition, visible " in lines[0]
-    values = json.loads((await invoke_here(place, *command, "--json")).stdout)
-    assert [(each["decision"], each["outcome"]) for each in values["outcomes"]] == [
-        (number, "full") for number in (1, 2, 3)
-    ]
-
-
-async def test_the_history_of_a_stream_without_commits_says_so(place: Place) -> None:
-    told = await invoke_here(place, "history", "--stream", "flights")
-    assert told.stdout == "the commits topic has no outcome of stream flights\n"

@@ -1,6 +1,5 @@
 """The trace of a job reaches the commit and its notification; with OpenTelemetry, the commit has spans."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -18,7 +17,6 @@ from tests.integration.waiting import until
 
 pytestmark = pytest.mark.kafka
 ONE = b"00-11111111111111111111111111111111-2222222222222222-01"
-TWO = b"00-33333333333333333333333333333333-4444444444444444-01"
 STEPS = {"check", "decide", "ask", "publish", "append", "notify"}
 
 
@@ -62,33 +60,6 @@ async def test_a_context_travels_from_the_driver_to_the_commit_and_its_notificat
         await run_batch(job, 2)
         await job.committed([1, 2])
         assert await of_commit(place, 2) == [{"ce_traceparent": ONE}, {}]
-
-
-async def test_a_malformed_context_is_dropped_and_no_dead_letter(place: Place) -> None:
-    async with place.job() as job, running(place.settings()):
-        await job.register()
-        for number, malformed in enumerate((b"\xff\xfe", b"", b"00-1-2-3", b"x" * 100_000), start=1):
-            job.traceparent = malformed
-            await run_batch(job, number)
-            await job.committed(range(1, number + 1))
-        assert await of_commit(place, 4) == [{}] * 4
-    assert await read_records(place.bootstrap, place.topics.dead_letters) == []
-
-
-async def test_a_commit_of_several_jobs_names_all_of_them(place: Place) -> None:
-    regions = ("r1", "r2")
-    one = place.job(regions=regions)
-    two = place.job(regions=regions, region="r2", incarnation="q2")
-    async with one, two, running(place.settings()):
-        one.traceparent, two.traceparent = ONE, TWO
-        await one.register()
-        await two.register()
-        await run_batch(one, 1)
-        await run_batch(two, 2)
-        await one.committed([1, 2])
-        (headers,) = await of_commit(place)
-    assert {*headers.pop("ce_tracelinks").split(b",")} == {ONE, TWO}
-    assert headers == {}
 
 
 @dataclass
@@ -154,26 +125,3 @@ async def test_a_receiver_of_otlp_gets_the_steps_of_a_commit(
     for step in STEPS:
         assert {span.parent_span_id for span in received.named(step)} == {commit.span_id}, step
         assert {span.trace_id.hex() for span in received.named(step)} == {"1" * 32}
-
-
-async def test_without_a_receiver_commits_and_the_end_are_as_ever(
-    place: Place, monkeypatch: pytest.MonkeyPatch, unused_tcp_port: int
-) -> None:
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", f"http://127.0.0.1:{unused_tcp_port}")
-    async with place.job() as job, running(place.settings()):
-        await job.register()
-        await run_batch(job, 1)
-        await job.committed([1])
-
-
-async def test_two_commits_have_two_spans(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with receiver() as received:
-        monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", received.url)
-        async with place.job() as job, running(place.settings()):
-            await job.register()
-            for number in (1, 2):
-                await run_batch(job, number)
-                await job.committed(range(1, number + 1))
-            await of_commit(place, 2)
-            await asyncio.sleep(0)
-    assert len({span.trace_id for span in received.named("commit")}) == 2

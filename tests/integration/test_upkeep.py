@@ -1,22 +1,17 @@
 """Replay, orphans and the janitor on a real log and a real table of each format."""
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 from structlog.testing import capture_logs
 
 from sluicegate.events.models import FilesWritten
 from sluicegate.events.notifications import Committed
-from sluicegate.lakes.capabilities import ReadsHistory, evolving
-from sluicegate.lakes.new_columns import evolve
-from sluicegate.lakes.port import CommitRequest, Published
+from sluicegate.lakes.capabilities import ReadsHistory
 from sluicegate.lakes.registry import adapter
-from tests.faults import iceberg_tables, tables
+from tests.faults import tables
 from tests.faults.tables import FORMATS
 from tests.integration.conftest import Place, neighbour, place_of
 from tests.integration.coordinator import running
@@ -77,47 +72,6 @@ async def printed(place: Place, *arguments: str, status: int = 0) -> dict[str, A
     return found
 
 
-async def test_orphans_are_listed_and_deleted_and_nothing_else(place: Place) -> None:
-    root = Path(place.table)
-    async with place.job() as job:
-        async with running(place.settings()):
-            await job.register()
-            loser = await commit_with_loser(job, 1)
-            unnamed, waiting = job.write_files([202]), job.write_files([2])
-            event = await job.written(waiting)
-        found = await printed(place, "orphans", "list", *STREAM)
-        assert (found["files"], found["younger"]) == ([], 1)
-        found = await printed(place, "orphans", "list", *STREAM, *AT_ONCE)
-        assert [each["path"] for each in found["files"]] == [loser]
-        done = await printed(place, "orphans", "delete", *STREAM, *AT_ONCE)
-        assert [(each["path"], each["status"]) for each in done["files"]] == [(loser, "deleted")]
-        there = [loser, path_of(unnamed), path_of(waiting)]
-        assert [(root / path).exists() for path in there] == [False, True, True]
-        async with running(place.settings()):
-            await job.complete(event)
-            await announced(job)
-        holds(place, 1, 2)
-        found = await printed(place, "orphans", "list", *STREAM, *AT_ONCE)
-        assert (found["files"], found["gone"]) == ([], 1)
-
-
-async def test_an_orphan_that_another_product_has_committed_is_kept(place: Place) -> None:
-    async with place.job() as job:
-        async with running(place.settings()):
-            await job.register()
-            taken = job.write_files([101])
-            await job.written(taken)
-            await commit(job, 1)
-        lake = adapter(place.lake)
-        other = lake.open_committer(lake.parse_table(place.table, place.lake_options), "another-product")
-        other.check([taken])
-        made = other.publish(CommitRequest(1, "x", other.inspect().head, None, [taken]))
-        assert isinstance(made, Published)
-        done = await printed(place, "orphans", "delete", *STREAM, *AT_ONCE)
-        assert (done["files"], done["kept"]) == ([], 1)
-    holds(place, 1, 101)
-
-
 async def test_the_janitor_deletes_on_its_timer_while_commits_continue(place: Place) -> None:
     options = {"janitor": {"enabled": True, "grace": "1ms", "interval": "500ms"}}
     root = Path(place.table)
@@ -136,40 +90,6 @@ async def three_commits(place: Place, job: Job) -> None:
         assert (await job.register()).accepted
         for number in (1, 2, 3):
             await commit(job, number)
-
-
-async def test_a_table_is_verified_and_one_that_was_rolled_back_is_repaired(place: Place) -> None:
-    async with place.job() as job:
-        await three_commits(place, job)
-        found = await printed(place, "replay", "verify", *STREAM)
-        assert (found["counts"]["there"], found["different"], found["history_whole"]) == (3, False, True)
-        roll_back(place, to=1)
-        holds(place, 1)
-        found = await printed(place, "replay", "verify", *STREAM, status=1)
-        assert (found["counts"]["there"], found["counts"]["missing"]) == (1, 2)
-        dry = await printed(place, "replay", "repair", *STREAM, "--dry-run")
-        assert [each["decision"] for each in dry["committed"]] == [2, 3]
-        holds(place, 1)
-        await printed(place, "replay", "repair", *STREAM)
-        holds(place, 1, 2, 3)
-        assert (await printed(place, "replay", "verify", *STREAM))["counts"]["there"] == 3
-        async with running(place.settings()):
-            await commit(job, 4)
-        holds(place, 1, 2, 3, 4)
-
-
-def roll_back(place: Place, to: int) -> None:
-    """Take the newest commits out of the table, as the means of its format allow."""
-    root = Path(place.table)
-    if place.lake == "paimon":
-        for number in range(to + 1, tables.head(root) + 1):
-            (root / "snapshot" / f"snapshot-{number}").unlink()
-        (root / "snapshot" / "LATEST").unlink(missing_ok=True)
-    elif place.lake == "delta":
-        for number in range(to + 1, tables.head(root) + 1):
-            (root / "_delta_log" / f"{number:020d}.json").unlink()
-    else:
-        iceberg_tables.roll_back(root, to)
 
 
 async def test_a_fresh_table_has_the_same_commits(place: Place) -> None:
@@ -191,39 +111,6 @@ async def test_a_fresh_table_has_the_same_commits(place: Place) -> None:
     holds(place, 1, 2, 3)
 
 
-async def test_a_fresh_table_takes_files_from_before_a_new_column(place: Place) -> None:
-    place.lake_options.pop("identifier", None)
-    target, lake = str(Path(place.table).with_name("again")), adapter(place.lake)
-    table = lake.parse_table(place.table, place.lake_options)
-    wider = evolving(lake).read_columns(table).schema.append(pa.field("note", pa.string()))
-    async with place.job() as job, running(place.settings()):
-        await job.register()
-        await commit(job, 1)
-        await asyncio.to_thread(evolve, lake, table, wider)
-        await commit(job, 2)
-    rebuild = ("replay", "rebuild", *STREAM, "--into", target)
-    dry = await printed(place, *rebuild, "--dry-run")
-    assert (dry["commits"], content(target)) == (2, [])
-    made = await printed(place, *rebuild)
-    assert (made["commits"], made["files"]) == (2, 2)
-    assert [decision for decision, _ in history(place, target)] == [2, 1]
-    rows = FORMATS[place.lake].rows(Path(target))
-    assert sorted((row["id"], row["note"]) for row in rows) == [(1, None), (2, None)]
-    assert (await printed(place, *rebuild))["found"] == 2
-
-
-@pytest.mark.parametrize("place", ["delta"], indirect=True)
-async def test_a_table_with_commits_of_nobody_by_name_is_not_empty(place: Place) -> None:
-    async with place.job() as job:
-        await three_commits(place, job)
-    target = str(Path(place.table).with_name("again"))
-    DeltaTable.create(target, DeltaTable(place.table).schema(), partition_by=["origin"])
-    DeltaTable(target).alter.set_table_properties({"delta.appendOnly": "true"})
-    refused = await invoke_here(place, "replay", "rebuild", *STREAM, "--into", target)
-    assert refused.exit_code == 2
-    assert "is not empty: it has commits of writers that give no name. Name a fresh table" in refused.stderr
-
-
 def content(folder: str) -> list[Path]:
     """Return all that is in a folder."""
     return list(Path(folder).rglob("*"))
@@ -235,23 +122,6 @@ def history(place: Place, table: str) -> list[tuple[int, int]]:
     maintenance = lake.open_maintenance(lake.parse_table(table, place.lake_options))
     assert isinstance(maintenance, ReadsHistory)
     return [(each.decision, each.ref.id) for each in maintenance.history().commits]
-
-
-@pytest.mark.parametrize("place", ["iceberg"], indirect=True)
-async def test_the_fresh_table_of_a_named_one_gets_a_name_of_its_own(place: Place) -> None:
-    """The option `identifier` names the stream's own table."""
-    place.lake_options["identifier"] = "db.flights"
-    target = str(Path(place.table).with_name("again"))
-    async with place.job() as job:
-        await three_commits(place, job)
-    rebuild = ("replay", "rebuild", *STREAM, "--into", target)
-    refused = await invoke_here(place, *rebuild)
-    assert (refused.exit_code, content(target)) == (2, [])
-    assert "the table db.flights keeps its data in" in refused.stderr
-    made = await printed(place, *rebuild, "--option", "identifier=db.again")
-    assert made["commits"] == 3
-    holds(place, 1, 2, 3, table=target)
-    holds(place, 1, 2, 3)
 
 
 @pytest.mark.parametrize("same", [True, False], ids=["same partition", "other partition"])

@@ -4,9 +4,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from pyspark.errors import StreamingQueryException
 
-from sluicegate.writer_hooks.spark.attached import ATTACHED
 from sluicegate.writer_hooks.upload.spool import Spool
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
@@ -51,14 +49,3 @@ async def test_rows_are_exact_over_the_loss_of_a_machine(
         await sluicegate(place, *resetting(job))
         await job.run()
         await until(lambda: read_ids(place.table), lambda found: found == [1, 2, 3, 4])
-
-
-async def test_without_attach_a_query_is_refused(
-    place: Place, spark: SparkThread, spool: Spool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    job = SparkJob(spark, place, foreach=True, options={"upload": "async", "upload.spool": spool.folder})
-    job.feed([1])
-    monkeypatch.setattr(ATTACHED, "registry", None)
-    with pytest.raises(StreamingQueryException, match=r"Call sluicegate.writer_hooks.attach\(spark\)"):
-        await job.run()
-    assert not spool.names()

@@ -10,7 +10,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.conn import AIOKafkaConnection
-from aiokafka.errors import KafkaConnectionError, KafkaError
+from aiokafka.errors import KafkaError
 
 from sluicegate.embedded import EmbeddedKafka
 from sluicegate.kafka import clients
@@ -136,49 +136,6 @@ async def test_a_member_of_a_group_leaves_it_although_its_stop_is_cancelled(
 
 
 @pytest.mark.kafka
-async def test_messages_are_delivered_although_a_stop_is_cancelled(kafka_bootstrap: str, topic: str) -> None:
-    producer = AIOKafkaProducer(bootstrap_servers=kafka_bootstrap, linger_ms=50)
-    await start_client(producer)
-    sent = await producer.send(topic, b"1", partition=0)
-    assert not await cancelled_at(2, stop_client(producer))
-    assert (await sent).offset == 0
-
-
-@pytest.mark.kafka
-async def test_a_stop_that_the_client_itself_cancels_is_no_cancellation(
-    kafka_bootstrap: str, topic: str
-) -> None:
-    """A fetch that failed waits for its next attempt. `stop` cancels and awaits it, and raises its end."""
-    consumer = AIOKafkaConsumer(bootstrap_servers=kafka_bootstrap)
-    await start_client(consumer)
-    await fetch(consumer, topic)
-    pausing = asyncio.ensure_future(asyncio.Event().wait())
-    consumer._fetcher._pending_tasks.add(pausing)
-    await stop_client(consumer)
-    assert pausing.cancelled()
-    assert not open_connections()
-    assert not others()
-
-
-@pytest.mark.kafka
-async def test_an_error_of_a_stop_is_logged_and_leaves_nothing(
-    kafka_bootstrap: str, topic: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    member = AIOKafkaConsumer(bootstrap_servers=kafka_bootstrap, group_id=topic)
-    await start_client(member)
-    await join(member, topic)
-
-    async def fail() -> None:
-        raise KafkaError("made to fail")
-
-    member._coordinator._maybe_leave_group = fail
-    await stop_client(member)
-    assert "a Kafka client was closed after an error: KafkaError('made to fail')" in caplog.text
-    assert not open_connections()
-    assert not others()
-
-
-@pytest.mark.kafka
 async def test_a_request_during_and_after_a_stop_leaves_nothing_open(
     kafka_bootstrap: str, topic: str
 ) -> None:
@@ -256,17 +213,3 @@ async def test_a_task_of_a_client_that_drops_a_cancellation_is_cancelled_again(
     await asyncio.sleep(0)
     await stop_client(consumer, 0.01)
     assert not others()
-
-
-async def test_what_a_start_raises_is_raised() -> None:
-    client = AIOKafkaProducer(bootstrap_servers="127.0.0.1:1")
-    with pytest.raises(KafkaConnectionError, match=r"127\.0\.0\.1"):
-        await start_client(client)
-    await stop_client(client)
-
-
-async def test_a_client_that_was_not_started_is_stopped_and_repeatedly() -> None:
-    for make in (AIOKafkaConsumer, AIOKafkaProducer, AIOKafkaAdminClient):
-        client = make(bootstrap_servers="127.0.0.1:1")
-        await stop_client(client)
-        await stop_client(client)

@@ -8,15 +8,12 @@ import pytest
 
 from sluicegate.kafka.outages import (
     GRACE,
-    LOGGERS,
     LONGEST_PAUSE,
     MOST_TEXTS,
     QUIET,
-    SHOW_ALL,
     ConnectionNoise,
     Outage,
     Repetitions,
-    quiet_clients,
 )
 
 
@@ -51,20 +48,6 @@ def test_what_passes_at_once_is_no_outage(caplog: pytest.LogCaptureFixture) -> N
     outage.answered(201.6)
     outage.trouble("an election", 202.5)
     outage.answered(300.0)
-    assert caplog.messages == []
-
-
-def test_an_outage_whose_end_nobody_saw_is_not_continued(caplog: pytest.LogCaptureFixture) -> None:
-    """A client that only reads does not tell that Kafka answers."""
-    outage = Outage()
-    for start in (0.0, 300.0):
-        outage.trouble("refused", start)
-        outage.trouble("refused", start + GRACE)
-    assert [record.args[1] for record in caplog.records if isinstance(record.args, tuple)] == [GRACE] * 2
-
-
-def test_nothing_is_told_while_kafka_answers(caplog: pytest.LogCaptureFixture) -> None:
-    Outage().answered(100.0)
     assert caplog.messages == []
 
 
@@ -136,16 +119,3 @@ def test_each_text_is_shown_the_first_time_and_a_text_that_always_differs_is_bou
     assert sum(first) == MOST_TEXTS + 1
     assert all(first[:MOST_TEXTS])
     assert repetitions.filter(line("topic0", logging.INFO), 0.0), "no warning"
-
-
-def test_the_variable_leaves_the_loggers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in LOGGERS:
-        monkeypatch.setattr(logging.getLogger(name), "filters", [])
-    monkeypatch.setenv(SHOW_ALL, "all")
-    quiet_clients()
-    assert not any(logging.getLogger(name).filters for name in LOGGERS)
-    monkeypatch.delenv(SHOW_ALL)
-    quiet_clients()
-    quiet_clients()
-    assert {len(logging.getLogger(name).filters) for name in LOGGERS} == {2}
-    assert not logging.getLogger("aiokafka.helpers").filters

@@ -9,9 +9,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.topics import (
-    BrokersUnavailable,
     TopicNames,
-    TopicProblem,
     TopicRole,
     TopicSpec,
     TopicsRefused,
@@ -81,20 +79,6 @@ async def test_the_broker_stamps_the_time_of_appending(kafka_bootstrap: str, nam
             sent = await producer.send_and_wait(topic, b"x", key=b"k", timestamp_ms=1)
             assert sent.timestamp_type == 1
             assert sent.timestamp > 1_000_000_000_000
-
-
-async def test_asking_for_missing_topics_does_not_create_them(
-    kafka_bootstrap: str, names: TopicNames
-) -> None:
-    specs = topic_specs(names)
-    problems = await verify_topics(kafka_bootstrap, specs)
-    assert [problem.topic for problem in problems] == [spec.name for spec in specs]
-    assert all("does not exist" in problem.wrong for problem in problems)
-    assert all(
-        f"--create --topic {spec.name} --partitions" in problem.remedy
-        for spec, problem in zip(specs, problems, strict=True)
-    )
-    assert await partition_counts(kafka_bootstrap, names) == {}
 
 
 async def test_new_topics_get_as_many_partitions_as_the_existing_ones(
@@ -181,23 +165,6 @@ async def test_state_and_events_must_have_the_same_partitions(
 async def test_topics_that_the_broker_refuses_are_named(kafka_bootstrap: str, names: TopicNames) -> None:
     with pytest.raises(TopicsRefused, match=rf"{names.prefix}\.\S+ cannot be created: .*eplication"):
         await ensure_topics(kafka_bootstrap, topic_specs(names, replication_factor=3))
-
-
-async def test_client_settings_reach_the_client(kafka_bootstrap: str, names: TopicNames) -> None:
-    with pytest.raises(ValueError, match="ssl_context"):
-        await verify_topics(kafka_bootstrap, topic_specs(names), {"security_protocol": "SSL"})
-
-
-async def test_no_broker_is_told_as_such(names: TopicNames, unused_tcp_port: int) -> None:
-    with pytest.raises(BrokersUnavailable, match="check the address"):
-        await verify_topics(
-            f"127.0.0.1:{unused_tcp_port}", topic_specs(names), seconds=5
-        )  # time: nobody listens
-
-
-def test_a_problem_reads_as_sentences() -> None:
-    problem = TopicProblem("t.state", "retention.ms is '1': messages would go", "Set it: command")
-    assert str(problem) == "t.state: retention.ms is '1': messages would go. Set it: command"
 
 
 @pytest.mark.parametrize("prefix", ["", "a/b", "a b", ".", "ä", "x" * 201, "a\n"])

@@ -130,10 +130,6 @@ def test_files_with_and_without_metadata_are_in_one_commit(
     assert len(table.read(duck, "true")) == 3 * len(ROWS)
 
 
-def _respelled(table: Place, file: FileInfo) -> FileInfo:
-    return file.model_copy(update={"path": f"./{file.path}"})
-
-
 def _changed(**fields: object) -> Callable[[Place], FileInfo]:
     return lambda table: write(table, rows()).model_copy(update=fields)
 

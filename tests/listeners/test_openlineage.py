@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -142,28 +141,6 @@ async def test_a_server_that_is_away_may_have_the_event() -> None:
     assert "Start it, or correct `url`" in result.reason
 
 
-async def test_the_key_is_read_for_each_request(tmp_path: Path) -> None:
-    key = tmp_path / "key"
-    key.write_text("old\n")
-    async with server() as (url, _, keys), opened(url=url, api_key_file=key) as listener:
-        await send(listener, outcome())
-        key.write_text("new\n")
-        await send(listener, outcome())
-    assert keys == ["Bearer old", "Bearer old", "Bearer new", "Bearer new"]
-
-
-async def test_events_go_to_a_file(tmp_path: Path) -> None:
-    config, target = tmp_path / "openlineage.yml", tmp_path / "events.jsonl"
-    config.write_text(f"transport:\n  type: file\n  log_file_path: {target}\n")
-    async with opened(config_file=config) as listener:
-        assert await send(listener, outcome()) == [Done(), Done()]
-        lines = [json.loads(line) for line in target.read_text().splitlines()]
-        assert [each["eventType"] for each in lines] == ["START", "COMPLETE"]
-        target.unlink()
-        target.mkdir()
-        assert {type(each) for each in await send(listener, outcome())} == {Unknown}
-
-
 @pytest.mark.parametrize(
     ("location", "name"),
     [
@@ -200,13 +177,6 @@ def test_an_unusable_file_is_refused_with_the_way_out(tmp_path: Path, text: str 
     with pytest.raises(ListenerRefused) as refused:
         TYPE.check(OpenLineageOptions(config_file=config), stream())
     assert words in str(refused.value)
-
-
-def test_without_the_package_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sluicegate.listeners.openlineage.events", None)
-    with pytest.raises(ListenerRefused) as refused:
-        TYPE.check(OpenLineageOptions(url="http://127.0.0.1:9"), stream())
-    assert 'pip install "sluicegate[openlineage]"' in str(refused.value)
 
 
 @pytest.mark.kafka

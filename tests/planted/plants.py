@@ -57,7 +57,6 @@ LISTENER: Final = "tests/coordinator/listeners/test_worker.py"
 MARKS: Final = "tests/listeners/mark_done/test_watermark.py tests/listeners/mark_done/test_times.py"
 TAGS: Final = "tests/listeners/tags/test_periods.py"
 PAUSES: Final = "tests/hooks/test_pauses.py"
-RUNS: Final = "tests/hooks/test_runs.py"
 STORE: Final = "tests/contracts/state_store"
 
 

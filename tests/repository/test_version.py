@@ -1,6 +1,5 @@
 """The version is in pyproject.toml alone, and every part of the product shows that one."""
 
-import re
 import subprocess
 import sys
 import tomllib
@@ -39,26 +38,3 @@ def test_a_checkout_that_is_not_installed_has_no_version_and_works() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout == "0+unknown\n"
-
-
-def test_the_package_loads_nothing_of_the_product_and_reads_no_metadata() -> None:
-    program = "import sys, sluicegate; print(*sys.modules)"
-    command = [sys.executable, "-I", "-c", program]
-    loaded = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-    assert [each for each in loaded if each.startswith("sluicegate.")] == []
-    assert "importlib.metadata" not in loaded
-
-
-def test_another_attribute_is_refused() -> None:
-    with pytest.raises(AttributeError, match="'sluicegate' has no attribute 'versions'"):
-        _ = sluicegate.versions
-
-
-@pytest.mark.slow
-def test_no_other_file_has_the_version_in_an_assignment() -> None:
-    listed = subprocess.run(
-        ["git", "ls-files", "*.py", "*.toml"], cwd=ROOT, capture_output=True, text=True, check=True
-    ).stdout.split()
-    literal = re.compile(rf'^_*version_* *(?::.*)?= *"{re.escape(VERSION)}"', re.MULTILINE)
-    found = [name for name in listed if literal.search((ROOT / name).read_text(encoding="utf-8"))]
-    assert found == ["pyproject.toml"]

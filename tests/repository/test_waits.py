@@ -76,9 +76,13 @@ def _tests() -> list[Path]:
     return sorted(path for path in TESTS.rglob("*.py") if path not in (HELPER, Path(__file__)))
 
 
-@pytest.mark.parametrize("path", _tests(), ids=lambda path: str(path.relative_to(TESTS)))
-def test_no_test_waits_a_fixed_time(path: Path) -> None:
-    found = [f"{path}:{line} {what}" for line, what in breaches(path.read_text(encoding="utf-8"))]
+@pytest.mark.slow
+def test_no_test_waits_a_fixed_time() -> None:
+    found = [
+        f"{path.relative_to(TESTS)}:{line} {what}"
+        for path in _tests()
+        for line, what in breaches(path.read_text(encoding="utf-8"))
+    ]
     assert not found, "\n".join([*found, f"Wait for a condition instead: {HELPER}"])
 
 

@@ -1,7 +1,6 @@
 """A job may write to the events topic: decisions and orders that it forges have no effect."""
 
 import json
-import time
 import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -12,12 +11,9 @@ from typing import Any, Final
 import pytest
 from aiokafka import ConsumerRecord
 
-from sluicegate.cli.errors import UserError
-from sluicegate.cli.orders import at_once, order
 from sluicegate.coordinator.core import cuts
 from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.settings.model import Settings, SigningSettings
-from sluicegate.coordinator.stream import log as appending
 from sluicegate.events.codec import read_record
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope, EventType, partition_of
@@ -27,7 +23,7 @@ from sluicegate.events.signing import SIGNED, is_signed
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import PARTITIONS, Job, read_ids, read_records
-from tests.integration.letters import codes, conditions, put_raw, source, stalled
+from tests.integration.letters import codes, put_raw, source, stalled
 from tests.integration.metrics import metrics_of
 from tests.integration.orders import invoke
 from tests.integration.waiting import until
@@ -196,49 +192,6 @@ async def test_copies_of_signed_records_change_nothing_in_the_table(place: Place
         assert await codes(job) == []
     verified = await invoke(place, "replay", "verify", *STREAM, **as_variables(place, "required"))
     assert verified.exit_code == 0, verified.output
-
-
-async def test_an_order_needs_the_keys_of_the_coordinators(place: Place) -> None:
-    async with running(signing(place, "required")) as service, place.job() as job:
-        await job.register()
-        await job.run_batch([1])
-        await job.committed([1])
-        for command in (("stream", "pause"), ("replay", "verify"), ("replay", "repair")):
-            refused = await invoke(place, *command, *STREAM)
-            assert refused.exit_code == 2, refused.output
-            assert "kafka.signing.mode and kafka.signing.key_files" in " ".join(refused.stderr.split())
-        for named in ("pause", "resume"):
-            done = await invoke(place, "stream", named, *STREAM, **as_variables(place, "required"))
-            assert done.exit_code == 0, done.output
-            assert (await replica_of(place)).state.paused is (named == "pause")
-        assert await codes(job) == []
-        assert service.status()["streams"]["flights"]["conditions"] == []
-
-
-async def test_a_clock_that_is_wrong_is_named(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock of a host is an hour ahead of the broker's, and is corrected."""
-    settings, hour = signing(place, "required"), 3_600_000
-    async with place.job() as job:
-        with monkeypatch.context() as patched:
-            patched.setattr(appending, "now_ms", lambda: _now() + hour)
-            async with running(settings) as service:
-                await job.send_registration()
-                (found, *_) = await until(
-                    lambda: [each for each in conditions(service) if "Correct the clock" in str(each)]
-                )
-                assert "that of the broker differ by 3" in str(found)
-        async with running(settings):
-            await job.register()
-            await job.run_batch([1])
-            await job.committed([1])
-            with monkeypatch.context() as patched:
-                patched.setattr(time, "time_ns", lambda: (_now() + hour) * 1_000_000)
-                with pytest.raises(UserError, match="Correct the clock, and repeat the order"):
-                    await order(settings, "flights", lambda _: StreamCommand(command="pause"), at_once)
-            resumed = await order(settings, "flights", lambda _: StreamCommand(command="resume"), at_once)
-            assert not resumed.state.paused
-            await job.run_batch([2])
-            await job.committed([1, 2])
 
 
 def types_without_signature(log: Sequence[ConsumerRecord], since: int) -> set[str]:

@@ -1,7 +1,7 @@
 """Each line of the permissions is needed: without it its step fails, and the error names it. All suffice."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -17,22 +17,20 @@ from sluicegate.coordinator.service.service import Service
 from sluicegate.coordinator.stream import records
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.kafka.permissions import PERMISSIONS, Client, Operation, Permission, format_grants, of_client
-from sluicegate.kafka.topics import TopicError, TopicRole
+from sluicegate.kafka.topics import TopicError
 from sluicegate.writer_hooks import HookError, RegionDriver
 from sluicegate.writer_hooks.kafka import KafkaSettings as HookSettings
 from sluicegate.writer_hooks.publisher import Publisher
 from sluicegate.writer_hooks.region import Event
 from tests.integration.coordinator import running
-from tests.integration.job import SCHEMA, Job, make_topics, read_events, read_ids, read_records
-from tests.integration.letters import home_of, put_raw
-from tests.integration.test_replay import forget
+from tests.integration.job import SCHEMA, Job, make_topics, read_events, read_ids
+from tests.integration.letters import put_raw
 from tests.integration.waiting import BACKSTOP, finished, until
 from tests.security.guarded import Deployment, Guarded, deployment, guarded_kafka
 
 pytestmark = pytest.mark.kafka
 
 Log = list[Any]
-FLIGHTS: Final = ("--stream", "flights")
 FILES: Final = EventType.FILES_WRITTEN
 
 
@@ -197,108 +195,3 @@ def publish(place: Deployment) -> None:
 
 
 # --- commands -------------------------------------------------------------------------------------
-
-Words = Sequence[str]
-ADOPT: Final = ("stream", "adopt", *FLIGHTS, "--from-table")
-COMMANDS: Final[dict[tuple[Client, Operation, TopicRole | None], Words]] = {
-    (Client.READER, Operation.READ, TopicRole.EVENTS): ("replay", "verify", *FLIGHTS),
-    (Client.READER, Operation.READ, TopicRole.COMMITS): ("history", *FLIGHTS),
-    (Client.READER, Operation.READ, TopicRole.STATE): ("status",),
-    (Client.READER, Operation.READ, TopicRole.DEAD_LETTERS): ("dead-letters", "list"),
-    (Client.READER, Operation.DESCRIBE, None): ("status",),
-    (Client.OPERATOR, Operation.READ, TopicRole.EVENTS): ("stream", "pause", *FLIGHTS),
-    (Client.OPERATOR, Operation.WRITE, TopicRole.EVENTS): ("stream", "pause", *FLIGHTS),
-    (Client.OPERATOR, Operation.READ, TopicRole.STATE): ("stream", "pause", *FLIGHTS),
-    (Client.OPERATOR, Operation.READ, TopicRole.DEAD_LETTERS): ("dead-letters", "drop", "--offset", "0"),
-    (Client.OPERATOR, Operation.WRITE, TopicRole.DEAD_LETTERS): ("dead-letters", "drop", "--offset", "0"),
-    (Client.OPERATOR, Operation.DESCRIBE, None): ("replay", "repair", *FLIGHTS),
-    (Client.KEEPER, Operation.READ, TopicRole.EVENTS): ADOPT,
-    (Client.KEEPER, Operation.DESCRIBE, None): ADOPT,
-    (Client.KEEPER, Operation.WRITE, TopicRole.EVENTS): ("stream", "recover", *FLIGHTS),
-    (Client.KEEPER, Operation.READ, TopicRole.STATE): ("stream", "recover", *FLIGHTS),
-    (Client.KEEPER, Operation.WRITE, TopicRole.STATE): ("stream", "recover", *FLIGHTS),
-    **{
-        (Client.CREATOR, each.operation, each.topic): ("topics", "create")
-        for each in of_client(Client.CREATOR)
-    },
-}
-"""A command for each line, which does its step."""
-
-
-async def worked(place: Deployment) -> None:
-    """Let a coordinator commit, take a dead letter, and lose a file's snapshot; then damage its record."""
-    await make_topics(place.broker.open, place.prefix)
-    settings = replace(place, client=Client.COORDINATOR)
-    await settings.grant(of_client(Client.COORDINATOR))
-    async with (
-        running(settings.settings()),
-        Job(place.broker.open, place.topics, "flights", place.table) as job,
-    ):
-        await put_raw(job, b"no event", {})
-        await job.register()
-        for number in (1, 2):
-            await job.run_batch([number])
-            await job.committed(range(1, number + 1))
-        await until(lambda: read_records(place.broker.open, place.topics.dead_letters))
-        await until(job.notifications, lambda seen: sum("commit" in each.type for each in seen) == 2)
-    async with Job(place.broker.open, place.topics, "flights", place.table) as job:
-        if place.client is Client.KEEPER:
-            await job.producer.send_and_wait(place.topics.state, b"{", b"flights", home_of("flights"))
-    if place.client is Client.OPERATOR:
-        forget(Path(place.table), 2)
-
-
-async def lost(place: Deployment) -> None:
-    """Let a coordinator commit, in topics that are lost then."""
-    await worked(replace(place, prefix=f"{place.prefix}-lost", client=Client.READER))
-    await make_topics(place.broker.open, place.prefix)
-
-
-async def test_an_adoption_without_the_permission_to_write_records_leaves_no_note(
-    broker: Guarded, unique: str, tmp_path: Path
-) -> None:
-    place = deployment(broker, unique, tmp_path, Client.KEEPER)
-    await lost(place)
-    lacks = Permission(Client.KEEPER, Operation.WRITE, TopicRole.STATE, "")
-    await place.grant(
-        each
-        for each in of_client(place.client)
-        if (each.operation, each.topic) != (lacks.operation, lacks.topic)
-    )
-    status, output = await place.said(*ADOPT)
-    assert (status, f"Grant it {grant_of(lacks, unique)}" in output) == (2, True), output
-    assert await read_events(broker.open, place.topics.events) == []
-    await place.grant(of_client(place.client))
-    await until(lambda: place.said(*ADOPT), lambda said: said[0] == 0)
-
-
-@pytest.mark.parametrize(
-    "line", lines(Client.READER, Client.OPERATOR, Client.KEEPER, Client.CREATOR), ids=named
-)
-async def test_a_command_needs_each_line(
-    broker: Guarded, line: Permission, unique: str, tmp_path: Path
-) -> None:
-    place = deployment(broker, unique, tmp_path, line.client)
-    words = COMMANDS[line.client, line.operation, line.topic]
-    if words is ADOPT:
-        await lost(place)
-    elif line.client is not Client.CREATOR:
-        await worked(place)
-    await place.grant(each for each in of_client(line.client) if each is not line)
-    status, output = await place.said(*words)
-    assert status == 2, output
-    assert (
-        f"rant this client {grant_of(line, unique)}" in output
-        or f"Grant it {grant_of(line, unique)}" in output
-    )
-    await place.grant([line])
-    await until(lambda: place.said(*words), lambda said: said[0] == 0)
-
-
-async def test_the_lines_suffice_for_a_reader(broker: Guarded, unique: str, tmp_path: Path) -> None:
-    place = deployment(broker, unique, tmp_path, Client.READER)
-    await worked(place)
-    await place.grant(of_client(Client.READER))
-    for words in {words for key, words in COMMANDS.items() if key[0] is Client.READER}:
-        status, output = await place.said(*words)
-        assert status == 0, output

@@ -13,14 +13,13 @@ import pytest
 from sluicegate.cli.checks_rest import check_redis
 from sluicegate.coordinator.service.startup import make_store
 from sluicegate.coordinator.settings.model import RedisSettings, Settings
-from sluicegate.embedded import EmbeddedValkey
 from sluicegate.state_store import StateStoreUnavailable, StreamView
 from sluicegate.state_store.redis_store import RedisStateStore
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.waiting import until
 from tests.redis_tls import SECRET, TlsRedis
-from tests.tls import KEY_WORD, Certificates, make_certificates, sign_again
+from tests.tls import KEY_WORD, Certificates, make_certificates
 
 pytestmark = pytest.mark.redis
 
@@ -141,36 +140,6 @@ async def test_the_reason_is_named_each_time(
     assert text in found.pop()
 
 
-async def test_the_file_replaces_the_authorities_of_the_system(
-    server: TlsRedis, files: Certificates, others: Certificates, unique: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", str(files.ca))
-    given = values(server, files, unique)
-    assert await told(given | {"ca_file": None}) == ""
-    assert "is signed by no authority that is trusted here" in await told(given | {"ca_file": others.ca})
-
-
-async def test_a_server_without_tls_is_named(own_valkey: EmbeddedValkey) -> None:
-    text = (
-        "does not answer (Timeout connecting to server). If it has no TLS at this port, begin redis.url with"
-    )
-    address = own_valkey.url.replace("redis:", "rediss:")
-    assert f"{text} redis://" in await told({"url": address, "timeout": 1.0})  # time: the server is silent
-    assert await told({"url": own_valkey.url}) == ""
-
-
-async def test_an_expired_certificate_is_named(
-    server: TlsRedis, files: Certificates, unique: str, tmp_path: Path
-) -> None:
-    expired = tmp_path / "expired.pem"
-    expired.write_bytes(sign_again(files, -1))
-    given = values(server, files, unique)
-    server.use(expired, files.server_key)
-    assert "has a certificate that has expired. Give the server a new one" in await told(given)
-    server.use(files.server, files.server_key)
-    assert await told(given) == ""
-
-
 async def test_a_private_authority_alone_is_enough_without_client_certificates(
     files: Certificates, unique: str
 ) -> None:
@@ -219,28 +188,6 @@ async def test_a_renewed_client_certificate_counts_for_the_next_connection(
 
         await until(written)
         assert await store.read("flights") == view(3)
-    finally:
-        await store.close()
-
-
-async def test_a_renewed_server_certificate_of_another_authority_needs_it_in_the_file(
-    server: TlsRedis, files: Certificates, others: Certificates, unique: str
-) -> None:
-    """Both authorities are in the file before the server changes its certificate, so nothing fails."""
-    store = store_of(values(server, files, unique))
-    try:
-        assert await store.write(view(1))
-        files.ca.write_bytes(files.ca.read_bytes() + others.ca.read_bytes())
-        server.use(others.server, others.server_key)
-        server.drop_clients()
-
-        async def written() -> bool:
-            try:
-                return await store.write(view(2))
-            except StateStoreUnavailable:
-                return False
-
-        await until(written)
     finally:
         await store.close()
 

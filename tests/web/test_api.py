@@ -101,18 +101,6 @@ async def test_streams_and_their_cuts_are_served(place: Place) -> None:
         await client.get("/streams/trains/cuts", 404)
 
 
-async def test_a_restart_has_the_cuts_of_before(place: Place) -> None:
-    async with place.job() as job:
-        async with running(place.settings()):
-            await job.register()
-            await commit(job, 1)
-        async with running(place.settings()) as service, client_of(service) as client:
-            await until(
-                lambda: client.get("/streams/flights/cuts"),
-                lambda found: [each["decision"] for each in found["cuts"]] == [1],
-            )
-
-
 async def test_checkpoints_that_wait_are_served_with_what_they_lack(place: Place) -> None:
     async with place.job() as job, running(place.settings()) as service, client_of(service) as client:
         await job.register()
@@ -126,24 +114,6 @@ async def test_checkpoints_that_wait_are_served_with_what_they_lack(place: Place
         assert (only["region"], only["arrived"], only["missing"]) == ("r1", 1, ["not-arrived"])
         assert (only["files"], only["rows"], only["attempts"], only["sealed"]) == (2, 2, 1, False)
         await client.get("/streams/trains/checkpoints", 404)
-
-
-async def test_decided_checkpoints_are_served_with_their_times(place: Place) -> None:
-    async with place.job() as job, running(place.settings()) as service, client_of(service) as client:
-        await job.register()
-        await commit(job, 1)
-
-        def committed(found: Any) -> bool:
-            return [each["visible"] is not None for each in found["decided"]] == [True]
-
-        found = await until(lambda: client.get("/streams/flights/checkpoints"), committed)
-        assert found["checkpoints"] == []
-        (only,) = found["decided"]
-        assert (only["region"], only["checkpoint"], only["decision"]) == ("r1", 0, 1)
-        assert (only["named"], only["arrived"], only["attempts"]) == (1, 1, 1)
-        times = ("first_event", "completed", "sealed_at", "decided", "visible")
-        assert sorted(only[each] for each in times) == [only[each] for each in times]
-        assert only["snapshot"]["snapshot"] == 1
 
 
 async def test_streams_of_another_coordinator_come_from_redis(place: Place, redis_url: str) -> None:
@@ -200,21 +170,6 @@ async def test_updates_begin_with_everything_and_go_on_with_changes(place: Place
             await committing
             assert (seen["cuts"]["stream"], seen["cuts"]["cuts"][0]["decision"]) == ("flights", 1)
             assert seen["state"]["whole"] is False
-
-
-async def test_more_pages_than_are_served_are_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sluicegate.coordinator.web.updates.MOST_READERS", 1)
-    async with running(place.settings()) as service, client_of(service) as client:
-        async with client.updates() as updates:
-            assert (await anext(updates))[0] == "state"
-            assert "too many pages are open; close one" in (await client.get("/updates", 503))["problem"]
-
-        async def status() -> int:
-            async with client.session.get(f"{client.base}/api/v1/updates") as answer:
-                return answer.status
-
-        # The service notices the end of the first one when it writes to it.
-        await until(status, lambda found: found == 200)
 
 
 async def test_pages_have_a_strict_policy(place: Place) -> None:

@@ -1,7 +1,6 @@
 """The live page in a real browser: states, the matrix, details, outages, and the cost of an update."""
 
 import os
-import statistics
 from pathlib import Path
 from typing import Any, Final
 
@@ -10,19 +9,16 @@ from playwright.async_api import Locator, Page, expect
 
 from tests.web.example_server import (
     NOW,
-    PAUSE,
     REGIONS,
     RESET,
     ExampleServer,
     add_example,
     make_checkpoint,
     make_cut,
-    make_cuts,
     make_entry,
     make_letter,
     make_stream,
 )
-from tests.web.measuring import updates_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.seam]
 
@@ -100,27 +96,6 @@ async def test_the_facts_of_a_stream(page: Page, server: ExampleServer) -> None:
     await expect(as_of).to_contain_text("3 min ago: another coordinator serves the stream")
 
 
-async def test_refusals_and_further_conditions(page: Page, server: ExampleServer) -> None:
-    refused = {"EWR": {"refused": {"code": "base-differs", "message": "A query of EWR is refused."}}}
-    conditions = (("retry", "retrying", "A step fails."), ("stall", "table-unfit", "Create the table."))
-    server.add(make_stream("flights", *conditions, changes=refused))
-    await page.goto(server.url)
-    await expect(page.locator(".reason")).to_have_text("Create the table. (and 1 more)")
-    further = page.get_by_role("list", name="Further conditions of stream flights")
-    await expect(further.get_by_role("listitem")).to_have_text(["RETRIES retrying: A step fails."])
-    refusals = page.get_by_role("list", name="Refusals of stream flights")
-    await expect(refusals).to_have_text("Region EWR, base-differs: A query of EWR is refused.")
-
-
-async def test_a_deployment_without_redis_or_with_a_problem(page: Page, server: ExampleServer) -> None:
-    server.deployment |= {"shared": False, "problem": "Redis does not answer: connection refused."}
-    await page.goto(server.url)
-    await expect(page.get_by_role("alert")).to_have_text("Redis does not answer: connection refused.")
-    await expect(page.locator("#notice")).to_contain_text("Only the streams of this coordinator are shown")
-    await expect(page.locator("#notice code")).to_have_text("redis.url")
-    await expect(page.get_by_role("status")).to_have_text("No stream has been served yet.")
-
-
 async def test_dead_letters(page: Page, server: ExampleServer) -> None:
     server.letters = [make_letter(17, dealt="dropped"), make_letter(21, stream=None)]
     await page.goto(server.url)
@@ -178,19 +153,6 @@ async def test_the_details_of_a_cut_by_click_and_by_keyboard(page: Page, server:
     await expect(page.locator("#details")).to_be_hidden()
 
 
-async def test_a_matrix_is_one_stop_of_the_tab_key(page: Page, server: ExampleServer) -> None:
-    server.add(make_stream("flights"))
-    server.cuts["flights"] = make_cuts()
-    await page.goto(server.url)
-    await expect(page.locator(".matrix .cut")).to_have_count(50)
-    await page.locator(".stream .link").focus()
-    await page.keyboard.press("Tab")
-    await expect(page.get_by_role("rowheader", name="EWR")).to_be_focused()
-    await page.keyboard.press("Control+End")
-    await expect(page.get_by_role("gridcell", name="LGA, decision 79")).to_be_focused()
-    assert await page.locator(".matrix [tabindex='0']").count() == 1
-
-
 async def test_pending_checkpoints_are_fetched_on_demand(page: Page, server: ExampleServer) -> None:
     add_example(server)
     await page.clock.set_fixed_time(NOW)
@@ -208,14 +170,6 @@ async def test_pending_checkpoints_are_fetched_on_demand(page: Page, server: Exa
     server.checkpoints["flights"] = [make_checkpoint(413)]
     await details.get_by_role("button", name="Read again").click()
     await expect(states).to_have_text(["sealed"])
-
-
-async def test_checkpoints_elsewhere(page: Page, server: ExampleServer, allowed: list[str]) -> None:
-    allowed.append("404")
-    server.add(make_stream("airports", live=False))
-    await page.goto(server.url)
-    await page.get_by_role("rowheader", name="EWR").click()
-    await expect(page.locator("#details .banner")).to_contain_text("Another coordinator serves stream")
 
 
 # --- text from outside ----------------------------------------------------------------------------
@@ -270,27 +224,6 @@ async def test_a_change_touches_only_its_own_nodes(page: Page, server: ExampleSe
     assert await page.evaluate("window.kept.getAttribute('aria-label')") == "EWR, decision 128: moved"
 
 
-async def test_a_problem_moves_a_stream_up_with_its_focus(page: Page, server: ExampleServer) -> None:
-    server.add(make_stream("bookings"), make_stream("flights"), make_stream("weather"))
-    await page.goto(server.url)
-    button = stream_of(page, "weather").get_by_role("button")
-    await button.focus()
-    server.push_streams(make_stream("weather", ("stall", "table-unfit", "Create the table.")))
-    await expect(page.locator(".stream .name")).to_have_text(["weather", "bookings", "flights"])
-    await expect(button).to_be_focused()
-    server.push_streams(make_stream("weather"))
-    await expect(page.locator(".stream .name")).to_have_text(["bookings", "flights", "weather"])
-
-
-async def test_a_stream_is_removed(page: Page, server: ExampleServer) -> None:
-    server.add(make_stream("flights"), make_stream("weather"))
-    await page.goto(server.url)
-    await expect(page.locator(".stream")).to_have_count(2)
-    server.push_streams(removed=["weather"])
-    await expect(page.locator(".stream .name")).to_have_text(["flights"])
-    await expect(page.get_by_role("status")).to_have_text("1 stream: 1 fine")
-
-
 async def test_the_link_and_the_filter(page: Page, server: ExampleServer) -> None:
     server.add(*(make_stream(f"stream-{number}") for number in range(20)))
     await page.goto(f"{server.url}#stream=stream-7")
@@ -308,41 +241,7 @@ async def test_the_link_and_the_filter(page: Page, server: ExampleServer) -> Non
     await expect(stream_of(page, "stream-3").locator(".link")).to_have_attribute("href", "#stream=stream-3")
 
 
-async def test_streams_are_filtered_by_their_state(page: Page, server: ExampleServer) -> None:
-    add_example(server)
-    await page.goto(server.url)
-    names = page.locator(".stream:visible .name")
-    state = page.get_by_label("State")
-    await state.select_option("with problems")
-    await expect(names).to_have_text(["flights", "crew", "gates", "tickets", "baggage", "bookings"])
-    await expect(page.get_by_role("status")).to_contain_text("2 fine, 6 shown")
-    await state.select_option("paused")
-    await expect(names).to_have_text(["baggage"])
-    server.push_streams(make_stream("baggage"), make_stream("weather", ("pause", "paused", PAUSE)))
-    await expect(names).to_have_text(["weather"])
-    await page.evaluate("location.hash = '#stream=baggage'")
-    await expect(names).to_have_count(8)
-
-
 # --- size and cost --------------------------------------------------------------------------------
-
-
-async def test_an_update_of_a_large_matrix_costs_less_than_the_matrix(
-    page: Page, server: ExampleServer
-) -> None:
-    """`python -m tools.bench.live_page` measures the milliseconds."""
-    first, later = await updates_of(page, server, regions=64, rounds=30)
-    assert statistics.median(later) < first / 2
-
-
-async def test_a_thousand_streams_are_lines(page: Page, server: ExampleServer) -> None:
-    server.add(*(make_stream(f"stream-{number:03}") for number in range(1_000)))
-    server.cuts = {name: make_cuts() for name in server.streams}
-    await page.goto(server.url)
-    await expect(page.locator(".stream")).to_have_count(1_000)
-    assert await page.locator(".matrix").count() == 0
-    server.push_streams(make_stream("stream-999", ("stall", "table-unfit", "Create the table.")))
-    await expect(page.locator(".stream .name").first).to_have_text("stream-999")
 
 
 async def test_a_narrow_screen_needs_no_sideways_scrolling(page: Page, server: ExampleServer) -> None:

@@ -142,7 +142,7 @@ class PaimonLake:
         self.catalog.alter_table("db.numbers", [SchemaChange.add_column(name, added)])
 
     def schemas(self) -> int:
-        return len(self.storage.names("schema"))
+        return sum(name.startswith("schema-") for name in self.storage.names("schema"))
 
     def data_files(self) -> int:
         folders = [name for name in self.storage.names(".") if name.startswith("bucket-")]

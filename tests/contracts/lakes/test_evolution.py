@@ -1,5 +1,6 @@
 """Columns that rows have gained: one schema for all writers, and everything else refused."""
 
+import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ import pytest
 
 from sluicegate.events.models import FilesWritten
 from sluicegate.events.problems import CauseCode
+from sluicegate.failpoints.names import Failpoint
+from sluicegate.failpoints.points import VARIABLE
 from sluicegate.lakes.capabilities import TableColumns
 from sluicegate.lakes.new_columns import evolve
 from sluicegate.lakes.port import NotPublished, Published, SchemaMismatch, TableRef
@@ -280,3 +283,25 @@ def test_processes_that_meet_a_column_at_once_make_one_schema(evolving: Evolving
     expected: list[dict[str, Any]] = [{"id": 0, "note": None}]
     expected += [{"id": number, "note": f"row {number}"} for number in range(1, PROCESSES + 1)]
     assert evolving.rows() == expected
+
+
+@pytest.mark.parametrize("lake", ON_STORAGE, indirect=True)
+@pytest.mark.parametrize(
+    ("point", "left"),
+    [(Failpoint.LAKE_PUT_BEFORE, 1), (Failpoint.LAKE_PUT_AFTER, 2), (Failpoint.LAKE_PUT_DURABLE, 2)],
+)
+def test_a_writer_that_is_killed_beside_its_change_leaves_all_or_nothing(
+    evolving: EvolvingLake, point: Failpoint, left: int
+) -> None:
+    program = Path(__file__).with_name("evolver.py")
+    killed = racing.spawn(program, evolving, "7", environment={VARIABLE: f"{point}=kill"})
+    racing.go(killed)
+    _, err = killed.communicate()
+    assert killed.returncode == -signal.SIGKILL, err
+    assert evolving.schemas() == left
+    again = racing.spawn(program, evolving, "7")
+    racing.go(again)
+    (printed,) = racing.finish(again)
+    assert evolving.schemas() == 2
+    commit(Stream(evolving), 1, FilesWritten.model_validate_json(printed))
+    assert evolving.rows() == [{"id": 7, "note": "row 7"}]

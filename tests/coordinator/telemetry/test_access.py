@@ -76,16 +76,6 @@ async def test_each_path_but_the_probes_needs_a_token(tmp_path: Path) -> None:
             assert (await get(url + path))[0] == 200
 
 
-async def test_the_advised_header_is_taken(tmp_path: Path) -> None:
-    async with serving(token_files=token_files(tmp_path, FIRST)) as (_, url):
-        async with aiohttp.ClientSession() as session, session.get(f"{url}/status") as answer:
-            problem = (await answer.json())["problem"]
-        assert "`Authorization: Bearer TOKEN`" in problem
-        name, _, value = problem.split("`")[1].partition(": ")
-        assert name == "Authorization"
-        assert (await get(f"{url}/status", value.replace("TOKEN", FIRST)))[0] == 200
-
-
 @pytest.mark.parametrize(
     "header",
     [
@@ -105,11 +95,6 @@ async def test_probes_can_be_closed_too(tmp_path: Path) -> None:
         for path in ("/livez", "/readyz"):
             assert (await get(url + path))[0] == 401
             assert (await get(url + path, bearer(FIRST)))[0] == 200
-
-
-async def test_without_tokens_nothing_is_asked_for() -> None:
-    async with serving() as (_, url):
-        assert (await get(f"{url}/status"))[0] == 200
 
 
 async def test_a_token_is_changed_while_the_server_runs(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from sluicegate.coordinator.observe.messages import CAUSES, MESSAGES, format_cause, format_problem
 from sluicegate.events.problems import Cause, CauseCode, Code, Problem
-from tests.coordinator.telemetry.test_messages import OLD_WORDS
 from tests.events.strategies import bodies_of
 
 WHOLE: Final = {
@@ -128,32 +127,6 @@ def test_exactly_its_arguments_are_in_the_sentence(code: CauseCode) -> None:
     }
     assert ("first" in ARGUMENTS[code]) <= ("n1" in text)
     assert ("second" in ARGUMENTS[code]) <= ("n2" in text)
-
-
-@pytest.mark.parametrize("code", CauseCode)
-def test_sentences_are_short_and_in_the_words_of_this_release(code: CauseCode) -> None:
-    for text in (whole(code), format_cause(Cause(code=code))):
-        assert not OLD_WORDS.search(text)
-        assert "None" not in text
-        assert [part for part in re.split(r"(?<=\.) |; ", text) if len(part.split()) > 25] == []
-
-
-@pytest.mark.parametrize("code", CauseCode)
-def test_the_message_of_a_problem_includes_the_sentence(code: CauseCode) -> None:
-    cause = Cause.model_validate({"code": code, **WHOLE, "problem": "newer"})
-    for problem in _PLACES[code]:
-        made = Problem(code=problem, names=("ask",), number=9, cause=cause, detail=DETAIL)
-        assert format_cause(cause, DETAIL) in format_problem(made, "flights")
-        former = Problem(code=problem, names=("ask",), number=9, detail="as a former release wrote it")
-        assert "as a former release wrote it" in format_problem(former, "flights")
-
-
-@pytest.mark.parametrize("code", Code)
-def test_an_unusable_event_is_described_by_its_own_problem(code: Code) -> None:
-    cause = Cause(code=CauseCode.EVENT_UNUSABLE, problem=code, region="EWR", names=("a", "b"))
-    own = Problem(code=code, region="EWR", names=("a", "b"), detail=DETAIL)
-    found = Problem(code=Code.COMMIT_REFUSED, number=9, cause=cause, detail=DETAIL)
-    assert format_problem(own, "flights") in format_problem(found, "flights")
 
 
 @pytest.mark.slow

@@ -9,13 +9,12 @@ import pytest
 from sluicegate.cli.status_lines import lines_of
 from sluicegate.coordinator.core.state import RegionPhase, Revert, Savepoint
 from sluicegate.coordinator.core.state_record import Condition, StateRecord, TableProgress, Waiting
-from sluicegate.coordinator.observe import messages
-from sluicegate.coordinator.observe.view import NOT_READ, overview, view_of
+from sluicegate.coordinator.observe.view import overview, view_of
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.events.models import Head
 from sluicegate.events.problems import Code, Problem
 from sluicegate.state_store import StreamView
-from tests.coordinator.telemetry.records import NOW, ONE, OTHER, position, record, region, undecided
+from tests.coordinator.telemetry.records import NOW, ONE, OTHER, position, record, undecided
 from tests.golden.script import Script
 from tests.golden.test_cases import FILES
 
@@ -23,13 +22,6 @@ pytestmark = pytest.mark.slow
 
 UNFIT = Condition(kind="stall", problem=Problem(code=Code.TABLE_UNFIT, detail="no disk"), retry_in=12_000)
 LOST = Problem(code=Code.FILES_LOST, region="JFK", incarnation=OTHER, checkpoint=10)
-
-READ_ON = {
-    *(Code.PAUSED, Code.SAVEPOINT_WAITS, Code.DRAIN_WAITS, Code.RETRYING, Code.RETENTION),
-    *(Code.TABLE_UNFIT, Code.TABLE_REPLACED, Code.TABLE_AHEAD, Code.TABLE_CONTRADICTS),
-    *(Code.ABSENCE_UNPROVEN, Code.COMMIT_REFUSED),
-}
-"""Conditions of a stream whose events are read meanwhile."""
 
 
 def lines(found: StateRecord, *, live: bool = True, verbose: bool = False, as_of: int = NOW) -> list[str]:
@@ -85,24 +77,6 @@ def test_conditions_are_shown_with_code_sentence_and_next_try() -> None:
     assert shown[1]["arguments"] == {"incarnation": OTHER, "checkpoint": 10}
 
 
-def test_a_refusal_for_a_stall_is_not_listed_a_second_time() -> None:
-    refusal = Condition(kind="refusal", problem=UNFIT.problem.model_copy(update={"detail": "other words"}))
-    found = record(conditions=[UNFIT, refusal], refused={"EWR": UNFIT.problem})
-    assert [each["kind"] for each in overview(found, NOW)["conditions"]] == ["stall"]
-    assert "newest registration refused (table-unfit)" in line_of("EWR", found)
-
-
-def test_a_pause_is_told_apart_from_a_stall() -> None:
-    pause = Condition(kind="pause", problem=Problem(code=Code.PAUSED))
-    found = record({"paused": True}, conditions=[pause])
-    assert overview(found, NOW)["paused"] is True
-    assert lines(found)[2] == (
-        "  PAUSE paused: Stream flights commits nothing: an operator paused it. Continue with `sluicegate "
-        "stream resume --stream flights`. `sluicegate audit --stream flights` tells who paused it, when and "
-        "why."
-    )
-
-
 def test_a_decision_without_an_outcome() -> None:
     found = undecided(record(table=TableProgress(head=Head(snapshot=58, identity="def"))))
     shown = overview(found, NOW)
@@ -120,19 +94,6 @@ def test_a_decision_without_an_outcome() -> None:
     assert any("; it is being reverted, without region EWR" in line for line in lines(found))
 
 
-def test_the_next_assignment_learns_its_predecessor_when_all_have_ended() -> None:
-    found = record()
-    for name in ("EWR", "JFK"):
-        found.state.regions[name].phase = RegionPhase.CLOSED
-    assert overview(found, NOW)["next_assignment_after"] is None
-    found.state.regions["LGA"] = region("x", None, phase=RegionPhase.REMOVED)
-    assert overview(found, NOW)["next_assignment_after"] == 4
-    assert "  all its regions have ended; queries of the next assignment set assignment.after = 4" in lines(
-        found
-    )
-    assert overview(undecided(found), NOW)["next_assignment_after"] is None
-
-
 def test_savepoints_name_the_regions_that_they_wait_for() -> None:
     reached, not_yet = position(ONE, 17), position(OTHER, 10)
     savepoints = [
@@ -148,15 +109,6 @@ def test_savepoints_name_the_regions_that_they_wait_for() -> None:
     ]
 
 
-def test_regions_that_force_a_full_commit() -> None:
-    found = record()
-    found.state.regions["JFK"].fallbacks = 2
-    assert "  the next commit is full: JFK fell back as often as allowed" in lines(found)
-    assert "fell back 2 times in a row" in line_of("JFK", found)
-    found.state.regions["JFK"].fallbacks = 1
-    assert "fell back once" in line_of("JFK", found)
-
-
 def test_waiting_work_is_counted_with_its_age() -> None:
     waiting = {
         "EWR": Waiting(files=3, rows=1_200, since=NOW - 35_000),
@@ -166,23 +118,6 @@ def test_waiting_work_is_counted_with_its_age() -> None:
     assert "  waiting: 4 files with 1,200 rows, the oldest for 35 s" in lines(found)
     assert line_of("EWR", found).endswith("; waiting: 3 files with 1,200 rows, the oldest for 35 s")
     assert line_of("JFK", found).endswith("; waiting: 1 file, the oldest for 9 s")
-
-
-def test_refused_queries_of_regions_that_the_stream_lacks_have_a_line_of_their_own() -> None:
-    stranger = Problem(code=Code.REGION_NOT_ASSIGNED, region="SFO", names=("EWR", "JFK", "LGA"))
-    found = record(refused={"SFO": stranger})
-    assert list(overview(found, NOW)["strangers"]) == ["SFO"]
-    assert lines(found)[-1].startswith(
-        "  REFUSED: a query of region SFO, which the stream does not have: The registration of region SFO is"
-    )
-
-
-def test_an_unregistered_stream_has_no_assignment() -> None:
-    found = StateRecord(stream="flights", applied=-1, low_water=0, state=record().state.model_copy())
-    found.state.assignment, found.state.regions, found.state.decided = None, {}, 0
-    found.state.snapshot = None
-    assert lines(found)[0].startswith("flights  no commit yet  watermark")
-    assert len(lines(found)) == 2
 
 
 # --- regions --------------------------------------------------------------------------------------
@@ -210,38 +145,12 @@ def test_reasons_are_in_the_order_of_the_page() -> None:
     assert any("To stop waiting for it: `sluicegate region remove" in line for line in lines(found))
 
 
-def test_silence_counts_from_the_time_of_the_record() -> None:
-    """A reader of an old record does not know the later events of the queries."""
-    found = record(heard={"EWR": NOW - 600_000}, intervals={"EWR": 5_000})
-    before = NOW - 595_000
-    assert overview(found, before)["regions"]["EWR"]["silent"] is None
-    assert overview(found, NOW)["regions"]["EWR"]["silent"] == 600
-    assert lines(found, live=False, as_of=before)[1] == "  as of 10 min ago, by its state record"
-    assert "last event 10 min ago" in line_of("EWR", found, live=False, as_of=before)
-    assert "silent for 10 min at that time, heartbeats" in line_of("EWR", found, live=False)
-
-
 @pytest.mark.parametrize("phase", [each for each in RegionPhase if each is not RegionPhase.LIVE])
 def test_only_live_regions_are_silent(phase: RegionPhase) -> None:
     found = record(heard={"EWR": 0, "JFK": 0}, intervals={"EWR": 5_000})
     found.state.regions["EWR"].phase = phase
     shown = overview(found, NOW)["regions"]
     assert (shown["EWR"]["phase"], shown["EWR"]["silent"], shown["JFK"]["silent"]) == (phase, None, None)
-
-
-@pytest.mark.parametrize("code", sorted(NOT_READ))
-def test_nothing_is_said_of_drivers_whose_events_are_not_read(code: Code) -> None:
-    """They may be alive: nobody should remove a healthy region."""
-    unread = Condition(kind="stall", problem=Problem(code=code))
-    found = record(conditions=[unread], heard={"EWR": NOW - 80_000}, intervals={"EWR": 5_000})
-    assert overview(found, NOW)["regions"]["EWR"]["silent"] is None
-    assert not any("region remove" in line for line in lines(found))
-
-
-def test_each_condition_of_a_stream_is_read_on_or_not_read() -> None:
-    """A new code must be put into one of both lists."""
-    assert sorted({*NOT_READ} & READ_ON) == []
-    assert {*NOT_READ, *READ_ON} == {*messages.STREAM_MESSAGES, Code.OLDER_RELEASE}
 
 
 def test_the_gravest_state_of_a_region_is_shown() -> None:
@@ -254,12 +163,6 @@ def test_the_gravest_state_of_a_region_is_shown() -> None:
     assert line_of("EWR", found).split()[1] == "closing"
     ewr.final = 17
     assert line_of("EWR", found).split()[1] == "closed"
-
-
-def test_a_live_incarnation_that_has_committed_nothing_is_named() -> None:
-    found = record()
-    found.state.regions["EWR"] = region(OTHER, None, position=position(ONE, 17))
-    assert "checkpoint 17 of 6f0c1d2e…; live: 81ab34cd…" in line_of("EWR", found)
 
 
 def test_ids_and_offsets_are_short_unless_they_are_requested() -> None:

@@ -64,22 +64,6 @@ def test_regions_move_stay_behind_and_rest() -> None:
     assert [each.outcome for each in history.cuts("flights")] == ["full", "partial", "partial", "forced"]
 
 
-def test_a_message_of_an_older_release_shows_what_can_be_known() -> None:
-    history = History()
-    old = [
-        Committed(
-            decision=number, cut={"EWR": at(found), "JFK": at(1)}, snapshot=None, watermark=None, files=1
-        )
-        for number, found in ((1, 1), (2, 2))
-    ]
-    for body in old:
-        history.add(notified(f"n{body.decision}", body), body.decision * 1_000)
-    first, second = states(history)
-    assert first == {"EWR": ("moved", 1, 0, 1_000), "JFK": ("moved", 1, 0, 1_000)}
-    assert second == {"EWR": ("moved", 2, 0, 2_000), "JFK": ("idle", 1, 0, 1_000)}
-    assert [each.rows for each in history.cuts("flights")] == [None, None]
-
-
 def test_what_was_abandoned_or_reverted_moves_nothing() -> None:
     history = History()
     history.add(committed(1, {"EWR": at(1), "JFK": at(1)}, "EWR", "JFK"), 1_000)

@@ -1,7 +1,6 @@
 """A table of all types with bounds; filters at the edges of its files, with the rows that they must find."""
 
 import datetime
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -278,32 +277,6 @@ def make(root: Path) -> None:
     said = metadata(schema(), properties={"delta.dataSkippingNumIndexedCols": "-1"})
     put(root, 0, info(), protocol(["timestampNtz"], ["timestampNtz"]), said)
     commit(root, 1, *(written(root, rows) for rows in batches()))
-
-
-def falsify(root: Path) -> set[str]:
-    """Give all files the lowest bound of each column as their upper one; return the columns that have one."""
-    path = root / "_delta_log" / f"{1:020d}.json"
-    lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-    every = [json.loads(line["add"]["stats"]) for line in lines if "add" in line]
-    lowest: dict[str, Any] = {}
-    for said in every:
-        for name, bound in (*_flat(said["minValues"]), *_flat(said["maxValues"])):
-            lowest[name] = min(lowest.get(name, bound), bound)
-    for line in lines:
-        if "add" in line:
-            said = json.loads(line["add"]["stats"])
-            _replace(said["maxValues"], lowest)
-            line["add"]["stats"] = json.dumps(said)
-    path.write_text("\n".join(map(json.dumps, lines)) + "\n", encoding="utf-8")
-    return set(lowest)
-
-
-def _flat(tree: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in tree.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{before}{name}.")
-        else:
-            yield before + name, value
 
 
 def _replace(tree: dict[str, Any], lowest: Mapping[str, Any], before: str = "") -> None:

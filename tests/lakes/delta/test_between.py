@@ -7,14 +7,11 @@ import pytest
 from deltalake import DeltaTable
 
 from sluicegate.lakes.port import (
-    Absent,
-    Ahead,
     BadFiles,
     Conflict,
     Found,
     Published,
     Refused,
-    TableRefused,
     TableReplaced,
 )
 from tests.contracts.lakes.delta_lake import DeltaLake
@@ -45,18 +42,6 @@ def test_a_restore_takes_rows_back_and_no_decision(lake: DeltaLake) -> None:
     assert [each.decision for each in history.commits if each.commit_user == USER] == [3, 2, 1]
 
 
-def test_a_restore_between_the_question_and_the_commit_is_a_conflict(lake: DeltaLake) -> None:
-    stream = Stream(lake)
-    stream.commit(1, [1])
-    lake.foreign([100])
-    head = stream.head(2)
-    lake.table.restore(1)
-    event = lake.event([2])
-    assert isinstance(stream.publish(2, head, [event]), Conflict)
-    assert isinstance(stream.publish(2, stream.head(2), [event]), Published)
-    assert lake.ids() == [1, 2]
-
-
 @pytest.mark.slow
 def test_a_restore_from_before_all_commits_is_no_fresh_table(lake: DeltaLake) -> None:
     stream = Stream(lake)
@@ -66,19 +51,6 @@ def test_a_restore_from_before_all_commits_is_no_fresh_table(lake: DeltaLake) ->
     assert isinstance(Stream(lake).ask(1), Found)
     stream.commit(2, [2])
     assert lake.ids() == [2]
-
-
-def test_a_compaction_between_the_question_and_the_commit_is_a_conflict(lake: DeltaLake) -> None:
-    stream = Stream(lake)
-    for decision in (1, 2):
-        stream.commit(decision, [decision])
-    head = stream.head(3)
-    event = lake.event([3])
-    stream.committer.check([event])
-    assert lake.table.optimize.compact()["numFilesRemoved"] == 2
-    assert isinstance(stream.publish(3, head, [event]), Conflict)
-    assert isinstance(stream.publish(3, stream.head(3), [event]), Published)
-    assert lake.ids() == [1, 2, 3]
 
 
 def test_a_table_that_is_replaced_in_its_log_is_another_one(tmp_path: Path) -> None:
@@ -109,30 +81,6 @@ def test_files_of_another_partitioning_are_refused(tmp_path: Path) -> None:
     outcome = stream.publish(1, stream.head(1), [event])
     assert isinstance(outcome, Refused)
     assert "other partition columns" in outcome.reason
-
-
-def test_a_lower_decision_on_the_newest_head_is_not_published(lake: DeltaLake) -> None:
-    """Delta itself takes transactions with any version."""
-    stream = Stream(lake)
-    for decision in (1, 2, 3):
-        stream.commit(decision, [decision])
-    late = Stream(lake)
-    assert late.ask(1) == Ahead(3, (3, "digest-3"))
-    head = stream.head(4)
-    assert isinstance(stream.publish(2, head, [lake.event([20])]), Conflict)
-    assert isinstance(stream.publish(3, head, [lake.event([30])]), Conflict)
-    assert lake.ids() == [1, 2, 3]
-
-
-def test_a_table_that_is_dropped_is_refused_until_it_is_there_again(lake: DeltaLake) -> None:
-    stream = Stream(lake)
-    stream.commit(1, [1])
-    lake.drop()
-    with pytest.raises(TableRefused, match="no Delta table"):
-        lake.adapter.open_committer(lake.adapter.parse_table(lake.location), USER)
-    lake._create()
-    assert isinstance(stream.ask(1), TableReplaced)
-    assert Stream(lake).ask(1) == Absent(None)
 
 
 def test_a_version_that_another_writer_overwrote_after_a_checkpoint_counts_for_nothing(

@@ -1,49 +1,29 @@
 """New columns of Delta tables beside commits of others, and with outcomes that are not known."""
 
-import json
-import os
-import signal
-import subprocess
-import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from sluicegate.failpoints.names import Failpoint
-from sluicegate.failpoints.points import VARIABLE
 from sluicegate.lakes.delta.adapter import ADAPTER
-from sluicegate.lakes.delta.committer import DeltaCommitter
 from sluicegate.lakes.delta.new_columns import add_columns, read_columns
 from sluicegate.lakes.new_columns import evolve
-from sluicegate.lakes.port import Absent, Conflict, Found, LakeUnavailable, Published, TableRefused
+from sluicegate.lakes.port import (
+    Absent,
+    Found,
+    LakeUnavailable,
+    Published,
+)
 from sluicegate.lakes.storage_local import LocalStorage
-from tests.contracts.lakes import evolver
 from tests.contracts.lakes.delta_lake import DeltaLake, FaultyStorage, Killed
-from tests.contracts.lakes.harness import USER, Fault, Stream
-from tests.lakes.delta.making import Fields
+from tests.contracts.lakes.harness import Fault, Stream
 
 NOTE = pa.schema([("id", pa.int64()), ("note", pa.string())])
 
 
 def gain(root: Path | str, schema: pa.Schema = NOTE) -> None:
     evolve(ADAPTER, ADAPTER.parse_table(str(root)), schema)
-
-
-def fields_of(action: Fields) -> list[dict[str, Any]]:
-    fields: list[dict[str, Any]] = json.loads(action["schemaString"])["fields"]
-    return fields
-
-
-def test_a_table_that_was_made_again_is_read_again(tmp_path: Path) -> None:
-    lake = DeltaLake(tmp_path)
-    storage = LocalStorage(lake.location)
-    seen = read_columns(storage)
-    lake.replace()
-    assert add_columns(storage, [NOTE.field("note")], seen) is False
-    assert lake.schemas() == 1
 
 
 @pytest.mark.parametrize("fault", [Fault.AWAY, Fault.LOST])
@@ -107,19 +87,6 @@ def test_a_version_that_comes_too_late_does_not_count(tmp_path: Path) -> None:
     assert lake.rows() == [{"id": number, "note": None} for number in range(3)]
 
 
-def test_a_commit_that_is_under_way_is_decided_again(tmp_path: Path) -> None:
-    lake = DeltaLake(tmp_path)
-    storage = Between(lake.location)
-    stream = Stream(lake, DeltaCommitter(storage, USER))
-    checked = stream.committer.check([lake.event([1])])
-    storage.act = lambda: gain(lake.location)
-    assert isinstance(stream.publish(1, stream.head(1), checked), Conflict)
-    newer = lake.write(pa.record_batch([[2], ["b"]], schema=NOTE))
-    again = [*stream.committer.check([lake.event([1])]), *stream.committer.check([newer])]
-    assert isinstance(stream.publish(1, stream.head(1), again), Published)
-    assert [row["note"] for row in lake.rows()] == [None, "b"]
-
-
 @pytest.mark.parametrize("visible", [False, True])
 def test_a_committer_that_dies_beside_a_change_has_a_successor(tmp_path: Path, visible: bool) -> None:
     """The schema changes right before the link that decides a commit, or right after it."""
@@ -142,46 +109,3 @@ def test_a_committer_that_dies_beside_a_change_has_a_successor(tmp_path: Path, v
     assert isinstance(stream.publish(2, stream.head(2), [newer]), Published)
     assert [(row["id"], row["note"]) for row in lake.rows()] == [(1, None), (2, "b")]
     assert lake.schemas() == 2
-
-
-def test_a_file_system_without_links_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lake = DeltaLake(tmp_path)
-
-    def no_links(draft: str, target: str) -> None:
-        raise OSError(95, "Operation not supported")
-
-    monkeypatch.setattr(os, "link", no_links)
-    with pytest.raises(TableRefused, match="no hard links"):
-        gain(lake.location)
-    assert lake.schemas() == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("point", "left"),
-    [(Failpoint.LAKE_PUT_BEFORE, 1), (Failpoint.LAKE_PUT_AFTER, 2), (Failpoint.LAKE_PUT_DURABLE, 2)],
-)
-def test_a_writer_that_is_killed_leaves_all_or_nothing(tmp_path: Path, point: Failpoint, left: int) -> None:
-    lake = DeltaLake(tmp_path)
-    command = [sys.executable, str(evolver.__file__), "delta", lake.location, "{}", "7"]
-    environment = os.environ | {VARIABLE: f"{point}=kill"}
-    killed = subprocess.run(command, input="go\n", capture_output=True, text=True, env=environment)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert lake.schemas() == left
-    again = subprocess.run(command, input="go\n", capture_output=True, text=True)
-    assert again.returncode == 0, again.stderr
-    assert lake.versions() == [0, 1]
-
-
-@pytest.mark.slow
-def test_a_product_goes_on_from_our_schema(tmp_path: Path) -> None:
-    lake = DeltaLake(tmp_path)
-    gain(lake.location)
-    lake.alter("theirs", pa.int64())
-    fields: Sequence[pa.Field] = [*NOTE, pa.field("theirs", pa.int64()), pa.field("more", pa.int64())]
-    gain(lake.location, pa.schema(fields))
-    (newest,) = lake.actions(3, "metaData")
-    assert [field["name"] for field in fields_of(newest)] == ["id", "note", "theirs", "more"]
-    lake.table.create_checkpoint()
-    lake.foreign([1])
-    assert lake.rows() == [{"id": 1, "note": None, "theirs": None, "more": None}]

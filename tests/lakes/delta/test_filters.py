@@ -4,19 +4,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import duckdb
-import pyarrow.compute as pc
 import pytest
-from deltalake import DeltaTable
 
 from tests.lakes.delta import filtering
 from tests.lakes.delta.filtering import ALL, Filtered
 from tests.lakes.delta.test_judges import duck, rows  # noqa: F401
 from tests.spark_judge.judge import SparkJudge
 
-SKIPPABLE = {each.place for each in ALL if each.bounded and each.name != "strange"}
-"""Columns whose highest value is in a file with an upper bound."""
-NOT_BY_DUCKDB = {"moment", "local", "s.moment"}
-"""DuckDB skips no files by the times in them."""
 LEFT_OUT = {"byte", "short", "s.long", "s.money", "s.flag"}
 """Columns of kinds that Spark is asked for once only: each of its filters takes a part of a second."""
 ZEROS = {"float", "double"}
@@ -36,26 +30,6 @@ def test_duckdb_finds_all_rows(duck: duckdb.DuckDBPyConnection, table: Path, eac
     asked = list(filtering.questions(each, "duckdb"))
     found = {where: [row for (row,) in rows(duck, table, '"row"', where)] for where, _ in asked}
     assert found == dict(asked)
-
-
-@pytest.mark.slow
-def test_duckdb_loses_rows_by_wrong_bounds(duck: duckdb.DuckDBPyConnection, tmp_path: Path) -> None:  # noqa: F811
-    filtering.make(tmp_path)
-    assert filtering.falsify(tmp_path) >= SKIPPABLE
-    asked = {each.place: filtering.highest(each, "duckdb") for each in ALL if each.place in SKIPPABLE}
-    lost = {name for name, where in asked.items() if not rows(duck, tmp_path, '"row"', where)}
-    assert lost == SKIPPABLE - NOT_BY_DUCKDB
-
-
-@pytest.mark.slow
-def test_the_dataset_of_deltalake_finds_booleans(table: Path) -> None:
-    """Of a file without bounds of a column, it takes all values for null."""
-    (flag,) = (each for each in ALL if each.place == "flag")
-    values = [value for file in flag.files for value in file]
-    found = DeltaTable(str(table)).to_pyarrow_dataset()
-    for wanted in (True, False):
-        rows_there = found.to_table(filter=pc.field("flag") == wanted).column("row").to_pylist()
-        assert sorted(rows_there) == [row for row, value in enumerate(values) if value is wanted]
 
 
 def by_spark(judge: SparkJudge, root: Path, wheres: Sequence[str]) -> list[list[int]]:
@@ -81,12 +55,3 @@ def test_spark_finds_all_rows(spark_judge: SparkJudge, table: Path) -> None:
         finally:
             spark_judge.sql(f"SET {PUSHED} = true")
         assert dict(zip([where for where, _ in asked], found, strict=True)) == dict(asked)
-
-
-def test_spark_loses_rows_by_wrong_bounds(spark_judge: SparkJudge, tmp_path: Path) -> None:
-    filtering.make(tmp_path)
-    filtering.falsify(tmp_path)
-    asked = {each.place: filtering.highest(each, "spark") for each in ALL if each.place in SKIPPABLE}
-    found = by_spark(spark_judge, tmp_path, list(asked.values()))
-    lost = {name for name, each in zip(asked, found, strict=True) if not each}
-    assert lost == SKIPPABLE

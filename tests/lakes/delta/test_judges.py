@@ -9,9 +9,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 
-from sluicegate.lakes.delta.adapter import ADAPTER
-from sluicegate.lakes.new_columns import evolve
-from sluicegate.lakes.port import CommitRequest, Found, Published
+from sluicegate.lakes.port import Found
 from tests.contracts.lakes.delta_lake import DeltaLake
 from tests.contracts.lakes.harness import USER, Stream
 from tests.lakes.delta.making import column, info, mapped, metadata, protocol, put
@@ -96,33 +94,6 @@ def test_readers_resolve_the_columns_of_a_mapped_table(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("features", "properties"),
-    [
-        (["inCommitTimestamp"], {"delta.enableInCommitTimestamps": "true"}),
-        (
-            ["rowTracking", "domainMetadata"],
-            {
-                "delta.enableRowTracking": "true",
-                "delta.rowTracking.materializedRowIdColumnName": "r",
-                "delta.rowTracking.materializedRowCommitVersionColumnName": "v",
-            },
-        ),
-    ],
-    ids=["times", "row ids"],
-)
-def test_readers_take_tables_that_the_library_cannot_write(
-    tmp_path: Path, duck: duckdb.DuckDBPyConnection, features: list[str], properties: dict[str, str]
-) -> None:
-    put(tmp_path, 0, info(inCommitTimestamp=1), protocol(features), metadata(properties=properties))
-    for decision in (1, 2):
-        batch = pa.record_batch({"id": pa.array([decision], pa.int64())})
-        commit(tmp_path, decision, written(tmp_path, batch))
-    assert rows(duck, tmp_path, "id") == [(1,), (2,)]
-    assert DeltaTable(str(tmp_path)).version() == 2
-
-
-@pytest.mark.slow
 def test_the_library_works_on_between_our_commits(tmp_path: Path, duck: duckdb.DuckDBPyConnection) -> None:
     """It appends, deletes, compacts, vacuums, and makes a checkpoint; we continue after each."""
     lake = DeltaLake(tmp_path)
@@ -144,47 +115,3 @@ def test_the_library_works_on_between_our_commits(tmp_path: Path, duck: duckdb.D
     assert isinstance(successor.ask(6), Found)
     history = lake.maintenance().history()
     assert [each.decision for each in history.commits if each.commit_user == USER] == [6, 5, 4, 3, 2, 1]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("mode", ["none", "name", "id"])
-def test_duckdb_reads_null_where_files_are_older_than_a_column(
-    tmp_path: Path, duck: duckdb.DuckDBPyConnection, mode: str
-) -> None:
-    properties = {"delta.columnMapping.mode": mode, "delta.columnMapping.maxColumnId": "1"}
-    columns = [column("id") if mode == "none" else mapped("id", 1)]
-    features = protocol(["columnMapping"], ["columnMapping"])
-    put(tmp_path, 0, info(), features, metadata(columns, (), properties))
-    place = pa.struct([("x", pa.int64())])
-    wide = pa.schema([("id", pa.int64()), ("note", pa.string()), ("place", place)])
-    older = written(tmp_path, pa.record_batch({"id": pa.array([1], pa.int64())}))
-    evolve(ADAPTER, ADAPTER.parse_table(str(tmp_path)), wide)
-    newer = written(tmp_path, pa.record_batch([[2], ["b"], pa.array([{"x": 5}], place)], schema=wide))
-    commit(tmp_path, 1, older, newer)
-    assert rows(duck, tmp_path, "id, note, place.x") == [(1, None, None), (2, "b", 5)]
-    assert rows(duck, tmp_path, "id", "note IS NULL") == [(1,)]
-    assert rows(duck, tmp_path, "id", "place.x > 4") == [(2,)]
-
-
-def test_the_library_shows_our_commits_in_its_history(tmp_path: Path) -> None:
-    lake = DeltaLake(tmp_path)
-    Stream(lake).commit(1, [1])
-    newest = lake.table.history(1)[0]
-    assert newest["operation"] == "WRITE"
-    assert newest["sluicegate.digest"] == "digest-1"
-
-
-@pytest.mark.slow
-def test_a_large_commit_is_read_whole(tmp_path: Path, duck: duckdb.DuckDBPyConnection) -> None:
-    lake = DeltaLake(tmp_path, pa.schema([("id", pa.int64()), ("p", pa.int64())]), ["p"])
-    number = 300
-    batch = pa.record_batch(
-        {"id": pa.array(range(number), pa.int64()), "p": pa.array(range(number), pa.int64())}
-    )
-    event = lake.write(batch)
-    committer = lake.committer()
-    head = committer.inspect().head
-    committer.check([event])
-    assert isinstance(committer.publish(CommitRequest(1, "d", head, None, [event])), Published)
-    assert len(lake.table.file_uris()) == number
-    assert rows(duck, lake.root, "id, p") == [(each, each) for each in range(number)]

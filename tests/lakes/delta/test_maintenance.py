@@ -4,17 +4,16 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable
 
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.capabilities import FileStatus
 from sluicegate.lakes.delta.adapter import ADAPTER
-from sluicegate.lakes.delta.maintenance import DeltaMaintenance, is_data_file
+from sluicegate.lakes.delta.maintenance import is_data_file
 from sluicegate.lakes.new_columns import evolve
-from sluicegate.lakes.port import BadFiles, CommitRequest, LakeUnavailable, Published
+from sluicegate.lakes.port import BadFiles, LakeUnavailable
 from tests.contracts.lakes.delta_lake import DeltaLake
-from tests.contracts.lakes.harness import USER, Stream
-from tests.lakes.delta.making import column, info, metadata, put
+from tests.contracts.lakes.harness import Stream
 
 
 @pytest.mark.slow
@@ -92,23 +91,7 @@ def test_a_table_like_another_has_its_features_and_an_identity_of_its_own(tmp_pa
     assert str(copy.metadata().id) != str(lake.table.metadata().id)
 
 
-def test_files_of_another_schema_are_not_taken_over(tmp_path: Path) -> None:
-    lake = DeltaLake(tmp_path)
-    event = lake.event([1])
-    other = tmp_path / "other"
-    put(
-        other,
-        0,
-        info(),
-        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
-        metadata([column("x")]),
-    )
-    with pytest.raises(BadFiles, match="has another one"):
-        lake.maintenance(str(other)).adopt(event)
-
-
 NOTE = pa.schema([pa.field("id", pa.int64()), pa.field("note", pa.string())])
-NOTES = [{"id": 1, "note": None}, {"id": 2, "note": "n"}]
 
 
 def evolved(lake: DeltaLake) -> list[FilesWritten]:
@@ -120,46 +103,6 @@ def evolved(lake: DeltaLake) -> list[FilesWritten]:
     newer = lake.write(pa.record_batch([[2], ["n"]], schema=NOTE))
     stream.publish(2, stream.head(2), [newer])
     return [older, newer]
-
-
-def rebuilt(maintenance: DeltaMaintenance, events: list[FilesWritten]) -> list[dict[str, object]]:
-    """Commit an event's files after another's into a table; return the rows that the library reads."""
-    committer = ADAPTER.open_committer(ADAPTER.parse_table(maintenance.location), USER)
-    for decision, event in enumerate(events, 1):
-        head, files = committer.inspect().head, [maintenance.adopt(event)]
-        made = committer.publish(CommitRequest(decision, f"d{decision}", head, None, files))
-        assert isinstance(made, Published), made
-    copy = DeltaTable(maintenance.location.removeprefix("file://"))
-    return sorted(pa.table(copy.scan()).to_pylist(), key=lambda row: str(row["id"]))
-
-
-@pytest.mark.slow
-def test_a_table_like_one_that_got_a_column_takes_the_files_from_before(tmp_path: Path) -> None:
-    lake = DeltaLake(tmp_path)
-    events = evolved(lake)
-    new = lake.maintenance(lake.location + "2")
-    for event in events:
-        new.examine(event)
-    new.create_like(ADAPTER.parse_table(lake.location))
-    assert rebuilt(new, events) == NOTES
-    # The log of the new table begins with its creation, as that of any other.
-    assert [past.decision for past in new.history().commits] == [2, 1]
-    # A table like the new one knows the same schemas.
-    third = lake.maintenance(lake.location + "3")
-    third.create_like(ADAPTER.parse_table(new.location))
-    assert rebuilt(third, events) == NOTES
-
-
-@pytest.mark.slow
-def test_another_engine_writes_to_the_new_table(tmp_path: Path) -> None:
-    lake = DeltaLake(tmp_path)
-    events = evolved(lake)
-    new = lake.maintenance(lake.location + "2")
-    new.create_like(ADAPTER.parse_table(lake.location))
-    path = new.location.removeprefix("file://")
-    write_deltalake(path, pa.table([[3], ["other"]], schema=NOTE), mode="append")
-    DeltaTable(path).create_checkpoint()
-    assert rebuilt(new, events) == [*NOTES, {"id": 3, "note": "other"}]
 
 
 def test_a_schema_that_clean_up_deleted_is_named_before_a_table_is_made(tmp_path: Path) -> None:
@@ -175,23 +118,3 @@ def test_a_schema_that_clean_up_deleted_is_named_before_a_table_is_made(tmp_path
     with pytest.raises(BadFiles, match=says):
         new.adopt(older)
     assert new.adopt(newer).location == new.location
-
-
-def test_files_whose_column_was_dropped_are_not_taken_over(tmp_path: Path) -> None:
-    lake = DeltaLake(tmp_path)
-    older, newer = evolved(lake)
-    rows = pa.table({"id": pa.array([1], pa.int64())})
-    write_deltalake(lake.location, rows, mode="overwrite", schema_mode="overwrite")
-    new = lake.maintenance(lake.location + "2")
-    new.examine(older)
-    with pytest.raises(BadFiles, match="the table has no column note any more"):
-        new.examine(newer)
-
-
-def test_the_history_names_the_commit_user(tmp_path: Path) -> None:
-    lake = DeltaLake(tmp_path)
-    Stream(lake).commit(1, [1])
-    lake.impostor(7, [2])
-    newest, ours = lake.maintenance().history().commits
-    assert (newest.commit_user, newest.decision, newest.digest) == (USER, 7, "")
-    assert (ours.commit_user, ours.decision, ours.digest) == (USER, 1, "digest-1")

@@ -12,7 +12,9 @@ import pytest
 
 from sluicegate.lakes.delta.adapter import ADAPTER
 from sluicegate.lakes.new_columns import evolve
-from sluicegate.lakes.port import SchemaMismatch, TableRefused
+from sluicegate.lakes.port import (
+    SchemaMismatch,
+)
 from tests.contracts.lakes.delta_lake import DeltaLake
 from tests.contracts.lakes.harness import Stream
 from tests.lakes.delta.making import Fields, column, info, mapped, metadata, protocol, put
@@ -86,22 +88,6 @@ def test_the_rest_is_kept_where_only_a_checkpoint_has_it(tmp_path: Path) -> None
     (after,) = of_kind(root, 4, "metaData")
     assert {name for name in before if after.get(name) != before[name]} == {"schemaString"}
     assert lake.rows() == [{"id": number, "note": None} for number in (1, 2, 3)]
-
-
-def test_rows_go_to_the_same_partitions(tmp_path: Path) -> None:
-    plain = pa.schema([ID, pa.field("day", pa.string())])
-    wide = plain.append(pa.field("note", pa.string()))
-    lake = DeltaLake(tmp_path, plain, ["day"])
-    older = lake.write(pa.record_batch([[1, 2], ["a", "b"]], schema=plain))
-    gain(lake.location, wide)
-    newer = lake.write(pa.record_batch([[3, 4], ["a", "b"], ["n", None]], schema=wide))
-    commit(lake.root, 1, older, newer)
-    assert [(row["id"], row["day"], row["note"]) for row in lake.rows()] == [
-        (1, "a", None),
-        (2, "b", None),
-        (3, "a", "n"),
-        (4, "b", None),
-    ]
 
 
 AT = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
@@ -191,34 +177,6 @@ ROW_IDS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("field", "properties"),
-    [
-        (pa.field("a b", pa.int64()), {}),
-        (pa.field("", pa.int64()), {}),
-        (pa.field("s", pa.list_(pa.struct([("a;b", pa.int64())]))), {}),
-        (pa.field("_Change_Type", pa.string()), {"delta.enableChangeDataFeed": "true"}),
-        (pa.field("_row-id", pa.int64()), ROW_IDS),
-    ],
-    ids=str,
-)
-def test_names_that_readers_do_not_take_are_refused(
-    tmp_path: Path, field: pa.Field, properties: dict[str, str]
-) -> None:
-    features = protocol(["changeDataFeed", "rowTracking", "domainMetadata"])
-    root = made(tmp_path, features, metadata(properties=properties))
-    with pytest.raises(SchemaMismatch, match=f"the new column {field.name}.*another name"):
-        gain(root, pa.schema([ID, field]))
-    assert versions(root) == 1
-    gain(root, pa.schema([ID, pa.field("another", pa.int64())]))
-
-
-def test_a_column_of_changes_is_a_usual_one_where_no_changes_are_kept(tmp_path: Path) -> None:
-    lake = DeltaLake(tmp_path)
-    gain(lake.location, pa.schema([ID, pa.field("_change_type", pa.string())]))
-    assert lake.schemas() == 2
-
-
 MAPPING = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "7"}
 MAPPED = protocol(["columnMapping"], ["columnMapping"])
 
@@ -252,19 +210,6 @@ def test_new_columns_of_a_mapped_table_get_ids_and_physical_names(tmp_path: Path
     commit(root, 2, newer.model_copy(update={"files": ()}), written(root, pa.record_batch({"id": [3]})))
 
 
-def test_a_mapped_table_without_its_highest_id_is_refused(tmp_path: Path) -> None:
-    mode = {"delta.columnMapping.mode": "name"}
-    root = made(tmp_path, MAPPED, metadata([mapped("id", 1)], (), mode))
-    with pytest.raises(
-        TableRefused, match=r"maxColumnId = '' is no number.*with Spark, and set evolve to never"
-    ):
-        gain(root)
-    assert versions(root) == 1
-    wide = metadata([mapped("id", 1), mapped("note", 2, "string")], (), MAPPING)
-    put(root, 1, info(), wide)
-    written(root, pa.record_batch([[1], ["a"]], schema=NOTE))
-
-
 def test_the_time_in_the_commit_rises_under_a_clock_that_goes_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -287,13 +232,6 @@ def test_row_ids_go_on_after_the_change(tmp_path: Path) -> None:
     commit(root, 2, written(root, pa.record_batch([[3], ["n"]], schema=NOTE)))
     assert [of_kind(root, version, "add")[0]["baseRowId"] for version in (1, 3)] == [0, 2]
     assert of_kind(root, 2, "domainMetadata") == []
-
-
-def test_a_table_out_of_scope_is_not_changed(tmp_path: Path) -> None:
-    root = made(tmp_path, protocol(), metadata([column("id", delta_generationExpression="1")]))
-    with pytest.raises(TableRefused, match="a generation expression"):
-        gain(root)
-    assert versions(root) == 1
 
 
 def test_a_dropped_columns_values_do_not_come_back(tmp_path: Path) -> None:

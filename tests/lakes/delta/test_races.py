@@ -7,7 +7,7 @@ from deltalake.exceptions import CommitFailedError
 
 from tests.contracts.lakes.delta_lake import DeltaLake
 from tests.contracts.lakes.delta_objects import DELTA, delta_of
-from tests.lakes.racing import finish, go, kill_at, race, start
+from tests.lakes.racing import finish, go, start
 
 COMMITS = 30
 
@@ -49,30 +49,3 @@ def test_two_streams_and_the_library_lose_nothing(lake: DeltaLake, tmp_path: Pat
     assert decisions(lake, "a") == decisions(lake, "b") == list(range(1, COMMITS + 1))
     assert compacted > 0
     assert conflicts > 0, "they never met, so nothing was tested"
-
-
-@pytest.mark.slow
-@pytest.mark.seam
-@pytest.mark.parametrize("racers", [2, 3])
-def test_coordinators_of_one_stream_double_nothing(lake: DeltaLake, tmp_path: Path, racers: int) -> None:
-    events = [lake.event([number]) for number in range(COMMITS)]
-    started = [start(lake, "a", events, tmp_path) for _ in range(racers)]
-    race(*started)
-    assert lake.versions() == list(range(COMMITS + 1))
-    assert lake.ids() == list(range(COMMITS))
-    assert decisions(lake, "a") == list(range(1, COMMITS + 1))
-
-
-def newest(lake: DeltaLake) -> int:
-    return lake.versions()[-1]
-
-
-@pytest.mark.slow
-def test_a_killed_committer_leaves_all_or_nothing(lake: DeltaLake, tmp_path: Path) -> None:
-    """Killed at arbitrary points three times, the last one finishes the work."""
-    events = [lake.event([number]) for number in range(COMMITS)]
-    racers = [start(lake, "a", events, tmp_path) for _ in range(4)]
-    kill_at((3, 13, 23), racers[:3], lambda: newest(lake))
-    race(racers[3])
-    assert lake.ids() == list(range(COMMITS))
-    assert lake.versions() == list(range(COMMITS + 1))

@@ -6,15 +6,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable
 
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.delta.adapter import ADAPTER
 from sluicegate.lakes.delta.committer import DeltaCommitter
-from sluicegate.lakes.port import BadFiles, CommitRequest, Found, Published
+from sluicegate.lakes.port import CommitRequest, Found, Published
 from tests.contracts.lakes.harness import USER
 from tests.lakes.delta.test_commits import written
-from tests.lakes.recipes import of_small_files, statements
+from tests.lakes.recipes import statements
 from tests.spark_judge.judge import SparkJudge
 
 
@@ -123,35 +122,3 @@ def test_the_recipe_cleans_up_and_spares_pending_files(spark_judge: SparkJudge, 
     table.ours(waiting)
     assert table.ids() == [1, 2, 3, 4, 5, 6]
     assert table.read("sum(id), count(*)") == [(21, 6)]
-
-
-def test_a_pending_file_that_vacuum_took_is_noticed(spark_judge: SparkJudge, tmp_path: Path) -> None:
-    table = Shared(spark_judge, tmp_path / "t", "id BIGINT", delta_deletedFileRetentionDuration="1 day")
-    table.commit(1)
-    waiting = written(table.root, pa.record_batch({"id": pa.array([2], pa.int64())}))
-    (file,) = waiting.files
-    age(table.root / file.path, 2)
-    table.theirs("VACUUM {}")
-    with pytest.raises(BadFiles, match="is not in"):
-        table.committer.check([waiting])
-    table.commit(3)
-    assert table.ids() == [1, 3]
-
-
-def test_the_statement_for_a_hint_compacts_that_partition_alone(
-    spark_judge: SparkJudge, tmp_path: Path
-) -> None:
-    table = Shared(spark_judge, tmp_path / "t", "id BIGINT, month STRING", "PARTITIONED BY (month)")
-    rows = pa.record_batch({"id": pa.array([1, 2], pa.int64()), "month": pa.array(["2013-01", "2013-02"])})
-    for _ in range(4):
-        table.ours(written(table.root, rows))
-    (statement,) = of_small_files("OPTIMIZE")
-    table.theirs(statement.replace("delta.`/lake/flights`", "{}"))
-    state = DeltaTable(str(table.root))
-    files = [
-        len(state.file_uris(file_pruning_predicate=[("month", "=", month)]))
-        for month in ("2013-01", "2013-02")
-    ]
-    assert files == [1, 4]
-    table.ours(written(table.root, rows))
-    assert len(table.ids()) == 10

@@ -7,12 +7,9 @@ import pytest
 
 from sluicegate.lakes.delta.adapter import ADAPTER
 from sluicegate.lakes.new_columns import evolve
-from sluicegate.lakes.port import TableRefused
 from tests.lakes.delta.test_commits import written
 from tests.lakes.delta.test_spark import Shared
 from tests.spark_judge.judge import SparkJudge
-
-INT = (1 << 31) - 1
 
 
 @pytest.mark.parametrize("mode", ["name", "id"])
@@ -48,67 +45,6 @@ def test_spark_gives_each_row_of_ours_an_id(spark_judge: SparkJudge, tmp_path: P
     after = {row[0]: row[1] for row in table.read("id, _metadata.row_id")}
     assert {number: after[number] for number in before} == before
     assert len(set(after.values())) == 6
-
-
-def test_spark_reads_the_times_in_our_commits(spark_judge: SparkJudge, tmp_path: Path) -> None:
-    table = Shared(spark_judge, tmp_path / "t", "id BIGINT", delta_enableInCommitTimestamps="true")
-    table.commit(1)
-    table.theirs("INSERT INTO {} VALUES (2)")
-    table.commit(3)
-    history = {row[0]: row[1] for row in spark_judge.sql(f"DESCRIBE HISTORY {table.name}")}
-    assert [history[version] for version in range(4)] == sorted(set(history.values()))
-    at = f"SELECT id FROM {table.name} TIMESTAMP AS OF '{history[1]}'"  # noqa: S608
-    assert spark_judge.sql(at) == [[1]]
-
-
-def test_spark_reads_files_from_before_and_after_a_type_was_widened(
-    spark_judge: SparkJudge, tmp_path: Path
-) -> None:
-    table = Shared(spark_judge, tmp_path / "t", "id INT", delta_enableTypeWidening="true")
-
-    def rows(*numbers: int, kind: pa.DataType) -> pa.RecordBatch:
-        return pa.record_batch({"id": pa.array(numbers, kind)})
-
-    table.ours(written(table.root, rows(1, INT, kind=pa.int32())))
-    older = written(table.root, rows(2, INT - 1, kind=pa.int32()))
-    table.theirs("ALTER TABLE {} ALTER COLUMN id TYPE BIGINT")
-    newer = written(table.root, rows(3, INT + 1, kind=pa.int64()))
-    table.ours(older, newer)
-    assert table.ids() == [1, 2, 3, INT - 1, INT, INT + 1]
-    assert table.read("id", f"id > {INT}") == [(INT + 1,)]
-    assert table.read("id", f"id >= {INT}") == [(INT,), (INT + 1,)]
-    assert table.read("id", "id = 2 OR id = 3") == [(2,), (3,)]
-
-
-REFUSED = {
-    "identity": ("id BIGINT GENERATED ALWAYS AS IDENTITY, v BIGINT", "", "", "identityColumns"),
-    "generated": ("id BIGINT, v BIGINT GENERATED ALWAYS AS (id + 1)", "", "", "a generation expression"),
-    "check": ("id BIGINT", "", "ADD CONSTRAINT positive CHECK (id > 0)", "delta.constraints.positive"),
-    "iceberg": (
-        "id BIGINT",
-        "'delta.enableIcebergCompatV2' = 'true', 'delta.columnMapping.mode' = 'name'",
-        "",
-        "icebergCompatV2",
-    ),
-    "varchar": ("id VARCHAR(3)", "", "", "char or varchar"),
-    "variant": ("id VARIANT", "", "", "variantType"),
-}
-
-
-def test_tables_of_spark_with_features_that_we_cannot_keep_are_refused(
-    spark_judge: SparkJudge, tmp_path: Path
-) -> None:
-    for name, (columns, properties, change, words) in REFUSED.items():
-        root = tmp_path / name
-        given = f"TBLPROPERTIES ({properties})" if properties else ""
-        spark_judge.sql(f"CREATE TABLE delta.`{root}` ({columns}) USING delta {given}")
-        if change:
-            spark_judge.sql(f"ALTER TABLE delta.`{root}` {change}")
-        ref = ADAPTER.parse_table(str(root))
-        with pytest.raises(TableRefused, match=words):
-            ADAPTER.open_committer(ref, "user")
-        with pytest.raises(TableRefused, match=words):
-            ADAPTER.open_writer(ref, None)
 
 
 @pytest.mark.parametrize("mode", ["none", "name", "id"])

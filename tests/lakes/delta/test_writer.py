@@ -7,17 +7,16 @@ import math
 from pathlib import Path
 from typing import Any
 
-import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import QueryBuilder
 
 from sluicegate.events.models import FileInfo, FilesWritten
-from sluicegate.lakes import file_options, parquet
+from sluicegate.lakes import file_options
+from sluicegate.lakes import parquet as row_buffer
 from sluicegate.lakes.delta.adapter import ADAPTER
 from sluicegate.lakes.delta.schema import Column, is_partition_text, partition_folder, partition_text
-from sluicegate.lakes.port import Published, SchemaMismatch, TableRefused
+from sluicegate.lakes.port import SchemaMismatch, TableRefused
 from tests.contracts.lakes.delta_lake import DeltaLake
 from tests.contracts.lakes.harness import Stream
 from tests.lakes.delta.making import ID, column, info, metadata, protocol, put
@@ -213,7 +212,7 @@ def test_the_text_of_a_partition_value_is_recognized(kind: str, value: object, t
 def test_large_attempts_are_split_and_few_files_are_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parquet, "BUFFER_ROWS", 10)
+    monkeypatch.setattr(row_buffer, "BUFFER_ROWS", 10)
     monkeypatch.setattr(file_options, "DEFAULT_OPEN", 2)
     monkeypatch.setattr(file_options, "DEFAULT_TARGET", 2_000)
     lake = DeltaLake(tmp_path, pa.schema([("id", pa.int64()), ("p", pa.int64())]), ["p"])
@@ -256,26 +255,6 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
         ADAPTER.open_writer(table, "id").write(pa.record_batch({"p": ["a"]}))
 
 
-def test_an_attempt_that_is_given_up_leaves_no_file(tmp_path: Path) -> None:
-    lake = DeltaLake(tmp_path)
-    writer = ADAPTER.open_writer(ADAPTER.parse_table(lake.location), None)
-    writer.write(pa.record_batch({"id": pa.array([1], pa.int64())}))
-    writer._flush()
-    assert list(lake.root.glob("*.parquet")) != []
-    writer.abort()
-    assert list(lake.root.glob("*.parquet")) == []
-
-
-def test_a_described_attempt_keeps_its_files(tmp_path: Path) -> None:
-    lake = DeltaLake(tmp_path)
-    writer = ADAPTER.open_writer(ADAPTER.parse_table(lake.location), None, "0f" * 16)
-    writer.write(pa.record_batch({"id": pa.array([1], pa.int64())}))
-    (file,) = writer.finish()
-    writer.abort()
-    assert file.path.startswith(f"data-{'0f' * 16}-")
-    assert (lake.root / file.path).stat().st_size == file.size
-
-
 def test_nested_columns_come_back(tmp_path: Path) -> None:
     struct = pa.struct([("x", pa.int64()), ("y", pa.list_(pa.struct([("z", pa.string())])))])
     lake = DeltaLake(tmp_path, pa.schema([("id", pa.int64()), ("s", struct)]))
@@ -285,42 +264,6 @@ def test_nested_columns_come_back(tmp_path: Path) -> None:
     committed(lake, event)
     assert stats_of(event.files[0])["minValues"] == {"id": 1, "s": {"x": 1}}
     assert pa.table(lake.table.scan())["s"].to_pylist() == values
-
-
-FOLDERS = (
-    *(
-        "short",
-        "a" * 121,
-        "a" * 253,
-        "\u00e9" * 21,
-        "\u6f22" * 28,
-        "a..b",
-        "..",
-        "../../up",
-        "a/b",
-        "%41",
-        "%",
-    ),
-    *("a b", " a ", "a=b", "a:b", "q?#&", "~.-_", "it's", '"', "\\", "\n", "null", "\U0001f600"),
-)
-"""Values of a partition column `v` whose folders have them in their names."""
-
-
-@pytest.mark.slow
-def test_polars_reads_partition_values_from_the_names_of_folders(tmp_path: Path) -> None:
-    values = [*FOLDERS, None, "a" * 254, "\u6f22" * 29, "__HIVE_DEFAULT_PARTITION__"]
-    lake = DeltaLake(tmp_path, pa.schema([("id", pa.int64()), ("v", pa.string())]), ["v"])
-    event = lake.write(pa.record_batch({"id": pa.array(range(len(values))), "v": pa.array(values)}))
-    assert len({file.path.partition("/")[0] for file in event.files}) == len(values)
-    stream = Stream(lake)
-    assert isinstance(stream.publish(1, stream.head(1), stream.committer.check([event])), Published)
-    by_deltalake = pa.table(
-        QueryBuilder().register("t", lake.table).execute("SELECT id, v FROM t ORDER BY id")
-    )
-    assert by_deltalake["v"].to_pylist() == values
-    by_polars = pl.scan_delta(lake.location).sort("id").collect()["v"].to_list()
-    assert by_polars[:-3] == [*FOLDERS, None]
-    assert all(len(text) == 32 for text in by_polars[-3:])
 
 
 def test_a_partition_of_many_long_values_has_a_short_folder() -> None:

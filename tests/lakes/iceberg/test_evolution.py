@@ -33,8 +33,6 @@ from tests.lakes.iceberg.reading import avro_header, duck_rows, lines
 
 SCHEMA = Schema(NestedField(1, "id", IntegerType()), NestedField(2, "name", StringType()))
 
-PRICE = pa.decimal128(9, 2)
-
 
 @pytest.fixture
 def lake(tmp_path: Path) -> IcebergLake:
@@ -142,14 +140,6 @@ def test_files_with_a_column_that_was_dropped_are_refused(lake: IcebergLake) -> 
         stream.committer.check([waiting])
 
 
-def test_files_that_lack_a_required_column_are_refused(lake: IcebergLake) -> None:
-    stream, waiting = Stream(lake), written(lake, 1)
-    with lake.table.update_schema(allow_incompatible_changes=True) as update:
-        update.update_column("id", required=True)
-    with pytest.raises(BadFiles, match="id is required"):
-        stream.committer.check([waiting])
-
-
 @pytest.mark.slow
 def test_files_that_lack_a_required_part_of_a_column_are_refused(tmp_path: Path) -> None:
     place = StructType(NestedField(2, "x", LongType()))
@@ -181,23 +171,3 @@ def test_files_of_an_older_spec_get_a_manifest_of_that_spec(lake: IcebergLake) -
     assert lake.ids() == [1, 2, 3]
     assert duck_rows(lake, "id", "name = 'n3'") == [(3,)]
     assert duck_rows(lake, "id", "name = 'n1'") == [(1,)]
-
-
-@pytest.mark.slow
-def test_files_under_the_name_of_another_spec_are_refused(lake: IcebergLake) -> None:
-    stream, old = Stream(lake), written(lake, 1)
-    with lake.table.update_spec() as update:
-        update.add_field("name", IdentityTransform(), "by_name")
-    with pytest.raises(BadFiles):
-        stream.committer.check([old.model_copy(update={"spec_id": 1})])
-
-
-@pytest.mark.slow
-def test_a_schema_that_changes_after_the_check_is_checked_again(lake: IcebergLake) -> None:
-    stream, waiting = Stream(lake), written(lake, 1)
-    stream.committer.check([waiting])
-    with lake.table.update_schema() as update:
-        update.delete_column("name")
-    outcome = stream.publish(1, stream.head(1), [waiting])
-    assert not isinstance(outcome, Published)
-    assert lake.ids() == []

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sluicegate.lakes.port import Absent, Conflict, Found, Published, Unproven
+from sluicegate.lakes.port import Absent, Found, Published
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.iceberg_lake import IcebergLake
 from tests.contracts.lakes.iceberg_rest_lake import ICEBERG, ON_S3, RestLake, iceberg_of
@@ -86,51 +86,6 @@ def test_a_commit_is_found_after_an_expiry_to_one_snapshot(lake: IcebergLake, jo
     assert answer.by_marker
     stream.commit(3, [3])
     assert lake.ids() == [1, 2, 3, 100]
-
-
-def test_a_compaction_between_the_question_and_the_commit_is_a_conflict(lake: IcebergLake, job: Job) -> None:
-    stream = Stream(lake)
-    stream.commit(1, [1])
-    stream.commit(2, [2])
-    head, event = stream.head(3), lake.event([3])
-    job("compact")
-    assert isinstance(stream.publish(3, head, [event]), Conflict)
-    assert isinstance(stream.publish(3, stream.head(3), [event]), Published)
-    assert lake.ids() == [1, 2, 3]
-
-
-def test_a_change_that_makes_no_snapshot_does_not_disturb(lake: IcebergLake, job: Job) -> None:
-    stream = Stream(lake)
-    stream.commit(1, [1])
-    head, event = stream.head(2), lake.event([2])
-    job("property", name="owner", value="somebody")
-    job("branch", name="audit")
-    assert isinstance(stream.publish(2, head, [event]), Published)
-    assert lake.ids() == [1, 2]
-    assert lake.metadata.properties["owner"] == "somebody"
-
-
-def test_a_rollback_is_noticed(lake: IcebergLake, job: Job) -> None:
-    stream = Stream(lake)
-    first = stream.commit(1, [1])
-    stream.commit(2, [2])
-    job("rollback", snapshot=int(first.identity))
-    assert isinstance(stream.ask(3), Unproven)
-    assert not isinstance(stream.ask(2), Found)
-    job("append", ids=[100])
-    assert isinstance(stream.ask(3), Unproven)
-
-
-def test_files_of_an_older_schema_and_spec_are_committed(
-    lake: IcebergLake, job: Job, iceberg_java: IcebergJava
-) -> None:
-    stream = Stream(lake)
-    waiting = lake.event([1, 2])
-    job("add-column", name="note")
-    job("add-field", name="id")
-    assert isinstance(stream.publish(1, stream.head(1), [waiting, lake.event([3])]), Published)
-    assert ids(lake, iceberg_java) == [1, 2, 3]
-    assert sorted(line["partition_spec_id"] for line in lines(lake)) == [0, 1]
 
 
 @pytest.mark.parametrize("lake", ["iceberg", "iceberg-rest"], indirect=True)

@@ -5,7 +5,6 @@ The double has moto's Glue, with the check of `VersionId` that moto leaves out (
 
 import json
 import socket
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -15,8 +14,6 @@ from typing import Any
 import pytest
 from botocore.awsrequest import AWSResponse
 
-from sluicegate.lakes.iceberg.adapter import IcebergAdapter
-from sluicegate.lakes.iceberg.catalog import Identifier, NoTable
 from sluicegate.lakes.iceberg.committer import IcebergCommitter
 from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.glue import GlueCatalog
@@ -26,9 +23,6 @@ from sluicegate.lakes.storage import Uncertain
 from tests.contracts.lakes.harness import USER, Fault, Stream
 from tests.contracts.lakes.iceberg_glue_lake import GlueLake, lose
 from tests.doubles.glue import SECRET
-
-NOWHERE = "http://127.0.0.1:1"
-"""Address of no server."""
 
 
 @pytest.fixture
@@ -86,11 +80,6 @@ def test_all_other_fields_of_an_entry_stay(lake: GlueLake, catalog: GlueCatalog)
 
 
 @pytest.mark.slow
-def test_a_request_is_sent_once(catalog: GlueCatalog) -> None:
-    assert catalog._client.meta.config.retries == {"total_max_attempts": 1, "mode": "standard"}
-
-
-@pytest.mark.slow
 def test_any_change_of_the_entry_is_a_conflict(lake: GlueLake, catalog: GlueCatalog) -> None:
     base = catalog.load()
     lake.alter_entry({"other": "y"})
@@ -100,33 +89,6 @@ def test_any_change_of_the_entry_is_a_conflict(lake: GlueLake, catalog: GlueCata
     base = catalog.load()
     assert catalog.commit(base, change_of(base), {}) is True
     assert lake.entry["Parameters"]["other"] == "y"
-
-
-@pytest.mark.slow
-def test_only_the_version_makes_a_conflict(lake: GlueLake, catalog: GlueCatalog) -> None:
-    """The tests would see a request without a version: it overwrites a change of others."""
-    base = catalog.load()
-    commit(lake)
-    send = catalog._client.update_table
-
-    def update(**request: Any) -> None:
-        del request["VersionId"]
-        send(**request)
-
-    catalog._client.update_table = update
-    assert catalog.commit(base, change_of(base), {}) is True
-    assert lake.schemas() == 2
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("commits", [1, 2, 3])
-def test_commits_of_others_are_a_conflict(lake: GlueLake, catalog: GlueCatalog, commits: int) -> None:
-    base = catalog.load()
-    for _ in range(commits):
-        commit(lake)
-    before = metadata_files(lake)
-    assert catalog.commit(base, change_of(base), {}) is False
-    assert metadata_files(lake) == before
 
 
 @pytest.mark.slow
@@ -195,17 +157,6 @@ def test_only_certain_refusals_delete_files(
 
 
 @pytest.mark.slow
-def test_a_service_that_is_away_leaves_no_doubt(lake: GlueLake, catalog: GlueCatalog) -> None:
-    base, before = catalog.load(), metadata_files(lake)
-    with closing(known_to(lake, catalog, {**lake.access_options, "glue.endpoint": NOWHERE})) as other:
-        with pytest.raises(LakeUnavailable, match="cannot be changed:"):
-            other.commit(base, change_of(base), {})
-        assert metadata_files(lake) == before
-        with pytest.raises(LakeUnavailable, match="See whether the service can be reached"):
-            other.load()
-
-
-@pytest.mark.slow
 def test_a_connection_that_ends_leaves_doubt(lake: GlueLake, catalog: GlueCatalog) -> None:
     base, before, seen = catalog.load(), metadata_files(lake), list[bytes]()
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -227,36 +178,6 @@ def test_a_connection_that_ends_leaves_doubt(lake: GlueLake, catalog: GlueCatalo
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("named", ["", "glue.region", "glue.profile-name"])
-def test_missing_credentials_leave_no_doubt(
-    lake: GlueLake, catalog: GlueCatalog, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, named: str
-) -> None:
-    base, before = catalog.load(), metadata_files(lake)
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
-        monkeypatch.delenv(name)
-    for name in ("AWS_DEFAULT_REGION", "AWS_REGION", "AWS_PROFILE"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    options = {"glue.endpoint": NOWHERE, **({named: "us-east-1"} if named else {})}
-    with closing(known_to(lake, catalog, options)) as other, pytest.raises(LakeUnavailable):
-        other.commit(base, change_of(base), {})
-    assert metadata_files(lake) == before
-
-
-@pytest.mark.slow
-def test_tables_that_are_missing_or_of_another_kind(lake: GlueLake, catalog: GlueCatalog) -> None:
-    for missing in (Identifier(lake.table_name.namespace, "nope"), Identifier(("nope",), "numbers")):
-        other = GlueCatalog(lake.access_options, "default", missing, Files())
-        with closing(other), pytest.raises(NoTable):
-            other.load()
-    with pytest.raises(TableRefused, match=r"Set the option identifier to DATABASE\.TABLE"):
-        GlueCatalog(lake.access_options, "default", Identifier(("a", "b"), "numbers"), Files())
-    lake.alter_entry({"table_type": "HIVE"})
-    with pytest.raises(TableRefused, match="Correct the option identifier"):
-        catalog.load()
-
-
-@pytest.mark.slow
 def test_a_catalog_without_versions_is_refused(catalog: GlueCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
     get = catalog._client.get_table
 
@@ -271,21 +192,6 @@ def test_a_catalog_without_versions_is_refused(catalog: GlueCatalog, monkeypatch
 
 
 @pytest.mark.slow
-def test_an_entry_is_made_once(lake: GlueLake, catalog: GlueCatalog) -> None:
-    fields = json.loads(catalog.load().render())
-    location = f"{lake.base}/metadata/x.metadata.json"
-    catalog.create(fields, location)
-    assert not lake.path_of(location).exists()
-    lake.drop()
-    catalog.create(fields, location)
-    assert catalog.load().location == location == lake.table.metadata_location
-    lake.path_of(location).unlink()
-    # The same request again: the entry names this very file.
-    catalog.create(fields, location)
-    assert lake.path_of(location).exists()
-
-
-@pytest.mark.slow
 def test_a_commit_whose_answer_is_lost_is_found(lake: GlueLake) -> None:
     files = Files()
     with closing(lake.glue_catalog(files)) as catalog:
@@ -295,29 +201,3 @@ def test_a_commit_whose_answer_is_lost_is_found(lake: GlueLake) -> None:
         assert isinstance(stream.publish(1, head, events), OutcomeUnknown)
         assert isinstance(stream.ask(1), Found)
         assert lake.ids() == [1, 2]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("option", "words"),
-    [
-        ("glue.regin", r"Did you mean glue\.region"),
-        ("glue.secret-access-key", r"glue\.secret-access-key"),
-        ("warehouse", r"glue\.endpoint, glue\.id"),
-        ("glue.max-retries", "has no meaning for a catalog in Glue"),
-    ],
-)
-def test_other_options_are_refused(lake: GlueLake, option: str, words: str) -> None:
-    with pytest.raises(TableRefused, match=words) as caught:
-        lake.adapter.parse_table(lake.location, {option: SECRET})
-    assert SECRET not in str(caught.value)
-
-
-def test_a_package_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ours = ("boto3", "pyiceberg.catalog.glue", "sluicegate.lakes.iceberg.glue")
-    for module in [name for name in sys.modules if name.startswith(ours)]:
-        monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setitem(sys.modules, "boto3", None)
-    adapter = IcebergAdapter({"type": "glue"})
-    with pytest.raises(TableRefused, match=r'pip install "sluicegate\[iceberg,glue\]"'):
-        adapter.open_committer(adapter.parse_table(f"{tmp_path}/db/numbers"), USER)

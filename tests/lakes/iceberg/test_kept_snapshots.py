@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.lakes.port import Absent, Found, Unproven
+from sluicegate.lakes.port import Absent, Found
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.iceberg_lake import IcebergLake
 from tests.iceberg_java.java import IcebergJava, sql_catalog
@@ -54,40 +54,3 @@ def test_rewritten_manifests_show_a_kept_commit(
     assert isinstance(answer, Absent)
     stream.publish(3, answer.head, [lake.event([3])])
     assert lake.ids() == [1, 2, 3, 100]
-
-
-def test_rewritten_manifests_show_no_commit_that_was_rolled_back(
-    tmp_path: Path, iceberg_java: IcebergJava
-) -> None:
-    lake = IcebergLake(tmp_path)
-    catalog = sql_catalog(lake.database, f"file://{lake.root.parent}")
-    stream = Stream(lake)
-    first = stream.commit(1, [1])
-    made = stream.commit(2, [2])
-    name = {"name": "audit", "snapshot": int(made.identity)}
-    iceberg_java.change("branch-at", catalog, str(lake.table_name), **name)
-    iceberg_java.change("rollback", catalog, str(lake.table_name), snapshot=int(first.identity))
-    iceberg_java.change("append", catalog, str(lake.table_name), ids=[100])
-    iceberg_java.change("rewrite-manifests", catalog, str(lake.table_name))
-    iceberg_java.change("expire", catalog, str(lake.table_name), keep=1)
-    assert isinstance(stream.ask(3), Unproven)
-    assert lake.ids() == [1, 100]
-
-
-def test_a_kept_commit_that_was_rolled_back_is_no_part_of_the_table(
-    tmp_path: Path, iceberg_java: IcebergJava
-) -> None:
-    lake = IcebergLake(tmp_path)
-    catalog = sql_catalog(lake.database, f"file://{lake.root.parent}")
-    stream = Stream(lake)
-    first = stream.commit(1, [1])
-    made = stream.commit(2, [2])
-    name = {"name": "audit", "snapshot": int(made.identity)}
-    iceberg_java.change("branch-at", catalog, str(lake.table_name), **name)
-    iceberg_java.change("rollback", catalog, str(lake.table_name), snapshot=int(first.identity))
-    for number in (100, 101):
-        iceberg_java.change("append", catalog, str(lake.table_name), ids=[number])
-    iceberg_java.change("expire", catalog, str(lake.table_name), keep=1)
-    assert isinstance(stream.ask(3), Unproven)
-    assert isinstance(stream.ask(2), Unproven)
-    assert lake.ids() == [1, 100, 101]

@@ -91,21 +91,6 @@ def test_nothing_is_unreferenced_where_a_manifest_is_missing(lake: IcebergLake) 
 
 
 @pytest.mark.slow
-def test_a_copy_of_a_table_keeps_its_form_and_no_history(lake: IcebergLake) -> None:
-    Stream(lake).commit(1, [1])
-    maintenance = lake.maintenance(lake.location + "2")
-    maintenance.create_like(lake.adapter.parse_table(lake.location))
-    copy = lake.library.load_table("db.numbers2").metadata
-    original = lake.table.metadata
-    assert copy.table_uuid != original.table_uuid
-    assert (copy.schemas, copy.partition_specs) == (original.schemas, original.partition_specs)
-    assert (copy.snapshots, copy.refs, copy.current_snapshot_id) == ([], {}, None)
-    assert not any(key.startswith("sluicegate.") for key in copy.properties)
-    maintenance.create_like(lake.adapter.parse_table(lake.location))
-    assert lake.library.load_table("db.numbers2").metadata.table_uuid == copy.table_uuid
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("form", ["file:", "", "file://localhost"])
 def test_a_file_is_referenced_in_any_form_of_its_address(lake: IcebergLake, form: str) -> None:
     """Other products write addresses of local files in other forms."""

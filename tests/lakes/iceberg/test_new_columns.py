@@ -11,16 +11,15 @@ import pyarrow as pa
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import DayTransform, IdentityTransform
-from pyiceberg.types import LongType, NestedField, StringType, StructType, TimestamptzType
+from pyiceberg.transforms import DayTransform
+from pyiceberg.types import LongType, NestedField, StructType, TimestamptzType
 
-from sluicegate.lakes.iceberg.adapter import IcebergAdapter
 from sluicegate.lakes.new_columns import evolve
 from sluicegate.lakes.port import Published, SchemaMismatch, TableRefused
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.iceberg_lake import IcebergLake
 from tests.contracts.lakes.iceberg_rest_lake import ICEBERG, RestLake, iceberg_of
-from tests.iceberg_java.java import IcebergJava, JavaError, sql_catalog, where
+from tests.iceberg_java.java import IcebergJava, sql_catalog, where
 from tests.lakes.iceberg.reading import duck_rows
 
 ID = pa.field("id", pa.int64())
@@ -194,20 +193,6 @@ def test_names_with_which_readers_cannot_open_the_table_are_refused(tmp_path: Pa
     gain(lake, pa.schema([*fields, ("another", pa.int64())]))
 
 
-@pytest.mark.slow
-def test_the_column_of_an_identity_partition_is_no_new_one(tmp_path: Path) -> None:
-    schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "day", StringType()))
-    spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "day"))
-    lake = IcebergLake(tmp_path, 2, schema, spec)
-    stream = Stream(lake)
-    older = lake.write(pa.record_batch({"id": [1, 2], "day": ["a", "b"]}))
-    wide = pa.schema([ID, ("day", pa.string()), ("note", pa.string())])
-    gain(lake, wide)
-    newer = lake.write(pa.record_batch([[3, 4], ["a", None], ["n", "m"]], schema=wide))
-    assert isinstance(stream.publish(1, None, stream.committer.check([older, newer])), Published)
-    assert rows(lake) == [(1, "a", None), (2, "b", None), (3, "a", "n"), (4, None, "m")]
-
-
 MAPPING = [{"field-id": 1, "names": ["id", "number"]}]
 
 
@@ -233,16 +218,6 @@ def test_a_mapping_of_names_gets_the_columns(
 
 
 @pytest.mark.slow
-def test_a_mapping_that_cannot_be_read_stays_as_it_is(tmp_path: Path) -> None:
-    lake = IcebergLake(tmp_path)
-    broken = {"schema.name-mapping.default": "no mapping"}
-    lake.edit(lambda fields: fields["properties"].update(broken))
-    gain(lake)
-    assert lake.metadata.properties.items() >= broken.items()
-    assert lake.schemas() == 2
-
-
-@pytest.mark.slow
 def test_a_branch_has_the_schema_of_the_table(tmp_path: Path) -> None:
     lake = IcebergLake(tmp_path)
     Stream(lake).commit(1, [1])
@@ -260,24 +235,6 @@ def test_a_branch_has_the_schema_of_the_table(tmp_path: Path) -> None:
     assert there.column("note").to_pylist() == [None, "b"]
     with pytest.raises(TableRefused, match="no branch other"):
         gain(lake, branch="other")
-
-
-def test_the_java_library_cannot_open_a_table_with_a_column_of_the_name_of_a_partition_field(
-    tmp_path: Path, iceberg_java: IcebergJava
-) -> None:
-    """The reason for which such a column is refused."""
-    lake = IcebergLake(tmp_path, 2, WITH_TIME, BY_DAY)
-
-    def add(fields: dict[str, Any]) -> None:
-        column = {"id": 9, "name": "at_day", "required": False, "type": "long"}
-        (schema,) = fields["schemas"]
-        wide = {**schema, "schema-id": 1, "fields": [*schema["fields"], column]}
-        fields.update({"schemas": [schema, wide], "current-schema-id": 1, "last-column-id": 9})
-
-    assert iceberg_java.read(lake.metadata.location, ["id"]) == []
-    lake.edit(add)
-    with pytest.raises(JavaError, match="at_day"):
-        iceberg_java.read(lake.metadata.location, ["id"])
 
 
 @pytest.mark.parametrize("name", ICEBERG)
@@ -308,13 +265,3 @@ def test_the_java_library_reads_null_and_goes_on_from_our_schema(
     assert filtered == [["2"]]
     assert duck_rows(lake, "id", "note IS NOT NULL") == [(2,)]
     assert [(row[0], row[1]) for row in rows(lake)] == [(1, None), (2, "b"), (3, None), (100, None)]
-
-
-@pytest.mark.slow
-def test_a_table_out_of_scope_is_not_changed(tmp_path: Path) -> None:
-    lake = IcebergLake(tmp_path, properties={"write.wap.enabled": "true"})
-    with pytest.raises(TableRefused, match=r"write\.wap\.enabled"):
-        gain(lake)
-    assert lake.schemas() == 1
-    with pytest.raises(TableRefused, match="has no table"):
-        evolve(IcebergAdapter(lake.options), lake.adapter.parse_table(f"{lake.location}2"), NOTE)

@@ -1,7 +1,7 @@
 """Iceberg in an object store: requests that fail, locations of others, and what may be announced."""
 
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -11,15 +11,9 @@ from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.lakes import parquet as row_buffer
 from sluicegate.lakes.capabilities import FileStatus
 from sluicegate.lakes.iceberg import writer as module
-from sluicegate.lakes.iceberg.adapter import IcebergAdapter
-from sluicegate.lakes.iceberg.committer import IcebergCommitter
-from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.layout import path_in
-from sluicegate.lakes.iceberg.metadata import MAIN
-from sluicegate.lakes.iceberg.sql import SqlCatalog
 from sluicegate.lakes.port import BadFiles, Found, LakeUnavailable, NotPublished, Published, TableRefused
-from tests.contracts.lakes.harness import USER, Lake, Stream
-from tests.contracts.lakes.iceberg_lake import TABLE
+from tests.contracts.lakes.harness import USER
 from tests.contracts.lakes.iceberg_rest_lake import iceberg_of
 from tests.doubles.s3 import BUCKET, Effect, S3Double
 from tests.lakes.iceberg import rich
@@ -225,12 +219,6 @@ def test_a_table_of_hadoop_is_in_the_same_store(table: ObjectTable, scheme: str)
 
 
 @pytest.mark.slow
-def test_a_setting_names_the_one_scheme_of_the_store(table: ObjectTable) -> None:
-    with pytest.raises(TableRefused, match="Write the location with s3://"):
-        table.adapter.parse_table(f"s3a://{BUCKET}/{FOLDER}2")
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "fields",
     [
@@ -288,60 +276,6 @@ def test_no_event_and_no_file_contains_credentials(s3_double: S3Double, table: O
     secrets = list(s3_double.environment().values())[-2:]
     written = [event.model_dump_json().encode(), *s3_double.objects.values()]
     assert not any(secret.encode() in each for secret in secrets for each in written)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["s3.access-key-id", "s3.endpoint", "py-io-impl", "adls.account-key"])
-def test_options_of_other_products_for_the_storage_are_refused(table: ObjectTable, name: str) -> None:
-    options = {"type": "rest", "uri": "http://127.0.0.1:1", name: "known-secret"}
-    adapter = IcebergAdapter()
-    with pytest.raises(TableRefused, match="environment") as raised:
-        adapter.open_committer(adapter.parse_table(table.location, options), USER)
-    assert "known-secret" not in str(raised.value)
-
-
-@pytest.mark.slow
-def test_orphans_are_deleted_and_committed_files_are_not(s3_double: S3Double, table: ObjectTable) -> None:
-    stream = table.stream()
-    committed, orphan = table.event([1]), table.event([2])
-    stream.publish(1, stream.head(1), [committed])
-    maintenance = table.adapter.open_maintenance(table.ref)
-    (kept,), (gone,) = ([file.path for file in each.files] for each in (committed, orphan))
-    assert maintenance.delete_unreferenced(kept) is FileStatus.REFERENCED
-    s3_double.strike(Effect.REJECTED, ".avro", method="GET", times=ALWAYS)
-    with pytest.raises(LakeUnavailable):
-        table.adapter.open_maintenance(table.ref).delete_unreferenced(gone)
-    s3_double.faults.clear()
-    assert maintenance.delete_unreferenced(gone) is FileStatus.DELETED
-    assert parquet(s3_double) == [f"{FOLDER}2/{kept}"]
-
-
-@pytest.mark.slow
-def test_files_are_taken_over_from_a_local_table_and_back(table: ObjectTable) -> None:
-    """As a rebuild of a table does, from one storage into the other."""
-    local = table.model.event([1, 2])
-    maintenance = table.adapter.open_maintenance(table.ref)
-    adopted = maintenance.adopt(local)
-    assert (adopted.location, maintenance.adopt(local)) == (f"{URI}2", adopted)
-    stream = table.stream()
-    stream.committer.check([adopted])
-    assert isinstance(stream.publish(1, stream.head(1), [adopted]), Published)
-    back = table.model.maintenance(f"{table.model.location}3")
-    back.create_like(table.ref)
-    third = table.adapter.open_committer(table.adapter.parse_table(back.location), USER)
-    third.check([back.adopt(adopted)])
-    assert third.inspect().head is None
-
-
-@pytest.mark.slow
-def test_a_committer_needs_no_access_of_the_library(table: ObjectTable) -> None:
-    """Another process has the same environment, and nothing else."""
-    files = Files()
-    name = type(TABLE)(TABLE.namespace, "numbers2")
-    catalog = SqlCatalog(table.uri, "default", name, files)
-    stream = Stream(cast(Lake, table), IcebergCommitter(catalog, files, USER, MAIN))
-    stream.commit(1, [1])
-    assert table.snapshots() == [1]
 
 
 @pytest.mark.s3

@@ -1,7 +1,6 @@
 """Files of every partition transform: the library and DuckDB read what was committed, filters included."""
 
 import math
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -10,13 +9,11 @@ import pytest
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, Transform, TruncateTransform
+from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, Transform
 from pyiceberg.types import (
     DateType,
-    DecimalType,
     DoubleType,
     FloatType,
-    IntegerType,
     LongType,
     NestedField,
     PrimitiveType,
@@ -181,30 +178,6 @@ AMONG_NAN = {
 }
 
 
-def test_a_value_with_too_many_digits_is_refused_at_the_writer(tmp_path: Path) -> None:
-    lake = partitioned(tmp_path, DecimalType(9, 2), TruncateTransform(10))
-    stream = Stream(lake)
-    good = lake.write(numbered([Decimal("-9999999.90"), Decimal("9999999.99")], pa.decimal128(9, 2)))
-    stream.committer.check([good])
-    with pytest.raises(SchemaMismatch, match="p of the rows has more than 9 digits"):
-        lake.write(numbered([Decimal("-9999999.99")], pa.decimal128(9, 2)))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("kind", "arrow", "least"),
-    [(IntegerType(), pa.int32(), -(1 << 31)), (LongType(), pa.int64(), -(1 << 63))],
-    ids=str,
-)
-def test_a_number_that_cannot_be_truncated_is_refused_at_the_writer(
-    tmp_path: Path, kind: PrimitiveType, arrow: pa.DataType, least: int
-) -> None:
-    lake = partitioned(tmp_path, kind, TruncateTransform(10))
-    Stream(lake).committer.check([lake.write(numbered([least + 8, None, 7], arrow))])
-    with pytest.raises(SchemaMismatch, match="too low to be truncated"):
-        lake.write(numbered([least], arrow))
-
-
 @pytest.mark.parametrize("transform", [DayTransform(), HourTransform(), IdentityTransform()], ids=str)
 @pytest.mark.parametrize(
     ("kind", "arrow"),
@@ -240,24 +213,3 @@ def test_a_long_value_has_a_short_folder(tmp_path: Path, text: str) -> None:
     stream.committer.check([event])
     assert isinstance(stream.publish(1, stream.head(1), [event]), Published)
     assert duck_rows(lake, "count(*)", "x = ?", text) == [(1,)]
-
-
-@pytest.mark.slow
-def test_a_value_that_no_event_can_have_is_refused_before_a_file_is_written(tmp_path: Path) -> None:
-    lake = partitioned(tmp_path, StringType(), IdentityTransform())
-    with pytest.raises(SchemaMismatch, match="the value of the partition field p has 4097 characters"):
-        lake.write(numbered(["x" * 4097], pa.string()))
-    assert [*tmp_path.rglob("*.parquet")] == []
-
-
-@pytest.mark.slow
-def test_a_path_that_no_file_can_have_is_no_passing_failure(tmp_path: Path) -> None:
-    names = [f"{number:02}{'x' * 118}" for number in range(36)]
-    schema = Schema(*(NestedField(number, name, StringType()) for number, name in enumerate(names, 1)))
-    fields = (
-        PartitionField(number, 1000 + number, IdentityTransform(), name)
-        for number, name in enumerate(names, 1)
-    )
-    lake = IcebergLake(tmp_path, schema=schema, spec=PartitionSpec(*fields))
-    with pytest.raises(SchemaMismatch, match="path is too long"):
-        lake.write(pa.record_batch({name: pa.array(["y"]) for name in names}))

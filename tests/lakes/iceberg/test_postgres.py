@@ -14,7 +14,7 @@ from sluicegate.lakes.iceberg.committer import IcebergCommitter
 from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.metadata import MAIN
 from sluicegate.lakes.iceberg.sql import SqlCatalog
-from sluicegate.lakes.port import Absent, Found, NotPublished, OutcomeUnknown, Published, TableRefused
+from sluicegate.lakes.port import Absent, Found, OutcomeUnknown, Published
 from tests.contracts.lakes.harness import USER, Stream
 from tests.contracts.lakes.iceberg_rest_lake import PostgresLake
 
@@ -96,22 +96,6 @@ def test_a_commit_is_found_though_its_answer_is_lost(
     assert lake.ids() == [1, 2]
 
 
-def test_a_transaction_that_another_leaves_open_stops_a_commit_for_some_time(
-    lake: PostgresLake, stream: Stream, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stream.commit(1, [1])
-    head, event = stream.head(2), lake.event([2])
-    monkeypatch.setattr(sql, "LIMITS", "SET LOCAL lock_timeout = '50ms'")
-    update = "UPDATE iceberg_tables SET table_name = table_name WHERE table_namespace = :at"
-    with lake._database() as other:
-        other.execute(text(update), {"at": lake.table_name.namespace[0]})
-        outcome = stream.publish(2, head, [event])
-    assert isinstance(outcome, NotPublished)
-    assert "lock timeout" in outcome.reason
-    assert isinstance(stream.publish(2, head, [event]), Published)
-    assert lake.ids() == [1, 2]
-
-
 def test_a_process_that_stands_still_in_a_transaction_stops_no_others(
     lake: PostgresLake, stream: Stream, catalog: CutCatalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,25 +111,3 @@ def test_a_process_that_stands_still_in_a_transaction_stops_no_others(
     catalog.cut = others_commit
     assert isinstance(stream.publish(2, head, [event]), OutcomeUnknown)
     assert lake.ids() == [1, 20]
-
-
-def test_an_idle_connection_that_was_cut_is_replaced(
-    lake: PostgresLake, stream: Stream, catalog: CutCatalog
-) -> None:
-    stream.commit(1, [1])
-    with catalog._engine.connect() as connection:
-        idle = session_of(connection)
-    end_session(lake.uri, idle)
-    stream.commit(2, [2])
-    assert lake.ids() == [1, 2]
-
-
-def test_a_password_is_not_in_a_message(lake: PostgresLake) -> None:
-    options = {"uri": "postgresql+psycopg://user:secret-word@127.0.0.1:1/catalog"}
-    with pytest.raises(Exception, match="can be reached") as caught:
-        lake.adapter.open_committer(lake.adapter.parse_table(lake.location, options), USER)
-    assert "secret-word" not in str(caught.value)
-    bad = {"uri": "nosuch://user:secret-word@host/catalog"}
-    with pytest.raises(TableRefused) as refused:
-        lake.adapter.open_committer(lake.adapter.parse_table(lake.location, bad), USER)
-    assert "secret-word" not in str(refused.value)

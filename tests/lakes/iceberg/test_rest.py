@@ -13,7 +13,6 @@ from sluicegate.lakes.port import (
     Absent,
     Conflict,
     Found,
-    LakeUnavailable,
     NotPublished,
     OutcomeUnknown,
     Published,
@@ -128,45 +127,6 @@ def test_the_files_of_a_refused_commit_go_once_another_has_come_first(
     assert lake.ids() == [1, 2, 3]
 
 
-def test_the_files_of_a_refused_commit_stay_if_the_history_since_has_expired(
-    proxy: Proxy, lake: RestLake
-) -> None:
-    """Without the history, nothing proves that the commit has never been there."""
-    stream = stream_through(proxy, lake)
-    stream.commit(1, [1])
-    proxy.strike(Effect.HELD, 429)
-    assert isinstance(stream.publish(2, stream.head(2), [lake.event([2])]), NotPublished)
-    assert proxy.release() == 200
-    found = stream.ask(2)
-    assert isinstance(found, Found)
-    lake.foreign([9])
-    lake.expire(1)
-    stream.recorded = lake.committer().inspect().head
-    stream.commit(3, [3])
-    assert lake.ids() == [1, 2, 3, 9]
-
-
-def test_a_conflict_with_another_commit_leaves_nothing(proxy: Proxy, lake: RestLake) -> None:
-    stream = stream_through(proxy, lake)
-    stream.commit(1, [1])
-    head, event = stream.head(2), lake.event([2])
-    proxy.before = lambda: lake.foreign([9])
-    before = metadata_files(lake)
-    assert isinstance(stream.publish(2, head, [event]), Conflict)
-    # The manifest and the list of the other commit.
-    assert len(metadata_files(lake) - before) == 2
-    assert lake.ids() == [1, 9]
-
-
-def test_an_answer_that_is_no_json_is_a_success_that_is_read_again(proxy: Proxy, lake: RestLake) -> None:
-    stream = stream_through(proxy, lake)
-    proxy.strike(Effect.NO_JSON)
-    assert isinstance(stream.publish(1, stream.head(1), [lake.event([1])]), Published)
-    stream.recorded = lake.committer().inspect().head
-    stream.commit(2, [2])
-    assert lake.ids() == [1, 2]
-
-
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
 def test_a_redirected_commit_is_not_published(proxy: Proxy, lake: RestLake, status: int) -> None:
     """A client that follows turns the POST into a GET, whose success says nothing about the commit."""
@@ -182,31 +142,9 @@ def test_a_redirected_commit_is_not_published(proxy: Proxy, lake: RestLake, stat
     assert lake.ids() == [1]
 
 
-def test_a_gate_before_the_catalog_confirms_nothing(proxy: Proxy, lake: RestLake) -> None:
-    stream = stream_through(proxy, lake)
-    head, event = stream.head(1), lake.event([1])
-    proxy.strike(Effect.GATED)
-    outcome = stream.publish(1, head, [event])
-    assert isinstance(outcome, OutcomeUnknown)
-    assert "the table lacks it" in outcome.reason
-    assert stream.ask(1) == Absent(None)
-    stream.commit(1, [1])
-    assert lake.ids() == [1]
-
-
 @pytest.mark.seam
 def test_a_commit_is_one_request_with_its_conditions(proxy: Proxy, lake: RestLake) -> None:
     stream = stream_through(proxy, lake)
     for decision in (1, 2, 3):
         stream.commit(decision, [decision])
     assert proxy.posts == 3
-
-
-def test_a_server_that_is_not_there_is_unavailable(lake: RestLake) -> None:
-    with Proxy(lake.uri) as proxy:
-        stream = stream_through(proxy, lake)
-        head = stream.head(1)
-        event = lake.event([1])
-    with pytest.raises(LakeUnavailable, match="gives no answer"):
-        stream.ask(1)
-    assert isinstance(stream.publish(1, head, [event]), NotPublished)

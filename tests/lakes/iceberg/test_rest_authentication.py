@@ -81,14 +81,6 @@ def test_a_fixed_header_is_in_each_request(
     assert lake.ids() == [1, 2]
 
 
-@pytest.mark.parametrize("kind", GIVEN)
-def test_a_token_is_given_for_the_credentials(gate: Gate, lake: RestLake, kind: str) -> None:
-    stream = stream_of(gate, lake, GIVEN[kind])
-    stream.commit(1, [1])
-    assert lake.ids() == [1]
-    assert set(gate.scopes) == {"lake" if kind == "oauth2" else "catalog"}
-
-
 @pytest.mark.seam
 @pytest.mark.parametrize("kind", GIVEN)
 def test_a_token_that_expires_is_renewed(gate: Gate, lake: RestLake, kind: str) -> None:
@@ -141,12 +133,3 @@ def test_who_is_not_let_in_is_told_without_secrets(
         stream_of(gate, lake, options)
     assert isinstance(raised.value, LakeUnavailable)
     assert "another-secret" not in str(raised.value)
-
-
-def test_credentials_of_the_storage_are_not_asked_for(gate: Gate, lake: RestLake) -> None:
-    """A catalog would make them for each answer. The environment of the process has them."""
-    stream = stream_of(gate, lake, GIVEN["credential"])
-    stream.commit(1, [1])
-    of_the_table = gate.seen[1:]
-    assert of_the_table
-    assert not any("x-iceberg-access-delegation" in headers for headers in of_the_table)

@@ -1,29 +1,23 @@
 """Spark with Iceberg's own runtime: it reads our commits, and writes, deletes and cleans up between them."""
 
 import datetime
-import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
-import pyarrow as pa
 import pytest
-from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import IdentityTransform, MonthTransform
-from pyiceberg.types import LongType, NestedField, StringType, TimestampType
 
 from sluicegate.events.models import FilesWritten
-from sluicegate.lakes.capabilities import FileStatus
-from sluicegate.lakes.port import BadFiles, Conflict, Published
+from sluicegate.lakes.port import Conflict, Published
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.iceberg_lake import IcebergLake
 from tests.iceberg_java.java import sql_catalog
 from tests.lakes.iceberg import rich
-from tests.lakes.recipes import of_small_files, statements
+from tests.lakes.recipes import statements
 from tests.spark_judge.judge import SparkJudge
 
 CATALOG: Final = "spark.sql.catalog.lake"
@@ -167,28 +161,6 @@ def test_a_filter_of_any_column_finds_its_rows(
     assert sum(parts.values()) == len(ROWS)
 
 
-def test_nan_is_found_by_a_filter(spark_judge: SparkJudge, tmp_path: Path) -> None:
-    lake = SparkLake(
-        tmp_path, schema=Schema(*(field for field in RICH.fields if field.name in ("id", "real")))
-    )
-    joined(spark_judge, lake)
-    stream = Stream(lake)
-    for decision, values in enumerate(([1.0, math.nan, None], [math.nan] * 3, [-1.0, 2.0, math.inf]), 1):
-        numbers = [3 * decision + number for number in range(3)]
-        schema = pa.schema([pa.field("id", pa.int64(), nullable=False), ("real", pa.float64())])
-        rows = pa.record_batch([pa.array(numbers), pa.array(values, pa.float64())], schema=schema)
-        publish(stream, decision, lake.write(rows))
-    expected: Mapping[str, list[int]] = {
-        "isnan(real)": [4, 6, 7, 8],
-        "real = double('NaN')": [4, 6, 7, 8],
-        "NOT isnan(real)": [3, 5, 9, 10, 11],
-        "real = 1": [3],
-        "real < 0": [9],
-        "real IS NULL": [5],
-    }
-    assert asked(spark_judge, list(expected)) == expected
-
-
 def aged(lake: IcebergLake, days: int) -> None:
     """Let all files and snapshots of a table be older."""
     past = time.time() - days * DAY
@@ -227,53 +199,3 @@ def test_the_recipe_cleans_up_and_spares_pending_files(spark_judge: SparkJudge, 
     publish(stream, 13, waiting)
     assert ids(spark_judge) == list(range(1, 14)) == lake.ids()
     assert rows_of(spark_judge, "sum(id)") == [(91,)]
-
-
-def test_a_pending_file_that_a_cleaner_took_is_noticed(spark_judge: SparkJudge, tmp_path: Path) -> None:
-    lake = SparkLake(tmp_path)
-    joined(spark_judge, lake)
-    stream = Stream(lake)
-    stream.commit(1, [1])
-    waiting = lake.event([2])
-    aged(lake, 40)
-    stream = Stream(lake)
-    spark_judge.sql(statements("iceberg")[-1].replace("db.flights", "db.numbers"))
-    (file,) = waiting.files
-    assert lake.maintenance().file_status([file.path]) == {file.path: FileStatus.GONE}
-    with pytest.raises(BadFiles, match="is not in"):
-        stream.committer.check([waiting])
-    assert ids(spark_judge) == [1]
-
-
-HINTED: Final = Schema(
-    NestedField(1, "id", LongType(), required=False),
-    NestedField(2, "month", StringType(), required=False),
-    NestedField(3, "at", TimestampType(), required=False),
-)
-
-
-@pytest.mark.parametrize(
-    ("number", "field"),
-    [
-        (0, PartitionField(2, 1000, IdentityTransform(), "month")),
-        (1, PartitionField(3, 1000, MonthTransform(), "at_month")),
-    ],
-    ids=["identity", "hidden"],
-)
-def test_the_statement_for_a_hint_compacts_that_partition_alone(
-    spark_judge: SparkJudge, tmp_path: Path, number: int, field: PartitionField
-) -> None:
-    lake = SparkLake(tmp_path, 2, HINTED, PartitionSpec(field))
-    joined(spark_judge, lake)
-    stream = Stream(lake)
-    days = [datetime.datetime(2013, month, 5, 12) for month in (1, 2)]
-    columns = {"id": [1, 2], "month": ["2013-01", "2013-02"], "at": days}
-    (rows,) = pa.table(columns, lake.table.schema().as_arrow()).to_batches()
-    for decision in range(1, 7):
-        publish(stream, decision, lake.write(rows))
-    statement = of_small_files("CALL lake")[number]
-    spark_judge.sql(statement.replace("db.flights", "db.numbers"))
-    files = f"SELECT count(*) FROM {TABLE}.files GROUP BY partition ORDER BY 1"  # noqa: S608
-    assert spark_judge.sql(files) == [[1], [6]]
-    publish(stream, 7, lake.write(rows))
-    assert rows_of(spark_judge, "count(*)") == [(14,)]

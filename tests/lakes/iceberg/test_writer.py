@@ -200,29 +200,6 @@ def test_event_times_are_those_of_each_file(tmp_path: Path) -> None:
         lake.write(pa.record_batch({"id": pa.array([1])}), event_time="at")
 
 
-def test_rows_that_do_not_fit_are_refused(tmp_path: Path) -> None:
-    lake = IcebergLake(tmp_path)
-    for bad in ({"nr": pa.array([1])}, {"id": pa.array(["x"])}):
-        with pytest.raises(SchemaMismatch):
-            lake.write(pa.record_batch(bad))
-
-
-@pytest.mark.slow
-def test_an_aborted_attempt_leaves_nothing(tmp_path: Path) -> None:
-    lake = IcebergLake(tmp_path, schema=rich.RICH, spec=rich.spec("name"))
-    writer = lake.adapter.open_writer(lake.adapter.parse_table(lake.location), None)
-    writer.write(rich.rows(range(9)))
-    writer._flush()
-    assert list(lake.root.rglob("*.parquet"))
-    writer.abort()
-    assert not list(lake.root.rglob("*.parquet"))
-    described = lake.adapter.open_writer(lake.adapter.parse_table(lake.location), None)
-    described.write(rich.rows(range(2)))
-    list(described.finish())
-    described.abort()
-    assert list(lake.root.rglob("*.parquet"))
-
-
 def test_large_attempts_are_divided(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parquet, "BUFFER_ROWS", 10)
     lake = IcebergLake(tmp_path, properties={"write.target-file-size-bytes": "1"})

@@ -100,22 +100,6 @@ def test_a_row_lands_where_paimons_java_library_puts_it(
     assert [placed[number] for number in range(len(values))] == [f"bucket-{bucket}" for bucket in expected]
 
 
-def test_a_pair_lands_where_paimons_java_library_puts_it(tmp_path: Path) -> None:
-    pairs = [(None, None), (-7_919, "01"), (15_838, "012"), (-39_595, "012345"), (63_352, "012345678")]
-    lake = fixed(tmp_path, 7, "i32,text")
-    lake.write(
-        pa.record_batch(
-            {
-                "id": pa.array(range(len(pairs)), pa.int64()),
-                "i32": pa.array([number for number, _ in pairs], pa.int32()),
-                "text": [text for _, text in pairs],
-            }
-        )
-    )
-    placed = buckets_on_disk(lake.root)
-    assert [placed[number] for number in range(len(pairs))] == [f"bucket-{at}" for at in (5, 6, 5, 2, 0)]
-
-
 @pytest.mark.slow
 def test_a_commit_reads_as_one_of_pypaimon_does(tmp_path: Path) -> None:
     """But for the sequence numbers, of which pypaimon gives all files of a bucket the same."""
@@ -155,29 +139,6 @@ def said(lake: PaimonLake, number: int) -> list[dict[str, Any]]:
     return sorted(kept, key=lambda record: (record["_PARTITION"], record["_BUCKET"]))
 
 
-@pytest.mark.slow
-def test_a_filter_on_the_bucket_key_finds_exactly_its_rows(tmp_path: Path) -> None:
-    """Readers skip buckets and manifests by it, those that were merged from many commits too."""
-    lake = fixed(tmp_path, 5, "i64")
-    stream = Stream(lake)
-    for decision in range(1, 41):
-        event = lake.write(rows(1, decision))
-        outcome = stream.publish(decision, stream.recorded, [event])
-        assert isinstance(outcome, Published)
-        stream.recorded = outcome.snapshot
-    merged = [line for line in reading.manifests(lake.root, 40) if line["_NUM_ADDED_FILES"] > 1]
-    assert [(line["_MIN_BUCKET"], line["_MAX_BUCKET"], line["_TOTAL_BUCKETS"]) for line in merged] == [
-        (0, 4, 5)
-    ]
-    for number, value in zip(range(1, 41), rows(40, 1).column("i64").to_pylist(), strict=True):
-        builder = lake.table.new_read_builder()
-        predicates = builder.new_predicate_builder()
-        wanted = predicates.is_null("i64") if value is None else predicates.equal("i64", value)
-        filtered = lake.table.new_read_builder().with_filter(wanted)
-        found = filtered.new_read().to_arrow(filtered.new_scan().plan().splits())
-        assert number in found.column("id").to_pylist()
-
-
 @pytest.fixture
 def lake(tmp_path: Path) -> PaimonLake:
     return fixed(tmp_path, 4, "i64")
@@ -212,13 +173,6 @@ def test_a_file_must_be_in_the_folder_of_its_bucket(lake: PaimonLake) -> None:
         stream.committer.check([edited(event, _BUCKET=(bucket + 1) % 4)])
 
 
-@pytest.mark.parametrize(("total", "text"), [(1, "1 fixed bucket,"), (4, "4 fixed buckets,")])
-def test_the_table_says_that_its_writers_are_one_region(tmp_path: Path, total: int, text: str) -> None:
-    joined = fixed(tmp_path / "fixed", total, "i64").committer().inspect().joined
-    assert joined == f"the table has {text} which all writers share"
-    assert PaimonLake(tmp_path / "unaware").committer().inspect().joined is None
-
-
 def alter(lake: PaimonLake, *changes: SchemaChange) -> None:
     lake.catalog.alter_table("db.numbers", list(changes), False)
 
@@ -250,12 +204,6 @@ def refusal_of_writer(lake: PaimonLake) -> str:
     return str(refused.value)
 
 
-def test_buckets_on_top_of_none_are_refused(tmp_path: Path) -> None:
-    lake = PaimonLake(tmp_path, KEYS, options={"bucket-key": "i64"})
-    alter(lake, SchemaChange.set_option("bucket", "4"))
-    assert "from none to 4" in refusal_of_writer(lake)
-
-
 @pytest.mark.parametrize(
     "change",
     [
@@ -268,31 +216,6 @@ def test_a_changed_bucket_key_is_refused(tmp_path: Path, change: SchemaChange) -
     alter(lake, change)
     assert "its bucket-key was changed after schema 0" in refusal_of_writer(lake)
     assert "its bucket-key was changed after schema 0" in refusal_of_committer(lake)
-
-
-@pytest.mark.slow
-def test_what_moves_no_row_is_no_change(lake: PaimonLake) -> None:
-    stream = Stream(lake)
-    before = lake.write(rows(20, 1))
-    alter(lake, SchemaChange.rename_column("i64", "number"))
-    alter(lake, SchemaChange.add_column("more", AtomicType("STRING")))
-    after = lake.write(rows(20, 1).rename_columns(["id", "i32", "number", "text", "day"]))
-    assert before.schema_id < after.schema_id
-    assert isinstance(stream.publish(1, None, [before, after]), Published)
-    assert lake.ids() == sorted([*range(1, 21)] * 2)
-    folders = [{info.path.split("/")[0] for info in event.files} for event in (before, after)]
-    assert folders[0] == folders[1]
-
-
-@pytest.mark.slow
-def test_a_writer_reads_nothing_of_the_tables_history(lake: PaimonLake) -> None:
-    """An attempt costs the same however old the table is, and whatever expires meanwhile."""
-    stream = Stream(lake)
-    assert isinstance(stream.publish(1, None, [lake.write(rows(9, 1))]), Published)
-    for folder in ("manifest", "snapshot"):
-        for path in (lake.root / folder).iterdir():
-            path.write_bytes(b"unreadable")
-    assert sum(info.rows for info in lake.write(rows(9, 10)).files) == 9
 
 
 @pytest.mark.slow

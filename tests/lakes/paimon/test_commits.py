@@ -95,46 +95,6 @@ def test_a_partitioned_table_reads_back_whole(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_filter_on_the_partition_finds_exactly_its_rows(tmp_path: Path) -> None:
-    """The partition statistics of our manifests prune, and prune nothing too much."""
-    lake = PaimonLake(tmp_path, EVENTS, ["day", "hour"])
-    stream = Stream(lake)
-    for decision in range(1, 36):
-        event = lake.write(batch())
-        head = stream.head(decision)
-        outcome = stream.publish(decision, head, [event])
-        assert isinstance(outcome, Published)
-        stream.recorded = outcome.snapshot
-    builder = lake.table.new_read_builder()
-    predicates = builder.new_predicate_builder()
-    for predicate, expected in (
-        (predicates.equal("day", "2026-01-01"), 70),
-        (predicates.is_null("day"), 70),
-        (predicates.is_not_null("day"), 140),
-        (predicates.equal("hour", 1), 105),
-        (predicates.greater_than("hour", 1), 0),
-        (predicates.equal("day", "never"), 0),
-    ):
-        filtered = lake.table.new_read_builder().with_filter(predicate)
-        found = filtered.new_read().to_arrow(filtered.new_scan().plan().splits())
-        assert (found.num_rows if found is not None else 0) == expected
-
-
-@pytest.mark.slow
-def test_an_independent_reader_agrees(tmp_path: Path) -> None:
-    lake = PaimonLake(tmp_path)
-    stream = Stream(lake)
-    for decision in range(1, 40):
-        stream.commit(decision, [decision])
-    for number in range(1, 40):
-        ids = reading.rows(lake.root, number).column("id").to_pylist()
-        assert ids == list(range(1, number + 1))
-        assert reading.snapshot(lake.root, number)["deltaRecordCount"] == 1
-        delta = reading.records(lake.root, reading.snapshot(lake.root, number)["deltaManifestList"])
-        assert [line["_NUM_ADDED_FILES"] for line in delta] == [1]
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("codec", ["zstd", "null", "deflate", "snappy"])
 def test_the_tables_codec_is_used_where_it_can_be(tmp_path: Path, codec: str) -> None:
     lake = PaimonLake(tmp_path, options={"manifest.compression": codec})

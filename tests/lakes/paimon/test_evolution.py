@@ -4,9 +4,6 @@ import datetime
 import decimal
 import json
 import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,20 +11,21 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
-from pypaimon.write.table_commit import StreamTableCommit
 
-from sluicegate.failpoints.names import Failpoint
-from sluicegate.failpoints.points import VARIABLE
 from sluicegate.lakes.new_columns import evolve
 from sluicegate.lakes.paimon.adapter import ADAPTER
 from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.paimon.new_columns import add_columns, read_columns
 from sluicegate.lakes.paimon.table import Table
-from sluicegate.lakes.port import Absent, Found, LakeUnavailable, Published, SchemaMismatch, TableRefused
+from sluicegate.lakes.port import (
+    Absent,
+    Found,
+    LakeUnavailable,
+    Published,
+    SchemaMismatch,
+)
 from sluicegate.lakes.storage_local import LocalStorage
-from tests.contracts.lakes import evolver
 from tests.contracts.lakes.harness import USER, Fault, Stream
 from tests.contracts.lakes.paimon_lake import FaultyStorage, Killed, PaimonLake
 
@@ -93,16 +91,6 @@ def test_rows_go_to_the_same_partitions_and_buckets(tmp_path: Path) -> None:
     assert sorted(str(row["note"]) for row in found) == ["None"] * 18 + ["n"] * 9
 
 
-def test_a_product_goes_on_from_our_schema(tmp_path: Path) -> None:
-    lake = PaimonLake(tmp_path)
-    gain(lake)
-    lake.alter("theirs", pa.int64())
-    gain(lake, NOTE.append(pa.field("theirs", pa.int64())).append(pa.field("more", pa.int64())))
-    fields = schema_file(lake, 3)["fields"]
-    assert [field["name"] for field in fields] == ["id", "note", "theirs", "more"]
-    assert [field["id"] for field in fields] == [0, 1, 2, 3]
-
-
 def test_a_dropped_columns_id_is_not_used_again(tmp_path: Path) -> None:
     lake = PaimonLake(tmp_path)
     stream = Stream(lake)
@@ -113,18 +101,6 @@ def test_a_dropped_columns_id_is_not_used_again(tmp_path: Path) -> None:
     lake.catalog.alter_table("db.numbers", [SchemaChange.drop_column("note")])
     gain(lake)
     assert lake.rows() == [{"id": 1, "note": None}]
-
-
-def test_columns_go_before_the_partition_if_the_table_says_so(tmp_path: Path) -> None:
-    schema = pa.schema([("id", pa.int64()), ("day", pa.string())])
-    lake = PaimonLake(tmp_path, schema, ["day"], {"add-column-before-partition": "true"})
-    gain(lake, schema.append(pa.field("note", pa.string())))
-    assert [field["name"] for field in schema_file(lake, 1)["fields"]] == ["id", "note", "day"]
-    wide = schema.append(pa.field("note", pa.string()))
-    stream = Stream(lake)
-    event = lake.write(pa.record_batch([[1], ["a"], ["n"]], schema=wide))
-    assert isinstance(stream.publish(1, None, [event]), Published)
-    assert lake.rows() == [{"id": 1, "note": "n", "day": "a"}]
 
 
 AT = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
@@ -195,36 +171,6 @@ def test_names_of_paimons_own_are_refused(tmp_path: Path, name: str) -> None:
     gain(lake, pa.schema([("id", pa.int64()), ("another", pa.int64())]))
 
 
-def test_a_table_out_of_scope_is_not_changed(tmp_path: Path) -> None:
-    lake = PaimonLake(tmp_path, options={"row-tracking.enabled": "true"})
-    with pytest.raises(TableRefused, match=r"row-tracking\.enabled"):
-        gain(lake)
-    assert lake.schemas() == 1
-
-
-def test_columns_are_renamed_and_changed_with_other_tools(tmp_path: Path) -> None:
-    lake = PaimonLake(tmp_path, pa.schema([("id", pa.int32())]))
-    rows = pa.schema([("number", pa.int64()), ("note", pa.string())])
-    says = "rename them with the table's own tools"
-    with pytest.raises(SchemaMismatch, match=says):
-        gain(lake, rows)
-    lake.catalog.alter_table("db.numbers", [SchemaChange.rename_column("id", "number")])
-    with pytest.raises(SchemaMismatch, match="or change the column with the table's own tools"):
-        gain(lake, rows)
-    change = SchemaChange.update_column_type("number", AtomicType("BIGINT"))
-    lake.catalog.alter_table("db.numbers", [change])
-    gain(lake, rows)
-    assert [field["name"] for field in schema_file(lake, 3)["fields"]] == ["number", "note"]
-
-
-def test_a_table_that_was_made_again_is_read_again(tmp_path: Path) -> None:
-    lake = PaimonLake(tmp_path)
-    seen = read_columns(Table(lake.storage))
-    lake.replace()
-    assert add_columns(lake.storage, [NOTE.field("note")], seen) is False
-    assert lake.schemas() == 1
-
-
 @pytest.mark.parametrize("fault", [Fault.LOST, Fault.LANDED])
 def test_an_unknown_outcome_is_asked_about(tmp_path: Path, fault: Fault) -> None:
     lake = PaimonLake(tmp_path)
@@ -234,18 +180,6 @@ def test_an_unknown_outcome_is_asked_about(tmp_path: Path, fault: Fault) -> None
     assert lake.schemas() == (2 if fault is Fault.LANDED else 1)
     gain(lake)
     assert lake.schemas() == 2
-
-
-def test_a_file_system_without_links_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lake = PaimonLake(tmp_path)
-
-    def no_links(draft: str, target: str) -> None:
-        raise OSError(95, "Operation not supported")
-
-    monkeypatch.setattr(os, "link", no_links)
-    with pytest.raises(TableRefused, match="no hard links"):
-        gain(lake)
-    assert lake.schemas() == 1
 
 
 class Between(LocalStorage):
@@ -296,38 +230,3 @@ def test_a_committer_that_dies_after_a_change_has_a_successor(tmp_path: Path, vi
     newer = lake.write(pa.record_batch([[2], ["b"]], schema=NOTE))
     assert isinstance(stream.publish(2, stream.head(2), [newer]), Published)
     assert [(row["id"], row["note"]) for row in lake.rows()] == [(1, None), (2, "b")]
-
-
-@pytest.mark.slow
-def test_a_product_that_opened_the_table_before_commits_after(tmp_path: Path) -> None:
-    lake = PaimonLake(tmp_path)
-    stream = Stream(lake)
-    stream.commit(1, [1])
-    table = lake.table
-    write = table.new_stream_write_builder().new_write()
-    write.write_arrow(pa.table({"id": pa.array([2], pa.int64())}))
-    gain(lake)
-    commit = StreamTableCommit(table, "another-product")
-    commit.commit(write.prepare_commit(1), 1)
-    commit.close()
-    write.close()
-    newer = lake.write(pa.record_batch([[3], ["c"]], schema=NOTE))
-    assert isinstance(stream.publish(2, stream.head(2), [newer]), Published)
-    assert [(row["id"], row["note"]) for row in lake.rows()] == [(1, None), (2, None), (3, "c")]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("point", "left"),
-    [(Failpoint.LAKE_PUT_BEFORE, 1), (Failpoint.LAKE_PUT_AFTER, 2), (Failpoint.LAKE_PUT_DURABLE, 2)],
-)
-def test_a_writer_that_is_killed_leaves_all_or_nothing(tmp_path: Path, point: Failpoint, left: int) -> None:
-    lake = PaimonLake(tmp_path)
-    command = [sys.executable, str(evolver.__file__), "paimon", lake.location, "{}", "7"]
-    environment = os.environ | {VARIABLE: f"{point}=kill"}
-    killed = subprocess.run(command, input="go\n", capture_output=True, text=True, env=environment)
-    assert killed.returncode == -signal.SIGKILL, killed.stderr
-    assert len(list((lake.root / "schema").glob("schema-*"))) == left
-    again = subprocess.run(command, input="go\n", capture_output=True, text=True)
-    assert again.returncode == 0, again.stderr
-    assert sorted(each.name for each in (lake.root / "schema").glob("schema-*")) == ["schema-0", "schema-1"]

@@ -9,9 +9,8 @@ from pypaimon import CatalogFactory, Schema
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
-from sluicegate.lakes import adapter
 from sluicegate.lakes.paimon.adapter import ADAPTER
-from sluicegate.lakes.port import BadFiles, LakeUnavailable, NotPublished, Published, Refused, TableRefused
+from sluicegate.lakes.port import BadFiles, Refused, TableRefused
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.paimon_lake import ID_ONLY, PaimonLake
 
@@ -89,14 +88,6 @@ def test_a_partition_type_whose_path_depends_on_the_zone_is_refused(tmp_path: Pa
     refused_by_both(table(tmp_path, {}, schema, partition_keys=["at"]), "at", "TIMESTAMP")
 
 
-def test_harmless_options_are_no_reason(tmp_path: Path) -> None:
-    location = table(
-        tmp_path,
-        {"bucket": "-1", "deletion-vectors.enabled": "false", "changelog-producer": "none", "branch": "main"},
-    )
-    ADAPTER.open_committer(ADAPTER.parse_table(location), "user").inspect()
-
-
 @pytest.mark.parametrize(
     ("file", "sign", "format"),
     [
@@ -127,25 +118,8 @@ def test_a_path_and_its_uri_are_the_same_table(tmp_path: Path) -> None:
     assert lake.ids() == [1]
 
 
-def test_the_registry_knows_paimon() -> None:
-    assert adapter("paimon") is ADAPTER
-
-
 def alter(lake: PaimonLake, *changes: SchemaChange) -> None:
     lake.catalog.alter_table("db.numbers", list(changes), False)
-
-
-def test_files_of_an_older_schema_are_committed(tmp_path: Path) -> None:
-    lake = PaimonLake(tmp_path)
-    stream = Stream(lake)
-    old = lake.event([1])
-    alter(lake, SchemaChange.add_column("more", AtomicType("STRING")))
-    new = lake.write(pa.record_batch({"id": pa.array([2], pa.int64()), "more": ["x"]}))
-    assert (old.schema_id, new.schema_id) == (0, 1)
-    stream.committer.check([old, new])
-    outcome = stream.publish(1, stream.head(1), [old, new])
-    assert isinstance(outcome, Published)
-    assert lake.read().sort_by("id").to_pylist() == [{"id": 1, "more": None}, {"id": 2, "more": "x"}]
 
 
 def test_a_new_schema_changes_the_premises_of_checks(tmp_path: Path) -> None:
@@ -163,27 +137,3 @@ def test_a_schema_that_the_table_lacks_is_refused(tmp_path: Path) -> None:
     with pytest.raises(BadFiles, match="schema 9"):
         stream.committer.check([event])
     assert isinstance(stream.publish(1, None, [event]), Refused)
-
-
-def test_a_table_that_leaves_the_scope_stops_the_commits(tmp_path: Path) -> None:
-    lake = PaimonLake(tmp_path)
-    stream = Stream(lake)
-    stream.commit(1, [1])
-    event = lake.event([2])
-    alter(lake, SchemaChange.set_option("deletion-vectors.enabled", "true"))
-    outcome = stream.publish(2, stream.head(2), [event])
-    assert isinstance(outcome, Refused)
-    assert "deletion-vectors.enabled" in outcome.reason
-
-
-def test_a_dropped_table_is_waited_for(tmp_path: Path) -> None:
-    """A missing folder may as well be a storage that is not mounted."""
-    lake = PaimonLake(tmp_path)
-    stream = Stream(lake)
-    stream.commit(1, [1])
-    lake.catalog.drop_table("db.numbers", False)
-    with pytest.raises(LakeUnavailable, match="dropped, or its storage is not mounted"):
-        stream.ask(2)
-    outcome = stream.publish(2, stream.recorded, [])
-    assert isinstance(outcome, NotPublished)
-    assert "dropped, or its storage is not mounted" in outcome.reason

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from sluicegate.lakes.port import LakeUnavailable, NotPublished, OutcomeUnknown, Publication, Published
-from sluicegate.lakes.storage import explain
 from tests.contracts.lakes.harness import Fault, Stream
 from tests.contracts.lakes.paimon_lake import PaimonLake
 from tests.lakes.paimon.disks import Disk, mounted_disk, without_privileges
@@ -107,23 +106,6 @@ def test_a_commit_that_the_storage_refuses_publishes_nothing_and_says_why(
     assert lake.ids() == [1, 2]
 
 
-@pytest.mark.slow
-def test_the_folder_of_snapshots_without_permission(disk: Disk) -> None:
-    """The manifests are written and removed again; the snapshot never appears."""
-    lake = PaimonLake(disk.path)
-    stream = Stream(lake)
-    stream.commit(1, [1])
-    event, head = lake.event([2]), stream.head(2)
-    (lake.root / "manifest").chmod(0o777)
-    (lake.root / "snapshot").chmod(0o555)
-    with without_privileges():
-        reason = not_published(stream, 2, lambda: stream.publish(2, head, [event]))
-    (lake.root / "snapshot").chmod(0o755)
-    assert "permission denied (EACCES)" in reason
-    assert f"{lake.root}/snapshot" in reason
-    assert isinstance(stream.publish(2, stream.head(2), [event]), Published)
-
-
 def test_a_folder_that_cannot_be_read_is_named_when_a_decision_is_asked_for(disk: Disk) -> None:
     lake = PaimonLake(disk.path)
     stream = Stream(lake)
@@ -135,26 +117,6 @@ def test_a_folder_that_cannot_be_read_is_named_when_a_decision_is_asked_for(disk
     assert "cannot read snapshot/LATEST" in str(raised.value)
     assert "permission denied (EACCES). Give user 65534" in str(raised.value) or os.geteuid() != 0
     stream.commit(2, [2])
-
-
-@pytest.mark.parametrize("folder", ["manifest", "snapshot"])
-def test_a_file_in_the_place_of_a_folder(tmp_path: Path, folder: str) -> None:
-    lake = PaimonLake(tmp_path)
-    stream = Stream(lake)
-    stream.commit(1, [1])
-    event, head = lake.event([2]), stream.head(2)
-    there, away = lake.root / folder, lake.root / "away"
-    there.rename(away)
-    there.write_bytes(b"")
-    outcome = stream.publish(2, head, [event])
-    assert isinstance(outcome, NotPublished)
-    assert "a file stands where a folder must be (ENOTDIR). Move the file away" in outcome.reason
-    if folder == "snapshot":
-        with pytest.raises(LakeUnavailable, match="ENOTDIR"):
-            stream.ask(2)
-    there.unlink()
-    away.rename(there)
-    assert isinstance(stream.publish(2, stream.head(2), [event]), Published)
 
 
 @pytest.mark.parametrize("call", ["open", "write", "fsync"])
@@ -178,38 +140,9 @@ def test_every_step_before_the_link_names_its_cause(
     assert isinstance(stream.publish(2, stream.head(2), [event]), Published)
 
 
-@pytest.mark.slow
-def test_a_snapshot_that_cannot_be_drafted_leaves_no_draft(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A full disk would be filled further by every attempt."""
-    lake = PaimonLake(tmp_path)
-    stream = Stream(lake)
-    stream.commit(1, [1])
-    event, head = lake.event([2]), stream.head(2)
-    write = os.write
-
-    def full(descriptor: int, content: bytes) -> int:
-        if os.readlink(f"/proc/self/fd/{descriptor}").endswith(".tmp"):
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return write(descriptor, content)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "write", full)
-        not_published(stream, 2, lambda: stream.publish(2, head, [event]))
-
-
 def test_a_link_that_fails_is_an_unknown_outcome_with_its_cause(tmp_path: Path) -> None:
     lake = PaimonLake(tmp_path)
     stream = Stream(lake, lake.committer(fault=Fault.LOST))
     outcome = stream.publish(1, stream.head(1), [lake.event([1])])
     assert isinstance(outcome, OutcomeUnknown)
     assert "the device reports an input/output error (EIO)" in outcome.reason
-
-
-def test_an_error_without_a_known_code_is_told_all_the_same() -> None:
-    assert (
-        explain("cannot x", "/t", OSError("odd")) == "cannot x: odd. See whether /t can be read and written"
-    )
-    unknown = OSError(errno.EXDEV, "cross-device")
-    assert explain("cannot x", "/t", unknown).startswith("cannot x: invalid cross-device link (EXDEV). See")

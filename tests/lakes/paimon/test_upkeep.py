@@ -12,7 +12,7 @@ import pytest
 from sluicegate.embedded.errors import FetchError
 from sluicegate.embedded.jars import fetched_jars
 from sluicegate.embedded.java import Java, find_java
-from sluicegate.lakes.port import BadFiles, Published
+from sluicegate.lakes.port import Published
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.paimon_lake import PaimonLake
 from tests.lakes.recipes import recipe
@@ -92,18 +92,3 @@ def test_the_recipe_cleans_up_and_spares_pending_files(java: tuple[Java, str], t
     outcome = stream.publish(13, stream.head(13), [waiting])
     assert isinstance(outcome, Published)
     assert lake.ids() == list(range(1, 14))
-
-
-@pytest.mark.slow
-def test_a_pending_file_that_a_cleaner_took_is_noticed(java: tuple[Java, str], tmp_path: Path) -> None:
-    lake = PaimonLake(tmp_path / "lake")
-    stream, root = Stream(lake), Path(lake.location)
-    stream.commit(1, [1])
-    waiting = lake.event([2])
-    (file,) = waiting.files
-    age(root / file.path, 31)
-    maintain(java, tmp_path, root)
-    with pytest.raises(BadFiles, match="is not in"):
-        stream.committer.check([waiting])
-    stream.commit(2, [3])
-    assert lake.ids() == [1, 3]

@@ -253,32 +253,8 @@ def test_the_target_file_size_rolls_files(tmp_path: Path) -> None:
     assert lake.ids() == list(range(30_000))
 
 
-def test_an_attempt_without_rows_has_no_files(tmp_path: Path) -> None:
-    lake = PaimonLake(tmp_path)
-    assert lake.event([]).files == ()
-
-
 def data_files(root: Path) -> list[Path]:
     return sorted(root.rglob("*.parquet"))
-
-
-def test_abort_removes_what_was_never_described(tmp_path: Path) -> None:
-    lake = PaimonLake(tmp_path, options={"target-file-size": "64kb"})
-    writer = ADAPTER.open_writer(ADAPTER.parse_table(lake.location), None)
-    writer.write(pa.record_batch({"id": pa.array(range(30_000), pa.int64())}))
-    writer._flush()
-    assert data_files(lake.root)
-    writer.abort()
-    assert data_files(lake.root) == []
-
-
-def test_abort_keeps_what_was_described(tmp_path: Path) -> None:
-    lake = PaimonLake(tmp_path)
-    writer = ADAPTER.open_writer(ADAPTER.parse_table(lake.location), None)
-    writer.write(pa.record_batch({"id": pa.array([1], pa.int64())}))
-    writer.finish()
-    writer.abort()
-    assert len(data_files(lake.root)) == 1
 
 
 def test_files_are_synced_before_they_are_described(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,19 +2,14 @@
 
 import json
 import os
-import socket
-import time
-from pathlib import Path
 
 import pytest
-from deltalake import DeltaTable
 
 from sluicegate.lakes.storages import open_storage
-from sluicegate.listeners.mark_done.listener import TYPE, Act, put_success_file
+from sluicegate.listeners.mark_done.listener import TYPE, put_success_file
 from sluicegate.listeners.mark_done.policy import Mark, Period
-from sluicegate.listeners.port import Done, Failed, ListenerRefused, Refused, Unknown
+from sluicegate.listeners.port import Done, Failed, ListenerRefused, Unknown
 from tests.doubles.s3 import S3Double
-from tests.faults import tables
 from tests.listeners.mark_done import functions
 from tests.listeners.mark_done.conftest import Monthly, by_month
 from tests.listeners.mark_done.driving import Host, NotDone, committed
@@ -100,25 +95,6 @@ async def test_a_server_that_hangs_up_may_have_the_report(monthly: Monthly, serv
     assert "secret" not in caught.value.result.reason
 
 
-async def test_a_server_that_does_not_run_has_no_report(monthly: Monthly, free_port: int) -> None:
-    options = by_month("http-report", http_url=f"http://127.0.0.1:{free_port}/x?token=secret")
-    async with Host(options, monthly.stream) as host:
-        with pytest.raises(NotDone) as caught:
-            await host.see(JANUARY_IS_DONE)
-    assert isinstance(caught.value.result, Failed)
-    assert "cannot be reached" in caught.value.result.reason
-    assert "See whether the server runs" in caught.value.result.reason
-    assert "secret" not in caught.value.result.reason
-
-
-@pytest.fixture
-def free_port() -> int:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        port: int = found.getsockname()[1]
-        return port
-
-
 @pytest.mark.parametrize("name", ["plain", "waiting"])
 async def test_a_function_of_the_user_gets_each_mark(monthly: Monthly, name: str) -> None:
     functions.CALLS.clear()
@@ -132,12 +108,6 @@ async def test_a_function_of_the_user_gets_each_mark(monthly: Monthly, name: str
         1,
     )
     assert mark.key == "origin=2013-01@1"
-
-
-async def test_an_error_of_the_function_reaches_the_host(monthly: Monthly) -> None:
-    async with Host(by_month("custom", custom=f"{functions.__name__}:failing"), monthly.stream) as host:
-        with pytest.raises(RuntimeError, match=r"no origin=2013-01"):
-            await host.see(JANUARY_IS_DONE)
 
 
 @pytest.mark.parametrize(
@@ -154,12 +124,6 @@ async def test_an_error_of_the_function_reaches_the_host(monthly: Monthly) -> No
 async def test_a_function_that_is_not_there_is_refused(monthly: Monthly, place: str, reason: str) -> None:
     with pytest.raises(ListenerRefused, match=reason):
         TYPE.check(by_month("custom", custom=place), monthly.stream)
-
-
-async def test_an_action_of_another_release_is_refused(monthly: Monthly) -> None:
-    async with Host(by_month("mark-event"), monthly.stream) as host:
-        found = await host.listener.run(Act("k", "mark it", "done-partition", MARK))
-    assert found == Refused("the action done-partition is not supported. Remove it from actions")
 
 
 async def test_a_file_that_cannot_be_put_names_its_folder(
@@ -190,26 +154,3 @@ async def test_the_file_is_put_into_a_bucket(s3_double: S3Double) -> None:
     put_success_file(storage, "origin=2013-01", MARK._replace(decision=8, time=150))
     found = json.loads(storage.read("origin=2013-01/_SUCCESS") or b"")
     assert (found["creationTime"], found["modificationTime"], found["decision"]) == (100, 200, 9)
-
-
-@pytest.mark.slow
-def test_no_reader_of_the_format_takes_the_file_for_data(monthly: Monthly) -> None:
-    kind = tables.kind_of(monthly.table)
-    kind.append(monthly.table, [1])
-    (folder,) = monthly.table.rglob("origin=*")
-    (folder / "_SUCCESS").write_text("{}")
-    assert [row["id"] for row in kind.rows(monthly.table)] == [1]
-
-
-def test_a_full_vacuum_of_deltalake_deletes_the_file_and_a_lite_one_does_not(tmp_path: Path) -> None:
-    """The documentation states it."""
-    table = tables.create_table(tmp_path, "flights", "delta")
-    tables.kind_of(table).append(table, [1])
-    (folder,) = table.rglob("origin=*")
-    success = folder / "_SUCCESS"
-    success.write_text("{}")
-    week_ago = time.time() - 8 * 86_400
-    os.utime(success, (week_ago, week_ago))
-    delta = DeltaTable(str(table))
-    assert delta.vacuum(dry_run=True) == []
-    assert delta.vacuum(dry_run=True, full=True) == [f"{folder.name}/_SUCCESS"]

@@ -4,7 +4,6 @@ import json
 import random
 from pathlib import Path
 
-import pyarrow as pa
 import pytest
 
 from sluicegate.coordinator.listeners.records import ListenerRecord, decode, encode
@@ -12,12 +11,10 @@ from sluicegate.events.notifications import NotificationType, PartitionDone
 from sluicegate.lakes.port import LakeUnavailable
 from sluicegate.listeners.mark_done import listener as module
 from sluicegate.listeners.mark_done.listener import Act, MarkDoneState, ReadLayout, Warn
-from sluicegate.listeners.mark_done.options import MarkDoneOptions
 from sluicegate.listeners.mark_done.policy import REMEMBERED, Marked, Open, Period, Progress
-from sluicegate.listeners.port import Failed, Outcome, Refused
-from tests.contracts.lakes.paimon_lake import PaimonLake
+from sluicegate.listeners.port import Failed, Outcome
 from tests.listeners.mark_done.conftest import Monthly, by_month
-from tests.listeners.mark_done.driving import Crash, Host, NotDone, committed, drained, stream_of
+from tests.listeners.mark_done.driving import Crash, Host, NotDone, committed
 from tests.listeners.mark_done.policies import DAY, at
 
 pytestmark = pytest.mark.slow
@@ -91,14 +88,6 @@ async def test_a_late_process_does_not_replace_the_file_of_a_newer_mark(monthly:
         assert json.loads((monthly.folder("2013-01") / "_SUCCESS").read_text())["decision"] == 2
 
 
-async def test_an_incomplete_file_of_another_product_is_replaced(monthly: Monthly) -> None:
-    monthly.write("2013-01")
-    (monthly.folder("2013-01") / "_SUCCESS").write_bytes(b"")
-    async with Host(by_month("success-file"), monthly.stream) as host:
-        await host.see(committed(1, JANUARY, watermark=at("2013-02-02"), time=100))
-        assert json.loads((monthly.folder("2013-01") / "_SUCCESS").read_text())["creationTime"] == 100
-
-
 async def test_a_link_in_place_of_the_folder_is_not_followed(monthly: Monthly, tmp_path: Path) -> None:
     monthly.write("2013-01")
     folder, outside = monthly.folder("2013-01"), tmp_path / "outside"
@@ -164,15 +153,6 @@ async def test_crashes_at_every_place_lose_no_mark_and_change_none(monthly: Mont
     assert monthly.success() == [f"2013-{month:02}" for month in range(1, 13)]
 
 
-async def test_a_feed_that_is_read_late_gives_the_same_marks(monthly: Monthly) -> None:
-    """The host calls `due` only when it has applied every outcome of the feed."""
-    async with Host(by_month("mark-event"), monthly.stream) as host:
-        for outcome in story():
-            await host.take(host.listener.apply(outcome, host.state))
-        await host.clock(at("2014-02-01"))
-        assert marked(host) == EXPECTED
-
-
 async def test_the_table_is_read_once(monthly: Monthly) -> None:
     async with Host(by_month("mark-event"), monthly.stream) as host:
         await host.see(committed(1, JANUARY, watermark=None), committed(2, FEBRUARY, watermark=None))
@@ -201,45 +181,6 @@ async def test_a_partition_without_a_time_is_reported(monthly: Monthly) -> None:
         assert marked(host) == [("2013-01", 1)]
 
 
-async def test_a_commit_with_unknown_partitions_is_reported(monthly: Monthly) -> None:
-    async with Host(by_month("mark-event"), monthly.stream) as host:
-        await host.see(committed(1, unknown=True, watermark=at("2013-02-02")))
-        (warning,) = [each for each in host.ran if isinstance(each, Warn)]
-        assert dict(warning.fields) == {"decisions": (1,)}
-
-
-async def test_a_drain_marks_what_is_open(monthly: Monthly) -> None:
-    options = by_month("mark-event", mark_when_drained=True)
-    async with Host(options, monthly.stream) as host:
-        await host.see(committed(1, JANUARY, FEBRUARY, watermark=at("2013-01-05")))
-        await host.see(drained(1, watermark=at("2013-01-05"), time=5))
-        assert marked(host) == [("2013-01", 1), ("2013-02", 1)]
-        await host.see(drained(1, watermark=at("2013-01-05"), time=6))
-        assert len(host.published) == 2
-
-
-async def test_processing_time_marks_by_the_clock_alone(monthly: Monthly) -> None:
-    options = by_month("mark-event", trigger="processing-time", idle_time="1 h")
-    async with Host(options, monthly.stream) as host:
-        await host.see(committed(1, JANUARY, watermark=None, time=at("2013-01-31 23:30")))
-        assert host.wake == at("2013-02-01 01:00") + 1
-        await host.clock(at("2013-02-01 01:00"))
-        assert marked(host) == []
-        host.restart()
-        await host.clock(at("2013-02-01 01:00") + 1)
-        assert marked(host) == [("2013-01", 1)]
-
-
-async def test_processing_time_is_held_back_by_a_region_that_fell_back(monthly: Monthly) -> None:
-    options = by_month("mark-event", trigger="processing-time", idle_time="1 h")
-    async with Host(options, monthly.stream) as host:
-        await host.see(committed(1, JANUARY, watermark=None, time=at("2013-01-31"), fallbacks=("JFK",)))
-        await host.clock(at("2013-03-01"))
-        assert (marked(host), host.wake) == ([], None)
-        await host.see(committed(2, FEBRUARY, watermark=None, time=at("2013-02-20")))
-        assert marked(host) == [("2013-01", 1)]
-
-
 async def test_a_table_that_cannot_be_read_loses_nothing(
     monthly: Monthly, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -258,15 +199,6 @@ async def test_a_table_that_cannot_be_read_loses_nothing(
         assert marked(host) == [("2013-01", 1)]
 
 
-async def test_settings_that_do_not_fit_the_table_stop_the_listener(monthly: Monthly) -> None:
-    options = by_month("mark-event", timestamp_pattern="$month-01")
-    async with Host(options, monthly.stream) as host:
-        with pytest.raises(NotDone) as caught:
-            await host.see(committed(1, JANUARY, watermark=at("2013-02-02")))
-        assert isinstance(caught.value.result, Refused)
-        assert "it has origin. Correct timestamp_pattern" in caught.value.result.reason
-
-
 @pytest.mark.slow
 async def test_the_state_stays_small(monthly: Monthly) -> None:
     async with Host(by_month("mark-event"), monthly.stream) as host:
@@ -277,20 +209,6 @@ async def test_the_state_stays_small(monthly: Monthly) -> None:
             await host.clock(0)
         assert len(json.dumps(host.kept)) < 32 << 10
     assert host.published[0].type is NotificationType.PARTITION_DONE
-
-
-async def test_the_columns_of_a_partition_are_in_the_order_of_the_table(tmp_path: Path) -> None:
-    schema = pa.schema([("id", pa.int64()), ("year", pa.string()), ("month", pa.string())])
-    stream = stream_of("paimon", PaimonLake(tmp_path, schema, ["year", "month"]).location)
-    options = MarkDoneOptions.model_validate(
-        {"timestamp_pattern": "$year-$month-01", "interval": "1 month", "actions": ["mark-event"]}
-    )
-    async with Host(options, stream) as host:
-        # An outcome has them in the order of the alphabet.
-        january = {"month": "01", "year": "2013"}
-        await host.see(committed(1, january, watermark=at("2013-02-02")))
-    (body,) = [each.body for each in host.published if isinstance(each.body, PartitionDone)]
-    assert (body.partition, list(body.values)) == ("year=2013/month=01", ["year", "month"])
 
 
 @pytest.mark.slow

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sluicegate.events.models import CutReverted, Head
-from sluicegate.events.notifications import NotificationType, SavepointTaken
+from sluicegate.events.notifications import NotificationType
 from sluicegate.lakes.port import SnapshotRef
 from sluicegate.listeners.port import (
     Action,
@@ -94,31 +94,7 @@ def test_a_reverted_cut_gets_no_tag_and_changes_nothing() -> None:
     assert made.apply(outcome, before) == Step(before)
 
 
-def savepoint(name: str, decision: int, snapshot: Head | None, *, drained: bool = False) -> Outcome:
-    body = SavepointTaken(
-        name=name, drained=drained, decision=decision, cut={}, snapshot=snapshot, watermark=None
-    )
-    return Outcome(f"s{decision}", NotificationType.SAVEPOINT_TAKEN, "flights", 0, body)
-
-
 HEAD = Head(snapshot=40, identity="i")
-
-
-def of_savepoint(outcome: Outcome, **values: Any) -> list[str]:
-    made = listener(period=None, savepoints=True, **values)
-    step = made.apply(outcome, made.initial())
-    assert step.state == made.initial()
-    return names([step])[0]
-
-
-def test_savepoints_and_drains_have_tags() -> None:
-    assert of_savepoint(savepoint("upgrade", 4, HEAD)) == ["savepoint-upgrade"]
-    assert of_savepoint(savepoint("end", 4, HEAD, drained=True)) == ["savepoint-end"]
-    assert of_savepoint(savepoint("_b", 4, HEAD), savepoint_name="{name}-{decision}") == ["_b-4"]
-    assert of_savepoint(savepoint("early", 0, None)) == []
-    assert names(live(listener(period=None, savepoints=True), JAN_2 + 1)) == [[]]
-    only = listener()
-    assert only.apply(savepoint("upgrade", 4, HEAD), only.initial()).actions == ()
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -171,21 +147,6 @@ async def test_a_name_that_is_taken_stops_the_listener_until_that_tag_is_gone(tm
     assert read(lake, "2013-01-01") == read(lake, "d-2013-01-01") == [1, 2]
 
 
-async def test_a_name_of_a_savepoint_that_is_used_again_gets_its_decision(tmp_path: Path) -> None:
-    lake = PaimonLake(tmp_path)
-    stream = Committing(lake)
-    made = listener(lake.location, period=None, savepoints=True)
-    for decision in (1, 2):
-        ref = stream.commit(decision, [decision])
-        seen = savepoint("monthly", decision, Head(snapshot=ref.id, identity=ref.identity))
-        assert await only(made, seen) == Done()
-        # A repetition after a crash finds both.
-        assert await only(made, seen) == Done()
-    assert read(lake, "savepoint-monthly") == [1]
-    assert read(lake, "savepoint-monthly-2") == [1, 2]
-    assert lake.table.tag_manager().list_tags() == ["savepoint-monthly", "savepoint-monthly-2"]
-
-
 async def test_a_snapshot_that_has_expired_is_named_with_the_way_out(tmp_path: Path) -> None:
     lake = PaimonLake(tmp_path)
     stream = Committing(lake)
@@ -203,9 +164,3 @@ def test_the_type_is_one_of_the_port_and_delta_is_refused() -> None:
     assert isinstance(TYPE, ListenerType)
     with pytest.raises(ListenerRefused, match=r"a Delta table has no tags.* Remove the listener"):
         TYPE.check(TagsOptions(period="daily"), stream_of("delta", "/lake/t"))
-
-
-async def test_an_action_of_another_type_is_refused() -> None:
-    assert await listener().run(Action("x", "y")) == Refused(
-        "the action x is of another listener. Upgrade the service"
-    )
