@@ -1,5 +1,1 @@
 """The command line: `sluicegate`."""
-
-from sluicegate.cli.main import main
-
-__all__ = ["main"]

@@ -10,15 +10,23 @@ from typing import Final
 import click
 from aiokafka.errors import KafkaError
 
-from sluicegate.cli.checks_kafka import check_kafka
-from sluicegate.cli.checks_members import check_keys
-from sluicegate.cli.checks_rest import check_redis, check_stream
-from sluicegate.cli.checks_table import PATIENCE, newer_log
+from sluicegate.cli.checks import check_kafka
+from sluicegate.cli.checks import check_keys
+from sluicegate.cli.checks import check_redis
+from sluicegate.cli.checks import check_stream
+from sluicegate.cli.checks import PATIENCE
+from sluicegate.cli.checks import newer_log
 from sluicegate.cli.errors import UserError, run_async
-from sluicegate.cli.finding import Finding, fine, problem, warning
-from sluicegate.cli.kafka import partition_count, read_records
-from sluicegate.cli.options import config_option, json_option
-from sluicegate.cli.serving import check_served
+from sluicegate.cli.checks import Finding
+from sluicegate.cli.checks import fine
+from sluicegate.cli.checks import problem
+from sluicegate.cli.checks import warning
+from sluicegate.cli.kafka import partition_count
+from sluicegate.cli.kafka import read_records
+from sluicegate.cli.options import config_option
+from sluicegate.cli.options import json_option
+from sluicegate.cli.coordinators import format_unserved
+from sluicegate.cli.coordinators import unserved_streams
 from sluicegate.cli.stream_log import known_record, open_log
 from sluicegate.coordinator.core.state_record import StateRecord, TableProgress
 from sluicegate.coordinator.listeners.facts import refusals
@@ -58,7 +66,7 @@ async def _check(settings: Settings, *, create: bool) -> list[Finding]:
     read = await _records(settings) if kafka[0].ok else {}
     records = _readable(read)
     homes = await _check_homes(settings, records) if records else []
-    served = await check_served(settings) if kafka[0].ok else []
+    unserved = await unserved_streams(settings) if kafka[0].ok else []
     keys = await check_keys(settings) if kafka[0].ok else []
     streams = await asyncio.gather(
         *(_check_stream(settings, name, records.get(name)) for name in settings.streams)
@@ -71,7 +79,7 @@ async def _check(settings: Settings, *, create: bool) -> list[Finding]:
         *homes,
         *kafka,
         *keys,
-        *served,
+        *(warning(f"stream {name}", format_unserved(name, settings.kafka.group_id)) for name in unserved),
         *tokens,
         redis,
         *(each for found in streams for each in found),

@@ -16,7 +16,7 @@ from sluicegate.cli.errors import UserError
 def demo(context: click.Context, arguments: tuple[str, ...]) -> None:
     """Run the whole system on this machine, with real servers and real data."""
     try:
-        command = import_module("sluicegate.demo.main").demo
+        command = import_module("sluicegate.cli.local.demo").demo
     except ModuleNotFoundError as error:
         raise UserError(
             f"the demo needs a package that is not installed ({error.name}); "

@@ -1,23 +1,42 @@
 """Read-only access to Kafka for the commands: no group is joined, and nothing is changed."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
 
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import AIOKafkaConsumer
+from aiokafka import ConsumerRecord
+from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import TopicAuthorizationFailedError
-
+from collections.abc import AsyncIterator
+from collections.abc import Callable
+from collections.abc import Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from sluicegate.cli.errors import UserError
-from sluicegate.coordinator.core.state_record import StateRecord, decode_record, read_listener_key
-from sluicegate.coordinator.settings.model import MemberKeys, Settings, keys_of
-from sluicegate.coordinator.stream.other_groups import group_members, must_sign
+from sluicegate.cli.errors import run_async
+from sluicegate.cli.main import Commands
+from sluicegate.cli.options import kafka_config_option
+from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.core.state_record import decode_record
+from sluicegate.coordinator.core.state_record import read_listener_key
+from sluicegate.coordinator.settings.model import MemberKeys
+from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.settings.model import keys_of
+from sluicegate.coordinator.stream.other_groups import group_members
+from sluicegate.coordinator.stream.other_groups import must_sign
 from sluicegate.events.problems import Problem
 from sluicegate.kafka.authorized import hidden_topics
-from sluicegate.kafka.clients import patiently, started
+from sluicegate.kafka.clients import patiently
+from sluicegate.kafka.clients import started
 from sluicegate.kafka.reading import read_on
+from sluicegate.kafka.topics import TopicProblem
+from sluicegate.kafka.topics import ensure_topics
+from sluicegate.kafka.topics import verify_topics
+from typing import Any
+from typing import Final
+from typing import NamedTuple
+import asyncio
+import click
+
 
 POLL_MS: Final = 500
 READ_SECONDS: Final = 120.0
@@ -187,3 +206,32 @@ async def count_members(settings: Settings) -> int | None:
     A killed coordinator counts until its session times out. Raises KafkaError.
     """
     return await group_members(settings.kafka.client_options(), settings.kafka.group_id)
+
+
+# `sluicegate topics`: create the topics.
+
+@click.group(cls=Commands)
+def topics() -> None:
+    """Create and verify the topics."""
+
+
+@topics.command()
+@kafka_config_option
+@click.pass_context
+def create(context: click.Context, settings: Settings) -> None:
+    """Create the topics that are missing; existing topics are verified, never altered.
+
+    No stream is needed, and so no settings file, for a coordinator that `sluicegate run --table` starts.
+    """
+    created, problems = run_async(settings, _create(settings))
+    for spec in settings.kafka.topic_specs():
+        click.echo(f"{'created' if spec.name in created else 'exists '}  {spec.name}")
+    for problem in problems:
+        click.echo(f"{'WARNING' if problem.warning else 'PROBLEM'}  {problem}")
+    context.exit(0 if all(problem.warning for problem in problems) else 1)
+
+
+async def _create(settings: Settings) -> tuple[list[str], list[TopicProblem]]:
+    where = (settings.kafka.bootstrap_servers, settings.kafka.topic_specs(), security(settings))
+    created = await ensure_topics(*where)
+    return created, await verify_topics(*where)

@@ -4,40 +4,165 @@ An order is appended only if it would have an effect as of the log's end. Its ef
 offset, because the command applies the log by the same rules as the coordinators.
 """
 
-import asyncio
-import copy
-import json
-import re
-import time
-import uuid
-from collections.abc import Callable, Mapping
+
+from aiokafka.errors import KafkaError
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from typing import Any, Final, Generic, TypeVar
-
-import click
-from aiokafka.errors import KafkaError
-
+from datetime import UTC
+from datetime import datetime
+from sluicegate.cli.coordinators import ask_coordinator
 from sluicegate.cli.errors import UserError
-from sluicegate.cli.kafka import count_members, read_dated_records
-from sluicegate.cli.live import ask_coordinator
+from sluicegate.cli.kafka import count_members
+from sluicegate.cli.kafka import read_dated_records
+from sluicegate.cli.options import current_order
 from sluicegate.cli.options import parse_timeout
-from sluicegate.cli.ordered_by import current_order
-from sluicegate.cli.signing_keys import require_accepted_key
-from sluicegate.cli.status_lines import reasons
-from sluicegate.cli.stream_log import Step, StreamLog, open_log
+from sluicegate.cli.status import reasons
+from sluicegate.cli.stream_log import Step
+from sluicegate.cli.stream_log import StreamLog
+from sluicegate.cli.stream_log import open_log
 from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.observe.messages import format_problem
 from sluicegate.coordinator.observe.view import overview
+from sluicegate.coordinator.replay.decisions import ReplayRefused
+from sluicegate.coordinator.replay.log import open_log as open_replay_log
+from sluicegate.coordinator.service.keys import GroupKeys
+from sluicegate.coordinator.service.keys import read_keys
+from sluicegate.coordinator.settings.model import MemberKeys
 from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.settings.model import own_keys
+from sluicegate.coordinator.stream.other_groups import NEEDS_KEYS
 from sluicegate.coordinator.tasks import ended_with
 from sluicegate.events.encoding import encode_event
-from sluicegate.events.envelope import Envelope, EventType, LogRecord
+from sluicegate.events.envelope import Envelope
+from sluicegate.events.envelope import EventType
+from sluicegate.events.envelope import LogRecord
 from sluicegate.events.models import StreamCommand
+from sluicegate.events.orders import make_note
 from sluicegate.events.orders import order_header
+from sluicegate.kafka.permissions import Client
+from sluicegate.kafka.permissions import format_grants
+from sluicegate.kafka.permissions import lacking
+from sluicegate.kafka.topics import TopicRole
+from typing import Any
+from typing import Final
+from typing import Generic
+from typing import TypeVar
+import asyncio
+import click
+import copy
+import json
+import re
+import time
+import uuid
+
+
+# Signing key of a command, compared with those of the coordinators before an order is written.
+#
+# An order with another key is a dead letter for the coordinators, but not for the command that reads it
+# again.
+
+PATIENCE: Final = 10.0
+"""Seconds in which a group that changes settles."""
+_AGAIN: Final = 0.5
+"""Seconds between two looks."""
+
+
+async def require_accepted_key(settings: Settings, stream: str) -> None:
+    """Refuse an order that the coordinators would refuse for its signature. Raises UserError, KafkaError.
+
+    The members of the group give their keys. If none runs, the newest state record of the stream has those of
+    its coordinator. Members of older releases publish nothing, and are not compared.
+    """
+    told = await settled_keys(settings)
+    known = () if told is None else told.known
+    if not known:
+        dated = (await read_dated_records(settings)).get(stream)
+        known = () if dated is None or dated.keys is None else (dated.keys,)
+    own = own_keys(settings.kafka)
+    why = _refusal(own, [each for each in known if each.mode == "required"])
+    if why is not None:
+        raise UserError(f"the order is not written: {why}")
+
+
+def _refusal(own: MemberKeys, strict: Sequence[MemberKeys]) -> str | None:
+    """Return why members refuse an order of this command, or this command their decisions; None: nobody."""
+    for each in strict:
+        if own.signs_with is None:
+            return NEEDS_KEYS
+        if (flaw := _flaw(own.signs_with, each)) is not None:
+            name, theirs = own.signs_with[0], ", ".join(dict.fromkeys(_signer(each) for each in strict))
+            return (
+                f"this command signs with the key {name}, {flaw} {each.place}, where it would be a dead "
+                f"letter. They sign with {theirs}: list its file first in kafka.signing.key_files of this "
+                "command"
+            )
+    for each in strict:
+        if each.signs_with is not None and own.mode == "required" and _flaw(each.signs_with, own) is not None:
+            return (
+                f"the coordinators at {each.place} sign with the key {_signer(each)}, which it lacks, has "
+                "retired, or has with another content, so it takes their decisions for forged. Add their "
+                "file of that key to kafka.signing.key_files of this command"
+            )
+    return None
+
+
+def _flaw(key: tuple[str, str], reader: MemberKeys) -> str | None:
+    """Return why a reader refuses what is signed with a key, up to the name of the reader; None if not."""
+    name, fingerprint = key
+    if name not in reader.keys:
+        return "which is unknown at"
+    if reader.keys[name] != fingerprint:
+        return "whose content is another one at"
+    return "which is retired at" if name in reader.retired else None
+
+
+def _signer(member: MemberKeys) -> str:
+    return "no key" if member.signs_with is None else member.signs_with[0]
+
+
+async def settled_keys(settings: Settings) -> GroupKeys | None:
+    """Return the facts of the members; None if they cannot be read, or the group does not settle."""
+    deadline = time.monotonic() + PATIENCE
+    while True:
+        try:
+            told = await read_keys(settings.kafka.client_options(), settings.kafka.group_id)
+        except (KafkaError, TimeoutError, OSError):
+            return None
+        if told is not None or time.monotonic() > deadline:
+            return told
+        await asyncio.sleep(_AGAIN)
+
+
+# Notes in the log: orders that work on a table, on state records or on dead letters.
+
+async def require_permissions(settings: Settings, client: Client, only: TopicRole | None = None) -> None:
+    """Refuse an order before its note if its work would be refused afterwards; `only`: those on one topic.
+
+    Raises UserError, KafkaError.
+    """
+    kafka = settings.kafka
+    where = kafka.topic_prefix, kafka.group_id
+    found = await lacking(kafka.client_options(), client, *where)
+    if found := [each for each in found if only in (None, each.topic)]:
+        raise UserError(
+            f"nothing is written: this client lacks permissions. Grant it {format_grants(found, *where)}"
+        )
+
+
+async def note_order(settings: Settings, stream: str, about: str = "") -> None:
+    """Append a note of the command that runs, before its work. Raises KafkaError, UserError."""
+    await require_accepted_key(settings, stream)
+    try:
+        async with open_replay_log(settings, stream) as log:
+            await log.append(stream, [make_note()], current_order(about))
+    except ReplayRefused as error:
+        raise UserError(str(error)) from error
+
 
 UNFINISHED: Final = 1
 """Exit status if an order has not had its effect yet, or not the requested one."""

@@ -8,18 +8,16 @@ from typing import Any, Final
 import click
 
 from sluicegate.cli.errors import UserError, run_async
-from sluicegate.cli.group import Commands
-from sluicegate.cli.noting import note_order
-from sluicegate.cli.options import (
-    config_option,
-    forged_option,
-    json_option,
-    parse_timeout,
-    require_stream,
-    stream_option,
-)
-from sluicegate.cli.ordered_by import order_options
-from sluicegate.cli.progress import progress_line
+from sluicegate.cli.main import Commands
+from sluicegate.cli.orders import note_order
+from sluicegate.cli.options import config_option
+from sluicegate.cli.options import forged_option
+from sluicegate.cli.options import json_option
+from sluicegate.cli.options import parse_timeout
+from sluicegate.cli.options import require_stream
+from sluicegate.cli.options import stream_option
+from sluicegate.cli.options import order_options
+from sluicegate.cli.terminal import progress_line
 from sluicegate.coordinator.observe.messages import iso_time
 from sluicegate.coordinator.replay.decisions import ReplayRefused
 from sluicegate.coordinator.replay.orphans import Deletable, Found, Search

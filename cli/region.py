@@ -1,12 +1,540 @@
-"""`sluicegate region`: end a region, or give it a new incarnation."""
+"""`sluicegate region` and `assignment`: end a region, set it back, or end the assignment that has it."""
 
+
+from aiokafka import AIOKafkaConsumer
+from aiokafka import ConsumerRecord
+from aiokafka import TopicPartition
+from sluicegate.cli.completion import complete_folders
+from sluicegate.cli.errors import UserError
+from sluicegate.cli.errors import run_async
+from sluicegate.cli.kafka import POLL_MS
+from sluicegate.cli.kafka import READ_SECONDS
+from sluicegate.cli.main import Commands
+from sluicegate.cli.main import LazyCommands
+from sluicegate.cli.options import by_option
+from sluicegate.cli.options import config_option
+from sluicegate.cli.options import current_order
+from sluicegate.cli.options import json_option
+from sluicegate.cli.options import order_options
+from sluicegate.cli.options import parse_timeout
+from sluicegate.cli.options import reason_option
+from sluicegate.cli.options import region_option
+from sluicegate.cli.options import require_stream
+from sluicegate.cli.options import stream_option
+from sluicegate.cli.orders import UNFINISHED
+from sluicegate.cli.orders import at_once
+from sluicegate.cli.orders import make_command
+from sluicegate.cli.orders import not_yet
+from sluicegate.cli.orders import note_order
+from sluicegate.cli.orders import order
+from sluicegate.cli.orders import place_of
+from sluicegate.cli.orders import require_accepted_key
+from sluicegate.cli.orders import show
+from sluicegate.cli.orders import timeout_option
+from sluicegate.cli.stream_log import STUCK
+from sluicegate.cli.stream_log import Step
+from sluicegate.cli.stream_log import StreamLog
+from sluicegate.cli.stream_log import known_record
+from sluicegate.cli.stream_log import open_log
+from sluicegate.cli.stream_log import region_assignment
+from sluicegate.coordinator.core.replica import Replica
+from sluicegate.coordinator.core.state import AssignmentState
+from sluicegate.coordinator.core.state import LogState
+from sluicegate.coordinator.core.state import RegionPhase
+from sluicegate.coordinator.observe.messages import format_problem
+from sluicegate.coordinator.settings.model import Settings
+from sluicegate.events.codec import Flaw
+from sluicegate.events.codec import read_attributes
+from sluicegate.events.codec import read_body
+from sluicegate.events.encoding import encode_event
+from sluicegate.events.envelope import Envelope
+from sluicegate.events.envelope import EventType
+from sluicegate.events.envelope import LogRecord
+from sluicegate.events.models import Assignment
+from sluicegate.events.models import RegionHeartbeat
+from sluicegate.events.models import RegionRegistered
+from sluicegate.events.models import StreamCommand
+from sluicegate.events.notifications import RegistrationAnswered
+from sluicegate.events.orders import order_header
+from sluicegate.kafka.clients import started
+from sluicegate.kafka.reading import read_on
+from sluicegate.lakes.registry import install_line
+from typing import Any
+from typing import Final
+from typing import TYPE_CHECKING
+import asyncio
 import click
+import copy
+import time
+import uuid
 
-from sluicegate.cli.group import LazyCommands
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from sluicegate.writer_hooks.spark.reset import Ask
+    from sluicegate.writer_hooks.spark.reset import ResetDone
+    from sluicegate.writer_hooks.spark.reset import ResetOrder
 
 
 @click.group(
-    cls=LazyCommands, package="sluicegate.cli", places={"remove": "region_remove", "reset": "region_reset"}
+    cls=LazyCommands, package="sluicegate.cli", places={"remove": "region", "reset": "region"}
 )
 def region() -> None:
     """End a region, or set it back to its committed position."""
+
+
+# `sluicegate region remove`: end a region.
+
+@click.command()
+@config_option
+@stream_option
+@order_options
+@region_option("Name of the region.")
+@click.option(
+    "--discard", is_flag=True, help="Also discard its completed checkpoints that are not committed."
+)
+def remove(settings: Settings, stream: str, region: str, discard: bool) -> None:
+    """Remove a region from its assignment: commits do not wait for it any more.
+
+    The completed checkpoints of the region are still committed, unless --discard is given. A query of the
+    region that runs stops by itself. The region comes back only with the next assignment.
+    """
+    require_stream(settings, stream)
+
+    def make(state: LogState) -> StreamCommand:
+        number = region_assignment(state, stream, region).number
+        _require_open(stream, state, region, discard=discard)
+        command = "discard" if discard else "remove"
+        return make_command({"command": command, "region": region, "number": number})
+
+    ordered = run_async(settings, order(settings, stream, make, at_once))
+    click.echo(
+        f"region {region} of stream {stream} is removed {place_of(ordered, settings)}; "
+        f"{_end(ordered.state, region)}"
+    )
+
+
+def _require_open(stream: str, state: LogState, region: str, *, discard: bool) -> None:
+    """Refuse a region of which nothing is left to remove. Raises UserError."""
+    held = state.regions.get(region)
+    if held is not None and held.removed and held.has_ended and state.unresolved(region) is None:
+        raise UserError(
+            f"region {region} of stream {stream} was removed already, and nothing of it waits for a commit; "
+            f"{_end(state, region)}"
+        )
+    if held is not None and held.removed and not discard:
+        raise UserError(
+            f"region {region} of stream {stream} was removed already; {_end(state, region)}. To discard what "
+            f"is not committed of it: sluicegate region remove --stream {stream} --region {region} --discard"
+        )
+
+
+def _end(state: LogState, region: str) -> str:
+    """Format the place where a removed region ends."""
+    held = state.regions[region]
+    committed = held.has_ended and state.unresolved(region) is None
+    pending = "" if committed else ", which is still to be committed"
+    if held.final is not None and held.incarnation is not None:
+        return f"it ends at checkpoint {held.final} of incarnation {held.incarnation.id}{pending}"
+    if held.position is not None:
+        at = held.position
+        return f"it ends at checkpoint {at.checkpoint} of incarnation {at.incarnation}{pending}"
+    return "nothing of it was committed"
+
+
+# Time of the last event from the query of a region.
+
+_SIGNS: Final = frozenset(
+    {
+        EventType.FILES_WRITTEN,
+        EventType.CHECKPOINT_COMPLETED,
+        EventType.CHECKPOINT_FAILED,
+        EventType.REGION_HEARTBEAT,
+    }
+)
+
+
+async def last_sign(
+    settings: Settings, source: TopicPartition, stream: str, region: str, seconds: float
+) -> float | None:
+    """Return the age in seconds of the last event from the region's query; None if it has closed the region.
+
+    The age is negative if the clock of the brokers is ahead of this one. Events older than `seconds` are not
+    read. Raises KafkaError, and TimeoutError after READ_SECONDS.
+    """
+    consumer = AIOKafkaConsumer(
+        **settings.kafka.client_options(), enable_auto_commit=False, auto_offset_reset="earliest"
+    )
+    newest: int | None = None
+    async with started(consumer):
+        since = round((time.time() - seconds) * 1000)
+        found = (await consumer.offsets_for_times({source: since}))[source]
+        if found is None:
+            return None
+        end = (await consumer.end_offsets([source]))[source]
+        consumer.assign([source])
+        consumer.seek(source, found.offset)
+        async with asyncio.timeout(READ_SECONDS):
+            while await consumer.position(source) < end:
+                for records in (await read_on(consumer, timeout_ms=POLL_MS)).values():
+                    for each in records:
+                        newest = _note(newest, each, stream, region)
+    return None if newest is None else time.time() - newest / 1000
+
+
+def _note(newest: int | None, record: ConsumerRecord, stream: str, region: str) -> int | None:
+    """Return the append time of the newest sign, after this record."""
+    envelope = read_attributes(record.headers)
+    if isinstance(envelope, Flaw) or (envelope.stream, envelope.region) != (stream, region):
+        return newest
+    if envelope.type is EventType.REGION_CLOSED:
+        return None
+    if envelope.type not in _SIGNS:
+        return newest
+    if envelope.type is EventType.REGION_HEARTBEAT:
+        body = read_body(envelope.type, record.value)
+        if isinstance(body, RegionHeartbeat) and body.silent:
+            return newest  # A coordinator sent it, because the query is silent.
+    return int(record.timestamp)
+
+
+# `sluicegate region reset`: set a region to its committed position, with a new incarnation.
+
+_ENDED: Final = (RegionPhase.REMOVED, RegionPhase.LEFT)
+_CLOCKS: Final = 2.0
+"""Seconds by which two clocks that are kept right may differ."""
+_LEAST_SILENCE: Final = 15.0
+_MISSED: Final = 3
+"""Heartbeats that a query must have missed to count as stopped."""
+
+
+def _parse_silence(context: click.Context, option: click.Parameter, value: str | None) -> float | None:
+    return None if value is None else parse_timeout(context, option, value)
+
+
+@click.command()
+@config_option
+@stream_option
+@by_option
+@region_option("Name of the region.")
+@click.option(
+    "--checkpoint-location",
+    "location",
+    required=True,
+    shell_complete=complete_folders,
+    help="That of the region's query.",
+)
+@reason_option("For `sluicegate audit`; also noted beside the files that are moved away.", default="")
+@click.option(
+    "--silence",
+    default=None,
+    callback=_parse_silence,
+    help="Time without an event of the query after which it counts as stopped. By default three times its "
+    "heartbeat interval, and 15 s at least.",
+)
+def reset(
+    settings: Settings, stream: str, region: str, location: str, reason: str, silence: float | None
+) -> None:
+    """Set a region to its committed position, with a new incarnation. Then start its query again.
+
+    A region that was removed, or left out, begins the next assignment there.
+
+    Uncommitted checkpoints of the region are discarded; the query reads their rows again from the source.
+    Nothing is deleted: the removed parts of the checkpoint location move to its folder sluicegate/reset-ID.
+    Stop the query first. If the command is interrupted, repeat it.
+
+    An empty location is the operator's word that the source begins right after the committed position.
+    """
+    require_stream(settings, stream)
+    for line in run_async(settings, _reset(settings, stream, region, location, reason, silence)):
+        click.echo(line)
+
+
+async def _reset(
+    settings: Settings, stream: str, region: str, location: str, reason: str, silence: float | None
+) -> list[str]:
+    hook_error, reset_region = _hooks()
+    await require_accepted_key(settings, stream)
+    async with open_log(settings, stream) as log:
+        order = _order(log.replica.state, stream, region, location, reason)
+        if silence is None:
+            heartbeat = (await known_record(settings, stream)).intervals.get(region, 0)
+            silence = max(_LEAST_SILENCE, _MISSED * heartbeat / 1000)
+        age = await last_sign(settings, log.source, stream, region, silence)
+        _require_silence(region, age, silence)
+        if order.ended:
+            # Nothing is registered then, so no other record has the order.
+            await note_order(settings, stream, f"region {region}")
+        loop = asyncio.get_running_loop()
+
+        def ask(incarnation: str, body: RegionRegistered) -> RegistrationAnswered:
+            work = _probe if body.probe else _register
+            asked = work(log, Envelope(*_identity(order, incarnation)), body)
+            return asyncio.run_coroutine_threadsafe(asked, loop).result()
+
+        try:
+            done = await asyncio.to_thread(reset_region, order, ask)
+        except hook_error as error:
+            raise UserError(str(error)) from error
+    return _report(order, done)
+
+
+def _require_silence(region: str, age: float | None, silence: float) -> None:
+    """Raise UserError if the query of a region may be alive; `age` of its last event, in seconds."""
+    if age is not None and age < -_CLOCKS:
+        raise UserError(
+            f"region {region} cannot be reset: its last event in the log is {-age:.0f} s ahead of this "
+            "machine's clock, so its age is not known. Correct the clock, or run the command on another "
+            "machine"
+        )
+    if age is not None:
+        raise UserError(
+            f"region {region} cannot be reset: its query was alive {max(0.0, age):.0f} s ago, by its last "
+            f"event in the log. Stop it, wait {silence:g} s, and repeat the command; --silence sets the time"
+        )
+
+
+def _identity(order: "ResetOrder", incarnation: str) -> tuple[str, EventType, str, str, str]:
+    return uuid.uuid4().hex, EventType.REGION_REGISTERED, order.stream, order.region, incarnation
+
+
+def _order(state: LogState, stream: str, region: str, location: str, reason: str) -> "ResetOrder":
+    """Return the order for a region. Raises UserError if its position is not settled."""
+    from sluicegate.writer_hooks.spark.reset import ResetOrder
+
+    current, held = state.assignment, state.regions.get(region)
+    if current is None or held is None or held.phase is not RegionPhase.LEFT:
+        current = region_assignment(state, stream, region)
+    ended = held is not None and held.phase in _ENDED
+    if ended and held is not None and not held.has_ended:
+        raise UserError(
+            f"region {region} cannot be reset yet: it was removed, and its checkpoints up to {held.final} "
+            f"are still to be committed. Repeat the command when `sluicegate status --stream {stream}` shows "
+            "that; or first discard them: "
+            f"sluicegate region remove --stream {stream} --region {region} --discard"
+        )
+    return ResetOrder(
+        stream=stream,
+        region=region,
+        location=location,
+        assignment=Assignment(number=current.number, regions=tuple(current.regions), after=current.after),
+        single_region=held.single_region if held is not None else None,
+        reason=reason,
+        ended=ended,
+    )
+
+
+async def _probe(log: StreamLog, envelope: Envelope, body: RegionRegistered) -> RegistrationAnswered:
+    """Return the answer to a registration at the log's end; nothing is appended."""
+    await log.read_to_end()
+    record = LogRecord(log.replica.applied + 1, time.time_ns() // 1_000_000, envelope, body)
+    return _with_reason(copy.deepcopy(log.replica).apply(record).answer, envelope.stream)
+
+
+async def _register(log: StreamLog, envelope: Envelope, body: RegionRegistered) -> RegistrationAnswered:
+    """Append a registration; return its answer, which follows from the log alone."""
+    message = encode_event(envelope, body, time.time_ns() // 1_000_000)
+    message.headers.append(order_header(current_order()))
+    # No coordinator asks for the signature of a registration, but the audit shows it.
+    offset = await log.append(log.sign(message))
+    async with asyncio.timeout(STUCK):
+        async for step in log.follow():
+            if step.record.offset >= offset:
+                return _with_reason(step.applied.answer, envelope.stream)
+    raise AssertionError("a log is followed without end")
+
+
+def _with_reason(answer: RegistrationAnswered | None, stream: str) -> RegistrationAnswered:
+    if answer is None:
+        raise AssertionError("each registration has an answer")
+    if answer.problem is None:
+        return answer
+    return answer.model_copy(update={"reason": format_problem(answer.problem, stream)})
+
+
+def _report(order: "ResetOrder", done: "ResetDone") -> list[str]:
+    at, region, location = done.position, order.region, order.location
+    lines = [
+        f"region {region} continues after checkpoint {at.checkpoint} of incarnation {at.incarnation}"
+        if at is not None
+        else f"region {region} begins again: nothing of it is committed"
+    ]
+    if done.moved:
+        lines.append(f"{done.moved} later batches are in {done.backup}")
+    if done.empty and at is not None:
+        lines.append(
+            f"{location} was empty: its source must begin right after the committed rows, at the source "
+            f"offsets {done.source_offsets or 'that the source itself knows'}"
+        )
+    if order.ended:
+        return [
+            *lines,
+            f"region {region} has ended: start its query with the next assignment. This ends the one in "
+            "force, with all its regions, and shows what `assignment.after` has to be: "
+            f"sluicegate assignment close --stream {order.stream} --wait",
+        ]
+    return [*lines, f"its new incarnation is {done.incarnation}; start the query again"]
+
+
+def _hooks() -> "tuple[type[Exception], Callable[[ResetOrder, Ask], ResetDone]]":
+    try:
+        from sluicegate.writer_hooks.errors import HookError
+        from sluicegate.writer_hooks.spark.reset import reset_region
+    except ImportError as error:
+        raise UserError(
+            f"region reset needs a package that is not installed ({error.name}); install it with: "
+            f"{install_line()}"
+        ) from error
+    return HookError, reset_region
+
+
+# `sluicegate assignment`: end an assignment, so that the next one can begin.
+
+_number_option = click.option(
+    "--number", type=click.IntRange(min=0), help="Number of the assignment. Default: the one in force."
+)
+
+
+@click.group(cls=Commands)
+def assignment() -> None:
+    """End the assignment of regions to queries, or take a new one back."""
+
+
+@assignment.command()
+@config_option
+@stream_option
+@order_options
+@_number_option
+@click.option("--wait", is_flag=True, help="Wait until the final cut of the assignment is committed.")
+@timeout_option
+@json_option
+@click.pass_context
+def close(
+    context: click.Context,
+    settings: Settings,
+    stream: str,
+    number: int | None,
+    wait: bool,
+    timeout: float,
+    as_json: bool,
+) -> None:
+    """Close an assignment: remove all its regions, so that the next assignment can begin.
+
+    Completed checkpoints are still committed. Queries of the assignment that run stop by themselves. With
+    --wait, the command prints the decision id that the queries of the next assignment give as the option
+    assignment.after, and the source offsets where they begin. Repeat the command to see both again.
+    """
+    require_stream(settings, stream)
+
+    def make(state: LogState) -> StreamCommand:
+        return _command("close", stream, state, number)
+
+    def final(_: Step, replica: Replica) -> bool | None:
+        return _is_final(replica.state) or None
+
+    waited = order(settings, stream, make, final if wait else at_once, timeout if wait else None)
+    ordered = run_async(settings, waited)
+    closed = f"assignment {ordered.command.number} of stream {stream}"
+    if ordered.effect is None:
+        text = not_yet(ordered, settings, f"the final cut of {closed}", timeout)
+        show(ordered, text, {}, as_json=as_json)
+        context.exit(UNFINISHED)
+    if _is_final(ordered.state):
+        show(ordered, _final_text(closed, ordered.state), _final_values(ordered.state), as_json=as_json)
+        return
+    text = (
+        f"{closed} is closed {place_of(ordered, settings)}. Its final cut is not committed yet. To wait for "
+        f"it: sluicegate assignment close --stream {stream} --wait"
+    )
+    show(ordered, text, {}, as_json=as_json)
+
+
+@assignment.command()
+@config_option
+@stream_option
+@order_options
+@_number_option
+def withdraw(settings: Settings, stream: str, number: int | None) -> None:
+    """Withdraw an assignment that has decided no commit yet: the one before is in force again.
+
+    The number of the withdrawn assignment is refused from then on. Give the next one a higher number.
+    """
+    require_stream(settings, stream)
+
+    def make(state: LogState) -> StreamCommand:
+        command = _command("withdraw", stream, state, number)
+        if state.assignment is not None and not state.assignment.provisional:
+            raise UserError(
+                f"assignment {command.number} of stream {stream} has decided a commit, so it cannot be "
+                f"withdrawn. To end it: sluicegate assignment close --stream {stream}"
+            )
+        return command
+
+    ordered = run_async(settings, order(settings, stream, make, at_once))
+    click.echo(
+        f"assignment {ordered.command.number} of stream {stream} is withdrawn {place_of(ordered, settings)}; "
+        + _in_force(stream, ordered.state)
+    )
+
+
+def _in_force(stream: str, state: LogState) -> str:
+    """Say what is in force after a withdrawal, and what can be started."""
+    now = state.assignment
+    if now is None:
+        return "none is in force"
+    regions = [state.regions[name] for name in now.regions if name in state.regions]
+    if not regions or not all(each.ends for each in regions):
+        return f"assignment {now.number} is in force again: start its queries again"
+    following = max(now.number, state.withdrawn) + 1
+    return (
+        f"assignment {now.number} has ended before, so none of its queries can start. Begin a new one: start "
+        f"all queries with the option `assignment` {following}, and with the `assignment.after` that "
+        f"`sluicegate status --stream {stream}` names"
+    )
+
+
+def _command(command: str, stream: str, state: LogState, number: int | None) -> StreamCommand:
+    """Make an order about the assignment in force. Raises UserError if that is not the given one."""
+    current = _current(stream, state)
+    if number is not None and number != current.number:
+        raise UserError(
+            f"assignment {number} of stream {stream} is not in force; that is assignment {current.number}"
+        )
+    return make_command({"command": command, "number": current.number})
+
+
+def _current(stream: str, state: LogState) -> AssignmentState:
+    if state.assignment is None:
+        raise UserError(f"stream {stream} has no assignment yet. Start its query first")
+    return state.assignment
+
+
+def _is_final(state: LogState) -> bool:
+    """True if every region has ended, and the log has the outcome of the newest decision."""
+    return state.pending is None and not any(True for _ in state.active())
+
+
+def _final_text(closed: str, state: LogState) -> str:
+    lines = [
+        f"{closed} has ended with decision {state.decided}",
+        f"queries of the next assignment give the option assignment.after = {state.decided} and begin here:",
+    ]
+    for name, region in sorted(state.regions.items()):
+        at = region.position
+        where = "nothing committed" if at is None else f"checkpoint {at.checkpoint} of {at.incarnation}"
+        offsets = "not recorded" if region.source_offsets is None else region.source_offsets
+        lines.append(f"  {name}  {where}; source offsets: {offsets}")
+    return "\n".join(lines)
+
+
+def _final_values(state: LogState) -> dict[str, Any]:
+    return {
+        "decision": state.decided,
+        "regions": {
+            name: {
+                "position": None if region.position is None else region.position.model_dump(mode="json"),
+                "source_offsets": region.source_offsets,
+            }
+            for name, region in sorted(state.regions.items())
+        },
+    }

@@ -1,34 +1,354 @@
 """`sluicegate replay`: compare a stream's table with its log, repair it, or build a fresh one."""
 
-import json
-import os
-from collections.abc import AsyncIterator, Coroutine
+
+from collections.abc import AsyncIterator
+from collections.abc import Coroutine
 from contextlib import asynccontextmanager
-from typing import Any, Final
-from urllib.parse import urlsplit
-
-import click
 from pydantic import SecretStr
-
-from sluicegate.cli.completing import complete_folders
-from sluicegate.cli.errors import UserError, run_async
-from sluicegate.cli.group import Commands
-from sluicegate.cli.kafka import count_members, partition_count
-from sluicegate.cli.noting import note_order
-from sluicegate.cli.options import config_option, forged_option, json_option, require_stream, stream_option
-from sluicegate.cli.ordered_by import current_order, order_options
-from sluicegate.cli.progress import progress_line
-from sluicegate.cli.replay_text import Output, rebuilt_output, repaired_output, verdict_output
+from sluicegate.cli.completion import complete_folders
+from sluicegate.cli.errors import UserError
+from sluicegate.cli.errors import run_async
+from sluicegate.cli.kafka import count_members
+from sluicegate.cli.kafka import partition_count
+from sluicegate.cli.main import Commands
+from sluicegate.cli.options import config_option
+from sluicegate.cli.options import current_order
+from sluicegate.cli.options import forged_option
+from sluicegate.cli.options import json_option
+from sluicegate.cli.options import order_options
+from sluicegate.cli.options import require_stream
+from sluicegate.cli.options import stream_option
+from sluicegate.cli.orders import note_order
+from sluicegate.cli.terminal import progress_line
+from sluicegate.coordinator.observe.messages import ADOPT
+from sluicegate.coordinator.observe.messages import fill
+from sluicegate.coordinator.observe.messages import format_problem
+from sluicegate.coordinator.observe.messages import iso_time
+from sluicegate.coordinator.replay.decisions import CommitStatus
+from sluicegate.coordinator.replay.decisions import Finding
+from sluicegate.coordinator.replay.decisions import Foreign
+from sluicegate.coordinator.replay.decisions import LoggedDecision
 from sluicegate.coordinator.replay.decisions import ReplayRefused
-from sluicegate.coordinator.replay.reading import FORMS, Mark, Window, parse_mark, require_verified
+from sluicegate.coordinator.replay.reading import FORMS
+from sluicegate.coordinator.replay.reading import Mark
+from sluicegate.coordinator.replay.reading import Reading
+from sluicegate.coordinator.replay.reading import Window
+from sluicegate.coordinator.replay.reading import parse_mark
+from sluicegate.coordinator.replay.reading import require_verified
+from sluicegate.coordinator.replay.reading import way_out
 from sluicegate.coordinator.replay.rebuild import Rebuild
+from sluicegate.coordinator.replay.rebuild import Rebuilt
 from sluicegate.coordinator.replay.repair import Repair
-from sluicegate.coordinator.replay.tables import Connected, ReplayTable, connect
+from sluicegate.coordinator.replay.repair import Repaired
+from sluicegate.coordinator.replay.tables import Connected
+from sluicegate.coordinator.replay.tables import ReplayTable
+from sluicegate.coordinator.replay.tables import connect
+from sluicegate.coordinator.replay.verify import Verdict
 from sluicegate.coordinator.replay.verify import verify as verify_table
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.stream.other_groups import OwnedElsewhere, refuse_other_groups
+from sluicegate.coordinator.stream.other_groups import OwnedElsewhere
+from sluicegate.coordinator.stream.other_groups import refuse_other_groups
 from sluicegate.coordinator.stream.records import read_held
+from sluicegate.events.problems import CauseCode
+from sluicegate.events.problems import Code
+from sluicegate.events.problems import Problem
+from sluicegate.lakes.capabilities import Opened
+from sluicegate.lakes.maintenance import format_problems
+from sluicegate.lakes.port import SnapshotRef
 from sluicegate.lakes.port import TableRefused
+from typing import Any
+from typing import Final
+from typing import NamedTuple
+from urllib.parse import urlsplit
+import click
+import json
+import os
+
+
+# Output of `sluicegate replay`, as lines and as JSON values.
+
+MOST_LINES: Final = 50
+"""Limit of lines in a list for people; --json prints all."""
+
+
+class Output(NamedTuple):
+    """Output of one command."""
+
+    lines: list[str]
+    values: dict[str, Any]
+    """Values for --json."""
+    different: bool = False
+    """True if the table differs from the log or lacks files, or the log cannot be verified."""
+
+
+def verdict_output(stream: str, verdict: Verdict, opened: Opened) -> Output:
+    """Format the result of a verification. `opened`: the files of the newest snapshot."""
+    counts, lines = verdict.counts, _range(stream, verdict.done)
+    there = counts.get(CommitStatus.THERE, 0)
+    lines.append(
+        f"  {there} {'is in the table,' if there == 1 else 'are in the table, each'} once and with its digest"
+    )
+    limits = [*_limits(verdict), *map(str, verdict.unverified)]
+    lines += [f"  {limit}" for limit in limits]
+    if verdict.replaced:
+        replaced = Problem(code=Code.TABLE_REPLACED, detail=verdict.history.history.identity)
+        lines.append("  " + format_problem(replaced, stream))
+    found = [_finding(finding) for finding in verdict.findings]
+    found += [_foreign(each) for each in verdict.foreign]
+    found += [_unjudged(each) for each in verdict.unjudged]
+    lines += [f"  {line}" for line in _shortened(found)]
+    if opened.files:
+        lines.append(f"  {opened.files} data files of the newest snapshot were opened")
+    if opened.problems:
+        lines.append(f"FILES ARE MISSING, or damaged. {format_problems(opened)}")
+    lines.append(_conclusion(stream, verdict, unproven=bool(limits)))
+    values = {
+        **_values(stream, verdict.done),
+        "counts": {status.value: counts.get(status, 0) for status in CommitStatus},
+        "findings": [_as_json(finding) for finding in verdict.findings],
+        "foreign": [_foreign_as_json(each) for each in verdict.foreign],
+        "unverified": [
+            {
+                "key": None if each.why is CauseCode.UNSIGNED else each.key,
+                "cause": each.why.value,
+                "records": each.records,
+                "first_offset": each.first,
+                "last_offset": each.last,
+            }
+            for each in verdict.unverified
+        ],
+        "unjudged": [_foreign_as_json(each) for each in verdict.unjudged],
+        "history_whole": verdict.history.history.whole,
+        "not_proven": limits,
+        "table_replaced": verdict.replaced,
+        "different": verdict.wrong,
+        "files_opened": opened.files,
+        "file_problems": list(opened.problems),
+    }
+    return Output(lines, values, verdict.wrong or bool(verdict.unverified or opened.problems))
+
+
+def repaired_output(stream: str, repaired: Repaired, *, dry: bool) -> Output:
+    """Format the commits that a repair made, or would make."""
+    lines = _range(stream, repaired.done) if repaired.done else []
+    did = "would be committed" if dry else "was committed"
+    found = [f"{did}: {_decision(each)}" for each in repaired.committed]
+    found += [f"left alone: {_decision(finding)}: {why}" for finding, why in repaired.left]
+    lines += [f"  {line}" for line in _shortened(found)]
+    if not repaired.committed:
+        lines.append(f"nothing is missing in the table of stream {stream} that could be committed from here")
+    if repaired.orders and (head := repaired.orders[0].head) is not None:
+        lines.append(
+            "the log named a snapshot that the table does not have any more. It now states that decision "
+            f"{repaired.orders[0].decision} is absent up to snapshot {head.snapshot}, so that a coordinator "
+            "continues from there"
+        )
+    values = {
+        **(_values(stream, repaired.done) if repaired.done else {}),
+        "dry_run": dry,
+        "committed": [_as_json(each) for each in repaired.committed],
+        "left": [{**_as_json(finding), "reason": why} for finding, why in repaired.left],
+        "head_stated": bool(repaired.orders),
+    }
+    return Output(lines, values)
+
+
+def rebuilt_output(stream: str, table: str, made: Rebuilt, *, dry: bool) -> Output:
+    """Format the commits of a rebuilt table, made or only planned."""
+    did = "would be made" if dry else "made"
+    lines = _range(stream, made.done) if made.done else []
+    lines.append(f"  {did} in {table}: {made.commits} commits of {made.files} files ({made.bytes:,} bytes)")
+    if made.found:
+        lines.append(f"  {made.found} commits were there already, from an earlier run")
+    if made.left:
+        lines.append("  left out: the last decision, which an operator ordered to revert")
+    if not dry:
+        adopt = fill(ADOPT, {"stream": stream})
+        lines.append(f"To go on with this table, set streams.{stream}.table to it. Then {adopt}")
+    values = {
+        **(_values(stream, made.done) if made.done else {}),
+        "dry_run": dry,
+        "table": table,
+        "commits": made.commits,
+        "files": made.files,
+        "bytes": made.bytes,
+        "found": made.found,
+        "left": made.left,
+    }
+    return Output(lines, values)
+
+
+def _range(stream: str, done: Reading) -> list[str]:
+    """Format the range of decisions, and the limits of the log."""
+    if done.decisions:
+        which = f"{done.decisions} decision{'s' * (done.decisions > 1)}, {done.first} to {done.last}"
+    else:
+        which = "no decision in this range"
+    start = done.fold.start
+    lines = [f"stream {stream}: {which} (the log was read from offset {start.begin} to {done.end})"]
+    if start.resolved:
+        lines.append(f"  the log begins after decision {start.resolved}: those up to it are not judged again")
+    if done.fold.problem is not None:
+        lines.append(f"  later decisions are unknown. {format_problem(done.fold.problem, stream)}")
+    return lines
+
+
+def _values(stream: str, done: Reading) -> dict[str, Any]:
+    problem = done.fold.problem
+    return {
+        "stream": stream,
+        "read_from": done.fold.start.begin,
+        "read_to": done.end,
+        "first": done.first,
+        "last": done.last,
+        "decisions_judged": done.decisions,
+        "not_judged": done.fold.start.resolved,
+        "unreadable": format_problem(problem, stream) if problem is not None else None,
+    }
+
+
+def _limits(verdict: Verdict) -> list[str]:
+    """Format the limits of the proof: snapshots of the table have expired."""
+    expired, unknown = (verdict.counts.get(each, 0) for each in (CommitStatus.EXPIRED, CommitStatus.UNKNOWN))
+    found: list[str] = []
+    if expired:
+        found.append(
+            f"{expired} cannot be looked up: their snapshots have expired. They are in the table, because "
+            f"decision {verdict.history.oldest} is, and each is published only on the one before it. Their "
+            "digests cannot be proven any more"
+        )
+    if unknown:
+        found.append(
+            f"{unknown} cannot be looked up: all snapshots of this commit user have expired. Nothing proves "
+            "that they are in the table, or that they are not"
+        )
+    return found
+
+
+def _conclusion(stream: str, verdict: Verdict, *, unproven: bool) -> str:
+    if verdict.unverified:
+        also = "THE TABLE DIFFERS from the log, and " if verdict.wrong else ""
+        return f"{also}THE LOG of stream {stream} IS NOT VERIFIED. {way_out(verdict.unverified)}"
+    if not verdict.wrong:
+        ground = "as far as it can be proven, " if unproven else ""
+        if verdict.counts.get(CommitStatus.UNRESOLVED, 0):
+            ground += "except for a decision whose commit is under way, "
+        return f"{ground}the table has the decisions of the log of stream {stream}, and no others in its name"
+    return f"THE TABLE DIFFERS from the log of stream {stream}{_way_out(stream, verdict)}"
+
+
+def _way_out(stream: str, verdict: Verdict) -> str:
+    """Return the advice if decisions are missing, or if the table alone has later ones."""
+    missing = [each.status is CommitStatus.MISSING for each in verdict.findings]
+    newest = verdict.done.last or verdict.done.fold.start.resolved
+    if not missing and verdict.foreign and all(each.decision > newest for each in verdict.foreign):
+        return (
+            ". It has later decisions than the log: put topics back that have them. If there are none, "
+            + fill(ADOPT, {"stream": stream})
+        )
+    if verdict.replaced:
+        return ""
+    if any(each.status is CommitStatus.OTHER for each in verdict.findings):
+        return (
+            ". Another deployment commits as the same commit user, or the topics were restored from an older "
+            "copy and continued differently. To continue from the table, " + fill(ADOPT, {"stream": stream})
+        )
+    if not missing or not all(missing) or verdict.foreign or verdict.replaced:
+        return ""
+    if any(each.decision < (verdict.history.newest or 0) for each in verdict.findings):
+        # Commits are made in order, so `repair` cannot fill a hole.
+        return (
+            ". Later decisions are there: build a fresh table with sluicegate replay rebuild "
+            f"--stream {stream} --into TABLE"
+        )
+    return f". Commit the missing ones: sluicegate replay repair --stream {stream}"
+
+
+def _finding(finding: Finding) -> str:
+    at = ", ".join(str(each.id) for each in finding.snapshots)
+    text = _decision(finding)
+    match finding.status:
+        case CommitStatus.THERE:
+            return f"{text}: in the table as snapshot {at}"
+        case CommitStatus.MISSING:
+            return f"MISSING  {text}"
+        case CommitStatus.DOUBLED:
+            return f"DOUBLED  {text}: snapshots {at}"
+        case CommitStatus.OTHER:
+            return f"OTHER CONTENT  {text}: snapshot {at} has the digest {finding.digest or 'none'}"
+        case CommitStatus.UNRESOLVED:
+            return f"not in the table yet, and the log has no outcome: {text}"
+        case CommitStatus.EXPIRED:
+            return f"{text}: its snapshot has expired"
+        case CommitStatus.UNKNOWN:
+            return f"not provable: {text}"
+
+
+def _foreign(foreign: Foreign) -> str:
+    return (
+        f"FOREIGN  snapshot {foreign.snapshot.id} has the id of decision {foreign.decision} (digest "
+        f"{foreign.digest or 'none'}), and the log has no such decision"
+    )
+
+
+def _unjudged(foreign: Foreign) -> str:
+    return (
+        f"not judged: snapshot {foreign.snapshot.id} has the id of decision {foreign.decision}, which may be "
+        "in a record that cannot be verified"
+    )
+
+
+def _foreign_as_json(foreign: Foreign) -> dict[str, Any]:
+    return {"decision": foreign.decision, **_ref_as_json(foreign.snapshot), "digest": foreign.digest}
+
+
+def _decision(finding: Finding) -> str:
+    logged = finding.logged
+    if logged is None:
+        return f"decision {finding.decision}"
+    made = logged.decision
+    what = "reverted, an empty commit" if logged.reverted else f"{made.files} files"
+    time = iso_time(logged.time or None)
+    when = f", {time}" if time else ""
+    moves = "; ".join(_moves(logged))
+    return f"decision {made.id} (offset {made.offset}{when}): {what}{f' of {moves}' if moves else ''}"
+
+
+def _moves(logged: LoggedDecision) -> list[str]:
+    return [
+        f"{name} up to {to.checkpoint} of incarnation {to.incarnation}"
+        for name, to in sorted(logged.decision.moves.items())
+    ]
+
+
+def _ref_as_json(ref: SnapshotRef) -> dict[str, Any]:
+    """Return a snapshot as status and notifications have it; its identity may exceed a JSON number."""
+    return {"snapshot": ref.id, "identity": ref.identity}
+
+
+def _as_json(finding: Finding) -> dict[str, Any]:
+    logged = finding.logged
+    values: dict[str, Any] = {
+        "decision": finding.decision,
+        "status": finding.status.value,
+        "snapshots": [_ref_as_json(each) for each in finding.snapshots],
+        "digest": finding.digest,
+    }
+    if logged is not None:
+        values |= {
+            "offset": logged.decision.offset,
+            "time": logged.time or None,
+            "files": logged.decision.files,
+            "reverted": logged.reverted,
+            "cut": {name: at.model_dump() for name, at in logged.decision.cut.items()},
+        }
+    return values
+
+
+def _shortened(lines: list[str]) -> list[str]:
+    rest = len(lines) - MOST_LINES
+    return [*lines[:MOST_LINES], f"... and {rest} more; --json prints all"] if rest > 0 else lines
+
 
 DIFFERENT: Final = 1
 """Exit status if the table differs from the log."""

@@ -1,26 +1,270 @@
 """`sluicegate status`: state of the streams, from the coordinator, else from the state records."""
 
+
+from collections.abc import Iterator
+from collections.abc import Mapping
+from datetime import UTC
+from datetime import datetime
+from sluicegate.cli.completion import complete_streams
+from sluicegate.cli.coordinators import ask_member
+from sluicegate.cli.coordinators import format_unserved
+from sluicegate.cli.coordinators import is_unserved
+from sluicegate.cli.errors import UserError
+from sluicegate.cli.errors import run_async
+from sluicegate.cli.kafka import Dated
+from sluicegate.cli.kafka import LogOffsets
+from sluicegate.cli.kafka import count_members
+from sluicegate.cli.kafka import read_dated_records
+from sluicegate.cli.kafka import read_offsets
+from sluicegate.cli.options import config_option
+from sluicegate.cli.options import json_option
+from sluicegate.cli.options import require_stream
+from sluicegate.cli.terminal import until_interrupted
+from sluicegate.coordinator.core.effects import OPTIONAL
+from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.observe.messages import duration
+from sluicegate.coordinator.observe.messages import format_problem
+from sluicegate.coordinator.observe.messages import iso_time
+from sluicegate.coordinator.observe.messages import listed
+from sluicegate.coordinator.observe.messages import short_id
+from sluicegate.coordinator.observe.view import Reason
+from sluicegate.coordinator.observe.view import in_order
+from sluicegate.coordinator.observe.view import overview
+from sluicegate.coordinator.observe.view import silence
+from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.settings.model import StreamSettings
+from sluicegate.events.envelope import partition_of
+from sluicegate.events.problems import Code
+from sluicegate.events.problems import Problem
+from typing import Any
+from typing import Final
+import click
 import json
 import time
-from datetime import UTC, datetime
-from typing import Any, Final
 
-import click
 
-from sluicegate.cli.completing import complete_streams
-from sluicegate.cli.errors import UserError, run_async
-from sluicegate.cli.interrupting import until_interrupted
-from sluicegate.cli.kafka import Dated, LogOffsets, count_members, read_dated_records, read_offsets
-from sluicegate.cli.live import ask_member
-from sluicegate.cli.options import config_option, json_option, require_stream
-from sluicegate.cli.serving import format_unserved, is_unserved
-from sluicegate.cli.status_lines import lines_of
-from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.coordinator.observe.messages import format_problem
-from sluicegate.coordinator.observe.view import overview
-from sluicegate.coordinator.settings.model import Settings, StreamSettings
-from sluicegate.events.envelope import partition_of
-from sluicegate.events.problems import Problem
+# Format of a stream for people, as `sluicegate status` prints it.
+
+_SHOWN: Final = 60
+"""Characters of source offsets, which are opaque and may be long; `--verbose` shows all of them."""
+
+Shown = Mapping[str, Any]
+
+
+def lines_of(shown: Shown, now: int, *, verbose: bool) -> list[str]:
+    """Format a stream as lines; `now` in milliseconds since the Unix epoch."""
+    again = shown["read_by_restart"]
+    place = f"partition {shown['partition']}" + (
+        "" if again is None else f" (a restart reads {again} records)"
+    )
+    note = "" if shown["configured"] else "  NOT CONFIGURED HERE"
+    note += f"  owner {shown['owner']}" if shown.get("owner") else ""
+    if "regions" not in shown:
+        state = shown["problem"] or "no coordinator has served it yet"
+        return [f"{shown['stream']}  {state}  {place}{note}", *_unserved(shown)]
+    watermark = f"watermark {_time(shown['watermark'])}"
+    return [
+        f"{shown['stream']}  {_commit(shown)}  {watermark}  {place}{note}",
+        _source(shown, now),
+        *_unserved(shown),
+        *_conditions(shown),
+        *_progress(shown),
+        *_regions(shown, now, verbose=verbose),
+        *_listeners(shown),
+        *(
+            f"  REFUSED: a query of region {name}, which the stream does not have: {why['message']}"
+            for name, why in shown["strangers"].items()
+        ),
+    ]
+
+
+def reasons(shown: Shown) -> list[str]:
+    """Return why a stream, or an order to it, does not progress, in the order of the live page."""
+    optional = {each["message"] for each in shown["conditions"] if _delays_nothing(each)}
+    return [each.message for each in _reasons(shown) if each.message not in optional]
+
+
+def _delays_nothing(condition: Shown) -> bool:
+    """True if a step is tried again on which nothing depends, such as the view in Redis."""
+    names = condition["arguments"].get("names", ())
+    return condition["code"] == Code.RETRYING and not {*names} - OPTIONAL
+
+
+def _reasons(shown: Shown) -> list[Reason]:
+    """Return the conditions and the silent regions, the gravest first."""
+    found = [
+        Reason(each["kind"], each["code"], each["message"], each["region"]) for each in shown["conditions"]
+    ]
+    for name, region in shown["regions"].items():
+        if region["silent"] is not None:
+            interval = round(1000 * region["heartbeat_interval"])
+            found.append(silence(shown["stream"], name, region["heard"], interval))
+    return in_order(found)
+
+
+# --- the stream -----------------------------------------------------------------------------------
+
+
+def _commit(shown: Shown) -> str:
+    if not shown["committed"]:
+        return "no commit yet"
+    return f"commit {shown['committed']}{_head(', snapshot', shown['snapshot'])}"
+
+
+def _head(label: str, head: Shown | None) -> str:
+    """Format a snapshot as the option --head of `sluicegate stream resume` takes it."""
+    return "" if head is None else f"{label} {head['snapshot']}:{head['identity']}"
+
+
+def _source(shown: Shown, now: int) -> str:
+    if shown["live"]:
+        reading = "" if shown["ready"] else ", which is still reading the log or waits for its table"
+        return f"  as of now, by its coordinator{reading}"
+    return f"  as of {_ago(shown['as_of'], now)}, by its state record"
+
+
+def _unserved(shown: Shown) -> list[str]:
+    """Format that no running coordinator serves the stream."""
+    return [] if shown["unserved"] is None else [f"  NOT SERVED: {shown['unserved']}"]
+
+
+def _listeners(shown: Shown) -> Iterator[str]:
+    """Format the listeners of a stream that its coordinator runs."""
+    for name, each in shown.get("listeners", {}).items():
+        handled = "nothing handled yet" if not each["decision"] else f"handled decision {each['decision']}"
+        behind = f", {each['backlog']} behind" if each["backlog"] else ""
+        yield f"  listener {name} ({each['type']}): {handled}{behind}"
+        if each["problem"] is not None:
+            stopped = "STOPPED" if each["stopped"] else "RETRY"
+            yield f"    {stopped} {each['problem']['code']}: {each['problem']['message']}"
+        if each.get("note"):
+            yield f"    NOTE: {each['note']}"
+
+
+def _conditions(shown: Shown) -> Iterator[str]:
+    retries = {each["message"]: each["retry_in"] for each in shown["conditions"]}
+    for each in _reasons(shown):
+        wait = retries.get(each.message)
+        retry = f" (next try in {duration(wait)})" if wait else ""
+        yield f"  {each.kind.upper()} {each.code}: {each.message}{retry}"
+
+
+def _progress(shown: Shown) -> Iterator[str]:
+    """Format the assignment, and everything that is on its way into the table.
+
+    Savepoints and drains that wait are conditions.
+    """
+    if (assignment := shown["assignment"]) is not None:
+        after = f", after decision {assignment['after']}" if assignment["after"] else ""
+        # The stream has no cut of it yet, so it can still be withdrawn.
+        provisional = ", not committed yet" if assignment["provisional"] else ""
+        names = listed(tuple(assignment["regions"]))
+        yield f"  assignment {assignment['number']}: {names}{after}{provisional}"
+    if shown["next_assignment_after"] is not None:
+        yield (
+            "  all its regions have ended; queries of the next assignment set assignment.after = "
+            f"{shown['next_assignment_after']}"
+        )
+    if shown["single_region"]:
+        yield f"  every commit is full: the writers are one region ({shown['single_region']})"
+    if shown["forced_by"]:
+        yield f"  the next commit is full: {listed(tuple(shown['forced_by']))} fell back as often as allowed"
+    if shown["pending"] is not None:
+        yield _pending(shown)
+    waiting = shown["waiting"]
+    if waiting["files"]:
+        yield f"  waiting: {_amount(waiting['files'], waiting['rows'], waiting['age'])}"
+
+
+def _pending(shown: Shown) -> str:
+    made = shown["pending"]
+    back = f"; {listed(tuple(made['fallbacks']))} fell back" if made["fallbacks"] else ""
+    revert = f"; it is being reverted, without region {made['revert_of']}" if made["revert_of"] else ""
+    names = listed(tuple(made["regions"]))
+    return (
+        f"  decision {made['decision']} with {_files(made['files'])} of {names} is not committed yet{back}"
+        f"{revert}{_head('; table head', shown['table']['head'])}"
+    )
+
+
+# --- regions --------------------------------------------------------------------------------------
+
+
+def _regions(shown: Shown, now: int, *, verbose: bool) -> Iterator[str]:
+    regions: Mapping[str, Shown] = shown["regions"]
+    width = max((len(name) for name in regions), default=0)
+    for name, region in regions.items():
+        facts = "; ".join(_facts(shown, region, now, verbose=verbose))
+        yield f"  {name:<{width}}  {_state(region):<8}  {facts}"
+        if (offsets := region["source_offsets"]) is not None:
+            whole = verbose or len(offsets) <= _SHOWN
+            yield f"    source offsets {offsets if whole else f'{offsets[:_SHOWN]}… (--verbose: all)'}"
+
+
+def _state(region: Shown) -> str:
+    """Return one word for the state of a region, the gravest first."""
+    if region["stalled"]:
+        return "STALLED"
+    if region["silent"] is not None:
+        return "SILENT"
+    if region["phase"] == "live" and region["idle"]:
+        return "idle"
+    return "closing" if region["phase"] == "closed" and not region["gone"] else str(region["phase"])
+
+
+def _facts(shown: Shown, region: Shown, now: int, *, verbose: bool) -> Iterator[str]:
+    yield _position(region["committed"], verbose=verbose) or "nothing committed"
+    if region["decided"] is not None:
+        yield f"decided: {_position(region['decided'], verbose=verbose)}"
+    at, live = region["committed"], region["live_incarnation"]
+    if live is not None and (at is None or at["incarnation"] != live):
+        yield f"live: {_incarnation(live, verbose=verbose)}"
+    if region["consecutive_fallbacks"]:
+        count = region["consecutive_fallbacks"]
+        yield "fell back once" if count == 1 else f"fell back {count} times in a row"
+    if region["refused"]:
+        yield f"newest registration refused ({region['refused']['code']})"
+    if region["silent"] is not None:
+        due, then = duration(region["heartbeat_interval"]), "" if shown["live"] else " at that time"
+        yield (
+            f"silent for {duration(region['silent'])}{then}, heartbeats are due every {due}: its query has "
+            "probably ended"
+        )
+    elif region["heard"] is not None:
+        yield f"last event {_ago(region['heard'], now)}"
+    if region["waiting_files"]:
+        amount = _amount(region["waiting_files"], region["waiting_rows"], region["waiting_age"])
+        yield f"waiting: {amount}"
+
+
+def _position(at: Shown | None, *, verbose: bool) -> str:
+    if at is None:
+        return ""
+    return f"checkpoint {at['checkpoint']} of {_incarnation(at['incarnation'], verbose=verbose)}"
+
+
+def _incarnation(incarnation: str, *, verbose: bool) -> str:
+    return incarnation if verbose else short_id(incarnation)
+
+
+def _amount(files: int, rows: int, age: float) -> str:
+    some = f" with {rows:,} {'row' if rows == 1 else 'rows'}" if rows else ""
+    return f"{_files(files)}{some}, the oldest for {duration(age)}"
+
+
+def _files(count: int) -> str:
+    return f"{count:,} {'file' if count == 1 else 'files'}"
+
+
+def _ago(millis: int, now: int) -> str:
+    return f"{duration(max(0, now - millis) / 1000)} ago"
+
+
+def _time(millis: int | None) -> str:
+    if millis is None:
+        return "-"
+    return iso_time(millis - millis % 1000) or f"{millis} ms"
+
 
 _AGAIN: Final = 2.0
 """Seconds between two looks with --watch."""

@@ -1,8 +1,65 @@
 """`sluicegate stream`: orders that concern all regions of a stream."""
 
-import click
 
-from sluicegate.cli.group import LazyCommands
+from aiokafka import ConsumerRecord
+from sluicegate.cli.errors import UserError
+from sluicegate.cli.errors import run_async
+from sluicegate.cli.main import LazyCommands
+from sluicegate.cli.options import config_option
+from sluicegate.cli.options import current_order
+from sluicegate.cli.options import json_option
+from sluicegate.cli.options import order_options
+from sluicegate.cli.options import require_stream
+from sluicegate.cli.options import stream_option
+from sluicegate.cli.orders import Ordered
+from sluicegate.cli.orders import UNFINISHED
+from sluicegate.cli.orders import at_once
+from sluicegate.cli.orders import make_command
+from sluicegate.cli.orders import not_yet
+from sluicegate.cli.orders import note_nobody
+from sluicegate.cli.orders import order
+from sluicegate.cli.orders import place_of
+from sluicegate.cli.orders import require_accepted_key
+from sluicegate.cli.orders import show
+from sluicegate.cli.orders import timeout_option
+from sluicegate.cli.orders import timestamped
+from sluicegate.cli.stream_log import Step
+from sluicegate.cli.stream_log import StreamLog
+from sluicegate.cli.stream_log import Unreadable
+from sluicegate.cli.stream_log import connect_log
+from sluicegate.cli.stream_log import known_record
+from sluicegate.cli.stream_log import open_log
+from sluicegate.coordinator.core.commit import asked_decision
+from sluicegate.coordinator.core.commit import disproves
+from sluicegate.coordinator.core.commit import lost_decision
+from sluicegate.coordinator.core.replica import Replica
+from sluicegate.coordinator.core.state import LogState
+from sluicegate.coordinator.core.state import RegionPhase
+from sluicegate.coordinator.core.state import RegionState
+from sluicegate.coordinator.observe.messages import format_problem
+from sluicegate.coordinator.observe.messages import iso_time
+from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.settings.model import StreamSettings
+from sluicegate.events.codec import newer_envelope
+from sluicegate.events.encoding import encode_event
+from sluicegate.events.envelope import Envelope
+from sluicegate.events.envelope import EventType
+from sluicegate.events.envelope import PER_REGION
+from sluicegate.events.models import Head
+from sluicegate.events.models import StreamCommand
+from sluicegate.events.orders import digest_of
+from sluicegate.events.orders import order_header
+from sluicegate.events.problems import Code
+from sluicegate.events.problems import Problem
+from sluicegate.lakes.port import LakeUnavailable
+from sluicegate.lakes.port import TableRefused
+from sluicegate.lakes.port import TableState
+from sluicegate.lakes.registry import adapter
+from typing import Any
+import asyncio
+import click
+import time
+import uuid
 
 
 @click.group(
@@ -10,15 +67,447 @@ from sluicegate.cli.group import LazyCommands
     package="sluicegate.cli",
     places={
         "adopt": "adopt",
-        "cancel": "savepoint",
-        "drain": "savepoint",
-        "forget": "forget",
-        "pause": "pausing",
-        "recover": "recover",
-        "resume": "pausing",
-        "savepoint": "savepoint",
-        "skip": "skip",
+        "cancel": "stream",
+        "drain": "stream",
+        "forget": "recovery",
+        "pause": "stream",
+        "recover": "recovery",
+        "resume": "stream",
+        "savepoint": "stream",
+        "skip": "stream",
     },
 )
 def stream() -> None:
     """Pause, resume, adopt, recover or forget a stream, take savepoints, wait for its end, skip a record."""
+
+
+# `sluicegate stream pause` and `sluicegate stream resume`.
+
+@click.command()
+@config_option
+@stream_option
+@order_options
+def pause(settings: Settings, stream: str) -> None:
+    """Pause a stream: decide no commits until it is resumed. A commit that is decided already completes.
+
+    Its writers keep running, and their events wait in the log. If the log has a retention time, it must
+    exceed the pause.
+    """
+    require_stream(settings, stream)
+    ordered = run_async(settings, order(settings, stream, lambda _: StreamCommand(command="pause"), at_once))
+    click.echo(
+        f"stream {stream} is paused {place_of(ordered, settings)}. To resume it: "
+        f"sluicegate stream resume --stream {stream}"
+    )
+
+
+def _parse_head(_context: click.Context, _option: click.Parameter, value: str | None) -> Head | None:
+    if value is None:
+        return None
+    snapshot, _, identity = value.partition(":")
+    try:
+        # An empty identity is refused by the model.
+        return Head(snapshot=int(snapshot), identity=identity)
+    except ValueError as error:
+        raise click.BadParameter(
+            f"{value!r} is not SNAPSHOT:IDENTITY. `sluicegate check` shows the head of the table so"
+        ) from error
+
+
+@click.command()
+@config_option
+@stream_option
+@order_options
+@click.option(
+    "--head",
+    callback=_parse_head,
+    metavar="SNAPSHOT:IDENTITY",
+    help="Your statement that this snapshot is in the history of the table, and that no commit of the "
+    "unresolved decision is in the table at or before it.",
+)
+@click.option(
+    "--committed",
+    is_flag=True,
+    help="With --head: your statement that the commit of the unresolved decision is in the table at or "
+    "before that snapshot, and only its own snapshot has expired.",
+)
+def resume(settings: Settings, stream: str, head: Head | None, committed: bool) -> None:
+    """Resume a paused stream, or prove to a stalled one that its decision is not in the table.
+
+    A stalled stream needs no order: it continues when the cause that `status` shows is removed. Only a stall
+    because the absence of a commit cannot be proven needs --head. It is refused while the table shows that a
+    committed decision was rolled back: no statement brings that back.
+    """
+    require_stream(settings, stream)
+    if committed and head is None:
+        raise click.UsageError("--committed needs --head: `sluicegate check` shows the head of the table")
+    was_paused = False
+
+    def make(state: LogState) -> StreamCommand:
+        nonlocal was_paused
+        was_paused = state.paused
+        if head is None:
+            return StreamCommand(command="resume")
+        asked = state.pending.id if state.pending is not None else state.decided + 1
+        arguments = {"command": "resume", "decision": asked, "head": head, "committed": committed}
+        return make_command(arguments)
+
+    async def send() -> Ordered[bool]:
+        if head is not None:
+            await _require_history(settings, stream, committed=committed)
+        return await order(settings, stream, make, at_once)
+
+    ordered = run_async(settings, send())
+    if head is not None:
+        place, decision = place_of(ordered, settings), ordered.command.decision
+        click.echo(
+            f"your statement about stream {stream} is in the log {place}: decision {decision} is "
+            f"{'' if committed else 'not '}in the table at or before snapshot {head.snapshot}"
+        )
+    elif was_paused:
+        click.echo(f"stream {stream} is resumed {place_of(ordered, settings)}")
+    else:
+        click.echo(
+            f"stream {stream} was not paused, so this changes nothing. If it does not progress, see: "
+            f"sluicegate status --stream {stream}"
+        )
+
+
+async def _require_history(settings: Settings, stream: str, *, committed: bool) -> None:
+    """Check that the table has the newest committed decision, and that it does not disprove the statement.
+
+    Both as far as its history can be read. The evidence of a rollback can expire after the statement, so the
+    coordinator alone cannot refuse it. Raises UserError, KafkaError, TimeoutError.
+    """
+    progress = (await known_record(settings, stream)).table
+    async with open_log(settings, stream) as log:
+        state = log.replica.state
+    own = settings.streams[stream]
+    try:
+        found = await asyncio.to_thread(_inspect, own)
+    except (TableRefused, LakeUnavailable) as error:
+        raise UserError(
+            f"the table of stream {stream} cannot be read, so your statement about it cannot be checked: "
+            f"{own.table}: {error}"
+        ) from error
+    if (lost := lost_decision(state, found, progress)) is not None:
+        raise UserError(f"no statement was made: {format_problem(lost, stream)}")
+    if disproves(found, state.decided + 1):
+        ahead = Problem(code=Code.TABLE_AHEAD, number=state.decided, other=found.newest_made)
+        raise UserError(f"no statement was made: {format_problem(ahead, stream)}")
+    if disproves(found, asked := asked_decision(state)) and not committed:
+        raise UserError(
+            f"no statement was made: the table of stream {stream} has decision {asked} of its commit user. A "
+            "coordinator compares that with the log by itself: see what it tells then with "
+            f"`sluicegate status --stream {stream}`"
+        )
+
+
+def _inspect(settings: StreamSettings) -> TableState:
+    """Return the state of a table. Raises TableRefused, LakeUnavailable; blocks."""
+    opened = adapter(settings.format)
+    table = opened.parse_table(settings.table, settings.adapter_options())
+    committer = opened.open_committer(table, settings.commit_user)
+    try:
+        return committer.inspect()
+    finally:
+        committer.close()
+
+
+# `sluicegate stream savepoint`, `drain` and `cancel`.
+
+_name_option = click.option("--name", help="Name of the order. Default: made of the time.")
+
+
+@click.command()
+@config_option
+@stream_option
+@order_options
+@_name_option
+@timeout_option
+@json_option
+@click.pass_context
+def savepoint(
+    context: click.Context, settings: Settings, stream: str, name: str | None, timeout: float, as_json: bool
+) -> None:
+    """Take a savepoint: one full commit that includes every checkpoint completed so far in any region.
+
+    Of a region without one, it includes the next checkpoint, unless the region is idle or has ended. Exit
+    status 0 when the commit is in the table, 1 if it is not yet. A savepoint that is not taken yet stays in
+    force until `sluicegate stream cancel`.
+    """
+    _take(context, settings, stream, ("savepoint", name), timeout, as_json=as_json)
+
+
+@click.command()
+@config_option
+@stream_option
+@order_options
+@_name_option
+@timeout_option
+@json_option
+@click.pass_context
+def drain(
+    context: click.Context, settings: Settings, stream: str, name: str | None, timeout: float, as_json: bool
+) -> None:
+    """Wait until all regions of the assignment in force have ended, and print the final commit.
+
+    A drain ends nothing by itself, and a query that is stopped leaves its region idle, not ended. A region
+    ends when its query runs with bounded=true or calls close_region. sluicegate region remove ends one from
+    outside, and sluicegate assignment close ends all.
+    """
+    _take(context, settings, stream, ("drain", name), timeout, as_json=as_json)
+
+
+@click.command()
+@config_option
+@stream_option
+@order_options
+@click.option(
+    "--name", required=True, help="Name of the savepoint or drain, as `sluicegate status` shows it."
+)
+def cancel(settings: Settings, stream: str, name: str) -> None:
+    """Cancel a savepoint or a drain that is not reached yet; partial commits are possible again."""
+    require_stream(settings, stream)
+
+    def make(state: LogState) -> StreamCommand:
+        names = [each.name for each in state.savepoints]
+        if name not in names:
+            raise UserError(
+                f"stream {stream} waits for no savepoint or drain {name}; it waits for: "
+                f"{', '.join(sorted(names)) or 'none'}"
+            )
+        return make_command({"command": "cancel", "name": name})
+
+    ordered = run_async(settings, order(settings, stream, make, at_once))
+    click.echo(f"{name} of stream {stream} is cancelled {place_of(ordered, settings)}")
+
+
+def _take(
+    context: click.Context,
+    settings: Settings,
+    stream: str,
+    what: tuple[str, str | None],
+    timeout: float,
+    *,
+    as_json: bool,
+) -> None:
+    require_stream(settings, stream)
+    kind, name = what[0], what[1] or timestamped(what[0])
+    ended = False
+
+    def make(state: LogState) -> StreamCommand:
+        nonlocal ended
+        if kind == "drain" and state.assignment is None:
+            raise UserError(f"stream {stream} has no assignment to drain yet. Start its query first")
+        ended = not any(True for _ in state.active())
+        if any(each.name == name for each in state.savepoints):
+            raise UserError(
+                f"stream {stream} waits for a savepoint or drain {name} already. Give another --name, or "
+                f"cancel that one: sluicegate stream cancel --stream {stream} --name {name}"
+            )
+        if kind == "savepoint":
+            _name_absent(stream, name, state)
+        return make_command({"command": kind, "name": name})
+
+    def awaited(step: Step, _: Replica) -> bool | None:
+        return any(each.name == name for each in step.applied.savepoints) or None
+
+    ordered = run_async(settings, order(settings, stream, make, awaited, timeout))
+    if ordered.effect is None:
+        show(ordered, _not_yet(settings, stream, ordered, kind, timeout), {}, as_json=as_json)
+        context.exit(UNFINISHED)
+    text, values = _text(stream, kind, name, ordered.state), _values(ordered.state)
+    if kind == "drain" and ended:
+        text, values = f"{text}\n{_ended_before(stream)}", {**values, "ended_before": True}
+    show(ordered, text, values, as_json=as_json)
+
+
+def _name_absent(stream: str, name: str, state: LogState) -> None:
+    """Name the regions that have no driver, as after `stream adopt`: the savepoint waits for them."""
+    absent = sorted(
+        region
+        for region in state.active()
+        if state.regions.get(region, RegionState()).phase is RegionPhase.WAITING
+    )
+    if absent:
+        click.echo(
+            f"regions without a driver: {', '.join(absent)}. The savepoint waits until each has completed a "
+            "checkpoint, or is idle. Start their queries or drivers; for a region of batch jobs, call "
+            "prepare_jobs with their options. Nothing of them is left to commit before that. To give it up: "
+            f"sluicegate stream cancel --stream {stream} --name {name}",
+            err=True,
+        )
+
+
+def _not_yet(settings: Settings, stream: str, ordered: Ordered[bool], kind: str, timeout: float) -> str:
+    text = not_yet(ordered, settings, f"the {kind} {ordered.command.name} of stream {stream}", timeout)
+    active = [*ordered.state.active()]
+    if kind == "savepoint" or not active:
+        return text
+    return (
+        f"{text}\nNot ended: {', '.join(active)}. A stopped query leaves its region idle, not ended. Run it "
+        f"with bounded=true, or close the assignment: sluicegate assignment close --stream {stream}"
+    )
+
+
+def _ended_before(stream: str) -> str:
+    return (
+        "all its regions had ended before this order. If you have started the queries of the next "
+        f"assignment, drain again when it is in force: sluicegate status --stream {stream}"
+    )
+
+
+def _text(stream: str, kind: str, name: str, state: LogState) -> str:
+    number = state.assignment.number if state.assignment is not None else "none"
+    done = f"is drained of assignment {number}" if kind == "drain" else f"has the savepoint {name}"
+    snapshot = "no snapshot" if state.snapshot is None else f"snapshot {state.snapshot.snapshot}"
+    decision = f"commit {state.decided}" if state.decided else "no commit"
+    lines = [f"stream {stream} {done}: {decision}, {snapshot}"]
+    lines += [
+        f"  {region}  checkpoint {at.checkpoint} of incarnation {at.incarnation}"
+        for region, at in sorted(state.cut.items())
+    ]
+    return "\n".join(lines)
+
+
+def _values(state: LogState) -> dict[str, Any]:
+    return {
+        "assignment": state.assignment.number if state.assignment is not None else None,
+        "decision": state.decided,
+        "cut": {region: at.model_dump(mode="json") for region, at in sorted(state.cut.items())},
+        "snapshot": None if state.snapshot is None else state.snapshot.model_dump(mode="json"),
+        "watermark": state.watermark,
+    }
+
+
+# `sluicegate stream skip`: read over one record that only a newer release reads.
+
+@click.command()
+@config_option
+@stream_option
+@order_options
+@click.option(
+    "--offset",
+    type=click.IntRange(min=0),
+    help="Offset of the record, as `status` names it. Without it, the record is only shown.",
+)
+@click.pass_context
+def skip(context: click.Context, settings: Settings, stream: str, offset: int | None) -> None:
+    """Skip the record at which a stream stalls, since only a newer release reads it.
+
+    Use it for a record that a program wrote by mistake. If a newer release of this product wrote it, upgrade
+    the coordinators instead: they read it, and nothing is lost.
+
+    The order names the offset and the digest of the record, so it skips no other one. The record has no
+    effect for any reader then. What it said of a region is unknown, so that region stalls until it is reset.
+    A registration is refused. A decision or an outcome takes nothing out of the table. Once a coordinator
+    has read the record, it cannot be skipped any more.
+
+    Without --offset, the exit status is 1, because nothing is skipped.
+    """
+    require_stream(settings, stream)
+    if not run_async(settings, _skip(settings, stream, offset)):
+        context.exit(1)
+
+
+async def _skip(settings: Settings, stream: str, offset: int | None) -> bool:
+    await require_accepted_key(settings, stream)
+    async with connect_log(settings, stream) as log:
+        record = await _stalling_record(log, stream, offset)
+        place, shown = f"offset {record.offset} of {record.topic}", describe(record)
+        if offset is None:
+            click.echo(
+                f"stream {stream} stalls at {place}, partition {record.partition}:\n{shown}\nIf a release of "
+                "this product wrote it, upgrade the coordinators. If a program wrote it by mistake: "
+                f"sluicegate stream skip --stream {stream} --offset {record.offset}"
+            )
+            return False
+        if offset != record.offset:
+            raise UserError(
+                f"stream {stream} does not stall at offset {offset}, but at {place}, so nothing is skipped. "
+                f"To see that record: sluicegate stream skip --stream {stream}"
+            )
+        if (known := await known_record(settings, stream)).applied >= offset:
+            # Since the log was opened, a coordinator has read the record.
+            raise _too_late(stream, offset, known.state)
+        ordered = await _append(log, stream, record)
+    click.echo(f"the record at {place} is skipped (order at offset {ordered}):\n{shown}")
+    await note_nobody(settings)
+    await _tell_next(settings, stream, record)
+    return True
+
+
+async def _stalling_record(log: StreamLog, stream: str, offset: int | None) -> ConsumerRecord:
+    """Return the record at which the stream stalls. Raises UserError if it does not stall at one."""
+    if offset is not None and offset <= log.replica.applied:
+        raise _too_late(stream, offset, log.replica.state)
+    try:
+        await log.read_to_end()
+    except Unreadable as found:
+        return found.record
+    if offset is not None and _is_skipped(log.replica.state, offset):
+        raise _too_late(stream, offset, log.replica.state)
+    raise UserError(
+        f"stream {stream} does not stall at a record that only a newer release reads, so nothing is skipped. "
+        f"See: sluicegate status --stream {stream}"
+    )
+
+
+def _is_skipped(state: LogState, offset: int) -> bool:
+    return any(each.offset == offset for each in state.skipped)
+
+
+def _too_late(stream: str, offset: int, state: LogState) -> UserError:
+    if _is_skipped(state, offset):
+        return UserError(f"the record at offset {offset} is skipped already, so nothing is to be done")
+    return UserError(
+        f"the record at offset {offset} is not skipped: the state record of stream {stream} is at or after "
+        "it, so a coordinator has read it. Nothing stalls at it any more. If a newer release has applied it, "
+        "that release is the way on: upgrade all coordinators"
+    )
+
+
+async def _append(log: StreamLog, stream: str, record: ConsumerRecord) -> int:
+    """Append the order; return its offset. Raises KafkaError, UserError."""
+    digest = digest_of(record.key, record.headers, record.value)
+    command = StreamCommand(command="skip", offset=record.offset, digest=digest)
+    envelope = Envelope(uuid.uuid4().hex, EventType.STREAM_COMMAND, stream)
+    message = encode_event(envelope, command, time.time_ns() // 1_000_000)
+    message.headers.append(order_header(current_order()))
+    return await log.append(message, signed=True)
+
+
+async def _tell_next(settings: Settings, stream: str, record: ConsumerRecord) -> None:
+    """Print the next step: the reset of a region, or the next record of this kind."""
+    envelope = newer_envelope(record.headers)
+    if envelope.type is EventType.REGION_REGISTERED:
+        click.echo("The registration is refused. Install this release for its driver, and start it again")
+    elif envelope.type in PER_REGION and envelope.type is not EventType.REGION_HEARTBEAT:
+        name = envelope.region or "REGION"
+        click.echo(
+            f"What it said of region {name} is unknown. If its incarnation is live, the region stalls: "
+            f"sluicegate region reset --stream {stream} --region {name} --checkpoint-location LOCATION, then "
+            "start its query again"
+        )
+    try:
+        async with open_log(settings, stream):
+            return
+    except Unreadable as found:
+        click.echo(f"The next one is at offset {found.record.offset}:\n{describe(found.record)}")
+        click.echo(
+            f"To skip it, too: sluicegate stream skip --stream {stream} --offset {found.record.offset}"
+        )
+
+
+def describe(record: ConsumerRecord) -> str:
+    """Return what a record says of itself, in lines."""
+    told = {name: value for name, value in record.headers if name.startswith("ce_") and value is not None}
+    lines = [f"  appended  {iso_time(record.timestamp)}"]
+    lines += [f"  {name}  {_shown(value)}" for name, value in sorted(told.items())]
+    return "\n".join([*lines, f"  digest  {digest_of(record.key, record.headers, record.value)}"])
+
+
+def _shown(raw: bytes) -> str:
+    text = raw[:100].decode(errors="replace")
+    return "".join(each if each.isprintable() else "?" for each in text)

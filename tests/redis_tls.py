@@ -11,8 +11,8 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from sluicegate.embedded.ports import LOOPBACK
-from sluicegate.embedded.server import EmbeddedServer
+from sluicegate.cli.local.process import LOOPBACK
+from sluicegate.cli.local.servers import EmbeddedServer
 from tests.tls import Certificates
 
 VARIABLE: Final = "SLUICEGATE_TEST_TLS_REDIS"

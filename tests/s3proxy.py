@@ -11,10 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar, Final
 
-from sluicegate.embedded.jars import fetched_jars
-from sluicegate.embedded.java import find_java
-from sluicegate.embedded.ports import LOOPBACK
-from sluicegate.embedded.server import EmbeddedServer
+from sluicegate.cli.local.jars import fetched_jars
+from sluicegate.cli.local.jars import find_java
+from sluicegate.cli.local.process import LOOPBACK
+from sluicegate.cli.local.servers import EmbeddedServer
 
 VERSION: Final = "4.1.0"
 BUCKET: Final = "lake"

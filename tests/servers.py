@@ -13,7 +13,9 @@ from typing import Any, Final
 import redis
 import yaml
 
-from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey, cluster_id
+from sluicegate.cli.local.servers import EmbeddedKafka
+from sluicegate.cli.local.servers import EmbeddedValkey
+from sluicegate.cli.local.servers import cluster_id
 from tests.integration.waiting import wait_until
 
 COMPOSE_FILE: Final = Path(__file__).parents[1] / "docker-compose.yml"
@@ -90,7 +92,7 @@ def _container(service: ComposeService) -> Any:
 
 @contextmanager
 def _kafka_container() -> Iterator[str]:
-    from sluicegate.embedded.ports import free_port
+    from sluicegate.cli.local.process import free_port
 
     service = compose_service("kafka")
     # A broker must know its outside address before it starts, so the outside port is chosen here.

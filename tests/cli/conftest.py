@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.embedded.ports import free_port
+from sluicegate.cli.local.process import free_port
 from tests.cli.deployment import PARTITIONS, Deployment, make_table
 
 

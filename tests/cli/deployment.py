@@ -10,7 +10,7 @@ from typing import Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from click.testing import CliRunner, Result
 
-from sluicegate.cli import main
+from sluicegate.cli.main import main
 from sluicegate.coordinator.settings.model import Settings, load
 from sluicegate.events.codec import read_record
 from sluicegate.events.envelope import LogRecord, partition_of

@@ -7,7 +7,7 @@ from typing import Any, Final
 import click
 import pytest
 
-from sluicegate.cli import main
+from sluicegate.cli.main import main
 from sluicegate.events.encoding import Message, encode_event
 from sluicegate.events.envelope import Envelope, EventType, partition_of
 from sluicegate.events.models import StreamCommand

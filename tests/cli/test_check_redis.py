@@ -5,10 +5,10 @@ from collections.abc import Callable, Iterator
 import pytest
 import redis
 
-from sluicegate.cli.checks_rest import check_redis
+from sluicegate.cli.checks import check_redis
 from sluicegate.coordinator.settings.model import RedisSettings
-from sluicegate.embedded.ports import free_port
-from sluicegate.embedded.valkey import EmbeddedValkey
+from sluicegate.cli.local.process import free_port
+from sluicegate.cli.local.servers import EmbeddedValkey
 
 pytestmark = pytest.mark.redis
 

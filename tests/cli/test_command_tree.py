@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import click
 from click.testing import CliRunner
 
-from sluicegate.cli import main
+from sluicegate.cli.main import main
 
 NOUNS = {
     "assignment": ["close", "withdraw"],

@@ -8,7 +8,7 @@ from typing import Final
 
 import pytest
 
-PROGRAM: Final = "from sluicegate.cli import main; main(prog_name='sluicegate')"
+PROGRAM: Final = "from sluicegate.cli.main import main; main(prog_name='sluicegate')"
 SETTINGS: Final = """\
 [kafka]
 bootstrap_servers = "127.0.0.1:9092"

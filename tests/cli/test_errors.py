@@ -9,7 +9,7 @@ import pytest
 from aiokafka.errors import GroupAuthorizationFailedError, KafkaError, NotCoordinatorForGroupError
 from click.testing import CliRunner
 
-from sluicegate.cli import main
+from sluicegate.cli.main import main
 from sluicegate.cli.errors import UserError, as_user_errors
 from tests.cli.deployment import Deployment
 
@@ -76,7 +76,7 @@ def test_the_file_in_the_current_folder_is_read_when_none_is_named(
 
 @pytest.mark.slow
 def test_version_and_help_work_in_a_process_of_their_own() -> None:
-    program = "from sluicegate.cli import main; main(prog_name='sluicegate')"
+    program = "from sluicegate.cli.main import main; main(prog_name='sluicegate')"
     python = [sys.executable, "-c", program]
     shown = [
         subprocess.run([*python, flag], capture_output=True, text=True, check=True).stdout
@@ -88,7 +88,7 @@ def test_version_and_help_work_in_a_process_of_their_own() -> None:
 
 
 def test_demo_without_its_packages_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sluicegate.demo.main", None)
+    monkeypatch.setitem(sys.modules, "sluicegate.cli.local.demo", None)
     result = CliRunner().invoke(main, ["demo", "--keep", "--help"])
     assert result.exit_code == 2
     assert 'pip install ".[demo]"' in result.stderr
@@ -105,7 +105,7 @@ def test_demo_gets_its_arguments_and_keeps_its_exit_status(
     def show(fail: bool) -> int:
         return 3 if fail else 0
 
-    module = types.ModuleType("sluicegate.demo.main")
+    module = types.ModuleType("sluicegate.cli.local.demo")
     module.__dict__["demo"] = show
-    monkeypatch.setitem(sys.modules, "sluicegate.demo.main", module)
+    monkeypatch.setitem(sys.modules, "sluicegate.cli.local.demo", module)
     assert CliRunner().invoke(main, ["demo", *arguments]).exit_code == status

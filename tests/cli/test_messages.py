@@ -8,7 +8,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from sluicegate.cli import main
+from sluicegate.cli.main import main
 from sluicegate.coordinator.observe.messages import format_problem
 from sluicegate.events.problems import Code, Problem
 

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 PROGRAM: Final = """
-from sluicegate.cli.progress import progress_line
+from sluicegate.cli.terminal import progress_line
 import click
 with progress_line(wanted={wanted}) as line:
     line.show("reading the log: 1 of 2" + "x" * 500)

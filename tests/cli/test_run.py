@@ -19,7 +19,7 @@ from tests.cli.deployment import Deployment
 from tests.integration.waiting import BACKSTOP, exit_status, wait_until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.seam]
-PROGRAM = "from sluicegate.cli import main; main()"
+PROGRAM = "from sluicegate.cli.main import main; main()"
 
 
 @contextmanager

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from sluicegate.cli import main
-from sluicegate.embedded.ports import free_port
+from sluicegate.cli.main import main
+from sluicegate.cli.local.process import free_port
 from tests.integration.waiting import BACKSTOP
 
-PROGRAM = "from sluicegate.cli import main; main(prog_name='sluicegate')"
+PROGRAM = "from sluicegate.cli.main import main; main(prog_name='sluicegate')"
 
 
 @pytest.mark.kafka

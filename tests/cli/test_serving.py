@@ -2,7 +2,7 @@
 
 import pytest
 
-from sluicegate.cli import serving
+from sluicegate.cli import coordinators
 from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord, encode_record
 from tests.cli.acting import coordinator_in_the_group
@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.kafka, pytest.mark.seam]
 def test_coordinators_that_never_served_the_stream(
     deployment: Deployment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving, "PATIENCE", 0.0)
+    monkeypatch.setattr(coordinators, "PATIENCE", 0.0)
     deployment.env["SLUICEGATE_HTTP__PORT"] = "0"
     deployment.create_topics()
     group = deployment.settings.kafka.group_id

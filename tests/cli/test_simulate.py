@@ -6,7 +6,7 @@ from importlib import import_module
 import pytest
 from click.testing import CliRunner
 
-from sluicegate.cli import main
+from sluicegate.cli.main import main
 
 
 @pytest.mark.slow

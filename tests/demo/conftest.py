@@ -3,7 +3,7 @@
 import pyarrow as pa
 import pytest
 
-from sluicegate.demo.data import load_flights
+from sluicegate.cli.local.flights import load_flights
 
 
 @pytest.fixture(scope="session")

@@ -5,8 +5,9 @@ from pathlib import Path
 import pyarrow as pa
 from pypaimon import CatalogFactory
 
-from sluicegate.demo.table_paimon import create_table
-from sluicegate.demo.tables import DATABASE, NAME
+from sluicegate.cli.local.table_paimon import create_table
+from sluicegate.cli.local.tables import DATABASE
+from sluicegate.cli.local.tables import NAME
 
 
 def new_table(warehouse: Path, *commits: pa.Table) -> Path:

@@ -4,7 +4,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from sluicegate.demo.check import compare, sums
+from sluicegate.cli.local.flights import compare
+from sluicegate.cli.local.flights import sums
 
 pytestmark = pytest.mark.slow
 

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
-from sluicegate.demo import data
+from sluicegate.cli.local import flights as data
 
 
 @pytest.mark.slow

@@ -8,9 +8,10 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from sluicegate.demo.check import compare
-from sluicegate.demo.main import demo, figures
-from sluicegate.demo.run import Outcome
+from sluicegate.cli.local.flights import compare
+from sluicegate.cli.local.demo import demo
+from sluicegate.cli.local.demo import figures
+from sluicegate.cli.local.run import Outcome
 
 
 def test_result_has_exactly_these_keys(few: pa.Table) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.demo.main import _OF_FORMAT
-from sluicegate.demo.marks import MONTHS
+from sluicegate.cli.local.demo import _OF_FORMAT
+from sluicegate.cli.local.watch import MONTHS
 
 pytestmark = [pytest.mark.kafka, pytest.mark.spark]
-COMMAND = (sys.executable, "-c", "from sluicegate.cli import main; main()", "demo")
+COMMAND = (sys.executable, "-c", "from sluicegate.cli.main import main; main()", "demo")
 
 
 @pytest.mark.parametrize("table_format", sorted(_OF_FORMAT))

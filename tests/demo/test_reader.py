@@ -7,10 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from sluicegate.demo.check import compare
-from sluicegate.demo.errors import TableDamaged
-from sluicegate.demo.reader import decode_string_row, read_table
-from sluicegate.demo.table_paimon import PaimonTable
+from sluicegate.cli.local.flights import compare
+from sluicegate.cli.local.errors import TableDamaged
+from sluicegate.cli.local.table_paimon import decode_string_row
+from sluicegate.cli.local.table_paimon import read_table
+from sluicegate.cli.local.table_paimon import PaimonTable
 from tests.demo.tables import append, new_table
 
 

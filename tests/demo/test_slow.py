@@ -6,8 +6,9 @@ from typing import Literal
 import pyarrow as pa
 import pytest
 
-from sluicegate.demo.slow import Slowness, SlowWriter
-from sluicegate.demo.watch import Progress
+from sluicegate.cli.local.slow_storage import Slowness
+from sluicegate.cli.local.slow_storage import SlowWriter
+from sluicegate.cli.local.watch import Progress
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
 from sluicegate.events.models import CheckpointCompleted, CutAbandoned, FileInfo, Position
 from sluicegate.events.notifications import Committed, Notification, NotificationType

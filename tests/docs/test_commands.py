@@ -10,7 +10,7 @@ import click
 import pytest
 
 from sluicegate.cli.main import main
-from sluicegate.demo.main import demo
+from sluicegate.cli.local.demo import demo
 from sluicegate.events.problems import Code
 from tools.docs import metrics_page
 

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.embedded.cache import cache_dir, cached_directory
+from sluicegate.cli.local.jars import cache_dir
+from sluicegate.cli.local.jars import cached_directory
 from tests.integration.waiting import BACKSTOP
 
 _FILLER = """
 import sys
 from pathlib import Path
-from sluicegate.embedded.cache import cached_directory
+from sluicegate.cli.local.jars import cached_directory
 
 def fill(directory):
     with open(sys.argv[1], "a") as journal:

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from sluicegate.coordinator.settings.model import load
-from sluicegate.embedded import KAFKA_VERSION
-from sluicegate.embedded.valkey import valkey_binary
+from sluicegate.cli.local.jars import KAFKA_VERSION
+from sluicegate.cli.local.servers import valkey_binary
 from tests.servers import COMPOSE_FILE, compose_service
 
 

@@ -7,14 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.embedded import KAFKA_VERSION, EmbeddedKafka, FetchError
-from sluicegate.embedded.ports import LOOPBACK, free_port
-from sluicegate.embedded.settings import SCALA_VERSION, SLF4J_VERSION
+from sluicegate.cli.local.jars import KAFKA_VERSION
+from sluicegate.cli.local.servers import EmbeddedKafka
+from sluicegate.cli.local.errors import FetchError
+from sluicegate.cli.local.process import LOOPBACK
+from sluicegate.cli.local.process import free_port
+from sluicegate.cli.local.jars import SCALA_VERSION
+from sluicegate.cli.local.jars import SLF4J_VERSION
 from tests.integration.waiting import BACKSTOP
 
 _FETCH = """
-from sluicegate.embedded.jars import kafka_jars
-from sluicegate.embedded.java import find_java
+from sluicegate.cli.local.jars import kafka_jars
+from sluicegate.cli.local.jars import find_java
 print(*(jar.name for jar in kafka_jars(find_java())))
 """
 

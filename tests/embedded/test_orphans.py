@@ -16,7 +16,8 @@ pytestmark = [pytest.mark.kafka, pytest.mark.redis, pytest.mark.seam]
 
 _PARENT = """
 import json, os, sys
-from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
+from sluicegate.cli.local.servers import EmbeddedKafka
+from sluicegate.cli.local.servers import EmbeddedValkey
 
 # Several, as it is a race whether a frozen server escapes.
 servers = [EmbeddedKafka(), *(EmbeddedValkey() for _ in range(8))]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.embedded.process import ChildProcess
+from sluicegate.cli.local.process import ChildProcess
 from tests.integration.waiting import BACKSTOP
 
 STARTS = 60

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from sluicegate.embedded import EmbeddedValkey, StartError
+from sluicegate.cli.local.servers import EmbeddedValkey
+from sluicegate.cli.local.errors import StartError
 
 pytestmark = pytest.mark.redis
 

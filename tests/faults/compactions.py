@@ -9,7 +9,7 @@ from pathlib import Path
 from random import Random
 from typing import Final
 
-from sluicegate.embedded.ports import free_port
+from sluicegate.cli.local.process import free_port
 from sluicegate.failpoints.names import Failpoint
 from tests.faults.compactor import Compactor
 from tests.faults.feeds import Feed

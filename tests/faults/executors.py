@@ -12,9 +12,9 @@ from typing import Final, Self
 
 import pyspark
 
-from sluicegate.embedded.java import find_java
-from sluicegate.embedded.ports import free_port
-from sluicegate.embedded.process import ChildProcess
+from sluicegate.cli.local.jars import find_java
+from sluicegate.cli.local.process import free_port
+from sluicegate.cli.local.process import ChildProcess
 from tests.integration.waiting import wait_until
 
 HOSTS: Final = ("127.0.0.1", "127.0.0.2")

@@ -14,8 +14,8 @@ from typing import Any
 
 import aiohttp
 
-from sluicegate.embedded.ports import free_port
-from sluicegate.embedded.process import ChildProcess
+from sluicegate.cli.local.process import free_port
+from sluicegate.cli.local.process import ChildProcess
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import LOG_VARIABLE, VARIABLE
 from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs
@@ -23,7 +23,7 @@ from tests.faults.tables import FORMATS, create_table, kind_of
 from tests.integration.job import PARTITIONS
 from tests.integration.waiting import until
 
-COMMAND = [sys.executable, "-c", "from sluicegate.cli import main; main()"]
+COMMAND = [sys.executable, "-c", "from sluicegate.cli.main import main; main()"]
 SESSION = 6.0
 """Seconds: longer than any restart takes, so that a restart that waits for it is seen."""
 

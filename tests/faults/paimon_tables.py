@@ -9,7 +9,7 @@ import fastavro
 import pyarrow as pa
 from pypaimon import CatalogFactory, Schema
 
-from sluicegate.demo.reader import read_table
+from sluicegate.cli.local.table_paimon import read_table
 from tests.faults.listener_points import LISTENER_POINTS
 from tests.faults.tallies import Tally, tally_of
 from tests.faults.upload_points import UPLOAD_POINTS

@@ -12,7 +12,7 @@ from pathlib import Path
 from random import Random
 from typing import ClassVar, Final, Self
 
-from sluicegate.embedded.process import ChildProcess
+from sluicegate.cli.local.process import ChildProcess
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.writer_hooks.options import TABLE_PREFIX
 from tests.faults.lives import Deployment, Life

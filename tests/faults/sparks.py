@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from sluicegate.embedded.process import ChildProcess
+from sluicegate.cli.local.process import ChildProcess
 from sluicegate.events.codec import read_record
 from sluicegate.events.envelope import EventType, partition_of
 from sluicegate.events.models import CheckpointCompleted

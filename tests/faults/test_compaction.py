@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.demo.errors import TableDamaged
-from sluicegate.demo.reader import read_table
+from sluicegate.cli.local.errors import TableDamaged
+from sluicegate.cli.local.table_paimon import read_table
 from sluicegate.failpoints.names import Failpoint
 from tests.faults.compactions import KINDS, verify
 from tests.faults.compactor import LibraryMissing, compactor

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer
 
-from sluicegate.embedded.ports import free_port
+from sluicegate.cli.local.process import free_port
 from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs
 from sluicegate.writer_hooks import loop_thread
 from sluicegate.writer_hooks.kafka import KafkaSettings

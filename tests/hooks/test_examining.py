@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.embedded.ports import free_port
+from sluicegate.cli.local.process import free_port
 from sluicegate.writer_hooks.spark.heartbeats import Heartbeats
 from sluicegate.writer_hooks.spark.runs import Kind, Signal
 from tests.hooks.conftest import make_table

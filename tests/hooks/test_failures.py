@@ -8,7 +8,7 @@ from pyspark import TaskContext
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.datasource import WriterCommitMessage
 
-from sluicegate.embedded import EmbeddedKafka
+from sluicegate.cli.local.servers import EmbeddedKafka
 from sluicegate.events.models import (
     CheckpointCompleted,
     FilesWritten,

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.embedded.ports import free_port
+from sluicegate.cli.local.process import free_port
 from sluicegate.events.models import StreamCommand
 from sluicegate.writer_hooks import (
     PreflightFailed,

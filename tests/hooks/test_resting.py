@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.functions import raise_error
 
-from sluicegate.embedded.ports import free_port
+from sluicegate.cli.local.process import free_port
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import CheckpointCompleted, RegionClosed, RegionHeartbeat, RegionRegistered
 from sluicegate.writer_hooks.options import SinkOptions

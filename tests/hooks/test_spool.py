@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from sluicegate.cli import main
+from sluicegate.cli.main import main
 from sluicegate.events.models import Assignment, CheckpointFailed, FileInfo, FilesWritten
 from sluicegate.lakes.memory import MemoryAdapter
 from sluicegate.lakes.port import TableRefused

@@ -11,7 +11,7 @@ from typing import NoReturn
 import pytest
 from click.testing import CliRunner
 
-from sluicegate.cli import main
+from sluicegate.cli.main import main
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes.memory import MemoryAdapter
 from sluicegate.lakes.port import LakeUnavailable

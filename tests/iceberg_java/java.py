@@ -10,10 +10,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Final, Self
 
-from sluicegate.embedded.jars import fetched_jars
-from sluicegate.embedded.java import find_java
-from sluicegate.embedded.ports import LOOPBACK
-from sluicegate.embedded.server import EmbeddedServer
+from sluicegate.cli.local.jars import fetched_jars
+from sluicegate.cli.local.jars import find_java
+from sluicegate.cli.local.process import LOOPBACK
+from sluicegate.cli.local.servers import EmbeddedServer
 
 VERSION: Final = "1.11.0"
 _HADOOP: Final = "3.4.1"

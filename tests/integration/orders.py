@@ -12,12 +12,12 @@ from typing import Any, Final
 
 from click.testing import CliRunner
 
-from sluicegate.cli import main
+from sluicegate.cli.main import main
 from tests.integration.conftest import Place
 
 ADOPTION: Final = re.compile(r"`sluicegate (stream adopt [^`]*--from-table)`")
 """The command with which a text lets a stream continue from its table."""
-_COMMAND: Final = (sys.executable, "-c", "from sluicegate.cli import main; main()")
+_COMMAND: Final = (sys.executable, "-c", "from sluicegate.cli.main import main; main()")
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.cli.conformance import read_trial
+from sluicegate.cli.writers import read_trial
 from sluicegate.coordinator.settings.model import Settings
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running, settings_for

@@ -22,7 +22,7 @@ from tests.integration.waiting import until
 
 pytestmark = pytest.mark.kafka
 
-_COMMAND = (sys.executable, "-c", "from sluicegate.cli import main; main()", "run")
+_COMMAND = (sys.executable, "-c", "from sluicegate.cli.main import main; main()", "run")
 
 
 async def sent(job: Job) -> list[tuple[str, Letter]]:

@@ -28,7 +28,7 @@ from tests.integration.webhooks import code, config_with, hook, receiving, shown
 
 pytestmark = pytest.mark.kafka
 
-_RUN = (sys.executable, "-c", "from sluicegate.cli import main; main()", "run")
+_RUN = (sys.executable, "-c", "from sluicegate.cli.main import main; main()", "run")
 
 
 async def announced(job: Job) -> dict[str, int]:

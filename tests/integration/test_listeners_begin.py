@@ -27,7 +27,7 @@ async def late(self, streams):
         raise TimeoutError
     return await read(self, streams)
 ListenerRecords.read = late
-from sluicegate.cli import main
+from sluicegate.cli.main import main
 main()
 """
 """The service; its listeners have no records until a file is there."""

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.kafka
 TURNS: Final = (1, 2, 3)
 """The first record, that of the task, and the one after the first action."""
 STARTS: Final[dict[str, dict[str, Any]]] = {"new": {}, "earliest": {"start": "earliest"}}
-_RUN: Final = (sys.executable, "-c", "from sluicegate.cli import main; main()", "run")
+_RUN: Final = (sys.executable, "-c", "from sluicegate.cli.main import main; main()", "run")
 
 
 @pytest.mark.parametrize(("turn", "start"), [*((turn, "new") for turn in TURNS), (1, "earliest")])

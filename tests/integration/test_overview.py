@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sluicegate.embedded.ports import free_port
+from sluicegate.cli.local.process import free_port
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import Job

@@ -22,7 +22,7 @@ from tests.integration.waiting import BACKSTOP, exit_status, until, watched
 
 pytestmark = pytest.mark.kafka
 
-_COMMAND = (sys.executable, "-c", "from sluicegate.cli import main; main()", "run")
+_COMMAND = (sys.executable, "-c", "from sluicegate.cli.main import main; main()", "run")
 
 
 @dataclass

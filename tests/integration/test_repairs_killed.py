@@ -28,7 +28,7 @@ KILLED: Final = -9
 _MORTAL: Final = """\
 import os, signal, sys
 from aiokafka import AIOKafkaProducer
-from sluicegate.cli import main
+from sluicegate.cli.main import main
 
 left, send = int(sys.argv.pop(1)), AIOKafkaProducer.send_and_wait
 

@@ -10,7 +10,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 from click.testing import CliRunner
 
-from sluicegate.cli import main
+from sluicegate.cli.main import main
 from sluicegate.events.envelope import EventType
 from sluicegate.events.problems import Code
 from tests.faults import iceberg_tables, tables

@@ -59,7 +59,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     gate.opened.set()
 
 
-PROGRAM = "from sluicegate.cli import main; main()"
+PROGRAM = "from sluicegate.cli.main import main; main()"
 STUCK = """
 import threading
 from sluicegate.coordinator.runtime import service

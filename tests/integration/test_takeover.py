@@ -34,7 +34,7 @@ def other_coordinator(place: Place) -> Iterator[subprocess.Popen[bytes]]:
     command = [
         sys.executable,
         "-c",
-        "from sluicegate.cli import main; main()",
+        "from sluicegate.cli.main import main; main()",
         "run",
         "--config",
         str(config),

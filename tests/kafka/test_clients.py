@@ -12,7 +12,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.conn import AIOKafkaConnection
 from aiokafka.errors import KafkaError
 
-from sluicegate.embedded import EmbeddedKafka
+from sluicegate.cli.local.servers import EmbeddedKafka
 from sluicegate.kafka import clients
 from sluicegate.kafka.clients import start_client, started, stop_client
 from tests.integration.waiting import until

@@ -19,7 +19,7 @@ from aiokafka.protocol.group import HeartbeatRequest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.structs import OffsetAndMetadata
 
-from sluicegate.embedded import EmbeddedKafka
+from sluicegate.cli.local.servers import EmbeddedKafka
 from sluicegate.kafka.clients import patiently, started
 from sluicegate.kafka.internals import (
     RecordBatch,

@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import aiohttp
 import yaml
 
-from sluicegate.embedded.ports import free_port
+from sluicegate.cli.local.process import free_port
 from tests.integration.waiting import watched
 from tests.monitoring.files import RULES
 

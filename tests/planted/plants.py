@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sluicegate.cli import options, status_lines
+from sluicegate.cli import status
+from sluicegate.cli import options
 from sluicegate.cli import wait as cli_wait
 from sluicegate.coordinator.core import cuts
 from sluicegate.coordinator.core.proposal import Candidate
@@ -556,7 +557,7 @@ PLANTS: Final = (
     ),
     Plant(
         "ages are of the future",
-        status_lines._ago,
+        status._ago,
         "now - millis",
         "millis - now",
         "tests/cli/test_parsing.py",

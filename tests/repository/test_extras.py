@@ -39,7 +39,7 @@ MODULES: Final = {
 }
 """Folders of the modules of extras; of the empty one, of the package without an extra."""
 NEED_MORE: Final = {
-    "": ("writer_hooks/spark", "coordinator/observe/spans.py"),
+    "": ("cli/local", "writer_hooks/spark", "coordinator/observe/spans.py"),
     "iceberg": ("lakes/iceberg/glue.py",),
 }
 """Modules in these folders that need another extra."""

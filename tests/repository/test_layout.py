@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 MAPPING = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
 FOLDERS = set(MAPPING["package-dir"].values())
-EXECUTED = {"bench", "docs_site", "tests", "tools", "examples"}
+EXECUTED = {"tests", "tools", "examples"}
 """Folders of code that is run from the checkout, and not installed."""
 
 

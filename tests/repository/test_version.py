@@ -19,7 +19,7 @@ def test_package_command_and_metric_have_the_version_of_the_project() -> None:
     command = [
         sys.executable,
         "-c",
-        "from sluicegate.cli import main; main(prog_name='sluicegate')",
+        "from sluicegate.cli.main import main; main(prog_name='sluicegate')",
         "--version",
     ]
     shown = subprocess.run(command, capture_output=True, text=True, check=True).stdout

@@ -7,7 +7,7 @@ from operator import not_
 import pytest
 
 from sluicegate.coordinator.service.service import Service
-from sluicegate.embedded.ports import free_port
+from sluicegate.cli.local.process import free_port
 from sluicegate.events.problems import Code
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from sluicegate.cli.checks_rest import check_redis
+from sluicegate.cli.checks import check_redis
 from sluicegate.coordinator.service.startup import make_store
 from sluicegate.coordinator.settings.model import RedisSettings, Settings
 from sluicegate.state_store import StateStoreUnavailable, StreamView

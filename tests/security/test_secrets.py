@@ -15,7 +15,7 @@ from urllib.request import urlopen
 import pytest
 from click.testing import CliRunner
 
-from sluicegate.cli import main
+from sluicegate.cli.main import main
 from tests.integration.job import Job, create_table, make_topics, read_records
 from tests.integration.waiting import BACKSTOP, finished, until
 from tests.security.conftest import PLAIN_SECRET, REDIS_SECRET, SCRAM_SECRET, SecureKafka, SecureRedis
@@ -24,7 +24,7 @@ from tests.tls import KEY_WORD
 
 pytestmark = [pytest.mark.kafka, pytest.mark.redis]
 
-_PROGRAM = "from sluicegate.cli import main; main()"
+_PROGRAM = "from sluicegate.cli.main import main; main()"
 WRONG_KAFKA, WRONG_REDIS, OPTION = "wrong-secret-of-kafka", "wrong%2Dsecret-of-redis", "secret-of-the-store"
 SECRETS = (
     SCRAM_SECRET,

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from sluicegate.cli.checks_rest import check_redis
+from sluicegate.cli.checks import check_redis
 from sluicegate.coordinator.service.startup import make_store
 from sluicegate.coordinator.settings.model import KafkaSettings, RedisSettings
 from sluicegate.kafka.topics import BrokersUnavailable, verify_topics

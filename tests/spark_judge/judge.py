@@ -13,10 +13,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from sluicegate.embedded.cache import cached_directory
-from sluicegate.embedded.errors import FetchError
-from sluicegate.embedded.jars import fetched_jars
-from sluicegate.embedded.java import find_java
+from sluicegate.cli.local.jars import cached_directory
+from sluicegate.cli.local.errors import FetchError
+from sluicegate.cli.local.jars import fetched_jars
+from sluicegate.cli.local.jars import find_java
 
 SPARK: Final = "4.1.4"
 DELTA: Final = "4.4.0"

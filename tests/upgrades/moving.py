@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from aiokafka.admin import AIOKafkaAdminClient
 
-from sluicegate.embedded.ports import free_port
+from sluicegate.cli.local.process import free_port
 from sluicegate.kafka.clients import started
 from tests.faults.lives import COMMAND, Deployment, Life
 from tests.integration.orders import Spoken
@@ -17,7 +17,7 @@ from tests.integration.waiting import until
 ADOPT: Final = ("stream", "adopt", "--stream", "flights", "--from-table")
 _KILLED: Final = """
 import os, signal
-from sluicegate.cli import main
+from sluicegate.cli.main import main
 from sluicegate.kafka.producer import SessionProducer
 send, sent = SessionProducer.send_and_wait, []
 async def dying(self, *how, **more):

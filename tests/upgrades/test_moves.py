@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from sluicegate.embedded import EmbeddedKafka
+from sluicegate.cli.local.servers import EmbeddedKafka
 from sluicegate.events.envelope import partition_of
 from tests.faults.lives import Deployment, Life
 from tests.faults.pythons import STEP, PlainJob, Program

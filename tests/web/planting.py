@@ -17,16 +17,17 @@ import aiohttp
 import pyarrow as pa
 from pyiceberg.catalog.rest import RestCatalog
 
-from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
-from sluicegate.embedded.ports import free_port
-from sluicegate.embedded.process import ChildProcess
+from sluicegate.cli.local.servers import EmbeddedKafka
+from sluicegate.cli.local.servers import EmbeddedValkey
+from sluicegate.cli.local.process import free_port
+from sluicegate.cli.local.process import ChildProcess
 from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs
 from tests.iceberg_java.java import RestCatalogServer
 from tests.integration.job import PARTITIONS, SCHEMA, Job, create_table
 from tests.integration.waiting import finished, until, watched
 
 ROOT: Final = Path(__file__).parents[2]
-CLI: Final = (sys.executable, "-c", "from sluicegate.cli import main; main()")
+CLI: Final = (sys.executable, "-c", "from sluicegate.cli.main import main; main()")
 PAIMON: Final = ("dead", "silent", "paused", "stalled", "poison", "schema", "quiet")
 """Streams with a table in a local folder, by their fault. Nothing is planted in the last one."""
 

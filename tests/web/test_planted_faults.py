@@ -17,7 +17,7 @@ from typing import Final
 import pytest
 from playwright.async_api import Locator, Page, expect
 
-from sluicegate.embedded.process import ChildProcess
+from sluicegate.cli.local.process import ChildProcess
 from sluicegate.events.models import FilesWritten
 from tests.integration.job import Job, add_column, read_ids
 from tests.integration.letters import headers_of, home_of, put_raw, typed

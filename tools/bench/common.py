@@ -18,8 +18,8 @@ import pyarrow as pa
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from pypaimon import CatalogFactory, Schema
 
-from sluicegate.embedded.ports import free_port
-from sluicegate.embedded.process import ChildProcess
+from sluicegate.cli.local.process import free_port
+from sluicegate.cli.local.process import ChildProcess
 from sluicegate.events.codec import Flaw, read_record
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope, EventType, LogRecord, partition_of, with_counts
@@ -242,7 +242,7 @@ def write_settings(
 
 def start_coordinator(settings: Path, environment: Mapping[str, str] | None = None) -> ChildProcess:
     """Start the coordinator as a process of its own; its log stands beside the settings."""
-    command = [sys.executable, *_PROFILE, "-c", "from sluicegate.cli import main; main()"]
+    command = [sys.executable, *_PROFILE, "-c", "from sluicegate.cli.main import main; main()"]
     return ChildProcess(
         [*command, "run", "--config", str(settings)],
         log_file=settings.parent / "coordinator.log",

@@ -23,7 +23,7 @@ from typing import Final
 import structlog
 from pyspark import __version__ as spark_version
 
-from sluicegate.embedded import EmbeddedKafka
+from sluicegate.cli.local.servers import EmbeddedKafka
 from tests.faults import tables
 from tests.integration.conftest import place_of
 from tests.integration.coordinator import running

@@ -7,7 +7,7 @@ Kafka, Valkey, the coordinators and Spark are processes of their own. The coordi
 itself) at each failpoint of an ordinary commit in a stream's very first commit and in later ones, and at the
 rarer places in scenes that lead there (tests/faults/scenes.py); broker and state store are killed from
 outside, Spark's Python workers and driver at the hooks' failpoints and at random. Whatever happens, the table
-in the end is read by a reader that shares no code with any writer: demo/reader.py for Paimon, DuckDB for the
+in the end is read by a reader that shares no code with any writer: our own for Paimon, DuckDB for the
 other formats. With `--store s3proxy` the tables are in a real S3 server, and the reader looks at the files in
 which that server keeps its objects. Prints how often each failpoint was reached and how often a process was
 killed there; the last line is JSON.
@@ -27,7 +27,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
+from sluicegate.cli.local.servers import EmbeddedKafka
+from sluicegate.cli.local.servers import EmbeddedValkey
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import read_actions, read_hits
 from tests.faults import outages

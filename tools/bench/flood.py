@@ -25,7 +25,7 @@ from typing import Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from sluicegate.embedded import EmbeddedKafka
+from sluicegate.cli.local.servers import EmbeddedKafka
 from sluicegate.events.codec import Flaw
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.events.notifications import read_notification

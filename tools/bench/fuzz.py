@@ -17,7 +17,7 @@ from random import Random
 
 import structlog
 
-from sluicegate.embedded import EmbeddedKafka
+from sluicegate.cli.local.servers import EmbeddedKafka
 from tests.integration.conftest import Place
 from tests.integration.job import create_table, make_topics
 from tests.security.fuzzing import (

@@ -13,8 +13,8 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from sluicegate.embedded.ports import free_port
-from sluicegate.embedded.process import ChildProcess
+from sluicegate.cli.local.process import free_port
+from sluicegate.cli.local.process import ChildProcess
 from sluicegate.events.notifications import Committed
 from sluicegate.kafka.topics import TopicNames
 from sluicegate.writer_hooks import attach

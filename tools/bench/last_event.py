@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from sluicegate.embedded import EmbeddedKafka
+from sluicegate.cli.local.servers import EmbeddedKafka
 from tools.bench.common import Region, machine, make_topics, quantiles, report, rows, wait_until_registered
 from tools.bench.files import Files
 from tools.bench.lakes import Watch, coordinator, make_table

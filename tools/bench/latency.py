@@ -31,7 +31,7 @@ import pyarrow as pa
 from pypaimon import CatalogFactory
 from pypaimon.write.table_commit import StreamTableCommit
 
-from sluicegate.embedded import EmbeddedKafka
+from sluicegate.cli.local.servers import EmbeddedKafka
 from sluicegate.events.models import CutDecided, FilesWritten
 from sluicegate.lakes.registry import adapter
 from tools.bench.common import (

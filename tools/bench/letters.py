@@ -20,7 +20,7 @@ from pathlib import Path
 
 import structlog
 
-from sluicegate.embedded import EmbeddedKafka
+from sluicegate.cli.local.servers import EmbeddedKafka
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import create_table, make_topics, read_records
@@ -56,7 +56,7 @@ def list_letters(place: Place) -> dict[str, object]:
     for command, name in ((["dead-letters", "list", "--json"], "list"), (["--version"], "start")):
         begun, spent = time.monotonic(), _processor()
         done = subprocess.run(
-            [sys.executable, "-c", "from sluicegate.cli import main; main()", *command],
+            [sys.executable, "-c", "from sluicegate.cli.main import main; main()", *command],
             env={**os.environ, "SLUICEGATE_CONFIG": str(config_of(place))},
             check=True,
             capture_output=True,

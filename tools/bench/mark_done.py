@@ -17,7 +17,7 @@ import uuid
 from pathlib import Path
 from random import Random
 
-from sluicegate.embedded import EmbeddedKafka
+from sluicegate.cli.local.servers import EmbeddedKafka
 from tests.faults.tables import FORMATS
 from tests.integration.conftest import place_of
 from tests.listeners.mark_done.year import live_through

@@ -27,7 +27,7 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from sluicegate.embedded import EmbeddedKafka
+from sluicegate.cli.local.servers import EmbeddedKafka
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import read_hits
 from sluicegate.writer_hooks import RegionDriver

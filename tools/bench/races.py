@@ -7,7 +7,7 @@ Each process has the same decisions and works through them as a coordinator does
 that was asked, ask again unless it was published. There are two pauses of some milliseconds, where others
 come in between: one of random length between the question and the building of the commit, and a failpoint
 right before the step that decides it. After each round the table is read by a reader that shares no code
-with any writer: demo/reader.py for Paimon, DuckDB for the other formats. The store `s3proxy` is a real S3
+with any writer: our own for Paimon, DuckDB for the other formats. The store `s3proxy` is a real S3
 server; the reader looks at the files in which it keeps its objects. One line of JSON for each format and
 store.
 """

@@ -22,7 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from sluicegate.embedded import EmbeddedKafka
+from sluicegate.cli.local.servers import EmbeddedKafka
 from tests.faults.feeds import Feed
 from tests.faults.lives import Deployment, Life
 from tests.faults.tables import head, tally

@@ -25,7 +25,7 @@ from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.replay.decisions import LogFold, Start
 from sluicegate.coordinator.service.janitor import Janitor
 from sluicegate.coordinator.settings.model import Settings, load
-from sluicegate.embedded import EmbeddedKafka
+from sluicegate.cli.local.servers import EmbeddedKafka
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope, EventType, partition_of
 from sluicegate.events.models import (
@@ -129,7 +129,7 @@ async def make_log(bootstrap: str, table: str, commits: int, events: int) -> tup
 def run(config: Path, *arguments: str) -> tuple[float, dict[str, Any]]:
     """Run a command; return its seconds and its output."""
     begun = time.monotonic()
-    command = [sys.executable, "-c", "from sluicegate.cli import main; main()", *arguments]
+    command = [sys.executable, "-c", "from sluicegate.cli.main import main; main()", *arguments]
     done = subprocess.run(
         [*command, "--stream", STREAM, "--json", "--config", str(config)], check=True, stdout=subprocess.PIPE
     )

@@ -28,9 +28,9 @@ from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from sluicegate.embedded import EmbeddedKafka
-from sluicegate.embedded.ports import free_port
-from sluicegate.embedded.process import ChildProcess
+from sluicegate.cli.local.servers import EmbeddedKafka
+from sluicegate.cli.local.process import free_port
+from sluicegate.cli.local.process import ChildProcess
 from sluicegate.events.codec import read_record
 from sluicegate.events.envelope import partition_of
 from sluicegate.events.models import CutDecided

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from typing import Final
 
-_SIMULATE: Final = (sys.executable, "-c", "from sluicegate.cli import main; main()", "simulate")
+_SIMULATE: Final = (sys.executable, "-c", "from sluicegate.cli.main import main; main()", "simulate")
 RAREST: Final = 6
 
 

@@ -27,7 +27,8 @@ from typing import Any, Final
 
 import psutil
 
-from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
+from sluicegate.cli.local.servers import EmbeddedKafka
+from sluicegate.cli.local.servers import EmbeddedValkey
 from tests.faults.feeds import Feed
 from tests.faults.lives import Deployment, Life
 from tests.faults.rolling import exact

@@ -24,9 +24,9 @@ from typing import Any, Final
 
 from pypaimon import CatalogFactory
 
-from sluicegate.embedded import EmbeddedKafka
-from sluicegate.embedded.ports import free_port
-from sluicegate.embedded.process import ChildProcess
+from sluicegate.cli.local.servers import EmbeddedKafka
+from sluicegate.cli.local.process import free_port
+from sluicegate.cli.local.process import ChildProcess
 from sluicegate.kafka.topics import TopicNames
 from tools.bench.bulk import ORIGINS, ROWS
 from tools.bench.common import (

@@ -23,7 +23,8 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from sluicegate.embedded import EmbeddedKafka, EmbeddedValkey
+from sluicegate.cli.local.servers import EmbeddedKafka
+from sluicegate.cli.local.servers import EmbeddedValkey
 from tests.faults.lives import Deployment
 from tests.faults.plainjobs import jobs_hurt
 from tests.faults.pythons import drivers_hurt

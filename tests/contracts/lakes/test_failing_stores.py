@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.cli.checks_rest import check_stream
+from sluicegate.cli.checks import check_stream
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.events.problems import Cause, CauseCode
 from sluicegate.lakes.port import (

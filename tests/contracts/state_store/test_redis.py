@@ -7,7 +7,7 @@ import json
 import pytest
 from redis.asyncio import Redis
 
-from sluicegate.embedded import EmbeddedValkey
+from sluicegate.cli.local.servers import EmbeddedValkey
 from sluicegate.events.models import Position
 from sluicegate.state_store import (
     VIEW_VERSION,

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sluicegate.cli.status_lines import lines_of
+from sluicegate.cli.status import lines_of
 from sluicegate.coordinator.core.state import RegionPhase, Revert, Savepoint
 from sluicegate.coordinator.core.state_record import Condition, StateRecord, TableProgress, Waiting
 from sluicegate.coordinator.observe.view import overview, view_of

@@ -6,7 +6,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sluicegate.cli.checks_rest import check_stream
+from sluicegate.cli.checks import check_stream
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.lakes import parquet as row_buffer
 from sluicegate.lakes.capabilities import FileStatus

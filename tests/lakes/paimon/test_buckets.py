@@ -14,7 +14,7 @@ from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 from pypaimon.write.table_commit import StreamTableCommit
 
-from sluicegate.demo.reader import read_table
+from sluicegate.cli.local.table_paimon import read_table
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.paimon.adapter import ADAPTER
 from sluicegate.lakes.port import BadFiles, CommitRequest, Published, Refused, TableRefused

@@ -9,9 +9,10 @@ from typing import Final
 
 import pytest
 
-from sluicegate.embedded.errors import FetchError
-from sluicegate.embedded.jars import fetched_jars
-from sluicegate.embedded.java import Java, find_java
+from sluicegate.cli.local.errors import FetchError
+from sluicegate.cli.local.jars import fetched_jars
+from sluicegate.cli.local.jars import Java
+from sluicegate.cli.local.jars import find_java
 from sluicegate.lakes.port import Published
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.paimon_lake import PaimonLake

@@ -32,7 +32,7 @@ actions = ["success-file", "mark-event"]
 timestamp_pattern = "$origin-01"
 interval = "1 month"
 """
-COMMAND: Final = (sys.executable, "-c", "from sluicegate.cli import main; main()", "run")
+COMMAND: Final = (sys.executable, "-c", "from sluicegate.cli.main import main; main()", "run")
 
 
 def end_of(month: str) -> int:

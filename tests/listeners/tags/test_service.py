@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from sluicegate.cli import main
+from sluicegate.cli.main import main
 from sluicegate.lakes.capabilities import ReadsHistory
 from sluicegate.lakes.history import TableHistory
 from sluicegate.listeners.port import Stream
@@ -28,7 +28,7 @@ from tests.listeners.mark_done.policies import at
 
 pytestmark = pytest.mark.kafka
 
-RUN = (sys.executable, "-c", "from sluicegate.cli import main; main()", "run")
+RUN = (sys.executable, "-c", "from sluicegate.cli.main import main; main()", "run")
 OWN = {"type": "tags", "period": "daily", "savepoints": True}
 
 

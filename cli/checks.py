@@ -1,0 +1,653 @@
+"""Checks of `sluicegate check`: each returns findings, with the remedy of a problem."""
+
+
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import GroupAuthorizationFailedError
+from aiokafka.errors import KafkaError
+from aiokafka.protocol.group import HeartbeatRequest
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from pathlib import Path
+from redis.asyncio import Redis
+from redis.exceptions import AuthenticationError
+from redis.exceptions import NoPermissionError
+from redis.exceptions import RedisError
+from redis.exceptions import ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+from sluicegate.cli.errors import kafka_away
+from sluicegate.cli.kafka import admin_client
+from sluicegate.cli.kafka import count_members
+from sluicegate.cli.kafka import security
+from sluicegate.cli.orders import settled_keys
+from sluicegate.coordinator.core.commit import asked_decision
+from sluicegate.coordinator.core.commit import known_head
+from sluicegate.coordinator.core.commit import lost_decision
+from sluicegate.coordinator.core.commit import ref_of
+from sluicegate.coordinator.core.effects import NO_DIGEST
+from sluicegate.coordinator.core.state import LogState
+from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.observe.messages import duration
+from sluicegate.coordinator.observe.messages import format_problem
+from sluicegate.coordinator.service.keys import differences
+from sluicegate.coordinator.settings.model import RedisSettings
+from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.settings.model import SettingsError
+from sluicegate.coordinator.settings.model import StreamSettings
+from sluicegate.coordinator.settings.model import own_keys
+from sluicegate.coordinator.stream.log import other_user
+from sluicegate.events.problems import Code
+from sluicegate.events.problems import Problem
+from sluicegate.kafka.clients import patiently
+from sluicegate.kafka.internals import send_admin_request
+from sluicegate.kafka.permissions import Client
+from sluicegate.kafka.permissions import format_grants
+from sluicegate.kafka.permissions import lacking
+from sluicegate.kafka.topics import TopicError
+from sluicegate.kafka.topics import TopicProblem
+from sluicegate.kafka.topics import TopicSpec
+from sluicegate.kafka.topics import ensure_topics
+from sluicegate.kafka.topics import verify_topics
+from sluicegate.lakes.capabilities import Cleaner
+from sluicegate.lakes.capabilities import NamesCleaner
+from sluicegate.lakes.capabilities import NamesFolders
+from sluicegate.lakes.capabilities import OpensNewest
+from sluicegate.lakes.maintenance import format_problems
+from sluicegate.lakes.port import Absent
+from sluicegate.lakes.port import Committer
+from sluicegate.lakes.port import LakeUnavailable
+from sluicegate.lakes.port import TableMaintenance
+from sluicegate.lakes.port import TableRefused
+from sluicegate.lakes.port import TableReplaced
+from sluicegate.lakes.port import TableState
+from sluicegate.lakes.port import Unproven
+from sluicegate.lakes.registry import adapter
+from sluicegate.lakes.storage import CannotPut
+from sluicegate.lakes.storage import Uncertain
+from sluicegate.lakes.storages import OBJECT_SCHEMES
+from sluicegate.lakes.storages import open_storage
+from sluicegate.state_store.redis_store import redis_client
+from sluicegate.state_store.redis_store import tls_context
+from typing import Any
+from typing import Final
+from typing import NamedTuple
+from typing import cast
+from urllib.parse import unquote
+from urllib.parse import urlsplit
+import asyncio
+import contextlib
+import math
+import os
+import ssl
+import time
+import uuid
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One line of `sluicegate check`."""
+
+    check: str
+    ok: bool
+    detail: str
+    """The result; for a problem also the remedy."""
+    warning: bool = False
+    """True if the check passes, but somebody should know of the result."""
+
+    @property
+    def verdict(self) -> str:
+        """First word of the line."""
+        return "WARNING" if self.warning else "OK" if self.ok else "PROBLEM"
+
+
+def fine(check: str, detail: str) -> Finding:
+    """Make a finding of a passed check."""
+    return Finding(check, True, detail)
+
+
+def warning(check: str, detail: str) -> Finding:
+    """Make a finding of a passed check that somebody should know of, such as a risky setting."""
+    return Finding(check, True, detail, warning=True)
+
+
+def problem(check: str, detail: str) -> Finding:
+    """Make a finding that needs an action of the user."""
+    return Finding(check, False, detail)
+
+
+# Checks of `sluicegate check` that use Kafka.
+
+async def check_kafka(settings: Settings, *, create: bool) -> list[Finding]:
+    """Check brokers, topics and group. Without brokers, report only that problem."""
+    try:
+        async with admin_client(settings) as admin:
+            brokers = (await patiently(admin.describe_cluster))["brokers"]
+            group = [await _check_group(settings, admin)]
+            if group[0].ok:
+                group += await _check_members(settings)
+    except SettingsError as error:
+        return [problem("kafka", str(error))]
+    except (KafkaError, TimeoutError, OSError) as error:
+        return [problem("kafka", kafka_away(settings, error))]
+    reached = f"{len(brokers)} broker{'s' if len(brokers) != 1 else ''} at {settings.kafka.bootstrap_servers}"
+    return [
+        fine("kafka", reached),
+        *await _check_topics(settings, create=create),
+        *group,
+        *await _check_grants(settings),
+    ]
+
+
+async def _check_topics(settings: Settings, *, create: bool) -> list[Finding]:
+    specs = settings.kafka.topic_specs()
+    where = (settings.kafka.bootstrap_servers, specs, security(settings))
+    try:
+        created = await ensure_topics(*where) if create else []
+        problems = await verify_topics(*where)
+    except TopicError as error:
+        return [problem("topics", str(error))]
+    findings: list[Finding] = []
+    for spec in specs:
+        wrong = [each for each in problems if each.topic == spec.name]
+        for each in wrong:
+            find = warning if each.warning else problem
+            findings.append(find(_topic_name(spec), f"{each.wrong}. {_topic_remedy(each)}"))
+        if not wrong:
+            findings.append(fine(_topic_name(spec), "created" if spec.name in created else "exists, settings fit"))
+    return findings
+
+
+def _topic_remedy(wrong: TopicProblem) -> str:
+    """Return the remedy of a topic problem. For a missing topic, name the shorter sluicegate command."""
+    return "Create it: sluicegate topics create" if wrong.missing else wrong.remedy
+
+
+def _topic_name(spec: TopicSpec) -> str:
+    return f"topic {spec.name}"
+
+
+async def _check_group(settings: Settings, admin: AIOKafkaAdminClient) -> Finding:
+    """Check the permission to join the group, with a heartbeat of an unknown member.
+
+    The broker checks the permission first, and an unknown member changes nothing.
+    """
+    group = settings.kafka.group_id
+    name = f"group {group}"
+
+    async def probe() -> int:
+        node = await admin.find_coordinator(group)
+        # The admin client has no method that asks for the permissions of a group.
+        response = await send_admin_request(admin, HeartbeatRequest(group, -1, ""), node)
+        return int(response.error_code)
+
+    try:
+        code = await patiently(probe)
+    except GroupAuthorizationFailedError:
+        code = GroupAuthorizationFailedError.errno
+    except KafkaError as error:
+        return problem(name, f"its coordinator does not answer: {error}; look at the brokers' logs")
+    if code == GroupAuthorizationFailedError.errno:
+        return problem(
+            name,
+            f"this client may not join it; grant READ on the group {group}, or set kafka.group_id "
+            "to one that is allowed",
+        )
+    return fine(name, "may be joined")
+
+
+async def _check_grants(settings: Settings) -> list[Finding]:
+    """Name the permissions of a coordinator that this client lacks, as the brokers report them."""
+    kafka = settings.kafka
+    where = kafka.topic_prefix, kafka.group_id
+    try:
+        found = await lacking(kafka.client_options(), Client.COORDINATOR, *where)
+    except KafkaError as error:
+        return [warning("permissions", f"the brokers do not name them: {error}")]
+    # The check above reports that of the group.
+    found = [each for each in found if each.topic is not None]
+    if not found:
+        return []
+    return [problem("permissions", f"a coordinator needs more. Grant it {format_grants(found, *where)}")]
+
+
+async def _check_members(settings: Settings) -> list[Finding]:
+    """Check that a coordinator runs; nothing is known without permission to describe the group."""
+    name = f"group {settings.kafka.group_id}, members"
+    members = await count_members(settings)
+    if members is None:
+        return []
+    if not members:
+        # Before the first start this is normal.
+        return [warning(name, "no coordinator runs, so nothing is committed. Start one: sluicegate run")]
+    return [fine(name, f"{members} {'coordinator runs' if members == 1 else 'coordinators run'}")]
+
+
+async def check_keys(settings: Settings) -> list[Finding]:
+    """Compare the signing keys of the members with each other, and with those of this command.
+
+    Other checks report problems of Kafka and of the group.
+    """
+    told = await settled_keys(settings)
+    if told is None or not told.known:
+        return []
+    name = f"group {settings.kafka.group_id}, signing keys"
+    everybody = (*told.known, own_keys(settings.kafka, "the settings of this command"))
+    found = differences(everybody)
+    if found.refused or found.coming:
+        return [
+            *(problem(name, each) for each in found.refused),
+            *(warning(name, each) for each in found.coming),
+        ]
+    if all(each.mode == "off" for each in everybody):
+        return []
+    return [fine(name, f"{len(told.known)} of {told.members} members publish their keys, and all fit")]
+
+
+# Failures of a connection to Redis, as sentences with the way out.
+
+_OTHER_HOST: Final = (62, 64)
+"""Codes of OpenSSL for a certificate of another host name, or of another address."""
+_EXPIRED: Final = 10
+_CLOSED: Final = ("CLOSED BY SERVER", "RESET BY PEER")
+_NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF_WHILE_READING")
+
+
+_REFUSALS: Final = {
+    "read only replica": "is a replica, which takes no writes ({}). Set redis.url to its primary",
+    "maxmemory": "is full ({}). Raise its maxmemory, or delete keys of others from it",
+    "MISCONF": (
+        "takes no writes, as it cannot save to its disk ({}). Correct what its log names, such as a full disk"
+    ),
+}
+"""Answers to a write by a part of their text. Older servers give another prefix to errors in a script."""
+
+
+async def explain(error: Exception, redis: RedisSettings) -> Exception:
+    """Return the error that says why the server closed an encrypted connection, `error` if none does.
+
+    With TLS 1.3, a server refuses the client's certificate after the handshake. A client that writes at
+    once sees a closed connection in place of the reason. This connects once more, and only reads.
+    """
+    tls = redis.shown.startswith("rediss:")
+    if not tls or not any(each in str(error).upper() for each in _CLOSED):
+        return error
+    address, files = urlsplit(redis.shown), redis.client_options()
+    names = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_password")
+    try:
+        context = tls_context(*(files.get(name) for name in names))
+        async with asyncio.timeout(redis.timeout):
+            reader, writer = await asyncio.open_connection(address.hostname, address.port, ssl=context)
+            with contextlib.closing(writer):
+                await reader.read(1)
+    except ssl.SSLError as reason:
+        return reason
+    except OSError:
+        return error
+    return error
+
+
+def format_failure(error: Exception, *, tls: bool) -> str:
+    """Format the failure of a connection, to follow the address of the server.
+
+    `tls`: the connection is to be encrypted.
+    """
+    if isinstance(error, ResponseError):
+        return _format_answer(error)
+    found = next((each for each in _chain(error) if isinstance(each, ssl.SSLError)), None)
+    if isinstance(found, ssl.SSLCertVerificationError):
+        return _format_distrust(found)
+    reason = (found.reason if found is not None else None) or ""
+    text = f"{reason} {error}".upper()
+    if "CERTIFICATE_REQUIRED" in text:
+        return "demands a certificate of the client. Set redis.certificate_file and redis.key_file"
+    if "UNKNOWN_CA" in text or "BAD_CERTIFICATE" in text:
+        return "does not trust redis.certificate_file. Set it to one that the authority of the server signed"
+    if tls and (isinstance(error, RedisTimeoutError) or any(each in text for each in _NO_TLS)):
+        return f"does not answer ({error}). If it has no TLS at this port, begin redis.url with redis://"
+    if found is not None:
+        return (
+            f"was not asked: redis.certificate_file and redis.key_file cannot be used ({reason or found}). "
+            "Give PEM files that belong together, and redis.key_password_file if the key has a password"
+        )
+    if not tls and any(each in text for each in _CLOSED):
+        return f"closes the connection ({error}). If it has TLS at this port, begin redis.url with rediss://"
+    return f"does not answer ({error}); check redis.url, redis.ca_file and that it runs"
+
+
+def _format_answer(error: ResponseError) -> str:
+    """Format an error that a server has answered with."""
+    text = next((text for part, text in _REFUSALS.items() if part in str(error)), None)
+    return (
+        text.format(error)
+        if text
+        else f"answers with an error ({error}). Check redis.url and the settings of the server"
+    )
+
+
+def _format_distrust(error: ssl.SSLCertVerificationError) -> str:
+    if error.verify_code in _OTHER_HOST:
+        return (
+            f"has a certificate of another host: {error.verify_message.rstrip('.')}. Name a host of it in "
+            "redis.url"
+        )
+    if error.verify_code == _EXPIRED:
+        return "has a certificate that has expired. Give the server a new one"
+    return (
+        "has a certificate that is signed by no authority that is trusted here: "
+        f"{error.verify_message}. Set redis.ca_file to the certificate of the authority that signed it"
+    )
+
+
+def _chain(error: BaseException | None) -> list[BaseException]:
+    """Return an error with its causes, the error itself first."""
+    found: list[BaseException] = []
+    while error is not None and error not in found:
+        found.append(error)
+        error = error.__cause__ or error.__context__
+    return found
+
+
+# Check of `sluicegate check` that cleaners of other products spare files that wait for their commit.
+
+_SHARE: Final = 0.5
+"""Files that have waited for this share of a cleaner's age are in danger."""
+
+
+def check_cleaning(
+    stream: str, settings: StreamSettings, maintenance: TableMaintenance, record: StateRecord | None
+) -> list[Finding]:
+    """Compare the age of a table's cleaner with the files of a stream. Raises LakeUnavailable; blocks."""
+    if not isinstance(maintenance, NamesCleaner):
+        return []
+    name, cleaner = f"table of {stream}, cleaning", maintenance.cleaner()
+    if cleaner is None:
+        return [fine(name, "the table forbids that other products delete files")]
+    waits = _longest_wait(record)
+    if waits > cleaner.age * _SHARE:
+        return [warning(name, _pending(stream, cleaner, waits))]
+    if cleaner.age < settings.longest_wait:
+        return [warning(name, _shorter(stream, settings, cleaner))]
+    return [fine(name, f"{_spares(cleaner)}, and files wait for at most {duration(settings.longest_wait)}")]
+
+
+def _longest_wait(record: StateRecord | None) -> float:
+    """Return the seconds for which the oldest file of a stream has waited for its commit."""
+    since = [each.since for each in record.waiting.values()] if record is not None else []
+    return time.time() - min(since) / 1000 if since else 0.0
+
+
+def _pending(stream: str, cleaner: Cleaner, waits: float) -> str:
+    return (
+        f"files have waited for their commit for {duration(waits)}, and {_spares(cleaner)}: it would delete "
+        f"them. Do not run it before they are committed, or {_remedy(cleaner, waits / _SHARE)}. Why they "
+        f"wait: sluicegate status --stream {stream}"
+    )
+
+
+def _shorter(stream: str, settings: StreamSettings, cleaner: Cleaner) -> str:
+    return (
+        f"files may wait for their commit for {duration(settings.longest_wait)} "
+        f"(streams.{stream}.longest_wait), but {_spares(cleaner)}: it can delete files of pending "
+        f"checkpoints. To keep them, {_remedy(cleaner, settings.longest_wait)}"
+    )
+
+
+def _spares(cleaner: Cleaner) -> str:
+    source = cleaner.setting or "its default"
+    return f"{cleaner.name} spares files that are younger than {duration(cleaner.age)} ({source})"
+
+
+def _remedy(cleaner: Cleaner, seconds: float) -> str:
+    return cleaner.remedy.format(hours=math.ceil(seconds / 3_600))
+
+
+# Checks of `sluicegate check` that compare a table with the state record of its stream.
+
+PATIENCE: Final = 3.0
+"""Seconds in which a coordinator that commits just now writes its record."""
+
+
+class Comparison(NamedTuple):
+    """Result of comparing a table with its state record."""
+
+    finding: Finding
+    ahead: bool = False
+    """True if the table has more than the record. Right after a commit that is normal."""
+
+
+def compare(name: str, committer: Committer, found: TableState, record: StateRecord) -> Comparison | None:
+    """Ask the table as an idle coordinator does; None if the stream has committed nothing.
+
+    Raises LakeUnavailable; blocks.
+    """
+    state, stream = record.state, record.stream
+    identity = state.table or record.table.identity
+    if identity is None:
+        return None
+    named, expected = f"{name}, history", state.decided + 1
+    if found.identity != identity:
+        return Comparison(_replaced(named, found.identity, stream))
+    if (lost := lost_decision(state, found, record.table)) is not None:
+        return Comparison(problem(named, format_problem(lost, stream)))
+    # Everything before an unresolved decision is in the table: its absence is proven from the same head.
+    known = ref_of(known_head(record.table, state, found))
+    match committer.ask(expected, NO_DIGEST, identity, known):
+        case Absent():
+            return Comparison(fine(named, _agreement(state, found)))
+        case Unproven(expired=True) if state.pending is None:
+            # The coordinator continues from the head: nothing of the stream can be in it that it misses.
+            return Comparison(fine(named, f"{_agreement(state, found)}; the recorded snapshot has expired"))
+        case Unproven(reason, _, cause):
+            code = Code.TABLE_CONTRADICTS
+            unproven = Problem(code=code, number=state.decided, cause=cause, detail=reason)
+            return Comparison(problem(named, format_problem(unproven, stream)))
+        case TableReplaced(other):
+            return Comparison(_replaced(named, other, stream))
+    newest = found.newest_decision or expected
+    ahead = Problem(code=Code.TABLE_AHEAD, number=state.decided, other=newest)
+    note = "If a coordinator has just stopped, start one: it reads the rest of the log and continues"
+    return Comparison(problem(named, f"{format_problem(ahead, stream)} {note}"), ahead=True)
+
+
+def _replaced(check: str, identity: str, stream: str) -> Finding:
+    return problem(check, format_problem(Problem(code=Code.TABLE_REPLACED, detail=identity), stream))
+
+
+def newer_log(found: Finding, state: LogState) -> Finding:
+    """Return the finding about a table that agrees with the log, but not with its older state record."""
+    named = state.proof is not None and state.proof.decision == asked_decision(state)
+    why = "the table was repaired, or an operator named its head" if named else "it lacks the newest outcomes"
+    return warning(
+        found.check,
+        f"agrees with the log, up to decision {state.decided - (state.pending is not None)}. The state "
+        f"record is older: {why}. Start a coordinator if none runs: sluicegate run",
+    )
+
+
+def _agreement(state: LogState, found: TableState) -> str:
+    if state.pending is not None and (found.newest_decision or 0) < state.decided:
+        return f"agrees with the record; decision {state.decided} is not there yet, a coordinator commits it"
+    return f"agrees with the record, up to decision {state.decided}"
+
+
+# Checks of `sluicegate check` that use Redis and the tables.
+
+_REDIS_PROBE: Final = """\
+redis.call('HSET', KEYS[1], 'revision', '0')
+redis.call('SADD', KEYS[2], 'check')
+return redis.call('DEL', KEYS[1], KEYS[2])
+"""
+"""The commands of a view's write, on keys that no client reads."""
+
+
+async def check_redis(redis: RedisSettings | None) -> Finding:
+    """Check that Redis answers and allows writes; fine if no Redis is configured."""
+    if redis is None:
+        return fine("redis", "not configured, not needed: only other services would read it")
+    tls = redis.shown.startswith("rediss:")
+    client = redis_client(redis.url.get_secret_value(), redis.timeout, redis.client_options())
+    try:
+        await client.ping()
+        # The keys have the coordinator's prefix: an ACL may allow the user only those.
+        await client.eval(_REDIS_PROBE, 2, *(f"{redis.key_prefix}:check-{uuid.uuid4().hex}" for _ in "ab"))
+        wrong = await _check_names_of_views(client, f"{redis.key_prefix}:streams")
+    except AuthenticationError:
+        return problem(
+            "redis",
+            f"{redis.shown} refuses user or password; check redis.username, redis.password and redis.url",
+        )
+    except NoPermissionError as error:
+        return problem(
+            "redis",
+            f"{redis.shown} refuses: {error}; allow the user the keys {redis.key_prefix}:* and the commands "
+            "ping, hget, hgetall, hset, sadd, srem, smembers, del, eval, evalsha, script, multi and exec",
+        )
+    except (RedisError, OSError) as error:
+        return problem("redis", f"{redis.shown} {format_failure(await explain(error, redis), tls=tls)}")
+    finally:
+        await client.aclose()
+    if wrong is not None:
+        return problem("redis", f"{redis.shown} {wrong}")
+    return fine("redis", f"{redis.shown} answers")
+
+
+async def _check_names_of_views(client: Redis, key: str) -> str | None:
+    """Return why the set of the names of streams cannot be used, None if it can. Raises RedisError."""
+    try:
+        # Not TYPE: an ACL that is enough for the service does not allow it.
+        await cast("Awaitable[Any]", client.smembers(key))
+    except ResponseError as error:
+        if not str(error).startswith("WRONGTYPE"):
+            raise
+        return (
+            f"has a value of another type at the key {key}, so no view can be written. Delete it: "
+            f"redis-cli DEL {key}. The next commit of each stream writes its name again"
+        )
+    return None
+
+
+def check_stream(
+    stream: str, settings: StreamSettings, record: StateRecord | None = None
+) -> tuple[list[Finding], Comparison | None]:
+    """Check that the table opens, is in scope, fits its state record and can be written; blocks.
+
+    Return the findings, and the one among them that compares the table with the record.
+    """
+    name = f"table of {stream}"
+    try:
+        opened = adapter(settings.format)
+        table = opened.parse_table(settings.table, settings.adapter_options())
+        committer = opened.open_committer(table, settings.commit_user)
+        maintenance = opened.open_maintenance(table)
+        try:
+            state = committer.inspect()
+            wrong = other_user(record, settings.commit_user) if record is not None else None
+            if wrong is not None:
+                return [problem(name, format_problem(wrong, stream))], None
+            compared = compare(name, committer, state, record) if record is not None else None
+            cleaning = check_cleaning(stream, settings, maintenance, record)
+        finally:
+            committer.close()
+    except TableRefused as error:
+        return [problem(name, f"{settings.table}: {error}")], None
+    except LakeUnavailable as error:
+        away = f"{settings.table} cannot be read now: {error}; check the storage, try again"
+        return [problem(name, away)], None
+    found = [
+        fine(name, f"{settings.table} is in scope; {_describe(state, settings)}"),
+        *([compared.finding] if compared else []),
+        *_check_files(name, maintenance),
+        *_check_write(name, maintenance),
+        *_check_names(stream, settings),
+        *cleaning,
+    ]
+    return found, compared
+
+
+def _check_files(name: str, maintenance: TableMaintenance) -> list[Finding]:
+    """Open what a reader of the newest snapshot opens. No commit looks at the data files of former ones."""
+    if not isinstance(maintenance, OpensNewest):
+        return []
+    named = f"{name}, files"
+    try:
+        opened = maintenance.open_newest()
+    except LakeUnavailable as error:
+        return [problem(named, str(error))]
+    if opened.problems:
+        return [problem(named, format_problems(opened))]
+    return [fine(named, f"the newest snapshot can be read: its metadata, and {opened.files} of its files")]
+
+
+def _check_names(stream: str, settings: StreamSettings) -> list[Finding]:
+    # "unchecked" is a deliberate setting, so it is a warning and not a problem.
+    if settings.file_names == "checked":
+        return []
+    text = (
+        "the names of data files are not compared with the attempts that wrote them (file_names = "
+        '"unchecked"): a file that two checkpoints name is committed twice. If the writers are the hooks of '
+        f'this release, set streams.{stream}.file_names = "checked" for all coordinators'
+    )
+    return [warning(f"table of {stream}, file names", text)]
+
+
+def _describe(state: TableState, settings: StreamSettings) -> str:
+    # With its identity, as `sluicegate stream resume --head` takes it.
+    head = f"snapshot {state.head.id}:{state.head.identity}" if state.head else "no snapshot yet"
+    if state.newest_decision is None:
+        return f"{head}, none by {settings.commit_user}"
+    return f"{head}, last commit by {settings.commit_user}: {state.newest_decision}"
+
+
+def _check_write(name: str, maintenance: TableMaintenance) -> list[Finding]:
+    parts = urlsplit(maintenance.location)
+    if parts.scheme in OBJECT_SCHEMES:
+        # Where no folder is named, a catalog decides a commit, and no put of a file.
+        return _check_write_of_objects(name, maintenance.location, isinstance(maintenance, NamesFolders))
+    if parts.scheme != "file" or not isinstance(maintenance, NamesFolders):
+        return []
+    for folder in maintenance.written_folders:
+        path = Path(unquote(parts.path)) / folder
+        if path.is_dir() and (reason := _refused_write(path)) is not None:
+            return [
+                problem(
+                    f"{name}, writing",
+                    f"{path}: {reason}; let this user write there, on a file system that has hard links",
+                )
+            ]
+    return [fine(f"{name}, writing", "files can be made, linked and removed")]
+
+
+def _check_write_of_objects(name: str, location: str, conditional: bool) -> list[Finding]:
+    """Try the requests of a commit in an object store: a put, conditional if one decides, and a deletion."""
+    probe = f".sluicegate-check-{uuid.uuid4().hex}"
+    try:
+        storage = open_storage(location)
+        if conditional:
+            storage.put_if_absent(probe, probe.encode())
+        else:
+            storage.write(".", {probe: probe.encode()})
+        storage.remove(probe)
+    except (TableRefused, LakeUnavailable, CannotPut, Uncertain) as error:
+        return [problem(f"{name}, writing", str(error))]
+    how = ", only where none is," if conditional else ""
+    return [fine(f"{name}, writing", f"files can be put{how} and removed")]
+
+
+def _refused_write(folder: Path) -> str | None:
+    """Try the file operations of a commit in a folder; return the reason if one fails.
+
+    A commit creates a file, and hard-links it to a name that must not exist.
+    """
+    # Readers ignore hidden names, and the random part makes the name unique.
+    made = folder / f".sluicegate-check-{uuid.uuid4().hex}"
+    linked = made.with_suffix(".link")
+    try:
+        made.touch(exist_ok=False)
+        os.link(made, linked)
+    except OSError as error:
+        return error.strerror or str(error)
+    finally:
+        for path in (made, linked):
+            # If the files could not be created, the removal fails too. That error is no news.
+            with contextlib.suppress(OSError):
+                path.unlink()
+    return None

@@ -1,0 +1,1 @@
+"""Servers of one machine: Kafka and Valkey as child processes, `sluicegate up`, and the demo."""

