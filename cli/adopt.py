@@ -1,61 +1,51 @@
 """`sluicegate stream adopt`: continue a stream from its table, where its log does not lead to it."""
 
-
+import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any, Final, NamedTuple
+
+import click
 from pydantic import ValidationError
+
 from sluicegate.cli.coordinators import ask_coordinator
-from sluicegate.cli.errors import UserError
-from sluicegate.cli.errors import run_async
-from sluicegate.cli.kafka import count_members
-from sluicegate.cli.kafka import partition_count
-from sluicegate.cli.options import config_option
-from sluicegate.cli.options import forged_option
-from sluicegate.cli.options import json_option
-from sluicegate.cli.options import order_options
-from sluicegate.cli.options import require_stream
-from sluicegate.cli.options import stream_option
-from sluicegate.cli.orders import note_order
-from sluicegate.cli.orders import require_permissions
+from sluicegate.cli.errors import UserError, run_async
+from sluicegate.cli.kafka import count_members, partition_count
+from sluicegate.cli.options import (
+    config_option,
+    forged_option,
+    json_option,
+    order_options,
+    require_stream,
+    stream_option,
+)
+from sluicegate.cli.orders import note_order, require_permissions
 from sluicegate.cli.recovery import remove_view
-from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.coordinator.core.state_record import base_key
-from sluicegate.coordinator.core.state_record import encode_record
-from sluicegate.coordinator.core.state_record import listener_key
-from sluicegate.coordinator.listeners.records import ListenerRecord
-from sluicegate.coordinator.listeners.records import encode
-from sluicegate.coordinator.listeners.records import furthest
-from sluicegate.coordinator.listeners.records import read_listener_records
-from sluicegate.coordinator.observe.messages import format_problem
-from sluicegate.coordinator.observe.messages import iso_time
-from sluicegate.coordinator.replay.adoption import Adopted
-from sluicegate.coordinator.replay.adoption import Commits
-from sluicegate.coordinator.replay.adoption import Stated
-from sluicegate.coordinator.replay.adoption import choose
-from sluicegate.coordinator.replay.adoption import read_commits
-from sluicegate.coordinator.replay.adoption import read_logged
-from sluicegate.coordinator.replay.adoption import refuse_needless
+from sluicegate.coordinator.core.state_record import StateRecord, base_key, encode_record, listener_key
+from sluicegate.coordinator.listeners.records import ListenerRecord, encode, furthest
+from sluicegate.coordinator.listeners.records import read_held as read_listener_records
+from sluicegate.coordinator.observe.messages import format_problem, iso_time
+from sluicegate.coordinator.replay.adoption import (
+    Adopted,
+    Commits,
+    Stated,
+    choose,
+    read_commits,
+    read_logged,
+    refuse_needless,
+)
 from sluicegate.coordinator.replay.decisions import ReplayRefused
 from sluicegate.coordinator.replay.log import open_log
 from sluicegate.coordinator.replay.tables import ReplayTable
-from sluicegate.coordinator.settings.model import ListenerSettings
-from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.stream.records import Held
-from sluicegate.coordinator.stream.records import read_held
+from sluicegate.coordinator.settings.model import ListenerSettings, Settings
+from sluicegate.coordinator.stream.records import Held, read_held
 from sluicegate.events.envelope import partition_of
 from sluicegate.events.models import Position
-from sluicegate.events.problems import Code
-from sluicegate.events.problems import Problem
+from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.permissions import Client
 from sluicegate.kafka.producer import SessionProducer
 from sluicegate.lakes.port import TableRefused
-from typing import Any
-from typing import Final
-from typing import NamedTuple
-import click
-import json
-
 
 # Records of listeners for `stream adopt`: those of the former stream continue, missing ones are named.
 #

@@ -10,29 +10,28 @@ from typing import Final
 import click
 from aiokafka.errors import KafkaError
 
-from sluicegate.cli.checks import check_kafka
-from sluicegate.cli.checks import check_keys
-from sluicegate.cli.checks import check_redis
-from sluicegate.cli.checks import check_stream
-from sluicegate.cli.checks import PATIENCE
-from sluicegate.cli.checks import newer_log
+from sluicegate.cli.checks import (
+    PATIENCE,
+    Finding,
+    check_kafka,
+    check_keys,
+    check_redis,
+    check_stream,
+    fine,
+    newer_log,
+    problem,
+    warning,
+)
+from sluicegate.cli.coordinators import format_unserved, unserved_streams
 from sluicegate.cli.errors import UserError, run_async
-from sluicegate.cli.checks import Finding
-from sluicegate.cli.checks import fine
-from sluicegate.cli.checks import problem
-from sluicegate.cli.checks import warning
-from sluicegate.cli.kafka import partition_count
-from sluicegate.cli.kafka import read_records
-from sluicegate.cli.options import config_option
-from sluicegate.cli.options import json_option
-from sluicegate.cli.coordinators import format_unserved
-from sluicegate.cli.coordinators import unserved_streams
+from sluicegate.cli.kafka import partition_count, read_records
+from sluicegate.cli.options import config_option, json_option
 from sluicegate.cli.stream_log import known_record, open_log
 from sluicegate.coordinator.core.state_record import StateRecord, TableProgress
 from sluicegate.coordinator.listeners.facts import refusals
 from sluicegate.coordinator.observe.messages import format_problem
 from sluicegate.coordinator.settings.model import HttpSettings, Settings, read_tokens
-from sluicegate.coordinator.stream.log import other_partition
+from sluicegate.coordinator.stream.continuity import other_partition
 from sluicegate.events.envelope import partition_of
 from sluicegate.events.problems import Problem
 from sluicegate.kafka.settings import UnusableFile

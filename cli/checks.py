@@ -1,78 +1,5 @@
 """Checks of `sluicegate check`: each returns findings, with the remedy of a problem."""
 
-
-from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import GroupAuthorizationFailedError
-from aiokafka.errors import KafkaError
-from aiokafka.protocol.group import HeartbeatRequest
-from collections.abc import Awaitable
-from dataclasses import dataclass
-from pathlib import Path
-from redis.asyncio import Redis
-from redis.exceptions import AuthenticationError
-from redis.exceptions import NoPermissionError
-from redis.exceptions import RedisError
-from redis.exceptions import ResponseError
-from redis.exceptions import TimeoutError as RedisTimeoutError
-from sluicegate.cli.errors import kafka_away
-from sluicegate.cli.kafka import admin_client
-from sluicegate.cli.kafka import count_members
-from sluicegate.cli.kafka import security
-from sluicegate.cli.orders import settled_keys
-from sluicegate.coordinator.core.commit import asked_decision
-from sluicegate.coordinator.core.commit import known_head
-from sluicegate.coordinator.core.commit import lost_decision
-from sluicegate.coordinator.core.commit import ref_of
-from sluicegate.coordinator.core.effects import NO_DIGEST
-from sluicegate.coordinator.core.state import LogState
-from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.coordinator.observe.messages import duration
-from sluicegate.coordinator.observe.messages import format_problem
-from sluicegate.coordinator.service.keys import differences
-from sluicegate.coordinator.settings.model import RedisSettings
-from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.settings.model import SettingsError
-from sluicegate.coordinator.settings.model import StreamSettings
-from sluicegate.coordinator.settings.model import own_keys
-from sluicegate.coordinator.stream.log import other_user
-from sluicegate.events.problems import Code
-from sluicegate.events.problems import Problem
-from sluicegate.kafka.clients import patiently
-from sluicegate.kafka.internals import send_admin_request
-from sluicegate.kafka.permissions import Client
-from sluicegate.kafka.permissions import format_grants
-from sluicegate.kafka.permissions import lacking
-from sluicegate.kafka.topics import TopicError
-from sluicegate.kafka.topics import TopicProblem
-from sluicegate.kafka.topics import TopicSpec
-from sluicegate.kafka.topics import ensure_topics
-from sluicegate.kafka.topics import verify_topics
-from sluicegate.lakes.capabilities import Cleaner
-from sluicegate.lakes.capabilities import NamesCleaner
-from sluicegate.lakes.capabilities import NamesFolders
-from sluicegate.lakes.capabilities import OpensNewest
-from sluicegate.lakes.maintenance import format_problems
-from sluicegate.lakes.port import Absent
-from sluicegate.lakes.port import Committer
-from sluicegate.lakes.port import LakeUnavailable
-from sluicegate.lakes.port import TableMaintenance
-from sluicegate.lakes.port import TableRefused
-from sluicegate.lakes.port import TableReplaced
-from sluicegate.lakes.port import TableState
-from sluicegate.lakes.port import Unproven
-from sluicegate.lakes.registry import adapter
-from sluicegate.lakes.storage import CannotPut
-from sluicegate.lakes.storage import Uncertain
-from sluicegate.lakes.storages import OBJECT_SCHEMES
-from sluicegate.lakes.storages import open_storage
-from sluicegate.state_store.redis_store import redis_client
-from sluicegate.state_store.redis_store import tls_context
-from typing import Any
-from typing import Final
-from typing import NamedTuple
-from typing import cast
-from urllib.parse import unquote
-from urllib.parse import urlsplit
 import asyncio
 import contextlib
 import math
@@ -80,6 +7,57 @@ import os
 import ssl
 import time
 import uuid
+from collections.abc import Awaitable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, NamedTuple, cast
+from urllib.parse import unquote, urlsplit
+
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import GroupAuthorizationFailedError, KafkaError
+from aiokafka.protocol.group import HeartbeatRequest
+from redis.asyncio import Redis
+from redis.exceptions import AuthenticationError, NoPermissionError, RedisError, ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from sluicegate.cli.errors import kafka_away
+from sluicegate.cli.kafka import admin_client, count_members, security
+from sluicegate.cli.orders import settled_keys
+from sluicegate.coordinator.core.commit import asked_decision, known_head, lost_decision, ref_of
+from sluicegate.coordinator.core.effects import NO_DIGEST
+from sluicegate.coordinator.core.state import LogState
+from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.observe.messages import duration, format_problem
+from sluicegate.coordinator.service.keys import differences
+from sluicegate.coordinator.settings.model import (
+    RedisSettings,
+    Settings,
+    SettingsError,
+    StreamSettings,
+    own_keys,
+)
+from sluicegate.coordinator.stream.continuity import other_user
+from sluicegate.events.problems import Code, Problem
+from sluicegate.kafka.clients import patiently
+from sluicegate.kafka.internals import send_admin_request
+from sluicegate.kafka.permissions import Client, format_grants, lacking
+from sluicegate.kafka.topics import TopicError, TopicProblem, TopicSpec, ensure_topics, verify_topics
+from sluicegate.lakes.capabilities import Cleaner, NamesCleaner, NamesFolders, OpensNewest
+from sluicegate.lakes.maintenance import format_problems
+from sluicegate.lakes.port import (
+    Absent,
+    Committer,
+    LakeUnavailable,
+    TableMaintenance,
+    TableRefused,
+    TableReplaced,
+    TableState,
+    Unproven,
+)
+from sluicegate.lakes.registry import adapter
+from sluicegate.lakes.storage import CannotPut, Uncertain
+from sluicegate.lakes.storages import OBJECT_SCHEMES, open_storage
+from sluicegate.state_store.redis_store import redis_client, tls_context
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +93,7 @@ def problem(check: str, detail: str) -> Finding:
 
 
 # Checks of `sluicegate check` that use Kafka.
+
 
 async def check_kafka(settings: Settings, *, create: bool) -> list[Finding]:
     """Check brokers, topics and group. Without brokers, report only that problem."""
@@ -152,7 +131,9 @@ async def _check_topics(settings: Settings, *, create: bool) -> list[Finding]:
             find = warning if each.warning else problem
             findings.append(find(_topic_name(spec), f"{each.wrong}. {_topic_remedy(each)}"))
         if not wrong:
-            findings.append(fine(_topic_name(spec), "created" if spec.name in created else "exists, settings fit"))
+            findings.append(
+                fine(_topic_name(spec), "created" if spec.name in created else "exists, settings fit")
+            )
     return findings
 
 

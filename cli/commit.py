@@ -4,18 +4,15 @@ import click
 
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.main import Commands
-from sluicegate.cli.options import config_option
-from sluicegate.cli.options import json_option
-from sluicegate.cli.options import region_option
-from sluicegate.cli.options import require_stream
-from sluicegate.cli.options import stream_option
-from sluicegate.cli.options import order_options
-from sluicegate.cli.orders import UNFINISHED
-from sluicegate.cli.orders import make_command
-from sluicegate.cli.orders import not_yet
-from sluicegate.cli.orders import order
-from sluicegate.cli.orders import show
-from sluicegate.cli.orders import timeout_option
+from sluicegate.cli.options import (
+    config_option,
+    json_option,
+    order_options,
+    region_option,
+    require_stream,
+    stream_option,
+)
+from sluicegate.cli.orders import UNFINISHED, make_command, not_yet, order, show, timeout_option
 from sluicegate.cli.stream_log import Step
 from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state import LogState

@@ -1,19 +1,13 @@
 """`sluicegate completion`: completion of commands and options in a shell."""
 
-
-from click.shell_completion import BashComplete
-from click.shell_completion import CompletionItem
-from click.shell_completion import FishComplete
-from click.shell_completion import ShellComplete
-from click.shell_completion import ZshComplete
 from collections.abc import Mapping
 from pathlib import Path
-from sluicegate.coordinator.settings.model import SettingsError
-from sluicegate.coordinator.settings.model import read_file
-from typing import Any
-from typing import Final
-import click
+from typing import Any, Final
 
+import click
+from click.shell_completion import BashComplete, CompletionItem, FishComplete, ShellComplete, ZshComplete
+
+from sluicegate.coordinator.settings.model import SettingsError, read_file
 
 # Values that a shell completes: streams and regions of the settings file, table formats, folders.
 #

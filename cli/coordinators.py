@@ -1,26 +1,20 @@
 """Coordinators that run: the status of their streams, from the one at the address of the settings."""
 
-
-from aiokafka.errors import KafkaError
-from functools import cache
-from http import HTTPStatus
-from sluicegate.cli.errors import UserError
-from sluicegate.cli.kafka import count_members
-from sluicegate.cli.kafka import partition_count
-from sluicegate.cli.kafka import read_dated_records
-from sluicegate.coordinator.settings.model import HttpSettings
-from sluicegate.coordinator.settings.model import REALM
-from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.settings.model import read_tokens
-from sluicegate.events.envelope import partition_of
-from sluicegate.kafka.settings import UnusableFile
-from typing import Any
-from typing import Final
 import asyncio
-import click
 import ssl
 import time
+from functools import cache
+from http import HTTPStatus
+from typing import Any, Final
 
+import click
+from aiokafka.errors import KafkaError
+
+from sluicegate.cli.errors import UserError
+from sluicegate.cli.kafka import count_members, partition_count, read_dated_records
+from sluicegate.coordinator.settings.model import REALM, HttpSettings, Settings, read_tokens
+from sluicegate.events.envelope import partition_of
+from sluicegate.kafka.settings import UnusableFile
 
 SECONDS: Final = 3.0
 _EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 - listened on, not asked

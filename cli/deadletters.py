@@ -1,39 +1,25 @@
 """`sluicegate dead-letters`: inspect unusable messages, send them again, or drop them."""
 
+import json
+import re
+from typing import Any, Final, NamedTuple
+
+import click
 
 from sluicegate.cli.completion import complete_streams
-from sluicegate.cli.errors import UserError
-from sluicegate.cli.errors import run_async
-from sluicegate.cli.kafka import count_members
-from sluicegate.cli.kafka import read_records
+from sluicegate.cli.errors import UserError, run_async
+from sluicegate.cli.kafka import count_members, read_records
 from sluicegate.cli.main import Commands
-from sluicegate.cli.options import config_option
-from sluicegate.cli.options import json_option
-from sluicegate.cli.options import order_options
+from sluicegate.cli.options import config_option, json_option, order_options
 from sluicegate.cli.orders import note_order
 from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.coordinator.observe.logs import HIDDEN
-from sluicegate.coordinator.observe.logs import Redactor
-from sluicegate.coordinator.observe.messages import format_problem
-from sluicegate.coordinator.observe.messages import iso_time
+from sluicegate.coordinator.observe.logs import HIDDEN, Redactor
+from sluicegate.coordinator.observe.messages import format_problem, iso_time
 from sluicegate.coordinator.replay.decisions import ReplayRefused
-from sluicegate.coordinator.replay.letters import Letter
-from sluicegate.coordinator.replay.letters import Sent
-from sluicegate.coordinator.replay.letters import judge
-from sluicegate.coordinator.replay.letters import mark
-from sluicegate.coordinator.replay.letters import original
-from sluicegate.coordinator.replay.letters import read_letters
-from sluicegate.coordinator.replay.letters import send
+from sluicegate.coordinator.replay.letters import Letter, Sent, judge, mark, original, read_letters, send
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.events.models import NAME_PATTERN
 from sluicegate.events.problems import Problem
-from typing import Any
-from typing import Final
-from typing import NamedTuple
-import click
-import json
-import re
-
 
 # Formats of dead letters: text that is safe for a terminal and has no secrets.
 

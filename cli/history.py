@@ -1,48 +1,30 @@
 """Past of a stream: `sluicegate history` shows its outcomes, `sluicegate audit` its orders."""
 
-
-from aiokafka import AIOKafkaConsumer
-from aiokafka import ConsumerRecord
-from aiokafka import TopicPartition
-from collections.abc import Collection
-from datetime import UTC
-from datetime import datetime
-from sluicegate.cli.completion import complete_streams
-from sluicegate.cli.errors import UserError
-from sluicegate.cli.errors import run_async
-from sluicegate.cli.kafka import read_state_keys
-from sluicegate.cli.options import config_option
-from sluicegate.cli.options import json_option
-from sluicegate.cli.options import require_stream
-from sluicegate.cli.options import stream_option
-from sluicegate.cli.terminal import progress_line
-from sluicegate.coordinator.observe.messages import format_problem
-from sluicegate.coordinator.observe.messages import iso_time
-from sluicegate.coordinator.observe.messages import listed
-from sluicegate.coordinator.replay.audit import Audit
-from sluicegate.coordinator.replay.audit import Audited
-from sluicegate.coordinator.replay.audit import read_orders
-from sluicegate.coordinator.replay.decisions import ReplayRefused
-from sluicegate.coordinator.replay.log import partitions_of
-from sluicegate.coordinator.replay.log import read_range
-from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.settings.model import parse_seconds
-from sluicegate.events.codec import Flaw
-from sluicegate.events.envelope import partition_of
-from sluicegate.events.models import CommitSummary
-from sluicegate.events.models import CutAbandoned
-from sluicegate.events.models import CutReverted
-from sluicegate.events.notifications import Committed
-from sluicegate.events.notifications import read_notification
-from sluicegate.events.signing import State
-from sluicegate.kafka.clients import started
-from typing import Any
-from typing import Final
-from typing import NamedTuple
-import click
 import json
 import time
+from collections.abc import Collection
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
 
+import click
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+
+from sluicegate.cli.completion import complete_streams
+from sluicegate.cli.errors import UserError, run_async
+from sluicegate.cli.kafka import read_state_keys
+from sluicegate.cli.options import config_option, json_option, require_stream, stream_option
+from sluicegate.cli.terminal import progress_line
+from sluicegate.coordinator.observe.messages import format_problem, iso_time, listed
+from sluicegate.coordinator.replay.audit import Audit, Audited, read_orders
+from sluicegate.coordinator.replay.decisions import ReplayRefused
+from sluicegate.coordinator.replay.log import partitions_of, read_range
+from sluicegate.coordinator.settings.model import Settings, parse_seconds
+from sluicegate.events.codec import Flaw
+from sluicegate.events.envelope import partition_of
+from sluicegate.events.models import CommitSummary, CutAbandoned, CutReverted
+from sluicegate.events.notifications import Committed, read_notification
+from sluicegate.events.signing import State
+from sluicegate.kafka.clients import started
 
 # The newest outcomes of a stream, as its commits topic has them.
 
@@ -114,7 +96,9 @@ def history(settings: Settings, stream: str, last: int, as_json: bool) -> None:
     require_stream(settings, stream)
     found = run_async(settings, read_outcomes(settings, stream, last))
     if as_json:
-        click.echo(json.dumps({"stream": stream, "outcomes": [_outcome_values(each) for each in found]}, indent=2))
+        click.echo(
+            json.dumps({"stream": stream, "outcomes": [_outcome_values(each) for each in found]}, indent=2)
+        )
         return
     for each in found:
         click.echo(_outcome_line(each))

@@ -1,42 +1,27 @@
 """Read-only access to Kafka for the commands: no group is joined, and nothing is changed."""
 
-
-from aiokafka import AIOKafkaConsumer
-from aiokafka import ConsumerRecord
-from aiokafka import TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.errors import TopicAuthorizationFailedError
-from collections.abc import AsyncIterator
-from collections.abc import Callable
-from collections.abc import Mapping
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from sluicegate.cli.errors import UserError
-from sluicegate.cli.errors import run_async
+from typing import Any, Final, NamedTuple
+
+import click
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import TopicAuthorizationFailedError
+
+from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.main import Commands
 from sluicegate.cli.options import kafka_config_option
-from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.coordinator.core.state_record import decode_record
-from sluicegate.coordinator.core.state_record import read_listener_key
-from sluicegate.coordinator.settings.model import MemberKeys
-from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.settings.model import keys_of
-from sluicegate.coordinator.stream.other_groups import group_members
-from sluicegate.coordinator.stream.other_groups import must_sign
+from sluicegate.coordinator.core.state_record import StateRecord, decode_record, read_listener_key
+from sluicegate.coordinator.settings.model import MemberKeys, Settings, keys_of
+from sluicegate.coordinator.stream.other_groups import group_members, must_sign
 from sluicegate.events.problems import Problem
 from sluicegate.kafka.authorized import hidden_topics
-from sluicegate.kafka.clients import patiently
-from sluicegate.kafka.clients import started
+from sluicegate.kafka.clients import patiently, started
 from sluicegate.kafka.reading import read_on
-from sluicegate.kafka.topics import TopicProblem
-from sluicegate.kafka.topics import ensure_topics
-from sluicegate.kafka.topics import verify_topics
-from typing import Any
-from typing import Final
-from typing import NamedTuple
-import asyncio
-import click
-
+from sluicegate.kafka.topics import TopicProblem, ensure_topics, verify_topics
 
 POLL_MS: Final = 500
 READ_SECONDS: Final = 120.0
@@ -209,6 +194,7 @@ async def count_members(settings: Settings) -> int | None:
 
 
 # `sluicegate topics`: create the topics.
+
 
 @click.group(cls=Commands)
 def topics() -> None:

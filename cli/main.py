@@ -1,19 +1,18 @@
 """Root command and groups. A command is imported on its first use: none waits for the packages of another."""
 
-
-from click.exceptions import NoSuchCommand
-from collections.abc import Mapping
-from collections.abc import Sequence
-from importlib import import_module
-from sluicegate.coordinator.service.signals import hold_signals
-from typing import Any
-from typing import Final
-import click
-import sluicegate
 import sys
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any, Final
 
+import click
+from click.exceptions import NoSuchCommand
+
+import sluicegate
+from sluicegate.coordinator.service.signals import hold_signals
 
 # Command groups whose command list shows whole sentences.
+
 
 class Commands(click.Group):
     """Command group that lists each command with a whole sentence; click itself truncates long ones."""

@@ -1,31 +1,20 @@
 """Options that several commands share: the settings file and the stream."""
 
-
-from collections.abc import Callable
-from pathlib import Path
-from sluicegate.cli.completion import SETTINGS_FILE
-from sluicegate.cli.completion import complete_regions
-from sluicegate.cli.completion import complete_streams
-from sluicegate.cli.errors import UserError
-from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.settings.model import SettingsError
-from sluicegate.coordinator.settings.model import parse_seconds
-from sluicegate.coordinator.settings.model import read_file
-from sluicegate.coordinator.settings.model import validate
-from sluicegate.events.orders import MOST_ABOUT
-from sluicegate.events.orders import MOST_CHARACTERS
-from sluicegate.events.orders import MOST_OF_REASON
-from sluicegate.events.orders import Order
-from typing import Any
-from typing import Final
-from typing import TypeVar
-from urllib.parse import urlsplit
-import click
 import os
-import sluicegate
 import socket
 import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
 
+import click
+
+import sluicegate
+from sluicegate.cli.completion import SETTINGS_FILE, complete_regions, complete_streams
+from sluicegate.cli.errors import UserError
+from sluicegate.coordinator.settings.model import Settings, SettingsError, parse_seconds, read_file, validate
+from sluicegate.events.orders import MOST_ABOUT, MOST_CHARACTERS, MOST_OF_REASON, Order
 
 F = TypeVar("F", bound=Callable[..., Any])
 

@@ -4,25 +4,27 @@ An order is appended only if it would have an effect as of the log's end. Its ef
 offset, because the command applies the log by the same rules as the coordinators.
 """
 
-
-from aiokafka.errors import KafkaError
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
+import asyncio
+import copy
+import json
+import re
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC
-from datetime import datetime
+from datetime import UTC, datetime
+from typing import Any, Final, Generic, TypeVar
+
+import click
+from aiokafka.errors import KafkaError
+
 from sluicegate.cli.coordinators import ask_coordinator
 from sluicegate.cli.errors import UserError
-from sluicegate.cli.kafka import count_members
-from sluicegate.cli.kafka import read_dated_records
-from sluicegate.cli.options import current_order
-from sluicegate.cli.options import parse_timeout
+from sluicegate.cli.kafka import count_members, read_dated_records
+from sluicegate.cli.options import current_order, parse_timeout
 from sluicegate.cli.status import reasons
-from sluicegate.cli.stream_log import Step
-from sluicegate.cli.stream_log import StreamLog
-from sluicegate.cli.stream_log import open_log
+from sluicegate.cli.stream_log import Step, StreamLog, open_log
 from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord
@@ -30,36 +32,16 @@ from sluicegate.coordinator.observe.messages import format_problem
 from sluicegate.coordinator.observe.view import overview
 from sluicegate.coordinator.replay.decisions import ReplayRefused
 from sluicegate.coordinator.replay.log import open_log as open_replay_log
-from sluicegate.coordinator.service.keys import GroupKeys
-from sluicegate.coordinator.service.keys import read_keys
-from sluicegate.coordinator.settings.model import MemberKeys
-from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.settings.model import own_keys
+from sluicegate.coordinator.service.keys import GroupKeys, read_keys
+from sluicegate.coordinator.settings.model import MemberKeys, Settings, own_keys
 from sluicegate.coordinator.stream.other_groups import NEEDS_KEYS
 from sluicegate.coordinator.tasks import ended_with
 from sluicegate.events.encoding import encode_event
-from sluicegate.events.envelope import Envelope
-from sluicegate.events.envelope import EventType
-from sluicegate.events.envelope import LogRecord
+from sluicegate.events.envelope import Envelope, EventType, LogRecord
 from sluicegate.events.models import StreamCommand
-from sluicegate.events.orders import make_note
-from sluicegate.events.orders import order_header
-from sluicegate.kafka.permissions import Client
-from sluicegate.kafka.permissions import format_grants
-from sluicegate.kafka.permissions import lacking
+from sluicegate.events.orders import make_note, order_header
+from sluicegate.kafka.permissions import Client, format_grants, lacking
 from sluicegate.kafka.topics import TopicRole
-from typing import Any
-from typing import Final
-from typing import Generic
-from typing import TypeVar
-import asyncio
-import click
-import copy
-import json
-import re
-import time
-import uuid
-
 
 # Signing key of a command, compared with those of the coordinators before an order is written.
 #
@@ -139,6 +121,7 @@ async def settled_keys(settings: Settings) -> GroupKeys | None:
 
 
 # Notes in the log: orders that work on a table, on state records or on dead letters.
+
 
 async def require_permissions(settings: Settings, client: Client, only: TopicRole | None = None) -> None:
     """Refuse an order before its note if its work would be refused afterwards; `only`: those on one topic.

@@ -9,14 +9,16 @@ import click
 
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.main import Commands
+from sluicegate.cli.options import (
+    config_option,
+    forged_option,
+    json_option,
+    order_options,
+    parse_timeout,
+    require_stream,
+    stream_option,
+)
 from sluicegate.cli.orders import note_order
-from sluicegate.cli.options import config_option
-from sluicegate.cli.options import forged_option
-from sluicegate.cli.options import json_option
-from sluicegate.cli.options import parse_timeout
-from sluicegate.cli.options import require_stream
-from sluicegate.cli.options import stream_option
-from sluicegate.cli.options import order_options
 from sluicegate.cli.terminal import progress_line
 from sluicegate.coordinator.observe.messages import iso_time
 from sluicegate.coordinator.replay.decisions import ReplayRefused

@@ -1,55 +1,34 @@
 """`sluicegate stream recover` and `stream forget`: state records that are replaced, or deleted."""
 
-
-from aiokafka import AIOKafkaConsumer
-from aiokafka import AIOKafkaProducer
-from aiokafka import TopicPartition
 from concurrent.futures import ThreadPoolExecutor
+
+import click
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+
 from sluicegate.cli.coordinators import ask_coordinator
-from sluicegate.cli.errors import UserError
-from sluicegate.cli.errors import run_async
-from sluicegate.cli.kafka import StateKey
-from sluicegate.cli.kafka import count_members
-from sluicegate.cli.kafka import partition_count
-from sluicegate.cli.kafka import read_state_keys
-from sluicegate.cli.options import config_option
-from sluicegate.cli.options import order_options
-from sluicegate.cli.options import require_stream
-from sluicegate.cli.options import stream_option
-from sluicegate.cli.orders import note_order
-from sluicegate.cli.orders import require_permissions
+from sluicegate.cli.errors import UserError, run_async
+from sluicegate.cli.kafka import StateKey, count_members, partition_count, read_state_keys
+from sluicegate.cli.options import config_option, order_options, require_stream, stream_option
+from sluicegate.cli.orders import note_order, require_permissions
 from sluicegate.coordinator.core.state import LogState
-from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.coordinator.core.state_record import encode_record
-from sluicegate.coordinator.core.state_record import recovery_record
-from sluicegate.coordinator.observe.messages import ADOPT
-from sluicegate.coordinator.observe.messages import fill
-from sluicegate.coordinator.observe.messages import format_problem
-from sluicegate.coordinator.replay.decisions import Group
-from sluicegate.coordinator.replay.decisions import ReplayRefused
-from sluicegate.coordinator.replay.decisions import Start
-from sluicegate.coordinator.replay.log import StreamLog
-from sluicegate.coordinator.replay.log import open_log
-from sluicegate.coordinator.replay.reading import Window
-from sluicegate.coordinator.replay.reading import parse_mark
-from sluicegate.coordinator.replay.reading import since
+from sluicegate.coordinator.core.state_record import StateRecord, encode_record, recovery_record
+from sluicegate.coordinator.observe.messages import ADOPT, fill, format_problem
+from sluicegate.coordinator.replay.decisions import Group, ReplayRefused, Start
+from sluicegate.coordinator.replay.log import StreamLog, open_log
+from sluicegate.coordinator.replay.reading import Window, parse_mark, since
 from sluicegate.coordinator.replay.tables import ReplayTable
-from sluicegate.coordinator.replay.verify import Verdict
-from sluicegate.coordinator.replay.verify import verify
+from sluicegate.coordinator.replay.verify import Verdict, verify
 from sluicegate.coordinator.service.startup import make_store
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.stream.records import Held
-from sluicegate.coordinator.stream.records import read_held
+from sluicegate.coordinator.stream.records import Held, read_held
 from sluicegate.events.envelope import partition_of
-from sluicegate.events.problems import Code
-from sluicegate.events.problems import Problem
+from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.permissions import Client
 from sluicegate.kafka.producer import SessionProducer
 from sluicegate.kafka.topics import TopicRole
 from sluicegate.lakes.port import TableRefused
 from sluicegate.state_store import StateStoreUnavailable
-import click
 
 
 async def has_view(settings: Settings, stream: str) -> bool:
@@ -78,6 +57,7 @@ async def remove_view(settings: Settings, stream: str) -> str | None:
 
 
 # `sluicegate stream recover`: replace an unusable state record, so that the log is read again.
+
 
 @click.command()
 @config_option
@@ -169,6 +149,7 @@ async def _write(settings: Settings, keys: list[StateKey], record: StateRecord) 
 #
 # A coordinator without a key reads the decisions of another one as dead letters. Its state record then
 # includes their places without their effects, also after it has got the key.
+
 
 async def record_of_log(settings: Settings, stream: str, held: Held, newest: StateRecord) -> StateRecord:
     """Return the record to begin with. Raises KafkaError, TimeoutError, and UserError if nothing is missing.
@@ -267,6 +248,7 @@ def _keys(stream: str, unsigned: Group | None) -> str:
 
 
 # `sluicegate stream forget`: delete the records of a stream, so that it does not hold the log any more.
+
 
 @click.command()
 @config_option

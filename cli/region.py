@@ -1,89 +1,70 @@
 """`sluicegate region` and `assignment`: end a region, set it back, or end the assignment that has it."""
 
+import asyncio
+import copy
+import time
+import uuid
+from typing import TYPE_CHECKING, Any, Final
 
-from aiokafka import AIOKafkaConsumer
-from aiokafka import ConsumerRecord
-from aiokafka import TopicPartition
+import click
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+
 from sluicegate.cli.completion import complete_folders
-from sluicegate.cli.errors import UserError
-from sluicegate.cli.errors import run_async
-from sluicegate.cli.kafka import POLL_MS
-from sluicegate.cli.kafka import READ_SECONDS
-from sluicegate.cli.main import Commands
-from sluicegate.cli.main import LazyCommands
-from sluicegate.cli.options import by_option
-from sluicegate.cli.options import config_option
-from sluicegate.cli.options import current_order
-from sluicegate.cli.options import json_option
-from sluicegate.cli.options import order_options
-from sluicegate.cli.options import parse_timeout
-from sluicegate.cli.options import reason_option
-from sluicegate.cli.options import region_option
-from sluicegate.cli.options import require_stream
-from sluicegate.cli.options import stream_option
-from sluicegate.cli.orders import UNFINISHED
-from sluicegate.cli.orders import at_once
-from sluicegate.cli.orders import make_command
-from sluicegate.cli.orders import not_yet
-from sluicegate.cli.orders import note_order
-from sluicegate.cli.orders import order
-from sluicegate.cli.orders import place_of
-from sluicegate.cli.orders import require_accepted_key
-from sluicegate.cli.orders import show
-from sluicegate.cli.orders import timeout_option
-from sluicegate.cli.stream_log import STUCK
-from sluicegate.cli.stream_log import Step
-from sluicegate.cli.stream_log import StreamLog
-from sluicegate.cli.stream_log import known_record
-from sluicegate.cli.stream_log import open_log
-from sluicegate.cli.stream_log import region_assignment
+from sluicegate.cli.errors import UserError, run_async
+from sluicegate.cli.kafka import POLL_MS, READ_SECONDS
+from sluicegate.cli.main import Commands, LazyCommands
+from sluicegate.cli.options import (
+    by_option,
+    config_option,
+    current_order,
+    json_option,
+    order_options,
+    parse_timeout,
+    reason_option,
+    region_option,
+    require_stream,
+    stream_option,
+)
+from sluicegate.cli.orders import (
+    UNFINISHED,
+    at_once,
+    make_command,
+    not_yet,
+    note_order,
+    order,
+    place_of,
+    require_accepted_key,
+    show,
+    timeout_option,
+)
+from sluicegate.cli.stream_log import STUCK, Step, StreamLog, known_record, open_log, region_assignment
 from sluicegate.coordinator.core.replica import Replica
-from sluicegate.coordinator.core.state import AssignmentState
-from sluicegate.coordinator.core.state import LogState
-from sluicegate.coordinator.core.state import RegionPhase
+from sluicegate.coordinator.core.state import AssignmentState, LogState, RegionPhase
 from sluicegate.coordinator.observe.messages import format_problem
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.events.codec import Flaw
-from sluicegate.events.codec import read_attributes
-from sluicegate.events.codec import read_body
+from sluicegate.events.codec import Flaw, read_attributes, read_body
 from sluicegate.events.encoding import encode_event
-from sluicegate.events.envelope import Envelope
-from sluicegate.events.envelope import EventType
-from sluicegate.events.envelope import LogRecord
-from sluicegate.events.models import Assignment
-from sluicegate.events.models import RegionHeartbeat
-from sluicegate.events.models import RegionRegistered
-from sluicegate.events.models import StreamCommand
+from sluicegate.events.envelope import Envelope, EventType, LogRecord
+from sluicegate.events.models import Assignment, RegionHeartbeat, RegionRegistered, StreamCommand
 from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.events.orders import order_header
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.reading import read_on
 from sluicegate.lakes.registry import install_line
-from typing import Any
-from typing import Final
-from typing import TYPE_CHECKING
-import asyncio
-import click
-import copy
-import time
-import uuid
-
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from sluicegate.writer_hooks.spark.reset import Ask
-    from sluicegate.writer_hooks.spark.reset import ResetDone
-    from sluicegate.writer_hooks.spark.reset import ResetOrder
+
+    from sluicegate.writer_hooks.spark.reset import Ask, ResetDone, ResetOrder
 
 
-@click.group(
-    cls=LazyCommands, package="sluicegate.cli", places={"remove": "region", "reset": "region"}
-)
+@click.group(cls=LazyCommands, package="sluicegate.cli", places={"remove": "region", "reset": "region"})
 def region() -> None:
     """End a region, or set it back to its committed position."""
 
 
 # `sluicegate region remove`: end a region.
+
 
 @click.command()
 @config_option

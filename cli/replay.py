@@ -1,69 +1,59 @@
 """`sluicegate replay`: compare a stream's table with its log, repair it, or build a fresh one."""
 
-
-from collections.abc import AsyncIterator
-from collections.abc import Coroutine
+import json
+import os
+from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
+from typing import Any, Final, NamedTuple
+from urllib.parse import urlsplit
+
+import click
 from pydantic import SecretStr
+
 from sluicegate.cli.completion import complete_folders
-from sluicegate.cli.errors import UserError
-from sluicegate.cli.errors import run_async
-from sluicegate.cli.kafka import count_members
-from sluicegate.cli.kafka import partition_count
+from sluicegate.cli.errors import UserError, run_async
+from sluicegate.cli.kafka import count_members, partition_count
 from sluicegate.cli.main import Commands
-from sluicegate.cli.options import config_option
-from sluicegate.cli.options import current_order
-from sluicegate.cli.options import forged_option
-from sluicegate.cli.options import json_option
-from sluicegate.cli.options import order_options
-from sluicegate.cli.options import require_stream
-from sluicegate.cli.options import stream_option
+from sluicegate.cli.options import (
+    config_option,
+    current_order,
+    forged_option,
+    json_option,
+    order_options,
+    require_stream,
+    stream_option,
+)
 from sluicegate.cli.orders import note_order
 from sluicegate.cli.terminal import progress_line
-from sluicegate.coordinator.observe.messages import ADOPT
-from sluicegate.coordinator.observe.messages import fill
-from sluicegate.coordinator.observe.messages import format_problem
-from sluicegate.coordinator.observe.messages import iso_time
-from sluicegate.coordinator.replay.decisions import CommitStatus
-from sluicegate.coordinator.replay.decisions import Finding
-from sluicegate.coordinator.replay.decisions import Foreign
-from sluicegate.coordinator.replay.decisions import LoggedDecision
-from sluicegate.coordinator.replay.decisions import ReplayRefused
-from sluicegate.coordinator.replay.reading import FORMS
-from sluicegate.coordinator.replay.reading import Mark
-from sluicegate.coordinator.replay.reading import Reading
-from sluicegate.coordinator.replay.reading import Window
-from sluicegate.coordinator.replay.reading import parse_mark
-from sluicegate.coordinator.replay.reading import require_verified
-from sluicegate.coordinator.replay.reading import way_out
-from sluicegate.coordinator.replay.rebuild import Rebuild
-from sluicegate.coordinator.replay.rebuild import Rebuilt
-from sluicegate.coordinator.replay.repair import Repair
-from sluicegate.coordinator.replay.repair import Repaired
-from sluicegate.coordinator.replay.tables import Connected
-from sluicegate.coordinator.replay.tables import ReplayTable
-from sluicegate.coordinator.replay.tables import connect
+from sluicegate.coordinator.observe.messages import ADOPT, fill, format_problem, iso_time
+from sluicegate.coordinator.replay.decisions import (
+    CommitStatus,
+    Finding,
+    Foreign,
+    LoggedDecision,
+    ReplayRefused,
+)
+from sluicegate.coordinator.replay.reading import (
+    FORMS,
+    Mark,
+    Reading,
+    Window,
+    parse_mark,
+    require_verified,
+    way_out,
+)
+from sluicegate.coordinator.replay.rebuild import Rebuild, Rebuilt
+from sluicegate.coordinator.replay.repair import Repair, Repaired
+from sluicegate.coordinator.replay.tables import Connected, ReplayTable, connect
 from sluicegate.coordinator.replay.verify import Verdict
 from sluicegate.coordinator.replay.verify import verify as verify_table
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.stream.other_groups import OwnedElsewhere
-from sluicegate.coordinator.stream.other_groups import refuse_other_groups
+from sluicegate.coordinator.stream.other_groups import OwnedElsewhere, refuse_other_groups
 from sluicegate.coordinator.stream.records import read_held
-from sluicegate.events.problems import CauseCode
-from sluicegate.events.problems import Code
-from sluicegate.events.problems import Problem
+from sluicegate.events.problems import CauseCode, Code, Problem
 from sluicegate.lakes.capabilities import Opened
 from sluicegate.lakes.maintenance import format_problems
-from sluicegate.lakes.port import SnapshotRef
-from sluicegate.lakes.port import TableRefused
-from typing import Any
-from typing import Final
-from typing import NamedTuple
-from urllib.parse import urlsplit
-import click
-import json
-import os
-
+from sluicegate.lakes.port import SnapshotRef, TableRefused
 
 # Output of `sluicegate replay`, as lines and as JSON values.
 

@@ -1,37 +1,33 @@
 """`sluicegate init` writes a settings file, and `sluicegate run` runs the service with it."""
 
-
-from click.core import ParameterSource
-from collections.abc import Mapping
-from pathlib import Path
-from pathlib import PurePosixPath
-from sluicegate.cli.completion import complete_folders
-from sluicegate.cli.completion import complete_formats
-from sluicegate.cli.errors import UserError
-from sluicegate.cli.errors import as_user_errors
-from sluicegate.cli.options import DEFAULT_CONFIG
-from sluicegate.cli.options import KAFKA
-from sluicegate.cli.options import absolute
-from sluicegate.cli.options import config_option
-from sluicegate.cli.options import file_option
-from sluicegate.cli.options import load_again
-from sluicegate.cli.options import tables_option
-from sluicegate.coordinator.observe.logs import configure_logging
-from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.settings.model import SettingsError
-from sluicegate.coordinator.settings.model import validate
-from sluicegate.failpoints.points import arm
-from sluicegate.lakes.port import TableRefused
-from sluicegate.lakes.registry import DEFAULT_FORMAT
-from sluicegate.lakes.registry import adapter
-from typing import Final
-from urllib.parse import urlsplit
-import click
 import json
 import re
 import shlex
 import tomllib
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Final
+from urllib.parse import urlsplit
 
+import click
+from click.core import ParameterSource
+
+from sluicegate.cli.completion import complete_folders, complete_formats
+from sluicegate.cli.errors import UserError, as_user_errors
+from sluicegate.cli.options import (
+    DEFAULT_CONFIG,
+    KAFKA,
+    absolute,
+    config_option,
+    file_option,
+    load_again,
+    tables_option,
+)
+from sluicegate.coordinator.observe.logs import configure_logging
+from sluicegate.coordinator.settings.model import Settings, SettingsError, validate
+from sluicegate.failpoints.points import arm
+from sluicegate.lakes.port import TableRefused
+from sluicegate.lakes.registry import DEFAULT_FORMAT, adapter
 
 # `sluicegate init`: write a settings file for one stream.
 

@@ -1,47 +1,26 @@
 """`sluicegate status`: state of the streams, from the coordinator, else from the state records."""
 
+import json
+import time
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
 
-from collections.abc import Iterator
-from collections.abc import Mapping
-from datetime import UTC
-from datetime import datetime
+import click
+
 from sluicegate.cli.completion import complete_streams
-from sluicegate.cli.coordinators import ask_member
-from sluicegate.cli.coordinators import format_unserved
-from sluicegate.cli.coordinators import is_unserved
-from sluicegate.cli.errors import UserError
-from sluicegate.cli.errors import run_async
-from sluicegate.cli.kafka import Dated
-from sluicegate.cli.kafka import LogOffsets
-from sluicegate.cli.kafka import count_members
-from sluicegate.cli.kafka import read_dated_records
-from sluicegate.cli.kafka import read_offsets
-from sluicegate.cli.options import config_option
-from sluicegate.cli.options import json_option
-from sluicegate.cli.options import require_stream
+from sluicegate.cli.coordinators import ask_member, format_unserved, is_unserved
+from sluicegate.cli.errors import UserError, run_async
+from sluicegate.cli.kafka import Dated, LogOffsets, count_members, read_dated_records, read_offsets
+from sluicegate.cli.options import config_option, json_option, require_stream
 from sluicegate.cli.terminal import until_interrupted
 from sluicegate.coordinator.core.effects import OPTIONAL
 from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.coordinator.observe.messages import duration
-from sluicegate.coordinator.observe.messages import format_problem
-from sluicegate.coordinator.observe.messages import iso_time
-from sluicegate.coordinator.observe.messages import listed
-from sluicegate.coordinator.observe.messages import short_id
-from sluicegate.coordinator.observe.view import Reason
-from sluicegate.coordinator.observe.view import in_order
-from sluicegate.coordinator.observe.view import overview
-from sluicegate.coordinator.observe.view import silence
-from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.settings.model import StreamSettings
+from sluicegate.coordinator.observe.messages import duration, format_problem, iso_time, listed, short_id
+from sluicegate.coordinator.observe.view import Reason, in_order, overview, silence
+from sluicegate.coordinator.settings.model import Settings, StreamSettings
 from sluicegate.events.envelope import partition_of
-from sluicegate.events.problems import Code
-from sluicegate.events.problems import Problem
-from typing import Any
-from typing import Final
-import click
-import json
-import time
-
+from sluicegate.events.problems import Code, Problem
 
 # Format of a stream for people, as `sluicegate status` prints it.
 

@@ -1,65 +1,51 @@
 """`sluicegate stream`: orders that concern all regions of a stream."""
 
-
-from aiokafka import ConsumerRecord
-from sluicegate.cli.errors import UserError
-from sluicegate.cli.errors import run_async
-from sluicegate.cli.main import LazyCommands
-from sluicegate.cli.options import config_option
-from sluicegate.cli.options import current_order
-from sluicegate.cli.options import json_option
-from sluicegate.cli.options import order_options
-from sluicegate.cli.options import require_stream
-from sluicegate.cli.options import stream_option
-from sluicegate.cli.orders import Ordered
-from sluicegate.cli.orders import UNFINISHED
-from sluicegate.cli.orders import at_once
-from sluicegate.cli.orders import make_command
-from sluicegate.cli.orders import not_yet
-from sluicegate.cli.orders import note_nobody
-from sluicegate.cli.orders import order
-from sluicegate.cli.orders import place_of
-from sluicegate.cli.orders import require_accepted_key
-from sluicegate.cli.orders import show
-from sluicegate.cli.orders import timeout_option
-from sluicegate.cli.orders import timestamped
-from sluicegate.cli.stream_log import Step
-from sluicegate.cli.stream_log import StreamLog
-from sluicegate.cli.stream_log import Unreadable
-from sluicegate.cli.stream_log import connect_log
-from sluicegate.cli.stream_log import known_record
-from sluicegate.cli.stream_log import open_log
-from sluicegate.coordinator.core.commit import asked_decision
-from sluicegate.coordinator.core.commit import disproves
-from sluicegate.coordinator.core.commit import lost_decision
-from sluicegate.coordinator.core.replica import Replica
-from sluicegate.coordinator.core.state import LogState
-from sluicegate.coordinator.core.state import RegionPhase
-from sluicegate.coordinator.core.state import RegionState
-from sluicegate.coordinator.observe.messages import format_problem
-from sluicegate.coordinator.observe.messages import iso_time
-from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.settings.model import StreamSettings
-from sluicegate.events.codec import newer_envelope
-from sluicegate.events.encoding import encode_event
-from sluicegate.events.envelope import Envelope
-from sluicegate.events.envelope import EventType
-from sluicegate.events.envelope import PER_REGION
-from sluicegate.events.models import Head
-from sluicegate.events.models import StreamCommand
-from sluicegate.events.orders import digest_of
-from sluicegate.events.orders import order_header
-from sluicegate.events.problems import Code
-from sluicegate.events.problems import Problem
-from sluicegate.lakes.port import LakeUnavailable
-from sluicegate.lakes.port import TableRefused
-from sluicegate.lakes.port import TableState
-from sluicegate.lakes.registry import adapter
-from typing import Any
 import asyncio
-import click
 import time
 import uuid
+from typing import Any
+
+import click
+from aiokafka import ConsumerRecord
+
+from sluicegate.cli.errors import UserError, run_async
+from sluicegate.cli.main import LazyCommands
+from sluicegate.cli.options import (
+    config_option,
+    current_order,
+    json_option,
+    order_options,
+    require_stream,
+    stream_option,
+)
+from sluicegate.cli.orders import (
+    UNFINISHED,
+    Ordered,
+    at_once,
+    make_command,
+    not_yet,
+    note_nobody,
+    order,
+    place_of,
+    require_accepted_key,
+    show,
+    timeout_option,
+    timestamped,
+)
+from sluicegate.cli.stream_log import Step, StreamLog, Unreadable, connect_log, known_record, open_log
+from sluicegate.coordinator.core.commit import asked_decision, disproves, lost_decision
+from sluicegate.coordinator.core.replica import Replica
+from sluicegate.coordinator.core.state import LogState, RegionPhase, RegionState
+from sluicegate.coordinator.observe.messages import format_problem, iso_time
+from sluicegate.coordinator.settings.model import Settings, StreamSettings
+from sluicegate.events.codec import newer_envelope
+from sluicegate.events.encoding import encode_event
+from sluicegate.events.envelope import PER_REGION, Envelope, EventType
+from sluicegate.events.models import Head, StreamCommand
+from sluicegate.events.orders import digest_of, order_header
+from sluicegate.events.problems import Code, Problem
+from sluicegate.lakes.port import LakeUnavailable, TableRefused, TableState
+from sluicegate.lakes.registry import adapter
 
 
 @click.group(
@@ -82,6 +68,7 @@ def stream() -> None:
 
 
 # `sluicegate stream pause` and `sluicegate stream resume`.
+
 
 @click.command()
 @config_option
@@ -382,6 +369,7 @@ def _values(state: LogState) -> dict[str, Any]:
 
 
 # `sluicegate stream skip`: read over one record that only a newer release reads.
+
 
 @click.command()
 @config_option

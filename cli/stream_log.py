@@ -9,9 +9,7 @@ from typing import Final, NamedTuple
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 
 from sluicegate.cli.errors import UserError
-from sluicegate.cli.kafka import Dated
-from sluicegate.cli.kafka import partition_count
-from sluicegate.cli.kafka import read_dated_records
+from sluicegate.cli.kafka import Dated, partition_count, read_dated_records
 from sluicegate.coordinator.core.log import Applied
 from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state import AssignmentState, LogState

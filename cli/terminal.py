@@ -1,14 +1,13 @@
 """Output of commands that take long: one line of a terminal, written again; and their end by Ctrl-C."""
 
-
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Final
-import click
 import shutil
 import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
 
+import click
 
 _CLEAR: Final = "\r\x1b[K"
 
@@ -52,6 +51,7 @@ def progress_line(*, wanted: bool = True) -> Iterator[ProgressLine]:
 
 
 # Commands that run until Ctrl-C.
+
 
 @contextmanager
 def until_interrupted() -> Iterator[None]:

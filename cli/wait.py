@@ -10,17 +10,11 @@ from typing import Final
 import click
 from aiokafka.errors import KafkaError
 
+from sluicegate.cli.coordinators import ask_coordinator
 from sluicegate.cli.errors import UserError, kafka_away, run_async
 from sluicegate.cli.kafka import read_records
-from sluicegate.cli.coordinators import ask_coordinator
-from sluicegate.cli.options import config_option
-from sluicegate.cli.options import json_option
-from sluicegate.cli.options import parse_timeout
-from sluicegate.cli.options import require_stream
-from sluicegate.cli.options import stream_option
-from sluicegate.cli.orders import UNFINISHED
-from sluicegate.cli.orders import condition_of_wait
-from sluicegate.cli.orders import tell_reasons
+from sluicegate.cli.options import config_option, json_option, parse_timeout, require_stream, stream_option
+from sluicegate.cli.orders import UNFINISHED, condition_of_wait, tell_reasons
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.observe.messages import iso_time
 from sluicegate.coordinator.observe.view import committed_watermark

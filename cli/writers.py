@@ -1,54 +1,34 @@
 """Writers: uploads that wait on this machine, and the contract for writers of other programs."""
 
-
-from aiokafka import AIOKafkaConsumer
-from aiokafka import ConsumerRecord
-from aiokafka import TopicPartition
-from collections.abc import AsyncIterator
-from collections.abc import Callable
-from collections.abc import Iterator
-from itertools import chain
-from sluicegate.cli.errors import UserError
-from sluicegate.cli.errors import run_async
-from sluicegate.cli.kafka import partition_count
-from sluicegate.cli.main import Commands
-from sluicegate.cli.options import config_option
-from sluicegate.cli.options import json_option
-from sluicegate.cli.options import parse_timeout
-from sluicegate.cli.options import region_option
-from sluicegate.cli.options import stream_option
-from sluicegate.coordinator.replay.conformance import Raw
-from sluicegate.coordinator.replay.conformance import Trial
-from sluicegate.coordinator.replay.conformance import Violation
-from sluicegate.coordinator.replay.conformance import counts
-from sluicegate.coordinator.settings.model import Settings
-from sluicegate.events.dead_letters import Letter
-from sluicegate.events.dead_letters import read_letter
-from sluicegate.kafka.clients import started
-from sluicegate.kafka.reading import read_batches
-from sluicegate.writer_hooks.errors import HookError
-from sluicegate.writer_hooks.errors import SpoolUnusable
-from sluicegate.writer_hooks.upload.entry import BadEntry
-from sluicegate.writer_hooks.upload.entry import Entry
-from sluicegate.writer_hooks.upload.entry import read_entry
-from sluicegate.writer_hooks.upload.failures import format_way_back
-from sluicegate.writer_hooks.upload.names import EntryName
-from sluicegate.writer_hooks.upload.options import default_spool
-from sluicegate.writer_hooks.upload.sending import Credentials
-from sluicegate.writer_hooks.upload.sending import report_lost
-from sluicegate.writer_hooks.upload.spool import Spool
-from sluicegate.writer_hooks.upload.spool import existing_spool
-from sluicegate.writer_hooks.upload.spool import unusable
-from sluicegate.writer_hooks.upload.starting import ensure_uploader
-from sluicegate.writer_hooks.upload.uploader import Uploader
-from typing import Any
-from typing import Final
-import click
 import json
 import logging
 import sys
 import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from itertools import chain
+from typing import Any, Final
 
+import click
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+
+from sluicegate.cli.errors import UserError, run_async
+from sluicegate.cli.kafka import partition_count
+from sluicegate.cli.main import Commands
+from sluicegate.cli.options import config_option, json_option, parse_timeout, region_option, stream_option
+from sluicegate.coordinator.replay.conformance import Raw, Trial, Violation, counts
+from sluicegate.coordinator.settings.model import Settings
+from sluicegate.events.dead_letters import Letter, read_letter
+from sluicegate.kafka.clients import started
+from sluicegate.kafka.reading import read_batches
+from sluicegate.writer_hooks.errors import HookError, SpoolUnusable
+from sluicegate.writer_hooks.upload.entry import BadEntry, Entry, read_entry
+from sluicegate.writer_hooks.upload.failures import format_way_back
+from sluicegate.writer_hooks.upload.names import EntryName
+from sluicegate.writer_hooks.upload.options import default_spool
+from sluicegate.writer_hooks.upload.sending import Credentials, report_lost
+from sluicegate.writer_hooks.upload.spool import Spool, existing_spool, unusable
+from sluicegate.writer_hooks.upload.starting import ensure_uploader
+from sluicegate.writer_hooks.upload.uploader import Uploader
 
 _LOOK: Final = 0.1
 _INCOMPLETE: Final = 1

@@ -9,7 +9,7 @@ from sluicegate.coordinator.core.machine import StreamMachine
 from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import Condition, StateRecord
-from sluicegate.coordinator.stream.log import LogRange, deleted, discontinuity
+from sluicegate.coordinator.stream.continuity import LogRange, deleted, discontinuity
 from sluicegate.events.envelope import LogRecord
 from sluicegate.events.models import Body, FilesWritten
 from sluicegate.simulator.dice import Dice

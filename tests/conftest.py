@@ -14,8 +14,7 @@ from typing import Final
 import pytest
 from hypothesis import HealthCheck, settings
 
-from sluicegate.cli.local.servers import EmbeddedKafka
-from sluicegate.cli.local.servers import EmbeddedValkey
+from sluicegate.cli.local.servers import EmbeddedKafka, EmbeddedValkey
 from tests.doubles.glue import ENVIRONMENT, glue_server
 from tests.doubles.s3 import S3Double
 from tests.iceberg_java.java import IcebergJava, RestCatalogServer, rest_catalog

@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import ClassVar, Final
 
-from sluicegate.cli.local.jars import fetched_jars
-from sluicegate.cli.local.jars import find_java
+from sluicegate.cli.local.jars import fetched_jars, find_java
 from sluicegate.cli.local.process import LOOPBACK
 from sluicegate.cli.local.servers import EmbeddedServer
 

@@ -13,9 +13,7 @@ from typing import Any, Final
 import redis
 import yaml
 
-from sluicegate.cli.local.servers import EmbeddedKafka
-from sluicegate.cli.local.servers import EmbeddedValkey
-from sluicegate.cli.local.servers import cluster_id
+from sluicegate.cli.local.servers import EmbeddedKafka, EmbeddedValkey, cluster_id
 from tests.integration.waiting import wait_until
 
 COMPOSE_FILE: Final = Path(__file__).parents[1] / "docker-compose.yml"

@@ -1,22 +1,5 @@
 """The command `sluicegate demo`."""
 
-
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from contextlib import ExitStack
-from contextlib import contextmanager
-from dataclasses import asdict
-from pathlib import Path
-from sluicegate.cli.local.errors import DemoError
-from sluicegate.cli.local.errors import Unavailable
-from types import FrameType
-from typing import Any
-from typing import Final
-from typing import TYPE_CHECKING
-from typing import TextIO
-import click
 import importlib.util
 import json
 import logging
@@ -26,7 +9,16 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
+import click
+
+from sluicegate.cli.local.errors import DemoError, Unavailable
 
 if TYPE_CHECKING:
     from sluicegate.cli.local.run import Outcome
@@ -234,10 +226,9 @@ def _run(wish: Mapping[str, Any], work_dir: Path | None) -> "tuple[Path, Outcome
 
 
 def _run_in(work: Path, wish: Mapping[str, Any], terminal: TextIO) -> "Outcome":
-    from sluicegate.cli.local.watch import Display
-    from sluicegate.cli.local.run import Wish
-    from sluicegate.cli.local.run import run_demo
     from sluicegate.cli.local.errors import EmbeddedError
+    from sluicegate.cli.local.run import Wish, run_demo
+    from sluicegate.cli.local.watch import Display
     from sluicegate.kafka.topics import TopicError
 
     display = Display(terminal)

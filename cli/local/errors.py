@@ -1,9 +1,6 @@
 """Errors of the embedded servers and of the demo. Each message is a sentence with the remedy."""
 
 
-
-
-
 class EmbeddedError(Exception):
     """Base of the errors that the embedded servers raise deliberately."""
 
@@ -21,6 +18,7 @@ class StartError(EmbeddedError):
 
 
 # Errors of the demo; each message is one sentence with the remedy.
+
 
 class DemoError(Exception):
     """Base of the errors that the demo raises on purpose."""

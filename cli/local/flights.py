@@ -1,22 +1,20 @@
 """The flights of 2013 from New York as rows with a number each, and as files for three streaming jobs."""
 
-
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
-from pathlib import Path
-from sluicegate.cli.local.errors import Unavailable
-from typing import Final
 import importlib.util
 import math
 import os
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.parquet as pq
-import zipfile
 
+from sluicegate.cli.local.errors import Unavailable
 
 REGIONS: Final = ("EWR", "JFK", "LGA")
 TOTAL_ROWS: Final = 336_776

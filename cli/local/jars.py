@@ -1,15 +1,5 @@
 """Kafka's jars, the cache that has them, and the Java that runs them."""
 
-
-from collections.abc import Callable
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from sluicegate.cli.local.errors import FetchError
-from sluicegate.cli.local.errors import JavaError
-from sluicegate.cli.local.process import ChildProcess
-from typing import Final
 import fcntl
 import hashlib
 import importlib.util
@@ -20,7 +10,14 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
 
+from sluicegate.cli.local.errors import FetchError, JavaError
+from sluicegate.cli.local.process import ChildProcess
 
 KAFKA_VERSION: Final = "4.2.0"
 SCALA_VERSION: Final = "2.13"

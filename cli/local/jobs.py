@@ -1,31 +1,25 @@
 """Three streaming jobs in one local Spark session: one region each, all writing into one table."""
 
-
-from collections.abc import Callable
-from collections.abc import Mapping
-from contextlib import suppress
-from pathlib import Path
-from pyspark.sql import SparkSession
-from sluicegate.cli.local import slow_storage
-from sluicegate.cli.local.errors import RunFailed
-from sluicegate.cli.local.flights import EVENT_TIME
-from sluicegate.cli.local.flights import REGIONS
-from sluicegate.cli.local.flights import spark_schema
-from sluicegate.cli.local.services import STREAM
-from sluicegate.cli.local.services import TOPICS
-from sluicegate.cli.local.slow_storage import Slowness
-from sluicegate.cli.local.slow_storage import VARIABLE
-from sluicegate.cli.local.tables import DemoTable
-from sluicegate.writer_hooks import attach
-from sluicegate.writer_hooks.options import TABLE_PREFIX
-from sluicegate.writer_hooks.spark.incarnation import close_region
-from typing import Any
-from typing import Final
 import math
 import os
 import signal
 import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
 
+from pyspark.sql import SparkSession
+
+from sluicegate.cli.local import slow_storage
+from sluicegate.cli.local.errors import RunFailed
+from sluicegate.cli.local.flights import EVENT_TIME, REGIONS, spark_schema
+from sluicegate.cli.local.services import STREAM, TOPICS
+from sluicegate.cli.local.slow_storage import VARIABLE, Slowness
+from sluicegate.cli.local.tables import DemoTable
+from sluicegate.writer_hooks import attach
+from sluicegate.writer_hooks.options import TABLE_PREFIX
+from sluicegate.writer_hooks.spark.incarnation import close_region
 
 _TRIGGER: Final = "50 milliseconds"
 _RHYTHMS: Final = (700, 750, 800)

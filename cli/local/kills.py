@@ -1,21 +1,18 @@
 """Phase of the coordinator at the moment of a kill, read from the end of its log."""
 
-
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from sluicegate.cli.local.errors import DemoError
-from sluicegate.cli.local.services import Coordinator
-from typing import BinaryIO
-from typing import Final
-from typing import NamedTuple
 import json
 import math
 import random
 import threading
 import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO, Final, NamedTuple
 
+from sluicegate.cli.local.errors import DemoError
+from sluicegate.cli.local.services import Coordinator
 
 COMMIT_STEPS: Final = (
     "CheckFiles",

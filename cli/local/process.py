@@ -1,18 +1,15 @@
 """Child processes that cannot outlive their parent, not even one that is killed; and free ports for them."""
 
-
-from collections.abc import Mapping
-from collections.abc import Sequence
-from contextlib import suppress
-from pathlib import Path
-from typing import Final
 import os
 import random
 import signal
 import socket
 import subprocess
 import sys
-
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
 
 LOOPBACK: Final = "127.0.0.1"
 

@@ -1,45 +1,44 @@
 """One run of the demo, from an empty folder to the comparison of the table with its source."""
 
-
+import time
 from collections.abc import Mapping
-from concurrent.futures import Future
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from sluicegate.cli.local.errors import RunFailed
-from sluicegate.cli.local.errors import TableDamaged
-from sluicegate.cli.local.flights import Feed
-from sluicegate.cli.local.flights import REGIONS
-from sluicegate.cli.local.flights import Verdict
-from sluicegate.cli.local.flights import batches_for
-from sluicegate.cli.local.flights import compare
-from sluicegate.cli.local.flights import load_flights
-from sluicegate.cli.local.flights import rows_by_region
-from sluicegate.cli.local.flights import share_due
-from sluicegate.cli.local.flights import write_batches
-from sluicegate.cli.local.jobs import Jobs
-from sluicegate.cli.local.jobs import start_session
-from sluicegate.cli.local.kills import Killer
-from sluicegate.cli.local.services import Coordinator
-from sluicegate.cli.local.services import Servers
-from sluicegate.cli.local.slow_storage import Slowness
-from sluicegate.cli.local.tables import DemoTable
-from sluicegate.cli.local.tables import create_table
-from sluicegate.cli.local.watch import Display
-from sluicegate.cli.local.watch import LISTENER
-from sluicegate.cli.local.watch import MAX_FALLBACKS
-from sluicegate.cli.local.watch import MONTHS
-from sluicegate.cli.local.watch import MarksVerdict
-from sluicegate.cli.local.watch import Progress
-from sluicegate.cli.local.watch import Watch
-from sluicegate.cli.local.watch import describe
-from sluicegate.cli.local.watch import read_marks
 from statistics import median
 from typing import Final
-import pyarrow as pa
-import time
 
+import pyarrow as pa
+
+from sluicegate.cli.local.errors import RunFailed, TableDamaged
+from sluicegate.cli.local.flights import (
+    REGIONS,
+    Feed,
+    Verdict,
+    batches_for,
+    compare,
+    load_flights,
+    rows_by_region,
+    share_due,
+    write_batches,
+)
+from sluicegate.cli.local.jobs import Jobs, start_session
+from sluicegate.cli.local.kills import Killer
+from sluicegate.cli.local.services import Coordinator, Servers
+from sluicegate.cli.local.slow_storage import Slowness
+from sluicegate.cli.local.tables import DemoTable, create_table
+from sluicegate.cli.local.watch import (
+    LISTENER,
+    MAX_FALLBACKS,
+    MONTHS,
+    Display,
+    MarksVerdict,
+    Progress,
+    Watch,
+    describe,
+    read_marks,
+)
 
 _POLL: Final = 0.2
 _STUCK_SECONDS: Final = 300.0

@@ -3,33 +3,11 @@
 docker-compose.yml repeats the shared settings; a test compares the two.
 """
 
-
-from abc import ABC
-from abc import abstractmethod
-from collections.abc import Mapping
-from collections.abc import Sequence
-from pathlib import Path
-from redis.backoff import NoBackoff
-from redis.retry import Retry
-from sluicegate.cli.local.errors import StartError
-from sluicegate.cli.local.jars import Java
-from sluicegate.cli.local.jars import cache_dir
-from sluicegate.cli.local.jars import find_java
-from sluicegate.cli.local.jars import kafka_jars
-from sluicegate.cli.local.process import ChildProcess
-from sluicegate.cli.local.process import LOOPBACK
-from sluicegate.cli.local.process import free_port
-from types import MappingProxyType
-from types import TracebackType
-from typing import ClassVar
-from typing import Final
-from typing import Self
 import base64
 import hashlib
 import importlib.util
 import os
 import re
-import redis
 import shutil
 import signal
 import socket
@@ -38,7 +16,19 @@ import tempfile
 import threading
 import time
 import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import ClassVar, Final, Self
 
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from sluicegate.cli.local.errors import StartError
+from sluicegate.cli.local.jars import Java, cache_dir, find_java, kafka_jars
+from sluicegate.cli.local.process import LOOPBACK, ChildProcess, free_port
 
 SHARED_BROKER_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -519,6 +509,7 @@ def _escaped(value: str) -> str:
 
 
 # A Redis-protocol server (Valkey) in a child process.
+
 
 class EmbeddedValkey(EmbeddedServer):
     """Valkey without persistence: a restart or a kill empties it, unless `settings` override that."""

@@ -1,20 +1,16 @@
 """Services of the demo: Kafka, Valkey and the coordinator, each a process of its own."""
 
-
-from pathlib import Path
-from sluicegate.cli.local.errors import RunFailed
-from sluicegate.cli.local.process import ChildProcess
-from sluicegate.cli.local.servers import EmbeddedKafka
-from sluicegate.cli.local.servers import EmbeddedValkey
-from sluicegate.cli.local.tables import DemoTable
-from sluicegate.kafka.topics import TopicNames
-from sluicegate.kafka.topics import ensure_topics
-from sluicegate.kafka.topics import topic_specs
-from typing import Final
 import asyncio
 import sys
 import threading
+from pathlib import Path
+from typing import Final
 
+from sluicegate.cli.local.errors import RunFailed
+from sluicegate.cli.local.process import ChildProcess
+from sluicegate.cli.local.servers import EmbeddedKafka, EmbeddedValkey
+from sluicegate.cli.local.tables import DemoTable
+from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs
 
 STREAM: Final = "flights"
 TOPICS: Final = TopicNames("demo")

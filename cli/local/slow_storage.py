@@ -1,32 +1,25 @@
 """A region whose storage is slow for a while, and then silent."""
 
-
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from dataclasses import dataclass
-from dataclasses import replace
-from pyspark import daemon
-from sluicegate.lakes import FileWriter
-from typing import Final
-from typing import TYPE_CHECKING
 import json
 import os
 import socket
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final
 
+from pyspark import daemon
+
+from sluicegate.lakes import FileWriter
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from sluicegate.events.models import FileInfo
     from sluicegate.lakes import Adapter
     from sluicegate.lakes.port import TableRef
-    from sluicegate.writer_hooks.attempt import Target
-    from sluicegate.writer_hooks.attempt import Written
-    from sluicegate.writer_hooks.region import Attempt
-    from sluicegate.writer_hooks.region import Event
-    from sluicegate.writer_hooks.region import Region
-    import pyarrow as pa
+    from sluicegate.writer_hooks.attempt import Target, Written
+    from sluicegate.writer_hooks.region import Attempt, Event, Region
 
 
 VARIABLE: Final = "SLUICEGATE_DEMO_SLOW"
@@ -94,6 +87,7 @@ class SlowWriter:
 # Daemon of Python workers for Spark, which slows down the storage of one region.
 #
 # Spark starts it as `spark.python.daemon.module`. The environment variable of `slow` has the plan.
+
 
 class _SlowAdapter:
     """Adapter whose writers are slow."""

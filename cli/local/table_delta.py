@@ -1,24 +1,19 @@
 """The demo's table in Delta, in a local folder. Its log is read without any library of the format."""
 
-
-from collections.abc import Iterator
-from collections.abc import Mapping
-from deltalake import DeltaTable
+import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from sluicegate.cli.local.errors import TableDamaged
-from sluicegate.cli.local.flights import PARTITION
-from sluicegate.cli.local.flights import SCHEMA
-from sluicegate.cli.local.tables import Commit
-from sluicegate.cli.local.tables import Contents
-from sluicegate.cli.local.tables import DATABASE
-from sluicegate.cli.local.tables import NAME
 from typing import Any
 from urllib.parse import unquote
-import json
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from deltalake import DeltaTable
 
+from sluicegate.cli.local.errors import TableDamaged
+from sluicegate.cli.local.flights import PARTITION, SCHEMA
+from sluicegate.cli.local.tables import DATABASE, NAME, Commit, Contents
 
 Action = dict[str, Any]
 

@@ -1,27 +1,20 @@
 """The demo's table in Iceberg, with a catalog in sqlite. No library of Iceberg reads its metadata here."""
 
-
-from collections.abc import Iterator
-from collections.abc import Mapping
-from pathlib import Path
-from pyiceberg.catalog.sql import SqlCatalog
-from sluicegate.cli.local.errors import TableDamaged
-from sluicegate.cli.local.flights import PARTITION
-from sluicegate.cli.local.flights import SCHEMA
-from sluicegate.cli.local.tables import Commit
-from sluicegate.cli.local.tables import Contents
-from sluicegate.cli.local.tables import DATABASE
-from sluicegate.cli.local.tables import NAME
-from sqlalchemy import create_engine
-from sqlalchemy import text
-from typing import Any
-from typing import Final
-import fastavro
 import json
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import fastavro
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyiceberg.catalog.sql import SqlCatalog
+from sqlalchemy import create_engine, text
 
+from sluicegate.cli.local.errors import TableDamaged
+from sluicegate.cli.local.flights import PARTITION, SCHEMA
+from sluicegate.cli.local.tables import DATABASE, NAME, Commit, Contents
 
 Record = dict[str, Any]
 

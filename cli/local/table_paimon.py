@@ -4,28 +4,21 @@ It compares all redundant facts of snapshots, manifest lists, manifests and data
 contradiction is an error.
 """
 
-
-from collections.abc import Iterator
-from collections.abc import Mapping
-from pathlib import Path
-from pypaimon import CatalogFactory
-from pypaimon import Schema
-from sluicegate.cli.local.errors import TableDamaged
-from sluicegate.cli.local.flights import PARTITION
-from sluicegate.cli.local.flights import SCHEMA
-from sluicegate.cli.local.tables import Commit
-from sluicegate.cli.local.tables import Contents
-from sluicegate.cli.local.tables import DATABASE
-from sluicegate.cli.local.tables import NAME
-from typing import Any
-from typing import Final
-import fastavro
 import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import fastavro
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-import re
+from pypaimon import CatalogFactory, Schema
 
+from sluicegate.cli.local.errors import TableDamaged
+from sluicegate.cli.local.flights import PARTITION, SCHEMA
+from sluicegate.cli.local.tables import DATABASE, NAME, Commit, Contents
 
 Record = dict[str, Any]
 
@@ -183,6 +176,7 @@ def decode_string_row(raw: bytes) -> str:
 
 
 # The demo's table in Paimon: one append table, partitioned by month.
+
 
 class PaimonTable:
     """The table in a warehouse, a folder with one folder for each database."""

@@ -1,15 +1,12 @@
 """The tables of the demo, one kind for each format: made empty, described to the service, and read back."""
 
-
-from collections.abc import Callable
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Final
-from typing import Protocol
-import pyarrow as pa
+from typing import Final, Protocol
 
+import pyarrow as pa
 
 DATABASE: Final = "demo"
 NAME: Final = "flights"

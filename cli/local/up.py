@@ -1,37 +1,6 @@
 """`sluicegate servers`: run Kafka and Valkey on this machine, to try the service without containers."""
 
-
-from click.core import ParameterSource
-from collections.abc import Iterator
-from contextlib import ExitStack
-from contextlib import contextmanager
-from pathlib import Path
-from sluicegate.cli.completion import complete_formats
-from sluicegate.cli.coordinators import ask_member
-from sluicegate.cli.errors import UserError
-from sluicegate.cli.errors import as_user_errors
-from sluicegate.cli.options import TABLE_HELP
-from sluicegate.cli.options import parse_tables
-from sluicegate.cli.run import key
-from sluicegate.cli.run import parse_options
-from sluicegate.cli.run import quoted
-from sluicegate.cli.run import section
-from sluicegate.cli.terminal import until_interrupted
-from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.settings.model import SettingsError
-from sluicegate.coordinator.settings.model import load
-from sluicegate.coordinator.settings.model import validate
-from sluicegate.kafka.topics import ensure_topics
-from sluicegate.lakes.capabilities import HasLocalCatalog
-from sluicegate.lakes.port import TableRefused
-from sluicegate.lakes.registry import DEFAULT_FORMAT
-from sluicegate.lakes.registry import adapter
-from typing import Final
-from typing import NamedTuple
-from typing import TYPE_CHECKING
-from urllib.parse import urlsplit
 import asyncio
-import click
 import logging
 import os
 import shlex
@@ -39,12 +8,30 @@ import signal
 import sys
 import time
 import tomllib
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Final, NamedTuple
+from urllib.parse import urlsplit
 
+import click
+from click.core import ParameterSource
+
+from sluicegate.cli.completion import complete_formats
+from sluicegate.cli.coordinators import ask_member
+from sluicegate.cli.errors import UserError, as_user_errors
+from sluicegate.cli.options import TABLE_HELP, parse_tables
+from sluicegate.cli.run import key, parse_options, quoted, section
+from sluicegate.cli.terminal import until_interrupted
+from sluicegate.coordinator.settings.model import Settings, SettingsError, load, validate
+from sluicegate.kafka.topics import ensure_topics
+from sluicegate.lakes.capabilities import HasLocalCatalog
+from sluicegate.lakes.port import TableRefused
+from sluicegate.lakes.registry import DEFAULT_FORMAT, adapter
 
 if TYPE_CHECKING:
     from sluicegate.cli.local.process import ChildProcess
-    from sluicegate.cli.local.servers import EmbeddedKafka
-    from sluicegate.cli.local.servers import EmbeddedValkey
+    from sluicegate.cli.local.servers import EmbeddedKafka, EmbeddedValkey
 
 
 _LOOK: Final = 0.5
@@ -73,8 +60,7 @@ def servers(folder: Path, kafka_port: int, valkey_port: int) -> None:
     data.
     """
     from sluicegate.cli.local.errors import EmbeddedError
-    from sluicegate.cli.local.servers import EmbeddedKafka
-    from sluicegate.cli.local.servers import EmbeddedValkey
+    from sluicegate.cli.local.servers import EmbeddedKafka, EmbeddedValkey
 
     log_fetches()
     kafka = EmbeddedKafka(folder / "kafka", kafka_port)
@@ -154,8 +140,7 @@ def up(folder: Path, tables: dict[str, str], lake: str, options: tuple[str, ...]
     tests only: one broker, on the loopback interface, without passwords.
     """
     from sluicegate.cli.local.errors import EmbeddedError
-    from sluicegate.cli.local.servers import EmbeddedKafka
-    from sluicegate.cli.local.servers import EmbeddedValkey
+    from sluicegate.cli.local.servers import EmbeddedKafka, EmbeddedValkey
 
     path = folder.absolute() / "sluicegate.toml"
     wanted = _Tables(tables, lake, parse_options(options))

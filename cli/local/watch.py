@@ -4,45 +4,27 @@ A month must be marked with the first commit at which all airports have passed i
 killed may repeat a mark, under the same id.
 """
 
-
-from aiokafka import AIOKafkaConsumer
-from aiokafka import TopicPartition
-from aiokafka.errors import KafkaError
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
-from datetime import UTC
-from datetime import datetime
-from sluicegate.cli.local.errors import RunFailed
-from sluicegate.cli.local.flights import PARTITION
-from sluicegate.cli.local.flights import REGIONS
-from sluicegate.cli.local.services import PARTITIONS
-from sluicegate.cli.local.services import TOPICS
-from sluicegate.coordinator.stream.records import read_topic
-from sluicegate.events.codec import Flaw
-from sluicegate.events.codec import read_record
-from sluicegate.events.envelope import Envelope
-from sluicegate.events.envelope import EventType
-from sluicegate.events.envelope import LogRecord
-from sluicegate.events.models import CheckpointCompleted
-from sluicegate.events.models import CutAbandoned
-from sluicegate.events.models import RegionClosed
-from sluicegate.events.notifications import Committed
-from sluicegate.events.notifications import Notification
-from sluicegate.events.notifications import PartitionDone
-from sluicegate.events.notifications import Stalled
-from sluicegate.events.notifications import read_notification
-from sluicegate.kafka.clients import started
-from sluicegate.kafka.reading import read_on
-from typing import Any
-from typing import Final
-from typing import TextIO
 import asyncio
 import threading
 import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any, Final, TextIO
 
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from sluicegate.cli.local.errors import RunFailed
+from sluicegate.cli.local.flights import PARTITION, REGIONS
+from sluicegate.cli.local.services import PARTITIONS, TOPICS
+from sluicegate.coordinator.stream.records import read_topic
+from sluicegate.events.codec import Flaw, read_record
+from sluicegate.events.envelope import Envelope, EventType, LogRecord
+from sluicegate.events.models import CheckpointCompleted, CutAbandoned, RegionClosed
+from sluicegate.events.notifications import Committed, Notification, PartitionDone, Stalled, read_notification
+from sluicegate.kafka.clients import started
+from sluicegate.kafka.reading import read_on
 
 MONTHS: Final = tuple(f"2013-{number:02}" for number in range(1, 13))
 LISTENER: Final = f"""

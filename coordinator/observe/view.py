@@ -4,13 +4,9 @@ It is derived from a state record and from the log as one coordinator has it. No
 """
 
 import time
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
-
-import structlog
-from aiokafka.errors import KafkaError
 
 from sluicegate.coordinator.core import cuts
 from sluicegate.coordinator.core.commands import unreached
@@ -28,10 +24,7 @@ from sluicegate.state_store import (
     ProblemView,
     RegionView,
     SavepointView,
-    StateStore,
-    StateStoreUnavailable,
     StreamView,
-    UnreadableView,
     WaitingView,
 )
 
@@ -402,8 +395,6 @@ def _sentences(message: Message, arguments: Mapping[str, str]) -> str:
 
 # View of a stream in the state store: made from its state record, and renewed if the store loses it.
 
-log = structlog.get_logger(__name__)
-
 
 def view_of(
     record: StateRecord,
@@ -478,47 +469,3 @@ def _condition_view(condition: Condition, stream: str) -> ConditionView:
         region=problem.region,
         message=format_problem(problem, stream),
     )
-
-
-async def write_view(store: StateStore, view: StreamView, end_of_log: Callable[[], Awaitable[int]]) -> bool:
-    """Write the view of a stream. Return False if the store has a newer one of the same log.
-
-    A revision at or after the end of the log is from another log: of topics that were deleted, or of another
-    cluster. Such a view is replaced. Raises StateStoreUnavailable, and the errors of `end_of_log`.
-    """
-    if await store.write(view):
-        return True
-    stamp = await store.stamp(view.stream)
-    # The end is read after the stamp: a log has all the events of its views.
-    if stamp is None or stamp.revision < (end := await end_of_log()):
-        return False
-    replaced = await store.replace(view, stamp)
-    if replaced:
-        log.warning(
-            "view of another log replaced", stream=view.stream, revision=stamp.revision, end_of_log=end
-        )
-    return replaced
-
-
-LastView = tuple[StateRecord, StreamSettings, Mapping[str, ListenerView], Callable[[], Awaitable[int]]]
-"""A record with its settings and listeners, and the function that reads the end of its log."""
-
-
-async def renew_views(store: StateStore, last: Iterable[LastView]) -> None:
-    """Write the last view of each stream again if the store has another one, or none.
-
-    A newer one of the same log stays.
-    """
-    for record, settings, listeners, end_of_log in last:
-        with suppress(StateStoreUnavailable, KafkaError, TimeoutError):
-            if await _is_another(store, record):
-                await write_view(store, view_of(record, settings, listeners), end_of_log)
-
-
-async def _is_another(store: StateStore, record: StateRecord) -> bool:
-    """True if the store has no view of the stream, one of another record, or an unreadable one."""
-    try:
-        view = await store.read(record.stream)
-    except UnreadableView:
-        return True
-    return view is None or view.revision != record.applied

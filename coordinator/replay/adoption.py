@@ -39,7 +39,7 @@ from sluicegate.coordinator.replay.decisions import Group, LogFold, ReplayRefuse
 from sluicegate.coordinator.replay.log import StreamLog
 from sluicegate.coordinator.replay.reading import way_out
 from sluicegate.coordinator.replay.tables import ReplayTable
-from sluicegate.coordinator.stream.log import Home, LogRange, last_events, obstacle
+from sluicegate.coordinator.stream.continuity import Home, LogRange, last_events, obstacle
 from sluicegate.coordinator.stream.records import Held
 from sluicegate.events.codec import event_id, read_attributes
 from sluicegate.events.envelope import Envelope, EventType

@@ -17,7 +17,7 @@ from sluicegate.coordinator.core.state_record import StateRecord, decode_record
 from sluicegate.coordinator.observe.messages import duration, format_problem
 from sluicegate.coordinator.replay.decisions import ReplayRefused, Start, start_of
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.stream.log import Home, LogRange, last_events, obstacle
+from sluicegate.coordinator.stream.continuity import Home, LogRange, last_events, obstacle
 from sluicegate.coordinator.stream.other_groups import NEEDS_KEYS, must_sign
 from sluicegate.events.codec import EVENT_SHAPES, Reading
 from sluicegate.events.encoding import encode_event

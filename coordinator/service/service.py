@@ -17,11 +17,9 @@ from aiokafka.errors import KafkaError, NoOffsetForPartitionError, OffsetOutOfRa
 
 from sluicegate.coordinator.listeners.host import ListenerHost
 from sluicegate.coordinator.observe.metrics import Metrics
-from sluicegate.coordinator.observe.view import renew_views
 from sluicegate.coordinator.service.connections import FORBIDDEN, Rebalances, open_consumer, open_links
 from sluicegate.coordinator.service.janitor import Janitor
-from sluicegate.coordinator.service.keys import KeyWatch
-from sluicegate.coordinator.service.members import LocalMembership, watch_members
+from sluicegate.coordinator.service.members import KeyWatch, LocalMembership, watch_members
 from sluicegate.coordinator.service.process import Collector
 from sluicegate.coordinator.service.startup import (
     absent,
@@ -35,8 +33,9 @@ from sluicegate.coordinator.settings.reload import plan_reload, read_settings
 from sluicegate.coordinator.stream.links import Links
 from sluicegate.coordinator.stream.other_groups import OwnedElsewhere
 from sluicegate.coordinator.stream.partition import PartitionRunner
-from sluicegate.coordinator.stream.records import Retention
+from sluicegate.coordinator.stream.retention import Retention
 from sluicegate.coordinator.stream.runner import StreamRunner
+from sluicegate.coordinator.stream.views import renew_views
 from sluicegate.coordinator.tasks import end, ended_with
 from sluicegate.coordinator.web.http import Access, HealthServer
 from sluicegate.coordinator.web.outages import Silence

@@ -7,8 +7,6 @@ registrations, write records and send notifications. So the second group waits.
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-import structlog
-from aiokafka import ConsumerRecord
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.errors import GroupAuthorizationFailedError, GroupIdNotFound, for_code
 
@@ -79,33 +77,4 @@ async def refuse_other_groups(options: Mapping[str, Any], own: str, wrote: Mappi
             f"of the group {own}; one stream has one group. Give both the same kafka.group_id, or stop those "
             f"of {other}: then this one continues by itself. To see them, this group needs the permission to "
             f"describe the group {other}"
-        )
-
-
-# Other groups of coordinators that decide for a stream of this member.
-
-log = structlog.get_logger(__name__)
-
-
-class Rivals:
-    """Other groups that decide for the streams of an assigned partition."""
-
-    def __init__(self, own: str) -> None:
-        self._own = own
-        self.seen: str | None = None
-        """The last other group; None if there was none."""
-
-    def look(self, stream: str, decision: ConsumerRecord) -> None:
-        """Log a decision of another group, once for each change of the group."""
-        other = group_named(decision.headers)
-        if other is None or other in (self._own, self.seen):
-            return
-        self.seen = other
-        log.error(
-            "another group of coordinators decides for this stream: nothing is doubled in the table by it, "
-            "but registrations and commits are announced twice; give both one kafka.group_id, or stop one",
-            stream=stream,
-            group=self._own,
-            other=other,
-            offset=decision.offset,
         )

@@ -35,16 +35,18 @@ from sluicegate.coordinator.core.machine import StreamMachine
 from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import Condition, RecordTooLarge, StateRecord, release_named
 from sluicegate.coordinator.observe.messages import format_problem
-from sluicegate.coordinator.observe.view import committed_decision, overview, view_of, write_view
+from sluicegate.coordinator.observe.view import committed_decision, overview, view_of
 from sluicegate.coordinator.settings.model import StreamSettings
+from sluicegate.coordinator.stream.continuity import failed_at
 from sluicegate.coordinator.stream.limits import Limits, fit, narrowed
 from sluicegate.coordinator.stream.links import Links, LogPartition
-from sluicegate.coordinator.stream.log import StreamLog, failed_at
+from sluicegate.coordinator.stream.log import StreamLog
 from sluicegate.coordinator.stream.outcomes import outcomes_after
 from sluicegate.coordinator.stream.prechecks import EarlyChecks, Known, Terms
 from sluicegate.coordinator.stream.summary import CheckpointHistory, Summaries
 from sluicegate.coordinator.stream.table import StreamTable, Supply
 from sluicegate.coordinator.stream.telemetry import StreamTelemetry, Traces, log_order, name_of
+from sluicegate.coordinator.stream.views import write_view
 from sluicegate.coordinator.tasks import end
 from sluicegate.events.codec import Flaw
 from sluicegate.events.encoding import Unencodable

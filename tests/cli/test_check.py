@@ -8,10 +8,10 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
+from sluicegate.cli.local.process import free_port
 from sluicegate.coordinator.core.state import Before, Decision, LogState
 from sluicegate.coordinator.core.state_record import StateRecord, encode_record
 from sluicegate.coordinator.settings.model import KafkaSettings
-from sluicegate.cli.local.process import free_port
 from sluicegate.events.models import Head
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.topics import verify_topics

@@ -6,9 +6,9 @@ import pytest
 import redis
 
 from sluicegate.cli.checks import check_redis
-from sluicegate.coordinator.settings.model import RedisSettings
 from sluicegate.cli.local.process import free_port
 from sluicegate.cli.local.servers import EmbeddedValkey
+from sluicegate.coordinator.settings.model import RedisSettings
 
 pytestmark = pytest.mark.redis
 

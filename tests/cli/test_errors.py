@@ -9,8 +9,8 @@ import pytest
 from aiokafka.errors import GroupAuthorizationFailedError, KafkaError, NotCoordinatorForGroupError
 from click.testing import CliRunner
 
-from sluicegate.cli.main import main
 from sluicegate.cli.errors import UserError, as_user_errors
+from sluicegate.cli.main import main
 from tests.cli.deployment import Deployment
 
 COMMANDS = [

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner, Result
 
+from sluicegate.cli.local.servers import EmbeddedKafka
 from sluicegate.cli.main import main
 from sluicegate.coordinator.settings.model import load
-from sluicegate.cli.local.servers import EmbeddedKafka
 from tests.integration.waiting import exit_status, wait_until
 
 FILE = Path("sluicegate.toml")

@@ -6,8 +6,7 @@ import click
 import pytest
 
 from sluicegate.cli.errors import UserError
-from sluicegate.cli.options import parse_timeout
-from sluicegate.cli.options import require_stream
+from sluicegate.cli.options import parse_timeout, require_stream
 from sluicegate.cli.status import _ago
 from sluicegate.cli.wait import _parse_time
 from sluicegate.coordinator.settings.model import Settings

@@ -16,7 +16,14 @@ from sluicegate.cli.local.process import free_port
 from tests.integration.waiting import BACKSTOP, wait_until
 
 # Each import of the process is a line of its output, so a test knows how far it is.
-_COMMAND: Final = (sys.executable, "-X", "importtime", "-c", "from sluicegate.cli.main import main; main()", "run")
+_COMMAND: Final = (
+    sys.executable,
+    "-X",
+    "importtime",
+    "-c",
+    "from sluicegate.cli.main import main; main()",
+    "run",
+)
 EARLY: Final = "sluicegate.events.problems"
 """One of the first modules that the command imports, a second before the service listens."""
 

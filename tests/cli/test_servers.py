@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from sluicegate.cli.main import main
 from sluicegate.cli.local.process import free_port
+from sluicegate.cli.main import main
 from tests.integration.waiting import BACKSTOP
 
 PROGRAM = "from sluicegate.cli.main import main; main(prog_name='sluicegate')"

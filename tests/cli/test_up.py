@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner, Result
 
-from sluicegate.cli.main import main
 from sluicegate.cli.local.process import free_port
+from sluicegate.cli.main import main
 from sluicegate.writer_hooks import Job
 from tests.cli.deployment import make_table
 from tests.cli.test_servers import PROGRAM

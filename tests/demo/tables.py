@@ -6,8 +6,7 @@ import pyarrow as pa
 from pypaimon import CatalogFactory
 
 from sluicegate.cli.local.table_paimon import create_table
-from sluicegate.cli.local.tables import DATABASE
-from sluicegate.cli.local.tables import NAME
+from sluicegate.cli.local.tables import DATABASE, NAME
 
 
 def new_table(warehouse: Path, *commits: pa.Table) -> Path:

@@ -4,8 +4,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from sluicegate.cli.local.flights import compare
-from sluicegate.cli.local.flights import sums
+from sluicegate.cli.local.flights import compare, sums
 
 pytestmark = pytest.mark.slow
 

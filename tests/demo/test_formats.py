@@ -5,12 +5,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from sluicegate.cli.local.flights import compare
-from sluicegate.cli.local.errors import TableDamaged
 from sluicegate.cli.local.demo import _OF_FORMAT
-from sluicegate.cli.local.tables import Commit
-from sluicegate.cli.local.tables import DemoTable
-from sluicegate.cli.local.tables import create_table
+from sluicegate.cli.local.errors import TableDamaged
+from sluicegate.cli.local.flights import compare
+from sluicegate.cli.local.tables import Commit, DemoTable, create_table
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.port import Absent, CommitRequest, Published
 from sluicegate.lakes.registry import adapter

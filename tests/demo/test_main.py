@@ -8,9 +8,8 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
+from sluicegate.cli.local.demo import demo, figures
 from sluicegate.cli.local.flights import compare
-from sluicegate.cli.local.demo import demo
-from sluicegate.cli.local.demo import figures
 from sluicegate.cli.local.run import Outcome
 
 

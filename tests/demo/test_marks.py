@@ -4,9 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from sluicegate.cli.local.watch import MONTHS
-from sluicegate.cli.local.watch import Marks
-from sluicegate.cli.local.watch import end_of
+from sluicegate.cli.local.watch import MONTHS, Marks, end_of
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
 from sluicegate.events.models import CheckpointCompleted, CommitSummary, Head, Position
 from sluicegate.events.notifications import Committed, Notification, NotificationType, PartitionDone

@@ -7,11 +7,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from sluicegate.cli.local.flights import compare
 from sluicegate.cli.local.errors import TableDamaged
-from sluicegate.cli.local.table_paimon import decode_string_row
-from sluicegate.cli.local.table_paimon import read_table
-from sluicegate.cli.local.table_paimon import PaimonTable
+from sluicegate.cli.local.flights import compare
+from sluicegate.cli.local.table_paimon import PaimonTable, decode_string_row, read_table
 from tests.demo.tables import append, new_table
 
 

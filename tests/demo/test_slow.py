@@ -6,8 +6,7 @@ from typing import Literal
 import pyarrow as pa
 import pytest
 
-from sluicegate.cli.local.slow_storage import Slowness
-from sluicegate.cli.local.slow_storage import SlowWriter
+from sluicegate.cli.local.slow_storage import Slowness, SlowWriter
 from sluicegate.cli.local.watch import Progress
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
 from sluicegate.events.models import CheckpointCompleted, CutAbandoned, FileInfo, Position

@@ -9,8 +9,8 @@ from typing import Final
 import click
 import pytest
 
-from sluicegate.cli.main import main
 from sluicegate.cli.local.demo import demo
+from sluicegate.cli.main import main
 from sluicegate.events.problems import Code
 from tools.docs import metrics_page
 

@@ -21,8 +21,7 @@ from typing import Final
 
 import pytest
 
-from sluicegate.cli.local.jars import kafka_jars
-from sluicegate.cli.local.jars import find_java
+from sluicegate.cli.local.jars import find_java, kafka_jars
 from tests.integration.waiting import tail, wait_until
 
 ROOT: Final = Path(__file__).parents[2]

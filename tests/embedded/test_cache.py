@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.cli.local.jars import cache_dir
-from sluicegate.cli.local.jars import cached_directory
+from sluicegate.cli.local.jars import cache_dir, cached_directory
 from tests.integration.waiting import BACKSTOP
 
 _FILLER = """

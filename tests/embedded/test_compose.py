@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 import yaml
 
-from sluicegate.coordinator.settings.model import load
 from sluicegate.cli.local.jars import KAFKA_VERSION
 from sluicegate.cli.local.servers import valkey_binary
+from sluicegate.coordinator.settings.model import load
 from tests.servers import COMPOSE_FILE, compose_service
 
 

@@ -7,13 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.cli.local.jars import KAFKA_VERSION
-from sluicegate.cli.local.servers import EmbeddedKafka
 from sluicegate.cli.local.errors import FetchError
-from sluicegate.cli.local.process import LOOPBACK
-from sluicegate.cli.local.process import free_port
-from sluicegate.cli.local.jars import SCALA_VERSION
-from sluicegate.cli.local.jars import SLF4J_VERSION
+from sluicegate.cli.local.jars import KAFKA_VERSION, SCALA_VERSION, SLF4J_VERSION
+from sluicegate.cli.local.process import LOOPBACK, free_port
+from sluicegate.cli.local.servers import EmbeddedKafka
 from tests.integration.waiting import BACKSTOP
 
 _FETCH = """

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.cli.local.servers import EmbeddedKafka
 from sluicegate.cli.local.errors import JavaError
 from sluicegate.cli.local.jars import find_java
+from sluicegate.cli.local.servers import EmbeddedKafka
 
 
 def fake_java(directory: Path, first_line: str, status: int = 0) -> Path:

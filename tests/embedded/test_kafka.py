@@ -7,10 +7,9 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
-from sluicegate.cli.local.servers import EmbeddedKafka
 from sluicegate.cli.local.errors import StartError
-from sluicegate.cli.local.servers import cluster_id
 from sluicegate.cli.local.process import LOOPBACK
+from sluicegate.cli.local.servers import EmbeddedKafka, cluster_id
 from sluicegate.kafka.clients import started
 from tests.integration.waiting import BACKSTOP
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from sluicegate.cli.local.servers import EmbeddedValkey
 from sluicegate.cli.local.errors import StartError
+from sluicegate.cli.local.servers import EmbeddedValkey
 
 pytestmark = pytest.mark.redis
 

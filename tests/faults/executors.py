@@ -13,8 +13,7 @@ from typing import Final, Self
 import pyspark
 
 from sluicegate.cli.local.jars import find_java
-from sluicegate.cli.local.process import free_port
-from sluicegate.cli.local.process import ChildProcess
+from sluicegate.cli.local.process import ChildProcess, free_port
 from tests.integration.waiting import wait_until
 
 HOSTS: Final = ("127.0.0.1", "127.0.0.2")

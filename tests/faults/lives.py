@@ -14,8 +14,7 @@ from typing import Any
 
 import aiohttp
 
-from sluicegate.cli.local.process import free_port
-from sluicegate.cli.local.process import ChildProcess
+from sluicegate.cli.local.process import ChildProcess, free_port
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import LOG_VARIABLE, VARIABLE
 from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs

@@ -7,8 +7,7 @@ from random import Random
 from typing import Final
 from urllib.parse import urlsplit
 
-from sluicegate.cli.local.servers import EmbeddedKafka
-from sluicegate.cli.local.servers import EmbeddedValkey
+from sluicegate.cli.local.servers import EmbeddedKafka, EmbeddedValkey
 from tests.faults.feeds import Feed
 from tests.faults.lives import Deployment
 from tests.faults.proxies import slow_proxy

@@ -6,8 +6,8 @@ from contextlib import closing
 
 import pytest
 
-from sluicegate.cli.local.servers import EmbeddedKafka
 from sluicegate.cli.local.process import free_port
+from sluicegate.cli.local.servers import EmbeddedKafka
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import Assignment, CheckpointCompleted, RegionHeartbeat
 from sluicegate.kafka import outages

@@ -10,8 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Final, Self
 
-from sluicegate.cli.local.jars import fetched_jars
-from sluicegate.cli.local.jars import find_java
+from sluicegate.cli.local.jars import fetched_jars, find_java
 from sluicegate.cli.local.process import LOOPBACK
 from sluicegate.cli.local.servers import EmbeddedServer
 

@@ -8,8 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Final
 
-from sluicegate.cli.local.jars import fetched_jars
-from sluicegate.cli.local.jars import find_java
+from sluicegate.cli.local.jars import fetched_jars, find_java
 from tests.integration.conftest import Place
 
 VERSION: Final = "4.1.1" if version("pyspark").startswith("4.1.") else "4.2.0"

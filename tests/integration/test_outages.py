@@ -8,12 +8,11 @@ import aiohttp
 import pytest
 from structlog.testing import capture_logs
 
+from sluicegate.cli.local.servers import EmbeddedKafka, EmbeddedValkey
 from sluicegate.coordinator.service import service as shell_service
 from sluicegate.coordinator.service import startup
 from sluicegate.coordinator.service.service import Service
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.cli.local.servers import EmbeddedKafka
-from sluicegate.cli.local.servers import EmbeddedValkey
 from sluicegate.events.problems import Code
 from sluicegate.kafka import outages
 from sluicegate.state_store import StateStoreError, StreamView

@@ -8,7 +8,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from sluicegate.coordinator.core.state_record import StateRecord, decode_record, deletion_start, read_key
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.stream import records as retention
+from sluicegate.coordinator.stream import retention
 from tests.integration.conftest import Place, neighbour
 from tests.integration.coordinator import running
 from tests.integration.job import read_records

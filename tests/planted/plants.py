@@ -7,8 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sluicegate.cli import status
-from sluicegate.cli import options
+from sluicegate.cli import options, status
 from sluicegate.cli import wait as cli_wait
 from sluicegate.coordinator.core import cuts
 from sluicegate.coordinator.core.proposal import Candidate
@@ -18,7 +17,7 @@ from sluicegate.coordinator.replay import decisions, reading
 from sluicegate.coordinator.replay.decisions import Comparison
 from sluicegate.coordinator.replay.orphans import Search
 from sluicegate.coordinator.replay.repair import Repair
-from sluicegate.coordinator.stream import limits, log, outcomes
+from sluicegate.coordinator.stream import continuity, limits, outcomes
 from sluicegate.coordinator.stream.letters import Letterbox
 from sluicegate.coordinator.stream.outcomes import Outcomes
 from sluicegate.coordinator.stream.partition import AppendTimes, PartitionRunner, UnroutableEvents
@@ -153,19 +152,19 @@ PLANTS: Final = (
     ),
     Plant(
         "a stream with another commit user continues",
-        *(log.other_user, "(None, commit_user)", "(record.commit_user, commit_user)", CONTINUITY),
+        *(continuity.other_user, "(None, commit_user)", "(record.commit_user, commit_user)", CONTINUITY),
     ),
     Plant(
         "a log that ends before the record continues it",
-        *(log.discontinuity, "reached > log.end", "reached > log.end + 1", CONTINUITY),
+        *(continuity.discontinuity, "reached > log.end", "reached > log.end + 1", CONTINUITY),
     ),
     Plant(
         "a log without the needed events continues the record",
-        *(log.discontinuity, "record.low_water < log.begin", "False", CONTINUITY),
+        *(continuity.discontinuity, "record.low_water < log.begin", "False", CONTINUITY),
     ),
     Plant(
         "another event at the offset of the record continues it",
-        *(log.discontinuity, "events[record.applied] != known", "False", CONTINUITY),
+        *(continuity.discontinuity, "events[record.applied] != known", "False", CONTINUITY),
     ),
     Plant(
         "registrations of former owners are refused again",

@@ -12,10 +12,8 @@ from typing import Final
 import pytest
 from redis import Redis
 
-from sluicegate.cli.local.servers import EmbeddedKafka
-from sluicegate.cli.local.servers import EmbeddedValkey
-from sluicegate.cli.local.process import LOOPBACK
-from sluicegate.cli.local.process import free_port
+from sluicegate.cli.local.process import LOOPBACK, free_port
+from sluicegate.cli.local.servers import EmbeddedKafka, EmbeddedValkey
 from sluicegate.kafka.topics import TopicNames
 from tests.integration.conftest import impatient as impatient
 from tests.integration.conftest import place as place

@@ -13,11 +13,10 @@ from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.protocol.admin import CreateAclsRequest
 from click.testing import CliRunner
 
+from sluicegate.cli.local.process import LOOPBACK, free_port
+from sluicegate.cli.local.servers import EmbeddedKafka
 from sluicegate.cli.main import main
 from sluicegate.coordinator.settings.model import Settings, load
-from sluicegate.cli.local.servers import EmbeddedKafka
-from sluicegate.cli.local.process import LOOPBACK
-from sluicegate.cli.local.process import free_port
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.internals import send_admin_request
 from sluicegate.kafka.permissions import Client, Operation, Permission, lacking

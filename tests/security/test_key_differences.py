@@ -6,8 +6,8 @@ from operator import not_
 
 import pytest
 
-from sluicegate.coordinator.service.service import Service
 from sluicegate.cli.local.process import free_port
+from sluicegate.coordinator.service.service import Service
 from sluicegate.events.problems import Code
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running

@@ -14,7 +14,7 @@ from aiokafka.errors import KafkaError
 
 from sluicegate.coordinator.service import service
 from sluicegate.coordinator.service.service import Service
-from sluicegate.coordinator.stream import records
+from sluicegate.coordinator.stream import retention
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.kafka.permissions import PERMISSIONS, Client, Operation, Permission, format_grants, of_client
 from sluicegate.kafka.topics import TopicError
@@ -91,7 +91,7 @@ async def at_work(place: Deployment) -> AsyncIterator[list[BaseException]]:
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the coordinator delete events soon."""
-    monkeypatch.setattr(records, "INTERVAL", 0.2)
+    monkeypatch.setattr(retention, "INTERVAL", 0.2)
     monkeypatch.setattr(service, "RELEASE_INTERVAL", 0.2)
 
 

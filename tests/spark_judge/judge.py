@@ -13,10 +13,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
-from sluicegate.cli.local.jars import cached_directory
 from sluicegate.cli.local.errors import FetchError
-from sluicegate.cli.local.jars import fetched_jars
-from sluicegate.cli.local.jars import find_java
+from sluicegate.cli.local.jars import cached_directory, fetched_jars, find_java
 
 SPARK: Final = "4.1.4"
 DELTA: Final = "4.4.0"

@@ -17,10 +17,8 @@ import aiohttp
 import pyarrow as pa
 from pyiceberg.catalog.rest import RestCatalog
 
-from sluicegate.cli.local.servers import EmbeddedKafka
-from sluicegate.cli.local.servers import EmbeddedValkey
-from sluicegate.cli.local.process import free_port
-from sluicegate.cli.local.process import ChildProcess
+from sluicegate.cli.local.process import ChildProcess, free_port
+from sluicegate.cli.local.servers import EmbeddedKafka, EmbeddedValkey
 from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs
 from tests.iceberg_java.java import RestCatalogServer
 from tests.integration.job import PARTITIONS, SCHEMA, Job, create_table

@@ -20,8 +20,8 @@ from typing import Any, Final
 
 from pypaimon import CatalogFactory
 
-from sluicegate.cli.local.servers import EmbeddedKafka
 from sluicegate.cli.local.process import free_port
+from sluicegate.cli.local.servers import EmbeddedKafka
 from sluicegate.events.models import CutDecided, FilesWritten
 from sluicegate.kafka.topics import TopicNames
 from sluicegate.lakes.registry import adapter

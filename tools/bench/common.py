@@ -18,8 +18,7 @@ import pyarrow as pa
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from pypaimon import CatalogFactory, Schema
 
-from sluicegate.cli.local.process import free_port
-from sluicegate.cli.local.process import ChildProcess
+from sluicegate.cli.local.process import ChildProcess, free_port
 from sluicegate.events.codec import Flaw, read_record
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope, EventType, LogRecord, partition_of, with_counts

@@ -27,8 +27,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from sluicegate.cli.local.servers import EmbeddedKafka
-from sluicegate.cli.local.servers import EmbeddedValkey
+from sluicegate.cli.local.servers import EmbeddedKafka, EmbeddedValkey
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import read_actions, read_hits
 from tests.faults import outages

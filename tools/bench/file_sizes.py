@@ -23,11 +23,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from sluicegate.cli.local.flights import EVENT_TIME
-from sluicegate.cli.local.flights import PARTITION
-from sluicegate.cli.local.flights import SCHEMA
-from sluicegate.cli.local.flights import TOTAL_ROWS
-from sluicegate.cli.local.flights import load_flights
+from sluicegate.cli.local.flights import EVENT_TIME, PARTITION, SCHEMA, TOTAL_ROWS, load_flights
 from sluicegate.lakes.registry import adapter
 from tools.bench.common import machine, report
 

@@ -28,8 +28,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
-from sluicegate.cli.local.servers import EmbeddedKafka
 from sluicegate.cli.local.process import ChildProcess
+from sluicegate.cli.local.servers import EmbeddedKafka
 from sluicegate.kafka.topics import TopicNames
 from sluicegate.writer_hooks import attach
 from tools.bench.common import MEASURES, STREAM, coordinator, create_table, machine, make_topics, report, rows

@@ -30,9 +30,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
-from sluicegate.cli.local.flights import TOTAL_ROWS
-from sluicegate.cli.local.flights import load_flights
-from sluicegate.cli.local.flights import spark_schema
+from sluicegate.cli.local.flights import TOTAL_ROWS, load_flights, spark_schema
 from sluicegate.cli.local.servers import EmbeddedKafka
 from sluicegate.writer_hooks import ForeachBatch
 from tools.bench.common import machine, report

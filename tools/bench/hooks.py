@@ -13,8 +13,7 @@ from typing import Final
 
 from pyspark.sql import SparkSession
 
-from sluicegate.cli.local.process import free_port
-from sluicegate.cli.local.process import ChildProcess
+from sluicegate.cli.local.process import ChildProcess, free_port
 from sluicegate.events.notifications import Committed
 from sluicegate.kafka.topics import TopicNames
 from sluicegate.writer_hooks import attach

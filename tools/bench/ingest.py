@@ -28,10 +28,10 @@ from typing import Any, Final, NamedTuple
 import structlog
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
+from sluicegate.cli.local.servers import EmbeddedKafka
 from sluicegate.coordinator.service.process import THRESHOLDS, calm_collector
 from sluicegate.coordinator.service.service import MOST_RECORDS, Service
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.cli.local.servers import EmbeddedKafka
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope, EventType, partition_of, with_counts
 from sluicegate.events.files import DIGEST_LENGTH

@@ -7,9 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from sluicegate.cli.local.jars import fetched_jars
-from sluicegate.cli.local.jars import Java
-from sluicegate.cli.local.jars import find_java
+from sluicegate.cli.local.jars import Java, fetched_jars, find_java
 
 _SOURCES: Final = Path(__file__).with_name("java")
 _PROTOCOL: Final = "Commits.java"

@@ -15,8 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from sluicegate.cli.local.process import free_port
-from sluicegate.cli.local.process import ChildProcess
+from sluicegate.cli.local.process import ChildProcess, free_port
 from sluicegate.kafka.topics import TopicNames
 from tests.faults.tables import create_table, kind_of
 from tools.bench.common import SCHEMA, STREAM, start_coordinator, wait_ready, write_settings

@@ -26,9 +26,8 @@ from typing import Any, Final
 
 import psutil
 
+from sluicegate.cli.local.process import ChildProcess, free_port
 from sluicegate.cli.local.servers import EmbeddedKafka
-from sluicegate.cli.local.process import free_port
-from sluicegate.cli.local.process import ChildProcess
 from sluicegate.kafka.topics import TopicNames
 from tools.bench.common import (
     create_table,

@@ -20,12 +20,12 @@ from typing import Any
 
 from aiokafka import AIOKafkaProducer
 
+from sluicegate.cli.local.servers import EmbeddedKafka
 from sluicegate.coordinator.core import cuts
 from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.replay.decisions import LogFold, Start
 from sluicegate.coordinator.service.janitor import Janitor
 from sluicegate.coordinator.settings.model import Settings, load
-from sluicegate.cli.local.servers import EmbeddedKafka
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope, EventType, partition_of
 from sluicegate.events.models import (

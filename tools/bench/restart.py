@@ -28,9 +28,8 @@ from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
+from sluicegate.cli.local.process import ChildProcess, free_port
 from sluicegate.cli.local.servers import EmbeddedKafka
-from sluicegate.cli.local.process import free_port
-from sluicegate.cli.local.process import ChildProcess
 from sluicegate.events.codec import read_record
 from sluicegate.events.envelope import partition_of
 from sluicegate.events.models import CutDecided

@@ -24,8 +24,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
-from sluicegate.cli.local.servers import EmbeddedKafka
 from sluicegate.cli.local.process import ChildProcess
+from sluicegate.cli.local.servers import EmbeddedKafka
 from tools.bench.common import (
     STREAM,
     Region,

@@ -10,7 +10,14 @@ import sys
 from statistics import median
 from typing import Any, Final
 
-_DEMO: Final = (sys.executable, "-c", "from sluicegate.cli.main import main; main()", "demo", "--json", "--slow-region")
+_DEMO: Final = (
+    sys.executable,
+    "-c",
+    "from sluicegate.cli.main import main; main()",
+    "demo",
+    "--json",
+    "--slow-region",
+)
 _SLOW: Final = "JFK"
 
 

@@ -27,8 +27,7 @@ from typing import Any, Final
 
 import psutil
 
-from sluicegate.cli.local.servers import EmbeddedKafka
-from sluicegate.cli.local.servers import EmbeddedValkey
+from sluicegate.cli.local.servers import EmbeddedKafka, EmbeddedValkey
 from tests.faults.feeds import Feed
 from tests.faults.lives import Deployment, Life
 from tests.faults.rolling import exact

@@ -23,8 +23,8 @@ from typing import Any, Final
 
 from aiokafka import AIOKafkaProducer
 
-from sluicegate.cli.local.servers import EmbeddedKafka
 from sluicegate.cli.local.process import free_port
+from sluicegate.cli.local.servers import EmbeddedKafka
 from sluicegate.events.notifications import Committed
 from sluicegate.failpoints.points import LOG_VARIABLE, VARIABLE
 from sluicegate.kafka.topics import TopicNames

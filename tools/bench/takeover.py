@@ -24,9 +24,8 @@ from typing import Any, Final
 
 from pypaimon import CatalogFactory
 
+from sluicegate.cli.local.process import ChildProcess, free_port
 from sluicegate.cli.local.servers import EmbeddedKafka
-from sluicegate.cli.local.process import free_port
-from sluicegate.cli.local.process import ChildProcess
 from sluicegate.kafka.topics import TopicNames
 from tools.bench.bulk import ORIGINS, ROWS
 from tools.bench.common import (

@@ -38,8 +38,8 @@ from pypaimon import CatalogFactory, Schema
 from pyspark.sql import SparkSession
 from yarl import URL
 
-from sluicegate.cli.local.servers import EmbeddedKafka
 from sluicegate.cli.local.process import free_port
+from sluicegate.cli.local.servers import EmbeddedKafka
 from sluicegate.writer_hooks import attach
 from tests.s3proxy import BUCKET, S3Proxy
 from tools.bench.common import STREAM, machine, make_topics, start_coordinator, wait_ready, write_settings

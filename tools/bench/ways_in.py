@@ -23,8 +23,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-from sluicegate.cli.local.servers import EmbeddedKafka
-from sluicegate.cli.local.servers import EmbeddedValkey
+from sluicegate.cli.local.servers import EmbeddedKafka, EmbeddedValkey
 from tests.faults.lives import Deployment
 from tests.faults.plainjobs import jobs_hurt
 from tests.faults.pythons import drivers_hurt

@@ -6,7 +6,7 @@ import pytest
 
 from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.coordinator.stream.log import Home, LogRange, obstacle
+from sluicegate.coordinator.stream.continuity import Home, LogRange, obstacle
 from sluicegate.events.problems import CauseCode, Code
 
 HOME = Home(partition=1, commit_user="user")

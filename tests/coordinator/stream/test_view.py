@@ -2,8 +2,9 @@
 
 from sluicegate.coordinator.core.state import Savepoint
 from sluicegate.coordinator.core.state_record import Condition
-from sluicegate.coordinator.observe.view import view_of, write_view
+from sluicegate.coordinator.observe.view import view_of
 from sluicegate.coordinator.settings.model import StreamSettings
+from sluicegate.coordinator.stream.views import write_view
 from sluicegate.events.models import Head
 from sluicegate.events.problems import Code, Problem
 from sluicegate.state_store import AssignmentView, MemoryStateStore, SavepointView, StreamView

@@ -10,9 +10,7 @@ from typing import Final
 import pytest
 
 from sluicegate.cli.local.errors import FetchError
-from sluicegate.cli.local.jars import fetched_jars
-from sluicegate.cli.local.jars import Java
-from sluicegate.cli.local.jars import find_java
+from sluicegate.cli.local.jars import Java, fetched_jars, find_java
 from sluicegate.lakes.port import Published
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.paimon_lake import PaimonLake
