@@ -21,13 +21,18 @@ from sluicegate.events.dead_letters import Letter, read_letter
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.reading import read_batches
 from sluicegate.writer_hooks.errors import HookError, SpoolUnusable
-from sluicegate.writer_hooks.upload.entry import BadEntry, Entry, read_entry
-from sluicegate.writer_hooks.upload.failures import format_way_back
-from sluicegate.writer_hooks.upload.names import EntryName
-from sluicegate.writer_hooks.upload.options import default_spool
-from sluicegate.writer_hooks.upload.sending import Credentials, report_lost
-from sluicegate.writer_hooks.upload.spool import Spool, existing_spool, unusable
-from sluicegate.writer_hooks.upload.starting import ensure_uploader
+from sluicegate.writer_hooks.upload.spool import BadEntry
+from sluicegate.writer_hooks.upload.spool import Entry
+from sluicegate.writer_hooks.upload.spool import read_entry
+from sluicegate.writer_hooks.upload.spool import format_way_back
+from sluicegate.writer_hooks.upload.spool import EntryName
+from sluicegate.writer_hooks.options import default_spool
+from sluicegate.writer_hooks.upload.uploader import Credentials
+from sluicegate.writer_hooks.upload.uploader import report_lost
+from sluicegate.writer_hooks.upload.spool import Spool
+from sluicegate.writer_hooks.upload.spool import existing_spool
+from sluicegate.writer_hooks.upload.spool import unusable
+from sluicegate.writer_hooks.upload.process import ensure_uploader
 from sluicegate.writer_hooks.upload.uploader import Uploader
 
 _LOOK: Final = 0.1

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, Final
 from sluicegate.lakes.registry import install_line
 
 if TYPE_CHECKING:
-    from sluicegate.writer_hooks.attempt import Written
+    from sluicegate.writer_hooks.writer import Written
     from sluicegate.writer_hooks.driver import RegionDriver
-    from sluicegate.writer_hooks.driver_async import AsyncRegionDriver, AsyncWriter
-    from sluicegate.writer_hooks.driver_state import CommittedCheckpoint
+    from sluicegate.writer_hooks.driver import AsyncRegionDriver
+    from sluicegate.writer_hooks.driver import AsyncWriter
+    from sluicegate.writer_hooks.incarnation import CommittedCheckpoint
     from sluicegate.writer_hooks.errors import (
         BadCheckpointLocation,
         BadListenerState,
@@ -36,13 +37,14 @@ if TYPE_CHECKING:
         UploadGivenUp,
     )
     from sluicegate.writer_hooks.job import Job, prepare_jobs
-    from sluicegate.writer_hooks.outcomes import RegionOutcome
-    from sluicegate.writer_hooks.result import WriterResult
-    from sluicegate.writer_hooks.spark.attaching import attach
+    from sluicegate.writer_hooks.commit_feed import RegionOutcome
+    from sluicegate.writer_hooks.writer import WriterResult
+    from sluicegate.writer_hooks.spark.session import attach
     from sluicegate.writer_hooks.spark.foreach import ForeachBatch
     from sluicegate.writer_hooks.spark.incarnation import close_region, start_incarnation
     from sluicegate.writer_hooks.spark.preflight import preflight
-    from sluicegate.writer_hooks.writer import OpenCheckpoint, Writer
+    from sluicegate.writer_hooks.writer import OpenCheckpoint
+    from sluicegate.writer_hooks.writer import Writer
 
 __all__ = [
     "AsyncRegionDriver",
@@ -83,18 +85,18 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "AsyncRegionDriver": "driver_async",
-    "AsyncWriter": "driver_async",
+    "AsyncRegionDriver": "driver",
+    "AsyncWriter": "driver",
     "ForeachBatch": "spark.foreach",
     "Job": "job",
     "OpenCheckpoint": "writer",
-    "CommittedCheckpoint": "driver_state",
+    "CommittedCheckpoint": "incarnation",
     "RegionDriver": "driver",
-    "RegionOutcome": "outcomes",
+    "RegionOutcome": "commit_feed",
     "Writer": "writer",
-    "WriterResult": "result",
-    "Written": "attempt",
-    "attach": "spark.attaching",
+    "WriterResult": "writer",
+    "Written": "writer",
+    "attach": "spark.session",
     "close_region": "spark.incarnation",
     "preflight": "spark.preflight",
     "prepare_jobs": "job",

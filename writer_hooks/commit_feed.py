@@ -1,22 +1,41 @@
 """Notifications of one stream, read in a background thread from a point before the driver's registration."""
 
+
+from aiokafka import AIOKafkaConsumer
+from aiokafka import TopicPartition
+from aiokafka.errors import KafkaError
+from collections.abc import Callable
+from collections.abc import Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from sluicegate.events.envelope import partition_of
+from sluicegate.events.models import Body
+from sluicegate.events.models import CutReverted
+from sluicegate.events.models import Position
+from sluicegate.events.notifications import Committed
+from sluicegate.events.notifications import IncarnationsEnded
+from sluicegate.events.notifications import Notification
+from sluicegate.events.notifications import RegistrationAnswered
+from sluicegate.events.notifications import Stalled
+from sluicegate.events.notifications import read_notification
+from sluicegate.kafka.clients import spread
+from sluicegate.kafka.clients import started
+from sluicegate.kafka.reading import read_on
+from sluicegate.writer_hooks.errors import HookError
+from sluicegate.writer_hooks.errors import PublishFailed
+from sluicegate.writer_hooks.publisher import LoopThread
+from sluicegate.writer_hooks.publisher import shared_publisher
+from sluicegate.writer_hooks.region import KafkaSettings
+from sluicegate.writer_hooks.region import Live
+from sluicegate.writer_hooks.region import Region
+from typing import Final
+from typing import NamedTuple
 import asyncio
 import logging
-from collections.abc import Callable
-from concurrent.futures import Future
-from typing import Final
+import threading
+import time
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.errors import KafkaError
-
-from sluicegate.events.envelope import partition_of
-from sluicegate.events.notifications import Notification, read_notification
-from sluicegate.kafka.clients import spread, started
-from sluicegate.kafka.reading import read_on
-from sluicegate.writer_hooks.errors import PublishFailed
-from sluicegate.writer_hooks.loop_thread import LoopThread
-from sluicegate.writer_hooks.publisher import shared_publisher
-from sluicegate.writer_hooks.region import Region
 
 _log = logging.getLogger(__name__)
 
@@ -116,3 +135,325 @@ class CommitFeed:
             auto_offset_reset="earliest",
             isolation_level="read_committed",
         )
+
+
+# Outcomes of commits for the regions of this driver, read in the background from the commits topic.
+
+_OUTCOMES_RETRY: Final = 5.0  # seconds
+_PATIENCE: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class RegionOutcome:
+    """Outcome of one decision for one region."""
+
+    stream: str
+    region: str
+    decision: int
+    committed: Position | None
+    """Committed position of the region; None: it has none."""
+    fell_back: bool
+    """True if the region did not advance although it should have."""
+    consecutive: int
+    """Number of consecutive fallbacks, as far as this driver has seen."""
+    reverted: bool
+    """True if the decision was reverted: its checkpoints are pending again."""
+
+
+OnOutcome = Callable[[RegionOutcome], None]
+OnLive = Callable[[Live], None]
+"""Callback with the live incarnation and run that the newest answer of a region states."""
+OnCommitted = Callable[[Position], None]
+"""Callback with the newest committed position of a region."""
+_RECENT: Final = 600.0
+"""Seconds before the present from which answers and commits are read.
+
+A query may be replaced, or its first batch committed, before its driver starts to read.
+"""
+
+
+class _Callbacks(NamedTuple):
+    """Callbacks of a query that follows a region."""
+
+    on_live: OnLive | None
+    on_committed: OnCommitted | None
+
+
+class RegionProgress:
+    """Progress of one region, updated by each notification."""
+
+    def __init__(self, stream: str, region: str) -> None:
+        self.stream = stream
+        self.region = region
+        self._committed: Position | None = None
+        self._consecutive = 0
+
+    def apply(self, body: Body) -> RegionOutcome | None:
+        """Return the outcome of a notification for the region; None if it does not concern the region."""
+        if isinstance(body, Stalled) and body.problem.region == self.region and not body.ended:
+            _log.warning("region %s of %s is stalled. %s", self.region, self.stream, body.reason)
+        if isinstance(body, CutReverted):
+            return self._outcome(body.decision, fell_back=False, reverted=True)
+        if not isinstance(body, Committed):
+            return None
+        return self._apply_commit(body)
+
+    def _apply_commit(self, body: Committed) -> RegionOutcome:
+        fell_back, at = self.region in body.fallbacks, body.cut.get(self.region)
+        if fell_back:
+            self._consecutive += 1
+            if self._consecutive == 1:
+                _log.warning(
+                    "region %s of %s fell back in commit %d, at %s; the other regions were committed",
+                    *(self.region, self.stream, body.decision, _format_position(at)),
+                )
+        elif at != self._committed:
+            if self._consecutive:
+                _log.warning(
+                    "region %s of %s is included again in commit %d, up to %s, after %d without it",
+                    *(self.region, self.stream, body.decision, _format_position(at), self._consecutive),
+                )
+            self._consecutive = 0
+        self._committed = at
+        return self._outcome(body.decision, fell_back=fell_back, reverted=False)
+
+    def _outcome(self, decision: int, *, fell_back: bool, reverted: bool) -> RegionOutcome:
+        place = (self.stream, self.region, decision)
+        return RegionOutcome(*place, self._committed, fell_back, self._consecutive, reverted=reverted)
+
+
+class Follower:
+    """Reader of one commits topic, in a thread of its own, for the regions that follow it."""
+
+    def __init__(self, kafka: KafkaSettings, topic: str, callback: OnOutcome | None) -> None:
+        self._kafka = kafka
+        self._topic = topic
+        self._callback = callback
+        self._progress: dict[tuple[str, str], RegionProgress] = {}
+        self._queries: dict[tuple[str, str], dict[str, _Callbacks]] = {}
+        """By stream and region, the callbacks of each query that follows it, by query id."""
+        self._live: dict[tuple[str, str], Live] = {}
+        """By stream and region, the live incarnation as of the newest answer that is read."""
+        self._unreported: set[tuple[str, str]] = set()
+        """Regions whose newest answer was not passed to the callbacks yet."""
+        self._committed: dict[tuple[str, str], Position] = {}
+        """By stream and region, the committed position as of the newest commit that is read."""
+        self._moved: set[tuple[str, str]] = set()
+        """Regions whose committed position was not passed to the callbacks yet."""
+        self._positions: dict[TopicPartition, int] = {}
+        """Positions at which the next connection continues."""
+        self._since: dict[TopicPartition, int] = {}
+        """Offsets from which outcomes are reported: the ends of the topic at the first connection."""
+        self._lock = threading.Lock()
+        self._failed = 0
+        self._thread = LoopThread("sluicegate-outcomes")
+        self._reading: Future[None] = self._thread.start(self._read())
+
+    def follow(
+        self,
+        region: Region,
+        query: str,
+        on_live: OnLive | None = None,
+        on_committed: OnCommitted | None = None,
+    ) -> None:
+        """Notify a query about a region from now on. Repeated calls are allowed.
+
+        `on_live` is called after each answer for the region, and for the last one before the call.
+        `on_committed` is called in the same way with each committed position.
+        """
+        with self._lock:
+            key = region.stream, region.name
+            self._progress.setdefault(key, RegionProgress(*key))
+            self._queries.setdefault(key, {})[query] = _Callbacks(on_live, on_committed)
+            self._unreported.add(key)
+            self._moved.add(key)
+
+    def leave(self, region: Region, query: str) -> bool:
+        """Stop notifying a query about a region. Return True if no region is followed any more."""
+        with self._lock:
+            key = region.stream, region.name
+            queries = self._queries.get(key, {})
+            queries.pop(query, None)
+            if not queries:
+                self._queries.pop(key, None)
+                self._progress.pop(key, None)
+            return not self._progress
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._thread.stop()
+
+    async def _read(self) -> None:
+        """Read until the task is cancelled. Failures are logged and retried, because no caller waits for the
+        result."""
+        while not _cancelled():
+            try:
+                await self._read_on()
+            except (KafkaError, HookError, OSError, TimeoutError) as error:
+                self._warn_failed(error)
+            if not _cancelled():
+                await asyncio.sleep(spread(_OUTCOMES_RETRY))
+
+    def _warn_failed(self, error: Exception) -> None:
+        self._failed += 1
+        if self._failed & (self._failed - 1):
+            return  # logged the first time, the second, the fourth, the eighth ...
+        _log.warning(
+            "outcomes cannot be read from %s (%d in a row): %r. Nothing that is written depends on it; "
+            "it is tried again about every %g s",
+            *(self._topic, self._failed, error, _OUTCOMES_RETRY),
+        )
+
+    def _note_read(self) -> None:
+        if self._failed:
+            _log.warning("outcomes are read from %s again, after %d failures", self._topic, self._failed)
+        self._failed = 0
+
+    async def _read_on(self) -> None:
+        consumer = AIOKafkaConsumer(
+            **self._kafka.client_options(), enable_auto_commit=False, auto_offset_reset="latest"
+        )
+        async with started(consumer):
+            count = await asyncio.to_thread(shared_publisher(self._kafka).partitions, self._topic, _PATIENCE)
+            sources = [TopicPartition(self._topic, number) for number in range(count)]
+            ends = await consumer.end_offsets(sources)
+            consumer.assign(sources)
+            for source, position in (await self._starts(consumer, ends)).items():
+                consumer.seek(source, position)
+            self._note_read()
+            while True:
+                for source, records in (await read_on(consumer, timeout_ms=_POLL_MS)).items():
+                    for record in records:
+                        found = read_notification(record.headers, record.value)
+                        if isinstance(found, Notification):
+                            self.apply(found, is_new=record.offset >= self._since[source])
+                        self._positions[source] = record.offset + 1
+                # Answers and positions are reported only after all partitions are read, so that an old one
+                # is never reported as the newest.
+                if all(self._positions.get(source, end) >= end for source, end in ends.items()):
+                    self._report()
+
+    async def _starts(
+        self, consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int]:
+        """Return the start offsets: positions of the last connection, else those of some minutes ago."""
+        self._since = {**ends, **self._since}
+        found = await consumer.offsets_for_times(dict.fromkeys(ends, int((time.time() - _RECENT) * 1000)))
+        starts = {source: at.offset if (at := found.get(source)) else end for source, end in ends.items()}
+        self._positions = {source: self._positions.get(source, start) for source, start in starts.items()}
+        # A topic that was deleted and created again has smaller end offsets.
+        return {source: min(at, ends[source]) for source, at in self._positions.items()}
+
+    def _report(self) -> None:
+        """Pass the newest answers and committed positions to the callbacks."""
+        with self._lock:
+            answered = self._unreported & self._live.keys() & self._queries.keys()
+            self._unreported -= answered
+            moved = self._moved & self._committed.keys() & self._queries.keys()
+            self._moved -= moved
+            due: list[Callable[[], None]] = [
+                partial(each.on_live, self._live[key])
+                for key in answered
+                for each in self._queries[key].values()
+                if each.on_live is not None
+            ]
+            due += [
+                partial(each.on_committed, at)
+                for key, at in ((key, self._committed[key]) for key in moved)
+                for each in self._queries[key].values()
+                if each.on_committed is not None
+            ]
+        for report in due:
+            # Outside the lock: a callback may be slow, or may call this object.
+            try:
+                report()
+            except Exception:
+                _log.exception("an answer or a committed position was not reported; it is reported again")
+                with self._lock:
+                    self._unreported |= answered
+                    self._moved |= moved
+
+    def apply(self, notification: Notification, *, is_new: bool = True) -> None:
+        """Apply a notification, and pass its outcomes to the callback. Exceptions of the callback are logged.
+
+        Outcomes are reported only while they are new; answers and positions are always recorded.
+        """
+        stream, body = notification.stream, notification.body
+        if isinstance(body, RegistrationAnswered):
+            with self._lock:
+                key = stream, notification.region
+                before = self._live[key].answered if key in self._live else frozenset[str]()
+                self._live[key] = Live(body.live, body.run, before | {body.registration})
+                self._unreported.add(key)
+        elif isinstance(body, IncarnationsEnded):
+            with self._lock:
+                for region in body.incarnations:
+                    key = stream, region
+                    # A later answer may name another one.
+                    answered = self._live[key].answered if key in self._live else frozenset[str]()
+                    self._live[key] = Live(None, None, answered)
+                    self._unreported.add(key)
+        elif isinstance(body, Committed):
+            with self._lock:
+                for region, at in body.cut.items():
+                    self._committed[stream, region] = at
+                    self._moved.add((stream, region))
+        if not is_new:
+            return
+        with self._lock:
+            concerned = [each for (of, _), each in self._progress.items() if of == stream]
+        for progress in concerned:
+            outcome = progress.apply(body)
+            if outcome is None or self._callback is None:
+                continue
+            try:
+                self._callback(outcome)
+            except Exception:
+                _log.exception("on_outcome failed for %s", outcome)
+
+
+def _cancelled() -> bool:
+    """Return True if the current task is cancelled.
+
+    A client that is closing suppresses the CancelledError itself.
+    """
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+class Outcomes:
+    """Followers of one session: one for each Kafka cluster and topic prefix."""
+
+    def __init__(self, callback: OnOutcome | None = None) -> None:
+        self._callback = callback
+        self._followers: dict[tuple[KafkaSettings, str], Follower] = {}
+
+    def follow(
+        self,
+        region: Region,
+        query: str,
+        on_live: OnLive | None = None,
+        on_committed: OnCommitted | None = None,
+    ) -> None:
+        """Notify a query about a region from now on, as `Follower.follow`. Repeated calls are allowed. Never
+        blocks."""
+        key = region.kafka, region.commits_topic
+        if key not in self._followers:
+            self._followers[key] = Follower(*key, self._callback)
+        self._followers[key].follow(region, query, on_live, on_committed)
+
+    def leave(self, region: Region, query: str) -> None:
+        """Stop notifying a query about a region. After the last one, the follower ends."""
+        key = region.kafka, region.commits_topic
+        follower = self._followers.get(key)
+        if follower is not None and follower.leave(region, query):
+            self._followers.pop(key).stop()
+
+    def stop(self) -> None:
+        """End all followers."""
+        while self._followers:
+            self._followers.popitem()[1].stop()
+
+
+def _format_position(at: Position | None) -> str:
+    return "nothing committed" if at is None else f"checkpoint {at.checkpoint} of {at.incarnation}"

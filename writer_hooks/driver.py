@@ -7,37 +7,223 @@ What an earlier driver completed after that position does not count any more, an
 The newest driver of a region is the one that counts. An older one that is still alive raises RegionReplaced.
 """
 
+
+from collections.abc import Callable
+from collections.abc import Iterable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from sluicegate.events.envelope import EventType
+from sluicegate.events.models import Position
+from sluicegate.events.models import RegionClosed
+from sluicegate.events.models import RegionHeartbeat
+from sluicegate.kafka.clients import spread
+from sluicegate.writer_hooks.commit_feed import CommitFeed
+from sluicegate.writer_hooks.errors import ACKNOWLEDGED
+from sluicegate.writer_hooks.errors import BadOption
+from sluicegate.writer_hooks.errors import EventTooLarge
+from sluicegate.writer_hooks.errors import HookError
+from sluicegate.writer_hooks.errors import NotOurs
+from sluicegate.writer_hooks.errors import RegionReplaced
+from sluicegate.writer_hooks.incarnation import CommittedCheckpoint
+from sluicegate.writer_hooks.incarnation import DRIVER
+from sluicegate.writer_hooks.incarnation import DriverState
+from sluicegate.writer_hooks.incarnation import begin_incarnation
+from sluicegate.writer_hooks.incarnation import completion
+from sluicegate.writer_hooks.incarnation import offsets_text
+from sluicegate.writer_hooks.incarnation import parsed_offsets
+from sluicegate.writer_hooks.options import SinkOptions
+from sluicegate.writer_hooks.publisher import publish_completion
+from sluicegate.writer_hooks.publisher import shared_publisher
+from sluicegate.writer_hooks.region import Event
+from sluicegate.writer_hooks.region import Region
+from sluicegate.writer_hooks.region import Registered
+from sluicegate.writer_hooks.upload.overdue import keep_uploading
+from sluicegate.writer_hooks.upload.overdue import Losses
+from sluicegate.writer_hooks.writer import OpenCheckpoint
+from sluicegate.writer_hooks.writer import Rows
+from sluicegate.writer_hooks.writer import Writer
+from sluicegate.writer_hooks.writer import WriterResult
+from types import TracebackType
+from typing import Any
+from typing import Final
+from typing import Self
+import asyncio
 import logging
+import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from types import TracebackType
-from typing import Any, Self
 
-from sluicegate.events.envelope import EventType
-from sluicegate.events.models import Position, RegionClosed
-from sluicegate.writer_hooks.beats import Beats
-from sluicegate.writer_hooks.commit_feed import CommitFeed
-from sluicegate.writer_hooks.completions import completion, offsets_text, parsed_offsets
-from sluicegate.writer_hooks.driver_start import DRIVER, begin_incarnation
-from sluicegate.writer_hooks.driver_state import CommittedCheckpoint, DriverState
-from sluicegate.writer_hooks.errors import (
-    ACKNOWLEDGED,
-    EventTooLarge,
-    HookError,
-    NotOurs,
-)
-from sluicegate.writer_hooks.options import SinkOptions
-from sluicegate.writer_hooks.publisher import publish_completion, shared_publisher
-from sluicegate.writer_hooks.region import Event, Registered
-from sluicegate.writer_hooks.result import WriterResult
-from sluicegate.writer_hooks.upload.here import keep_uploading
-from sluicegate.writer_hooks.upload.losses import Losses
-from sluicegate.writer_hooks.writer import OpenCheckpoint
+
+# Heartbeats of a driver without Spark, sent from a thread of its own.
 
 _log = logging.getLogger(__name__)
+
+_LAST: Final = 10.0
+"""Seconds for Kafka to acknowledge the last heartbeat."""
+
+
+class Beats:
+    """Heartbeats of one region. A heartbeat that fails is replaced by the next one."""
+
+    def __init__(self, region: Region, interval: float, idle_after: float) -> None:
+        if interval <= 0 or idle_after < 0:
+            raise BadOption(
+                f"heartbeat_interval ({interval:g}) must be above 0, and idle_after ({idle_after:g}) at "
+                "least 0, in seconds"
+            )
+        self._region = region
+        self._interval = interval
+        self._idle_after = idle_after
+        self._changed = threading.Condition()
+        self._rests_since = time.monotonic()
+        self._told_idle = False
+        self._newest: int | None = None
+        """The newest checkpoint that has begun."""
+        self._completed: int | None = None
+        """The newest checkpoint that is completed: the later ones are open."""
+        self._may_be_idle = False
+        """True if a heartbeat may have said idle since the newest beginning that the log has."""
+        self._ended = False
+        self._registered: Registered | None = None
+        self._thread: threading.Thread | None = None
+        self._failed = 0
+        self._require_live: Callable[[], object] = lambda: None
+        self._sent: Callable[[], object] = lambda: None
+
+    def start(
+        self,
+        registered: Registered,
+        require_live: Callable[[], object] = lambda: None,
+        sent: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Send heartbeats for a registration from now on.
+
+        `require_live` is called before each of them. They end when it raises RegionReplaced. `sent` is called
+        after each that Kafka has acknowledged.
+        """
+        self._registered = registered
+        self._require_live, self._sent = require_live, sent
+        self._rests_since = time.monotonic()
+        self._thread = threading.Thread(target=self._work, name="sluicegate-heartbeats", daemon=True)
+        self._thread.start()
+
+    def begin(self, number: int) -> None:
+        """Note that a checkpoint begins. Other regions wait for it from now on.
+
+        On return, the log has the beginning if a heartbeat may have said idle before. The number is needed,
+        because such a heartbeat may still be in flight. Raises PublishFailed; then nothing has begun.
+        """
+        with self._changed:
+            # From here on no heartbeat says idle, so there is nothing else to take back.
+            before, self._newest = self._newest, number
+            may_be_idle = self._may_be_idle
+        if may_be_idle:
+            try:
+                self._send(RegionHeartbeat(begins=number, run=self._run()), self._region.publish_timeout)
+            except BaseException:
+                with self._changed:
+                    self._newest = before
+                raise
+        with self._changed:
+            self._may_be_idle = self._told_idle = False
+
+    def complete(self, number: int) -> None:
+        """Note that a checkpoint is completed. When none is open for a while, the region becomes idle."""
+        with self._changed:
+            self._completed = number
+            if not self._is_open:
+                self._rests_since = time.monotonic()
+                self._changed.notify_all()
+
+    @property
+    def _is_open(self) -> bool:
+        """Return True while a checkpoint is open."""
+        return self._newest is not None and (self._completed is None or self._completed < self._newest)
+
+    def stop(self, *, idle: bool) -> None:
+        """End the thread. With `idle`, publish a last heartbeat, so that no commit waits for the region."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+        if thread is not threading.current_thread():
+            thread.join()
+        if not idle:
+            return
+        try:
+            last = RegionHeartbeat(idle=True, after=self._newest, run=self._run())
+            self._send(last, min(_LAST, self._region.publish_timeout))
+        except HookError as error:
+            _log.error(
+                "region %s of %s: the driver ends, and Kafka has not acknowledged that the region is idle "
+                "(%s). %s. Commits of the stream's other regions may wait for it, each up "
+                "to alignment_timeout; start the driver again to end that",
+                *(self._region.name, self._region.stream, error, ACKNOWLEDGED),
+            )
+
+    def _work(self) -> None:
+        while not self._ended:
+            try:
+                self._require_live()
+                self._beat()
+                self._sent()
+            except RegionReplaced as error:
+                _log.error("region %s of %s: %s", self._region.name, self._region.stream, error)
+                return
+            except HookError as error:
+                self._failed += 1
+                # Logged the first time, the second, the fourth, the eighth ...
+                if not self._failed & (self._failed - 1):
+                    _log.warning(
+                        "region %s of %s: a heartbeat was not sent (%d in a row): %s. Its files and commits "
+                        "do not depend on it; the next one follows in %g s",
+                        *(self._region.name, self._region.stream, self._failed, error, self._interval),
+                    )
+            else:
+                self._failed = 0
+            self._pause()
+
+    def _pause(self) -> None:
+        """Wait for the next heartbeat: the interval is over, or the region became idle or active."""
+        due = time.monotonic() + (spread(self._interval) if self._failed else self._interval)
+        with self._changed:
+            while not self._ended:
+                at = due if self._failed else min(due, self._changes_at())
+                left = at - time.monotonic()
+                if left <= 0:
+                    return
+                self._changed.wait(left)
+
+    def _changes_at(self) -> float:
+        """Return the time at which the last heartbeat is no longer true."""
+        return math.inf if self._is_open or self._told_idle else self._rests_since + self._idle_after
+
+    def _beat(self) -> None:
+        with self._changed:
+            rests = time.monotonic() - self._rests_since
+            idle = not self._is_open and rests >= self._idle_after
+            # Noted first: the event may be in the log without an acknowledgement.
+            self._may_be_idle = self._may_be_idle or idle
+            begun = self._newest
+        interval = max(1, round(self._interval * 1000))
+        body = RegionHeartbeat(idle=idle, after=begun if idle else None, interval=interval, run=self._run())
+        self._send(body, self._interval)
+        with self._changed:
+            # A checkpoint that has begun meanwhile has taken it back.
+            self._told_idle = idle and begun == self._newest
+
+    def _run(self) -> str:
+        return self._registered.run if self._registered is not None else ""
+
+    def _send(self, body: RegionHeartbeat, timeout: float) -> None:
+        region = self._region
+        incarnation = self._registered.incarnation if self._registered is not None else ""
+        event = region.event(EventType.REGION_HEARTBEAT, incarnation, body)
+        shared_publisher(region.kafka).publish(region.events_topic, [event], timeout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -388,3 +574,92 @@ class RegionDriver:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+# Driver and writer for asyncio: each call runs in a thread, so the event loop never waits.
+#
+# A call whose task is cancelled continues in its thread to its end. Its outcome is unknown to the caller
+# then.
+
+class AsyncRegionDriver:
+    """`RegionDriver` with coroutines. Arguments, results and errors are the same."""
+
+    def __init__(self, options: Mapping[str, str], **settings: Any) -> None:
+        self._driver = RegionDriver(options, **settings)
+
+    @property
+    def committed(self) -> CommittedCheckpoint | None:
+        """As `RegionDriver.committed`."""
+        return self._driver.committed
+
+    async def start(self) -> CommittedCheckpoint | None:
+        """As `RegionDriver.start`."""
+        return await asyncio.to_thread(self._driver.start)
+
+    async def begin(self) -> OpenCheckpoint:
+        """As `RegionDriver.begin`."""
+        return await asyncio.to_thread(self._driver.begin)
+
+    async def give_up(self, checkpoint: OpenCheckpoint) -> None:
+        """As `RegionDriver.give_up`."""
+        await asyncio.to_thread(self._driver.give_up, checkpoint)
+
+    async def complete(self, checkpoint: OpenCheckpoint, results: Iterable[WriterResult], **how: Any) -> None:
+        """As `RegionDriver.complete`.
+
+        After a cancellation the outcome is unknown: repeat the call unchanged, or start a new driver.
+        """
+        await asyncio.to_thread(lambda: self._driver.complete(checkpoint, results, **how))
+
+    async def await_commit(
+        self,
+        checkpoint: OpenCheckpoint,
+        timeout: float | None = None,  # noqa: ASYNC109
+    ) -> CommittedCheckpoint:
+        """As `RegionDriver.await_commit`."""
+        return await asyncio.to_thread(self._driver.await_commit, checkpoint, timeout)
+
+    async def stop(self) -> None:
+        """As `RegionDriver.stop`."""
+        await asyncio.to_thread(self._driver.stop)
+
+    async def close(self) -> int | None:
+        """As `RegionDriver.close`."""
+        return await asyncio.to_thread(self._driver.close)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.stop()
+
+
+class AsyncWriter:
+    """`Writer` with coroutines. A call that is cancelled gives the attempt up."""
+
+    def __init__(self, checkpoint: OpenCheckpoint, name: str) -> None:
+        self._writer = Writer(checkpoint, name)
+
+    async def write(self, rows: Rows) -> None:
+        """As `Writer.write`."""
+        try:
+            await asyncio.to_thread(self._writer.write, rows)
+        except asyncio.CancelledError:
+            # Some of the rows may be written, and others not.
+            self._writer.forbid()
+            raise
+
+    async def finish(self) -> WriterResult:
+        """As `Writer.finish`."""
+        return await asyncio.to_thread(self._writer.finish)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await asyncio.to_thread(self._writer.abort)

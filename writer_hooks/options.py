@@ -1,31 +1,360 @@
 """Options of the sink, validated in one place. An error names the invalid option."""
 
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import field
+from functools import lru_cache
+from importlib import import_module
+from sluicegate.events.models import Assignment
+from sluicegate.events.models import NAME_PATTERN
+from sluicegate.events.models import SingleRegionReason
+from sluicegate.kafka.topics import TopicNames
+from sluicegate.lakes import Adapter
+from sluicegate.lakes.capabilities import EVOLVE_VALUES
+from sluicegate.lakes.capabilities import Evolve
+from sluicegate.lakes.capabilities import evolving
+from sluicegate.lakes.file_options import BadFileOption
+from sluicegate.lakes.file_options import FileOptions
+from sluicegate.lakes.file_options import NAMES as FILE_NAMES
+from sluicegate.lakes.port import TableRef
+from sluicegate.lakes.port import TableRefused
+from sluicegate.lakes.registry import DEFAULT_FORMAT
+from sluicegate.lakes.registry import adapter
+from sluicegate.writer_hooks.errors import BadOption
+from sluicegate.writer_hooks.region import DEFAULT_PREFIX
+from sluicegate.writer_hooks.region import FOREVER
+from sluicegate.writer_hooks.region import KAFKA_PREFIX
+from sluicegate.writer_hooks.region import KafkaSettings
+from sluicegate.writer_hooks.region import Region
+from typing import Final
+from typing import Literal
+from typing import Self
+from typing import TYPE_CHECKING
+from typing import get_args
+from urllib.parse import urlsplit
 import difflib
 import math
+import os
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Final
-from urllib.parse import urlsplit
+import tempfile
 
-from sluicegate.events.models import NAME_PATTERN, Assignment, SingleRegionReason
-from sluicegate.kafka.topics import TopicNames
-from sluicegate.lakes.capabilities import EVOLVE_VALUES, Evolve, evolving
-from sluicegate.lakes.file_options import NAMES as FILE_NAMES
-from sluicegate.lakes.file_options import BadFileOption, FileOptions
-from sluicegate.lakes.port import TableRef, TableRefused
-from sluicegate.lakes.registry import DEFAULT_FORMAT, adapter
-from sluicegate.writer_hooks.attempt import Target
-from sluicegate.writer_hooks.backpressure import NAMES as BACKPRESSURE
-from sluicegate.writer_hooks.backpressure import Backpressure
-from sluicegate.writer_hooks.clustering import cluster_by, refuse_cluster_by
-from sluicegate.writer_hooks.errors import BadOption
-from sluicegate.writer_hooks.kafka import PREFIX, KafkaSettings
-from sluicegate.writer_hooks.option_values import seconds, truth, whole
-from sluicegate.writer_hooks.region import DEFAULT_PREFIX, FOREVER, Region
-from sluicegate.writer_hooks.upload.options import NAMES as UPLOAD_NAMES
-from sluicegate.writer_hooks.upload.options import Uploads
+
+if TYPE_CHECKING:
+    from sluicegate.lakes.spooled import Wrap
+
+
+# Values of options as numbers and truths. Names of options are in lower case. An error names the option.
+
+_TRUTH: Final = {"true": True, "false": False}
+
+
+def whole(options: Mapping[str, str], name: str, default: int, lowest: int) -> int:
+    """Return a whole number. Raises BadOption."""
+    value = options.get(name)
+    if value is None:
+        return default
+    if not (value.isascii() and value.isdigit() and int(value) >= lowest):
+        raise BadOption(f"the option {name} must be a whole number from {lowest}: {value!r}")
+    return int(value)
+
+
+def seconds(options: Mapping[str, str], name: str, default: float) -> float:
+    """Return a number of seconds above 0. Raises BadOption."""
+    value = options.get(name)
+    if value is None:
+        return default
+    try:
+        found = float(value)
+    except ValueError:
+        found = math.nan
+    if not 0 < found < math.inf:
+        raise BadOption(f"the option {name} must be a number of seconds above 0: {value!r}")
+    return found
+
+
+def truth(options: Mapping[str, str], name: str, default: str = "false") -> bool:
+    """Return a truth value. Raises BadOption."""
+    value = options.get(name, default).strip().lower()
+    if value not in _TRUTH:
+        raise BadOption(f"the option {name} must be true or false: {value!r}")
+    return _TRUTH[value]
+
+
+# Option of the columns by which ForeachBatch moves rows together.
+
+_CLUSTER_BY: Final = "cluster.by"
+
+
+def cluster_by(options: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the columns, none without the option. Names of options are in lower case. Raises BadOption."""
+    given = options.get(_CLUSTER_BY)
+    if given is None:
+        return ()
+    columns = tuple(part.strip() for part in given.split(","))
+    if not all(columns) or len(set(columns)) != len(columns):
+        raise BadOption(f"the option {_CLUSTER_BY} must list columns, each once, with commas between: {given!r}")
+    return columns
+
+
+def refuse_cluster_by(options: Mapping[str, str]) -> None:
+    """Raise BadOption if the option is given to a sink that cannot move rows."""
+    if cluster_by({name.lower(): value for name, value in options.items()}):
+        raise BadOption(
+            "the option cluster.by is for ForeachBatch, because other sinks get rows that are in place "
+            "already. Cluster the rows before the write, or use foreachBatch(ForeachBatch(options))"
+        )
+
+
+# Limits on what a region has completed and the coordinator has not committed yet.
+#
+# Nothing is lost beyond a limit. But each uncommitted checkpoint keeps the log, and readers of the table
+# wait for it. A limit makes that visible, or stops the source until commits follow.
+
+Reaction = Literal["warn", "wait", "fail"]
+
+PATIENCE: Final = 5.0
+"""Seconds for a coordinator to answer a writer that is over a limit. Without an answer it asks again."""
+FIRST_QUESTION: Final = 5.0
+QUESTIONS: Final = 30.0
+
+_MAX_CHECKPOINTS: Final = "max.uncommitted.checkpoints"
+_MAX_AGE: Final = "max.uncommitted.age"
+_REACTION: Final = "backpressure"
+BACKPRESSURE_OPTIONS: Final = (_MAX_CHECKPOINTS, _MAX_AGE, _REACTION)
+"""Options of a limit."""
+
+
+@dataclass(slots=True)
+class Repetition:
+    """Times of something that is done again, at intervals that double up to a limit."""
+
+    at: float
+    """Seconds at which it is due."""
+    pause: float
+    longest: float = math.inf
+
+    def is_due(self, now: float) -> bool:
+        """Return True if it is due, which begins the next interval."""
+        if now < self.at:
+            return False
+        self.at, self.pause = now + self.pause, min(2 * self.pause, self.longest)
+        return True
+
+
+def questions(reaction: Reaction, now: float) -> Repetition:
+    """Return the times at which a writer over a limit asks the coordinator for its committed position.
+
+    Commits arrive by notification, so a short wait asks nothing, and a warning needs no certainty.
+    """
+    first = {"warn": math.inf, "wait": FIRST_QUESTION, "fail": 0.0}[reaction]
+    return Repetition(now + first, FIRST_QUESTION, QUESTIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class Backpressure:
+    """Limits of a region; without one, it never waits for commits."""
+
+    max_checkpoints: int | None = None
+    """The most completed checkpoints that are not committed."""
+    max_age: float | None = None
+    """Seconds that the oldest of them may wait."""
+    reaction: Reaction = "wait"
+    """Beyond a limit: only warn, wait before the next checkpoint, or fail."""
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> "Backpressure":
+        """Read the options, whose names are in lower case. Raises BadOption."""
+        count = options.get(_MAX_CHECKPOINTS)
+        reaction = options.get(_REACTION, "wait").strip().lower()
+        if count is not None and not (count.isascii() and count.isdigit() and int(count) > 0):
+            raise BadOption(f"the option {_MAX_CHECKPOINTS} must be a whole number from 1: {count!r}")
+        age = seconds(options, _MAX_AGE, math.inf)
+        if _REACTION in options and count is None and _MAX_AGE not in options:
+            raise BadOption(f"the option {_REACTION} needs a limit: set {_MAX_CHECKPOINTS} or {_MAX_AGE} too")
+        for known in get_args(Reaction):
+            if reaction == known:
+                return cls(int(count) if count is not None else None, None if age == math.inf else age, known)
+        raise BadOption(f"the option {_REACTION} must be {', '.join(get_args(Reaction))}: {reaction!r}")
+
+    @property
+    def is_limited(self) -> bool:
+        """True if there is a limit."""
+        return self.max_checkpoints is not None or self.max_age is not None
+
+    def excess(self, completed: Mapping[int, float], now: float) -> str | None:
+        """Return the limit that is exceeded, as a text; None if there is none.
+
+        `completed`: by number, the times at which the uncommitted checkpoints were completed, in seconds by
+        the clock of `now`.
+        """
+        if self.max_checkpoints is not None and len(completed) >= self.max_checkpoints:
+            return (
+                f"{len(completed)} completed checkpoints are not committed, and "
+                f"max.uncommitted.checkpoints is {self.max_checkpoints}"
+            )
+        age = now - min(completed.values(), default=now)
+        if self.max_age is not None and age > self.max_age:
+            return (
+                f"checkpoint {min(completed)} is not committed after {age:.0f} s, and max.uncommitted.age is "
+                f"{self.max_age:g} s"
+            )
+        return None
+
+
+# Options of asynchronous uploads: a task leaves its files in a local folder, and an uploader sends them.
+
+UPLOAD: Final = "upload"
+UPLOAD_SPOOL, UPLOAD_BYTES, UPLOAD_CHECKPOINTS = "upload.spool", "upload.max.bytes", "upload.max.checkpoints"
+UPLOAD_THREADS, UPLOAD_TIMEOUT = "upload.threads", "upload.timeout"
+BEFORE_PUBLISH, BEFORE_PUBLISH_TIMEOUT = "before.publish", "before.publish.timeout"
+_UPLOAD_DETAILS: Final = (UPLOAD_SPOOL, UPLOAD_BYTES, UPLOAD_CHECKPOINTS, UPLOAD_THREADS, UPLOAD_TIMEOUT, BEFORE_PUBLISH, BEFORE_PUBLISH_TIMEOUT)
+UPLOAD_OPTIONS: Final = (UPLOAD, *_UPLOAD_DETAILS)
+
+_SIZE: Final = re.compile(r"([0-9]{1,15})\s*(B|KiB|MiB|GiB|TiB)?", re.IGNORECASE)
+_UNITS: Final = {"": 0, "b": 0, "kib": 10, "mib": 20, "gib": 30, "tib": 40}
+_DEFAULT_BYTES: Final = 16 << 30
+_DEFAULT_CHECKPOINTS: Final = 16
+_DEFAULT_THREADS: Final = 4
+_MOST_THREADS: Final = 64
+_DEFAULT_UPLOAD_TIMEOUT: Final = 3600.0
+_DEFAULT_BEFORE_TIMEOUT: Final = 600.0
+_FUNCTION: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
+_FOR_LOG: Final = ("topic.prefix", "publish.timeout")
+
+
+@dataclass(frozen=True, slots=True)
+class Uploads:
+    """Options of a job whose files an uploader sends."""
+
+    spool: str | None = None
+    """Folder on the machine of each task; None: one for this user below its folder of temporary files."""
+    max_bytes: int = _DEFAULT_BYTES
+    """Bytes of waiting files on a machine, from which on no task begins to write."""
+    max_checkpoints: int = _DEFAULT_CHECKPOINTS
+    """Checkpoints of a region with waiting files on a machine; a task of another one does not begin."""
+    threads: int = _DEFAULT_THREADS
+    """Attempts that are uploaded at the same time, on each machine."""
+    timeout: float = _DEFAULT_UPLOAD_TIMEOUT
+    """Seconds after a completion in which all its events must arrive; later, its files count as lost."""
+    before_publish: str | None = None
+    """Function `module:function` of a local file and its final URI, called before the file is uploaded."""
+    before_timeout: float = _DEFAULT_BEFORE_TIMEOUT
+    """Seconds for one call of it."""
+    log: tuple[tuple[str, str], ...] = field(default=(), repr=False)
+    """Options of the connection to Kafka, for the uploader. They may contain a password."""
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> Self | None:
+        """Return the options of names in lower case; None if tasks upload themselves. Raises BadOption."""
+        way = options.get(UPLOAD, "sync").strip().lower()
+        if way not in ("sync", "async"):
+            raise BadOption(f"the option {UPLOAD} must be sync or async: {options[UPLOAD]!r}")
+        if way == "sync":
+            named = [name for name in _UPLOAD_DETAILS if name in options]
+            if named:
+                raise BadOption(
+                    f"the option {named[0]} is for asynchronous uploads; set {UPLOAD} to async, or leave "
+                    f"{', '.join(named)} out"
+                )
+            return None
+        _require_absolute_files(options)
+        if UPLOAD_THREADS in options and whole(options, UPLOAD_THREADS, 1, 1) > _MOST_THREADS:
+            raise BadOption(
+                f"the option {UPLOAD_THREADS} must be a whole number from 1 to {_MOST_THREADS}: "
+                f"{options[UPLOAD_THREADS]!r}"
+            )
+        return cls(
+            _spool_folder(options),
+            _spool_bytes(options),
+            whole(options, UPLOAD_CHECKPOINTS, _DEFAULT_CHECKPOINTS, 1),
+            whole(options, UPLOAD_THREADS, _DEFAULT_THREADS, 1),
+            seconds(options, UPLOAD_TIMEOUT, _DEFAULT_UPLOAD_TIMEOUT),
+            _before_publish(options),
+            seconds(options, BEFORE_PUBLISH_TIMEOUT, _DEFAULT_BEFORE_TIMEOUT),
+            tuple((name, value) for name, value in options.items() if _is_for_log(name)),
+        )
+
+    def spool_folder(self) -> str:
+        """Return the folder on this machine."""
+        return self.spool or default_spool()
+
+
+def default_spool() -> str:
+    """Return the folder of this user on this machine."""
+    return os.path.join(tempfile.gettempdir(), f"sluicegate-uploads-{os.geteuid()}")
+
+
+def refuse_uploads(uploads: Uploads | None, why: str) -> None:
+    """Raise BadOption if uploads are asynchronous. `why` is the reason, with the way out."""
+    if uploads is not None:
+        raise BadOption(f"the option {UPLOAD} cannot be async: {why}")
+
+
+def resolve_function(function: str) -> Callable[[str, str], object]:
+    """Return the function of a name `module:function`. Raises BadOption."""
+    if not _FUNCTION.fullmatch(function):
+        raise BadOption(f"the option {BEFORE_PUBLISH} must be module:function: {function!r}")
+    module, _, name = function.partition(":")
+    try:
+        found = getattr(import_module(module), name, None)
+    except Exception as error:  # whatever a module of the user raises
+        raise BadOption(
+            f"the option {BEFORE_PUBLISH} names the module {module}, which cannot be imported here "
+            f"({type(error).__name__}: {error}); install it on the driver and on all executors"
+        ) from error
+    if not callable(found):
+        raise BadOption(f"the option {BEFORE_PUBLISH}: the module {module} has no function {name}; correct the name")
+    return found  # type: ignore[no-any-return]
+
+
+def _is_for_log(name: str) -> bool:
+    return name.startswith("kafka.") or name in _FOR_LOG
+
+
+def _require_absolute_files(options: Mapping[str, str]) -> None:
+    """Refuse files that an uploader would not find: it has another working folder than a task."""
+    for name, value in options.items():
+        if name.startswith("kafka.") and name.endswith((".file", ".location")) and not os.path.isabs(value):
+            raise BadOption(
+                f"the option {name} must be an absolute path with asynchronous uploads, of a file that stays "
+                f"when an executor ends: {value!r}"
+            )
+
+
+def _spool_folder(options: Mapping[str, str]) -> str | None:
+    given = options.get(UPLOAD_SPOOL)
+    if given is None:
+        return None
+    if not os.path.isabs(given):
+        raise BadOption(
+            f"the option {UPLOAD_SPOOL} must be an absolute path of a folder on the machines of the tasks, "
+            f"such as /var/spool/sluicegate: {given!r}"
+        )
+    return os.path.normpath(given)
+
+
+def _spool_bytes(options: Mapping[str, str]) -> int:
+    text = options.get(UPLOAD_BYTES)
+    if text is None:
+        return _DEFAULT_BYTES
+    match = _SIZE.fullmatch(text.strip())
+    size = int(match[1]) << _UNITS[(match[2] or "").lower()] if match else 0
+    if size < 1:
+        raise BadOption(f"the option {UPLOAD_BYTES} must be a size above 0 such as 16GiB: {text!r}")
+    return size
+
+
+def _before_publish(options: Mapping[str, str]) -> str | None:
+    function = options.get(BEFORE_PUBLISH)
+    if function is None:
+        if BEFORE_PUBLISH_TIMEOUT in options:
+            raise BadOption(f"the option {BEFORE_PUBLISH_TIMEOUT} needs the option {BEFORE_PUBLISH}: set that too")
+        return None
+    resolve_function(function)
+    return function
+
 
 NAME: Final = "sluicegate"
 """Name of the data source, for `format`."""
@@ -42,9 +371,9 @@ _KNOWN: Final = (
     "event.time.column",
     "evolve",
     *FILE_NAMES,
-    *BACKPRESSURE,
+    *BACKPRESSURE_OPTIONS,
     "cluster.by",
-    *UPLOAD_NAMES,
+    *UPLOAD_OPTIONS,
     "assignment",
     "assignment.after",
     "regions",
@@ -62,6 +391,21 @@ _SMALLEST_MESSAGE: Final = 16_384
 _DEFAULT_MESSAGE: Final = 1_000_000  # below Kafka's default limit of 1,048,588
 _DEFAULT_TIMEOUT: Final = 60.0  # seconds
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*:")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Table that an attempt writes to."""
+
+    adapter: Adapter
+    table: TableRef
+    event_time_column: str | None
+    message_max_bytes: int
+    evolve: Evolve = "never"
+    """`add-columns`: the first rows of an attempt may bring nullable columns that the table lacks."""
+    files: FileOptions | None = None
+    wrap: "Wrap | None" = None
+    """Function that returns the storage of the data files, in place of that of the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,19 +570,19 @@ def _table_options(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 def _require_known(options: Mapping[str, str]) -> None:
     """Refuse all unknown names in one error. Raises BadOption."""
-    wrong = [name for name in options if name not in _KNOWN and not name.startswith((PREFIX, TABLE_PREFIX))]
+    wrong = [name for name in options if name not in _KNOWN and not name.startswith((KAFKA_PREFIX, TABLE_PREFIX))]
     if not wrong:
         return
     told = [f"{name}{_meant(name)}" for name in sorted(wrong)]
     noun = "options" if len(told) > 1 else "option"
     raise BadOption(
         f"unknown {noun} {', '.join(told)}; known are {', '.join(_KNOWN[:-2])}, checkpointLocation, "
-        f"{PREFIX}* (the Kafka client) and {TABLE_PREFIX}* (the table format)"
+        f"{KAFKA_PREFIX}* (the Kafka client) and {TABLE_PREFIX}* (the table format)"
     )
 
 
 def _meant(name: str) -> str:
-    close = difflib.get_close_matches(name, [*_KNOWN, f"{PREFIX}bootstrap.servers"], n=1)
+    close = difflib.get_close_matches(name, [*_KNOWN, f"{KAFKA_PREFIX}bootstrap.servers"], n=1)
     shown = {"checkpointlocation": "checkpointLocation", "queryname": "queryName"}
     return f" (did you mean {shown.get(close[0], close[0])}?)" if close else ""
 

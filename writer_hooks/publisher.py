@@ -3,39 +3,148 @@
 `publish` returns after all in-sync replicas have acknowledged the events.
 """
 
+
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import BrokerResponseError
+from aiokafka.errors import ClusterAuthorizationFailedError
+from aiokafka.errors import KafkaError
+from aiokafka.errors import MessageSizeTooLargeError
+from aiokafka.errors import UnknownTopicOrPartitionError
+from aiokafka.errors import for_code
+from aiokafka.producer.message_accumulator import BatchBuilder
+from aiokafka.protocol.metadata import MetadataRequest
+from collections.abc import Callable
+from collections.abc import Coroutine
+from collections.abc import Sequence
+from concurrent.futures import Future
+from sluicegate.events.encoding import Message
+from sluicegate.events.encoding import TRACEPARENT
+from sluicegate.events.encoding import encode_event
+from sluicegate.events.encoding import parse_traceparent
+from sluicegate.events.envelope import EventType
+from sluicegate.events.envelope import partition_of
+from sluicegate.failpoints.names import Failpoint
+from sluicegate.failpoints.points import arm_from
+from sluicegate.failpoints.points import hit
+from sluicegate.kafka.clients import spread
+from sluicegate.kafka.clients import start_client
+from sluicegate.kafka.clients import stop_client
+from sluicegate.kafka.outages import KAFKA
+from sluicegate.kafka.outages import quiet_clients
+from sluicegate.kafka.permissions import grant_of_job
+from sluicegate.writer_hooks.errors import EventTooLarge
+from sluicegate.writer_hooks.errors import PublishFailed
+from sluicegate.writer_hooks.errors import TopicMissing
+from sluicegate.writer_hooks.region import Event
+from sluicegate.writer_hooks.region import KafkaSettings
+from sluicegate.writer_hooks.region import Region
+from typing import Any
+from typing import Final
+from typing import TypeVar
 import asyncio
 import atexit
 import contextlib
 import os
+import sys
 import threading
 import time
-from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final, TypeVar
 
-from aiokafka import AIOKafkaProducer
-from aiokafka.errors import (
-    BrokerResponseError,
-    ClusterAuthorizationFailedError,
-    KafkaError,
-    MessageSizeTooLargeError,
-    UnknownTopicOrPartitionError,
-    for_code,
-)
-from aiokafka.producer.message_accumulator import BatchBuilder
-from aiokafka.protocol.metadata import MetadataRequest
 
-from sluicegate.events.encoding import TRACEPARENT, Message, encode_event
-from sluicegate.events.envelope import partition_of
-from sluicegate.failpoints.names import Failpoint
-from sluicegate.failpoints.points import arm_from, hit
-from sluicegate.kafka.clients import spread, start_client, stop_client
-from sluicegate.kafka.outages import KAFKA, quiet_clients
-from sluicegate.kafka.permissions import grant_of_job
-from sluicegate.writer_hooks.errors import EventTooLarge, PublishFailed, TopicMissing
-from sluicegate.writer_hooks.kafka import KafkaSettings
-from sluicegate.writer_hooks.loop_thread import LoopThread
-from sluicegate.writer_hooks.region import Event, Region
-from sluicegate.writer_hooks.tracing import TRACED, current_traceparent
+# The trace context of the running job, if it has one.
+
+TRACEPARENT_VARIABLE: Final = "TRACEPARENT"
+"""Variable of the environment for jobs that are started by a traced program."""
+TRACED: Final = EventType.CHECKPOINT_COMPLETED
+"""Events that carry the context: one for each checkpoint, and the commit knows which it includes."""
+
+
+def current_traceparent() -> str | None:
+    """Return the context of the current span of OpenTelemetry, else of the environment; None without one.
+
+    A job that does not use OpenTelemetry does not load it.
+    """
+    api = sys.modules.get("opentelemetry.trace")
+    if api is not None:
+        context = api.get_current_span().get_span_context()
+        if context.is_valid:
+            return f"00-{context.trace_id:032x}-{context.span_id:016x}-{int(context.trace_flags):02x}"
+    return parse_traceparent(os.environ.get(TRACEPARENT_VARIABLE))
+
+
+# Event loop in a thread of its own, for blocking callers.
+
+_CLOSING_PATIENCE: Final = 10.0
+"""Seconds that cancelled tasks get to close their connections."""
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """Event loop for blocking callers. Its thread is a daemon, so it never keeps a process alive."""
+
+    def __init__(self, name: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._called: set[asyncio.Task[Any] | None] = set()
+        """Tasks of `call` and `start`; all others belong to their clients."""
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+            # A client whose own tasks are cancelled under it can lose a connection, which then stays open.
+            # Therefore the callers' tasks end first, and close their clients.
+            self._loop.run_until_complete(_cancel(lambda: self._called))
+            self._loop.run_until_complete(_cancel(asyncio.all_tasks))
+            # Transports that were closed last release their sockets in these additional iterations of the
+            # loop.
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        finally:
+            self._loop.close()
+
+    def call(self, coroutine: Coroutine[Any, Any, T], timeout: float) -> T:
+        """Run a coroutine to its end and return its result. Raises TimeoutError after `timeout` seconds."""
+
+        async def bounded() -> T:
+            async with asyncio.timeout(max(timeout, 0.001)):
+                return await coroutine
+
+        return self.start(bounded()).result()
+
+    def start(self, coroutine: Coroutine[Any, Any, T]) -> "Future[T]":
+        """Run a coroutine in the background."""
+
+        async def run() -> T:
+            task = asyncio.current_task()
+            self._called.add(task)
+            try:
+                return await coroutine
+            finally:
+                self._called.discard(task)
+
+        return asyncio.run_coroutine_threadsafe(run(), self._loop)
+
+    def stop(self) -> None:
+        """Cancel all remaining tasks, end the thread, and wait for it, unless it calls this itself."""
+        self.release()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def release(self) -> None:
+        """Cancel all remaining tasks, and end the thread without waiting for it."""
+        with contextlib.suppress(RuntimeError):  # the loop has already ended
+            self._loop.call_soon_threadsafe(self._loop.stop)
+
+
+async def _cancel(tasks: Callable[[], set[Any]]) -> None:
+    """Cancel all these tasks, also new ones, and those of clients that were not closed in time."""
+    while others := tasks() - {asyncio.current_task()}:
+        for task in others:
+            task.cancel()
+        done, _ = await asyncio.wait(others, timeout=_CLOSING_PATIENCE)
+        await asyncio.gather(*done, return_exceptions=True)
+
 
 _LARGEST_REQUEST: Final = 64 * 1024 * 1024  # before compression; the broker's own limit decides
 _BATCH: Final = 512 * 1024
@@ -45,8 +154,6 @@ _TOPIC_GRACE: Final = 3.0  # seconds in which a broker may not have the metadata
 _STOP_TIMEOUT: Final = 5.0
 _AT_ONCE: Final = 1_000
 """Events that are published in one call, each with its own timeout."""
-
-T = TypeVar("T")
 
 
 class Publisher:

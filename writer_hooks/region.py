@@ -1,24 +1,133 @@
 """Region of a writer, its incarnations, and the events that the writer publishes for it."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
-from uuid import uuid4
 
-from sluicegate.events.envelope import NO_CHECKPOINT, Envelope, EventType, with_counts
-from sluicegate.events.files import FileTooLarge, attempt_digest, split_files
-from sluicegate.events.models import (
-    Assignment,
-    Body,
-    FilesWritten,
-    Planned,
-    Position,
-    RegionRegistered,
-    SingleRegionReason,
-)
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+from pydantic import ValidationError
+from sluicegate.events.envelope import Envelope
+from sluicegate.events.envelope import EventType
+from sluicegate.events.envelope import NO_CHECKPOINT
+from sluicegate.events.envelope import with_counts
+from sluicegate.events.files import FileTooLarge
+from sluicegate.events.files import attempt_digest
+from sluicegate.events.files import split_files
+from sluicegate.events.models import Assignment
+from sluicegate.events.models import Body
+from sluicegate.events.models import FilesWritten
+from sluicegate.events.models import Planned
+from sluicegate.events.models import Position
+from sluicegate.events.models import RegionRegistered
+from sluicegate.events.models import SingleRegionReason
+from sluicegate.kafka.settings import Connection
+from sluicegate.kafka.settings import Text
+from sluicegate.kafka.settings import UnusableFile
+from sluicegate.kafka.settings import plain
 from sluicegate.kafka.topics import TopicNames
+from sluicegate.writer_hooks.errors import BadOption
 from sluicegate.writer_hooks.errors import EventTooLarge
-from sluicegate.writer_hooks.kafka import KafkaSettings
+from typing import Any
+from typing import Final
+from typing import Literal
+from typing import NamedTuple
+from uuid import uuid4
+import re
+
+
+# Settings of the connection to Kafka, read from options named as in Kafka's own clients.
+
+KAFKA_PREFIX: Final = "kafka."
+
+_SECURITY: Final = {
+    "sasl.kerberos.service.name": "kerberos_service_name",
+    "sasl.mechanism": "mechanism",
+    "sasl.oauth.token.file": "token_file",
+    "sasl.password": "password",
+    "sasl.password.file": "password_file",
+    "sasl.username": "username",
+    "security.protocol": "protocol",
+    "ssl.ca.location": "ca_file",
+    "ssl.certificate.location": "certificate_file",
+    "ssl.key.location": "key_file",
+    "ssl.key.password": "key_password",
+    "ssl.key.password.file": "key_password_file",
+}
+_FIELDS: Final = {
+    "bootstrap.servers": "bootstrap_servers",
+    "client.id": "client_id",
+    "compression.type": "compression_type",
+    "request.timeout.ms": "request_timeout",
+    **_SECURITY,
+}
+_OPTIONS: Final = {field: f"{KAFKA_PREFIX}{option}" for option, field in _FIELDS.items()}
+
+
+class KafkaSettings(Connection):
+    """Connection of the hooks to Kafka. Pickled to executors.
+
+    A secret that a file holds is read on the machine that connects, and does not travel.
+    """
+
+    client_id: Text = "sluicegate-hooks"
+    compression_type: Literal["zstd", "lz4", "gzip", "none"] = "zstd"
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, str]) -> "KafkaSettings":
+        """Read the options that start with `kafka.`. Raises BadOption for what is unknown or malformed."""
+        given: dict[str, Any] = {}
+        security: dict[str, Any] = {}
+        for option, value in options.items():
+            name = option.lower().removeprefix(KAFKA_PREFIX)
+            if not option.lower().startswith(KAFKA_PREFIX):
+                continue
+            if name not in _FIELDS:
+                raise BadOption(
+                    f"unknown option {KAFKA_PREFIX}{name}; known are "
+                    f"{KAFKA_PREFIX}{{{', '.join(sorted(_FIELDS))}}}"
+                )
+            (security if name in _SECURITY else given)[_FIELDS[name]] = value
+        if "request_timeout" in given:
+            given["request_timeout"] = _request_timeout(given["request_timeout"])
+        try:
+            return cls.model_validate({**given, "security": security})
+        except ValidationError as error:
+            raise BadOption("; ".join(_problems(error, {**given, **security}))) from None
+
+    def client_options(self) -> dict[str, Any]:
+        """Return the keyword arguments of all clients of aiokafka. Reads files; raises BadOption."""
+        try:
+            return super().client_options()
+        except UnusableFile as error:
+            raise BadOption(f"the option {_OPTIONS[error.field]}: {_with_options(error.problem)}") from error
+
+
+def _request_timeout(milliseconds: str) -> float:
+    if not (milliseconds.isascii() and milliseconds.isdigit() and int(milliseconds)):
+        name = _OPTIONS["request_timeout"]
+        raise BadOption(f"the option {name} must be a whole number above 0: {milliseconds!r}")
+    return int(milliseconds) / 1000
+
+
+def _problems(error: ValidationError, given: Mapping[str, Any]) -> list[str]:
+    found = []
+    for detail in error.errors(include_url=False, include_input=False):
+        field = str(detail["loc"][-1])
+        option = _OPTIONS.get(field)
+        if option is None:
+            found.append(_with_options(plain(detail["msg"])))
+        elif field not in given:
+            found.append(f"the option {option} is missing: host:port, several with commas")
+        else:
+            shown = "" if "password" in field else f": {given[field]!r}"
+            found.append(f"the option {option} {plain(detail['msg'])}{shown}")
+    return found
+
+
+def _with_options(text: str) -> str:
+    """Put the names of options in the places of the names of fields."""
+    return re.sub(r"`(\w+)`", lambda found: _OPTIONS[found[1]], text)
+
 
 DEFAULT_PREFIX: Final = "sluicegate"
 FOREVER: Final = "forever"

@@ -4,24 +4,225 @@ A worker may run in any process, also on another machine than the driver of its 
 `OpenCheckpoint`, and it gives back a `WriterResult`. Both are data, and have a JSON form.
 """
 
+
+from collections.abc import Iterable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from dataclasses import asdict
+from dataclasses import dataclass
+from dataclasses import field
+from sluicegate.events.codec import Flaw
+from sluicegate.events.codec import read_attributes
+from sluicegate.events.codec import read_files
+from sluicegate.events.encoding import Message
+from sluicegate.events.envelope import FILES_WRITTEN
+from sluicegate.events.envelope import key_of
+from sluicegate.events.models import FileInfo
+from sluicegate.events.models import FilesWritten
+from sluicegate.lakes import Adapter
+from sluicegate.lakes import FileWriter
+from sluicegate.lakes.capabilities import Evolve
+from sluicegate.lakes.file_options import FileOptions
+from sluicegate.lakes.file_options import open_writer
+from sluicegate.lakes.port import SchemaMismatch
+from sluicegate.lakes.port import TableRef
+from sluicegate.writer_hooks.errors import BadOption
+from sluicegate.writer_hooks.errors import HookError
+from sluicegate.writer_hooks.errors import NotOurs
+from sluicegate.writer_hooks.options import SinkOptions
+from sluicegate.writer_hooks.options import Target
+from sluicegate.writer_hooks.options import require_name
+from sluicegate.writer_hooks.region import Attempt
+from sluicegate.writer_hooks.region import Event
+from sluicegate.writer_hooks.region import Region
+from sluicegate.writer_hooks.region import digest_of
+from sluicegate.writer_hooks.region import files_written
+from sluicegate.writer_hooks.upload.delivery import delivery_of
+from types import TracebackType
+from typing import Any
+from typing import Final
+from typing import Protocol
+from typing import Self
+from typing import TYPE_CHECKING
+from typing import Union
 import json
 import math
 import threading
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self, Union
 
-from sluicegate.lakes.port import SchemaMismatch
-from sluicegate.writer_hooks.attempt import AttemptWriter
-from sluicegate.writer_hooks.errors import HookError, NotOurs
-from sluicegate.writer_hooks.options import SinkOptions, require_name
-from sluicegate.writer_hooks.region import Attempt
-from sluicegate.writer_hooks.result import WriterResult, read_json
-from sluicegate.writer_hooks.upload.task import delivery_of
 
 if TYPE_CHECKING:
+    from sluicegate.lakes.spooled import Wrap
     import pyarrow as pa
+
+
+# One attempt of one writer: rows become files, and events that describe the files.
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """Result of an attempt."""
+
+    events: tuple[str, ...]
+    """Event ids for the completion; empty if there were no rows."""
+    files: int = 0
+    rows: int = 0
+    size: int = 0
+    """Size of all files in bytes."""
+    min_event_time: int | None = None
+    """Milliseconds since the Unix epoch."""
+    max_event_time: int | None = None
+
+
+class AttemptWriter:
+    """Writer of one attempt. Its columns are those of its first rows.
+
+    An attempt without rows writes no file and no event. Methods may raise LakeError or EventTooLarge.
+    """
+
+    def __init__(self, region: Region, attempt: Attempt, target: Target) -> None:
+        self._region = region
+        self._attempt = attempt
+        self._target = target
+        self._writer: FileWriter | None = None
+
+    def write(self, batch: "pa.RecordBatch") -> None:
+        """Add rows."""
+        if batch.num_rows == 0:
+            return
+        if self._writer is None:
+            target = self._target
+            if target.evolve == "add-columns":
+                # Only such a writer needs the module, which loads pyarrow.
+                from sluicegate.lakes.new_columns import evolve
+
+                evolve(target.adapter, target.table, batch.schema)
+            self._writer = self._open(target)
+        self._writer.write(batch)
+
+    def _open(self, target: Target) -> FileWriter:
+        digest = digest_of(self._region, self._attempt)
+        of_table = (target.adapter, target.table, target.event_time_column, digest, target.files)
+        if target.wrap is None:
+            return open_writer(*of_table)
+        # Only asynchronous uploads need the module.
+        from sluicegate.lakes.spooled import open_spooled
+
+        return open_spooled(*of_table, target.wrap)
+
+    def finish(self) -> tuple[Written, list[Event]]:
+        """Close the files, and return the result with the events to publish for them."""
+        files = tuple(self._writer.finish()) if self._writer is not None else ()
+        if self._writer is None or not files:
+            return Written(events=()), []
+        body = FilesWritten(
+            format=self._target.adapter.name,
+            format_version=self._target.adapter.format_version,
+            location=self._writer.location,
+            schema_id=self._writer.schema_id,
+            spec_id=self._writer.spec_id,
+            table_identity=self._writer.table_identity,
+            schema_digest=self._writer.schema_digest,
+            files=files,
+        )
+        events = files_written(self._region, self._attempt, body, self._target.message_max_bytes)
+        return _summary(tuple(event.envelope.id for event in events), files), events
+
+    def abort(self) -> None:
+        """Give up. The adapter removes files that no event describes."""
+        if self._writer is not None:
+            self._writer.abort()
+
+
+def write_attempt(
+    region: Region, attempt: Attempt, target: Target, batches: Iterable["pa.RecordBatch"]
+) -> tuple[Written, list[Event]]:
+    """Write rows to files, and return the events to publish for them. Raises LakeError or EventTooLarge."""
+    writer = AttemptWriter(region, attempt, target)
+    try:
+        for batch in batches:
+            writer.write(batch)
+        return writer.finish()
+    except BaseException:
+        writer.abort()
+        raise
+
+
+def _summary(events: tuple[str, ...], files: tuple[FileInfo, ...]) -> Written:
+    earliest = [file.min_event_time for file in files if file.min_event_time is not None]
+    latest = [file.max_event_time for file in files if file.max_event_time is not None]
+    return Written(
+        events=events,
+        files=len(files),
+        rows=sum(file.rows for file in files),
+        size=sum(file.size for file in files),
+        min_event_time=min(earliest, default=None),
+        max_event_time=max(latest, default=None),
+    )
+
+
+# Result of one writer attempt. A driver completes a checkpoint with the results of its writers.
+
+_SHOWN: Final = 200
+"""Characters of a malformed text that an error shows."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriterResult:
+    """Result of a writer. The files count after the driver has completed the checkpoint with it."""
+
+    attempt: Attempt
+    written: Written
+    held: tuple[Message, ...] = field(default=(), repr=False)
+    """The events, for the driver to publish; empty if the writer has published them."""
+
+    def to_json(self) -> str:
+        """Return the result as JSON, for the driver."""
+        held = [
+            {"headers": {name: value.decode() for name, value in headers}, "body": value.decode()}
+            for _, value, headers in self.held
+        ]
+        return json.dumps({"attempt": asdict(self.attempt), "written": asdict(self.written), "held": held})
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """Read the result of `to_json`. Raises BadOption."""
+        found = read_json(text, {"attempt": dict, "written": dict, "held": list})
+        try:
+            attempt = Attempt(**found["attempt"])
+            written = Written(**{**found["written"], "events": tuple(found["written"]["events"])})
+            ids = written.events if found["held"] else ()
+            pairs = zip(ids, found["held"], strict=True)
+            held = tuple(_held_message(attempt, event, each) for event, each in pairs)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise BadOption(f"this is no result of a writer ({error}): {text[:_SHOWN]}") from error
+        return cls(attempt, written, held)
+
+
+def _held_message(attempt: Attempt, name: str, found: Mapping[str, Any]) -> Message:
+    """Return the event of an attempt with this id. Raises ValueError unless it is that."""
+    headers = [(name, value.encode()) for name, value in found["headers"].items()]
+    body = found["body"].encode()
+    event = read_attributes(headers)
+    if isinstance(event, Flaw) or event.type is not FILES_WRITTEN:
+        raise ValueError("an event is none of files")
+    if not isinstance(read_files(event, body), FilesWritten):
+        raise ValueError("the body of an event is malformed")  # noqa: TRY004
+    place = (event.id, event.incarnation, event.checkpoint, event.writer, event.attempt)
+    if place != (name, attempt.incarnation, attempt.checkpoint, attempt.writer, attempt.id):
+        raise ValueError("an event is one of another attempt")
+    return Message(key_of(event.stream, event.region, event.checkpoint), body, headers)
+
+
+def read_json(text: str, kinds: Mapping[str, type]) -> dict[str, Any]:
+    """Return a JSON object that has fields of these types. Raises BadOption."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise BadOption(f"this is no JSON ({error}): {text[:_SHOWN]}") from error
+    given = found if isinstance(found, dict) else {}
+    wrong = [name for name, kind in kinds.items() if not isinstance(given.get(name), kind)]
+    if wrong:
+        raise BadOption(f"this JSON lacks {', '.join(wrong)}, or has another type there: {text[:_SHOWN]}")
+    return given
 
 
 class ArrowStream(Protocol):

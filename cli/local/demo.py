@@ -236,7 +236,7 @@ def _run_in(work: Path, wish: Mapping[str, Any], terminal: TextIO) -> "Outcome":
     logging.basicConfig(filename=work / "logs" / "libraries.log", level=logging.WARNING)
     try:
         # Between marks, each airport falls back often, which is no news there.
-        skipped = ("sluicegate.writer_hooks.outcomes",) if wish["mark_done"] else ()
+        skipped = ("sluicegate.writer_hooks.commit_feed",) if wish["mark_done"] else ()
         with _news_to(display.note, skipped), ExitStack() as stack:
             outcome = run_demo(Wish(**wish, work=work), display, stack)
             display.note("stopping the services")

@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from sluicegate.events.models import FileInfo
     from sluicegate.lakes import Adapter
     from sluicegate.lakes.port import TableRef
-    from sluicegate.writer_hooks.attempt import Target, Written
-    from sluicegate.writer_hooks.region import Attempt, Event, Region
+    from sluicegate.writer_hooks.writer import Written
+    from sluicegate.writer_hooks.options import Target
+    from sluicegate.writer_hooks.region import Attempt
+    from sluicegate.writer_hooks.region import Event
+    from sluicegate.writer_hooks.region import Region
 
 
 VARIABLE: Final = "SLUICEGATE_DEMO_SLOW"
@@ -118,8 +121,8 @@ class _SlowAdapter:
 def make_slow(slowness: Slowness) -> None:
     """Delay the files that this process writes for the slow region."""
     # Imported after the fork: some libraries start threads on import, and threads do not survive a fork.
-    from sluicegate.writer_hooks.attempt import write_attempt
-    from sluicegate.writer_hooks.spark import writer
+    from sluicegate.writer_hooks.writer import write_attempt
+    from sluicegate.writer_hooks.spark import source
 
     def late(
         region: "Region", attempt: "Attempt", target: "Target", batches: Iterable["pa.RecordBatch"]
@@ -129,7 +132,7 @@ def make_slow(slowness: Slowness) -> None:
             target = replace(target, adapter=_SlowAdapter(target.adapter, seconds))  # type: ignore[arg-type]
         return write_attempt(region, attempt, target, batches)
 
-    writer.write_attempt = late  # type: ignore[attr-defined]
+    source.write_attempt = late  # type: ignore[attr-defined]
 
 
 def main() -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from sluicegate.writer_hooks import BadOption
-from sluicegate.writer_hooks.backpressure import Backpressure
+from sluicegate.writer_hooks.options import Backpressure
 
 COUNT = "max.uncommitted.checkpoints"
 AGE = "max.uncommitted.age"

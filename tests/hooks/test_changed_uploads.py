@@ -6,12 +6,12 @@ from unittest.mock import patch
 import pytest
 
 from sluicegate.events.models import Assignment
-from sluicegate.writer_hooks.kafka import KafkaSettings
+from sluicegate.writer_hooks.region import KafkaSettings
 from sluicegate.writer_hooks.region import Region
-from sluicegate.writer_hooks.upload import sending
-from sluicegate.writer_hooks.upload.entry import read_entry
-from sluicegate.writer_hooks.upload.failures import Lost
-from sluicegate.writer_hooks.upload.options import Uploads
+from sluicegate.writer_hooks.upload import uploader
+from sluicegate.writer_hooks.upload.spool import read_entry
+from sluicegate.writer_hooks.upload.spool import Lost
+from sluicegate.writer_hooks.options import Uploads
 from sluicegate.writer_hooks.upload.spool import make_spool
 from tests.hooks.test_spool import enter
 
@@ -29,9 +29,9 @@ def test_a_file_that_the_function_changes_is_not_uploaded(tmp_path: Path) -> Non
     entry = read_entry(spool, name)
     assert entry is not None
     with (
-        patch.object(sending, "call_before_publish", _change),
-        patch.object(sending, "_publish", lambda *_: None),
+        patch.object(uploader, "call_before_publish", _change),
+        patch.object(uploader, "_publish", lambda *_: None),
         pytest.raises(Lost, match="has other content than its task has written"),
     ):
-        sending.send(spool, name, entry, sending.Credentials(), set())
+        uploader.send(spool, name, entry, uploader.Credentials(), set())
     assert not [each for each in table.rglob("*") if each.is_file()]

@@ -13,10 +13,10 @@ from aiokafka import AIOKafkaConsumer
 
 from sluicegate.cli.local.process import free_port
 from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs
-from sluicegate.writer_hooks import loop_thread
-from sluicegate.writer_hooks.kafka import KafkaSettings
-from sluicegate.writer_hooks.loop_thread import LoopThread
-from sluicegate.writer_hooks.outcomes import Follower
+from sluicegate.writer_hooks import publisher
+from sluicegate.writer_hooks.region import KafkaSettings
+from sluicegate.writer_hooks.publisher import LoopThread
+from sluicegate.writer_hooks.commit_feed import Follower
 from tests.integration.waiting import BACKSTOP, wait_until
 
 READING = "reading"
@@ -39,7 +39,7 @@ async def miss_a_cancellation(arrived: threading.Event) -> None:
 
 @pytest.mark.slow
 def test_a_task_that_misses_its_cancellation_is_cancelled_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loop_thread, "_PATIENCE", 0.1)
+    monkeypatch.setattr(publisher, "_CLOSING_PATIENCE", 0.1)
     arrived = threading.Event()
 
     async def goes_on() -> None:

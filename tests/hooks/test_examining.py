@@ -7,7 +7,8 @@ import pytest
 
 from sluicegate.cli.local.process import free_port
 from sluicegate.writer_hooks.spark.heartbeats import Heartbeats
-from sluicegate.writer_hooks.spark.runs import Kind, Signal
+from sluicegate.writer_hooks.spark.heartbeats import Kind
+from sluicegate.writer_hooks.spark.heartbeats import Signal
 from tests.hooks.conftest import make_table
 from tests.integration.waiting import BACKSTOP, wait_until
 

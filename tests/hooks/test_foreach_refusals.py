@@ -13,7 +13,7 @@ from pyspark.sql.functions import lit, raise_error
 
 from sluicegate.events.models import CheckpointFailed, FilesWritten
 from sluicegate.writer_hooks import BadOption, ForeachBatch, HookError, NotOurs
-from sluicegate.writer_hooks.spark.attached import ATTACHED
+from sluicegate.writer_hooks.spark.registry import ATTACHED
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
 from tests.hooks.conftest import Job
 from tests.hooks.foreach import completions, run, start

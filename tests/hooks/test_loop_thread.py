@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from sluicegate.writer_hooks.loop_thread import LoopThread
+from sluicegate.writer_hooks.publisher import LoopThread
 from tests.integration.waiting import BACKSTOP
 
 NAME = "a-loop-of-its-own"

@@ -5,7 +5,7 @@ import pickle
 import pytest
 
 from sluicegate.writer_hooks import BadOption
-from sluicegate.writer_hooks.kafka import KafkaSettings
+from sluicegate.writer_hooks.region import KafkaSettings
 from sluicegate.writer_hooks.options import SinkOptions
 
 GOOD = {

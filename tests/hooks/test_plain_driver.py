@@ -15,15 +15,16 @@ from sluicegate.writer_hooks import (
     NotOurs,
     PublishFailed,
     RegionDriver,
-    SourceOffsetsUnknown,
-    driver_state,
-)
-from sluicegate.writer_hooks.beats import Beats
-from sluicegate.writer_hooks.completions import offsets_text, parsed_offsets
+    SourceOffsetsUnknown)
+from sluicegate.writer_hooks import incarnation
+from sluicegate.writer_hooks.driver import Beats
+from sluicegate.writer_hooks.incarnation import offsets_text
+from sluicegate.writer_hooks.incarnation import parsed_offsets
 from sluicegate.writer_hooks.job import _ids_of, _newest
-from sluicegate.writer_hooks.kafka import KafkaSettings
-from sluicegate.writer_hooks.region import Region, Registered
-from sluicegate.writer_hooks.spark.jobs import _result_of
+from sluicegate.writer_hooks.region import KafkaSettings
+from sluicegate.writer_hooks.region import Region
+from sluicegate.writer_hooks.region import Registered
+from sluicegate.writer_hooks.spark.source import _result_of
 from tests.integration.waiting import wait_until
 
 BASE = Position(incarnation="job-1", checkpoint=3, digest="d")
@@ -172,9 +173,9 @@ def test_open_checkpoints_that_cannot_be_given_up_are_named(caplog: pytest.LogCa
 def test_a_wait_for_a_commit_is_logged(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(driver_state, "_FIRST_WARNING", 0.0)
+    monkeypatch.setattr(incarnation, "_FIRST_WARNING", 0.0)
     with pytest.raises(TimeoutError):
-        driver_state.DriverState(region(), None).await_commit(0, 0.01, lambda: None)
+        incarnation.DriverState(region(), None).await_commit(0, 0.01, lambda: None)
     assert "is not committed after 0 s; `sluicegate status` shows what it waits for" in caplog.text
 
 

@@ -22,13 +22,19 @@ from sluicegate.writer_hooks.spark.location import Location
 from sluicegate.writer_hooks.spark.regions import change as change_module
 from sluicegate.writer_hooks.spark.regions import query as query_module
 from sluicegate.writer_hooks.spark.regions.change import Change
-from sluicegate.writer_hooks.spark.regions.division import by_column, by_partition, by_path
-from sluicegate.writer_hooks.spark.regions.errors import DivisionRefused
-from sluicegate.writer_hooks.spark.regions.life import RegionLife, State
-from sluicegate.writer_hooks.spark.regions.plans import Plan, Plans
-from sluicegate.writer_hooks.spark.regions.restarts import UNPLANNABLE, Backoff
-from sluicegate.writer_hooks.spark.regions.seeds import require_all_ages, seed
-from sluicegate.writer_hooks.spark.regions.source import Source
+from sluicegate.writer_hooks.spark.regions.division import by_column
+from sluicegate.writer_hooks.spark.regions.division import by_partition
+from sluicegate.writer_hooks.spark.regions.division import by_path
+from sluicegate.writer_hooks.spark.regions.division import DivisionRefused
+from sluicegate.writer_hooks.spark.regions.supervision import RegionSupervisor
+from sluicegate.writer_hooks.spark.regions.supervision import State
+from sluicegate.writer_hooks.spark.regions.plans import Plan
+from sluicegate.writer_hooks.spark.regions.plans import Plans
+from sluicegate.writer_hooks.spark.regions.query import UNPLANNABLE
+from sluicegate.writer_hooks.spark.regions.query import Backoff
+from sluicegate.writer_hooks.spark.regions.plans import require_all_ages
+from sluicegate.writer_hooks.spark.regions.plans import seed
+from sluicegate.writer_hooks.spark.regions.division import Source
 from tests.hooks.region_queries import ACCEPTED, Answered, query_of
 
 PLAN = Plan(number=1, division=by_column("origin", {}, rest="r"))
@@ -99,14 +105,14 @@ class Failing(Answered):
         raise next(self.errors)
 
 
-def life_with(root: Path, *errors: Exception) -> tuple[RegionLife, list[None]]:
+def life_with(root: Path, *errors: Exception) -> tuple[RegionSupervisor, list[None]]:
     """Return a life that has ended, and the starts that it has tried."""
     made = query_of(Plans(str(root)), PLAN, "r")
     settings = replace(made.settings, backoff=Backoff(first=0, longest=0, max_failures=20))
     query = Failing(
         made.spark, settings, made.source, made.plans, PLAN, "r", made.topics, errors=iter(errors)
     )
-    life = RegionLife(query)
+    life = RegionSupervisor(query)
     life.start()
     life.join()
     return life, query.starts

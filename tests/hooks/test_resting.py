@@ -15,7 +15,8 @@ from sluicegate.events.models import CheckpointCompleted, RegionClosed, RegionHe
 from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.spark.heartbeats import Heartbeats
-from sluicegate.writer_hooks.spark.runs import Kind, Signal
+from sluicegate.writer_hooks.spark.heartbeats import Kind
+from sluicegate.writer_hooks.spark.heartbeats import Signal
 from tests.hooks.conftest import Job
 from tests.integration.waiting import BACKSTOP
 

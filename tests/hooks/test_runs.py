@@ -9,12 +9,16 @@ from sluicegate.events.models import Position, RegionRegistered
 from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.writer_hooks import RegionReplaced
 from sluicegate.writer_hooks.options import SinkOptions
-from sluicegate.writer_hooks.region import Event, Live, Registered
-from sluicegate.writer_hooks.spark import heartbeats, incarnation, runs
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
+from sluicegate.writer_hooks.region import Event
+from sluicegate.writer_hooks.region import Live
+from sluicegate.writer_hooks.region import Registered
+from sluicegate.writer_hooks.spark import incarnation
+from sluicegate.writer_hooks.spark import heartbeats
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
+from sluicegate.writer_hooks.spark.checkpoint import IncarnationMarker
 from sluicegate.writer_hooks.spark.heartbeats import Heartbeats
 from sluicegate.writer_hooks.spark.registry import Registry
-from sluicegate.writer_hooks.spark.runs import Run
+from sluicegate.writer_hooks.spark.heartbeats import Run
 from tests.hooks.locations import plan
 
 MARKER = IncarnationMarker(query="q7", incarnation="a", stream="flights", region="JFK", first=1)
@@ -121,7 +125,7 @@ def test_a_question_is_a_probe_that_nobody_waits_for(
     sent: list[Event] = []
     publisher = SimpleNamespace(publish=lambda topic, events, timeout: sent.extend(events))
     monkeypatch.setattr(heartbeats, "shared_publisher", lambda kafka: publisher)
-    monkeypatch.setattr(runs, "FIRST_QUESTION", 0.0)
+    monkeypatch.setattr(heartbeats, "FIRST_QUESTION", 0.0)
     Checkpoint(options.checkpoint_location).write_marker(MARKER)
     run, registry = a_run(MARKER), Registry(str(tmp_path / "registry"))
     registry.put("q7", {}, Registered("a", "of the batch"))

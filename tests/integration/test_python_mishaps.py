@@ -87,8 +87,8 @@ async def test_what_a_cancelled_completion_has_completed_cannot_be_given_up(
 async def test_a_commit_whose_notification_is_lost_is_learned_from_the_coordinator(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sluicegate.writer_hooks.driver_state.FIRST_QUESTION", 0.0)
-    monkeypatch.setattr("sluicegate.writer_hooks.driver_state.QUESTIONS", 0.5)
+    monkeypatch.setattr("sluicegate.writer_hooks.incarnation.FIRST_QUESTION", 0.0)
+    monkeypatch.setattr("sluicegate.writer_hooks.incarnation.QUESTIONS", 0.5)
     seen: list[CommittedCheckpoint] = []
     async with (
         running(place.settings()),

@@ -7,7 +7,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql.streaming import StreamingQuery
 
-from sluicegate.writer_hooks.spark.attached import ATTACHED
+from sluicegate.writer_hooks.spark.registry import ATTACHED
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import read_ids

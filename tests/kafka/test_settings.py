@@ -8,7 +8,7 @@ import pytest
 from sluicegate.coordinator.settings.model import KafkaSettings, SettingsError, load
 from sluicegate.kafka.settings import TokenFile
 from sluicegate.writer_hooks import BadOption
-from sluicegate.writer_hooks.kafka import KafkaSettings as HookSettings
+from sluicegate.writer_hooks.region import KafkaSettings as HookSettings
 
 SECRET = "known-secret"  # noqa: S105
 SERVICE = {

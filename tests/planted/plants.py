@@ -33,17 +33,18 @@ from sluicegate.lakes.threads import CommitThreads
 from sluicegate.listeners import tags
 from sluicegate.listeners.mark_done import policy as mark_policy
 from sluicegate.state_store.memory import MemoryStateStore
-from sluicegate.writer_hooks import completions
-from sluicegate.writer_hooks.backpressure import Backpressure, Repetition
-from sluicegate.writer_hooks.beats import Beats
+from sluicegate.writer_hooks import incarnation
+from sluicegate.writer_hooks.options import Backpressure
+from sluicegate.writer_hooks.options import Repetition
+from sluicegate.writer_hooks.driver import Beats
 from sluicegate.writer_hooks.driver import RegionDriver
-from sluicegate.writer_hooks.driver_state import DriverState
-from sluicegate.writer_hooks.spark import begun
+from sluicegate.writer_hooks.incarnation import DriverState
+from sluicegate.writer_hooks.spark import batch
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
 from sluicegate.writer_hooks.spark.registry import Registry
-from sluicegate.writer_hooks.spark.runs import Run
-from sluicegate.writer_hooks.upload import sending
-from sluicegate.writer_hooks.upload.losses import Losses
+from sluicegate.writer_hooks.spark.heartbeats import Run
+from sluicegate.writer_hooks.upload import uploader
+from sluicegate.writer_hooks.upload.overdue import Losses
 from sluicegate.writer_hooks.upload.spool import Spool
 
 DELIVERY: Final = "tests/coordinator/stream/test_delivery.py"
@@ -417,12 +418,12 @@ PLANTS: Final = (
     # --- writer hooks -----------------------------------------------------------------------------------
     Plant(
         "two results of one writer are completed",
-        *(completions.completion, "len({*names}) < len(names)", "False", "tests/hooks/test_completions.py"),
+        *(incarnation.completion, "len({*names}) < len(names)", "False", "tests/hooks/test_completions.py"),
     ),
     Plant(
         "the digest of a completion leaves out its events",
         *(
-            completions._digest,
+            incarnation._digest,
             "[number, events, source_offsets]",
             "[number, source_offsets]",
             "tests/hooks/test_completions.py",
@@ -504,7 +505,7 @@ PLANTS: Final = (
     ),
     Plant(
         "a file is not compared after the user's function",
-        sending.send,
+        uploader.send,
         "            _require_whole(folder, file)\n        _put",
         "        _put",
         "tests/hooks/test_changed_uploads.py",
@@ -524,7 +525,7 @@ PLANTS: Final = (
     ),
     Plant(
         "a batch after a pause states nothing",
-        *(begun._state_beginning, "if not registry.may_be_idle(key):", "if True:", PAUSES),
+        *(batch._state_beginning, "if not registry.may_be_idle(key):", "if True:", PAUSES),
     ),
     Plant(
         "an idle heartbeat is not noted",

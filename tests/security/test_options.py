@@ -7,7 +7,7 @@ import pytest
 
 from sluicegate.coordinator.settings.model import Settings, SettingsError, load
 from sluicegate.writer_hooks.errors import BadOption
-from sluicegate.writer_hooks.kafka import KafkaSettings
+from sluicegate.writer_hooks.region import KafkaSettings
 
 SECRET = "known-secret"  # noqa: S105
 REQUIRED = {

@@ -4,41 +4,231 @@ The function runs in the driver. It registers before the first file, has Spark r
 and publishes the completion with the results that this action returned.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import TYPE_CHECKING, Final
 
-from sluicegate.writer_hooks.errors import BadOption, HookError, NotOurs
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from dataclasses import field
+from enum import Enum
+from enum import auto
+from functools import partial
+from sluicegate.writer_hooks.errors import BadCheckpointLocation
+from sluicegate.writer_hooks.errors import BadOption
+from sluicegate.writer_hooks.errors import HookError
+from sluicegate.writer_hooks.errors import NotOurs
 from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.region import Registered
-from sluicegate.writer_hooks.result import WriterResult
-from sluicegate.writer_hooks.spark.attached import ATTACHED
-from sluicegate.writer_hooks.spark.batch import (
-    announce_abort,
-    complete_batch,
-    require_counted,
-    write_task,
-)
-from sluicegate.writer_hooks.spark.begun import require_registered, require_registered_alone
-from sluicegate.writer_hooks.spark.calls import CALLS, Call, State
-from sluicegate.writer_hooks.spark.checkpoint import (
-    Checkpoint,
-    IncarnationMarker,
-    location_of_stream,
-    root_of,
-    stream_of,
-)
+from sluicegate.writer_hooks.spark.batch import BATCH_PROPERTY
+from sluicegate.writer_hooks.spark.batch import QUERY_PROPERTY
+from sluicegate.writer_hooks.spark.batch import Room
+from sluicegate.writer_hooks.spark.batch import announce_abort
+from sluicegate.writer_hooks.spark.batch import complete_batch
+from sluicegate.writer_hooks.spark.batch import has_watermark
+from sluicegate.writer_hooks.spark.batch import require_counted
+from sluicegate.writer_hooks.spark.batch import require_registered
+from sluicegate.writer_hooks.spark.batch import require_registered_alone
+from sluicegate.writer_hooks.spark.batch import write_task
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
+from sluicegate.writer_hooks.spark.checkpoint import IncarnationMarker
+from sluicegate.writer_hooks.spark.checkpoint import location_of_stream
+from sluicegate.writer_hooks.spark.checkpoint import root_of
+from sluicegate.writer_hooks.spark.checkpoint import stream_of
 from sluicegate.writer_hooks.spark.location import is_same
+from sluicegate.writer_hooks.spark.location import may_be_same
+from sluicegate.writer_hooks.spark.preflight import require_arrow
+from sluicegate.writer_hooks.spark.preflight import require_spark
+from sluicegate.writer_hooks.spark.registry import ATTACHED
 from sluicegate.writer_hooks.spark.registry import stream_key
-from sluicegate.writer_hooks.spark.room import Room
-from sluicegate.writer_hooks.spark.versions import require_arrow, require_spark
+from sluicegate.writer_hooks.writer import WriterResult
+from typing import Any
+from typing import Final
+from typing import TYPE_CHECKING
+import re
+import threading
+
 
 if TYPE_CHECKING:
-    import pyarrow as pa
     from pyspark.sql import DataFrame
+    import pyarrow as pa
 
-    from sluicegate.writer_hooks.spark.running import RunningBatch
+
+# Calls of a sink within one batch: each stream is written exactly once in every batch of a run.
+
+class CallState(Enum):
+    """State of a call for one stream."""
+
+    ACTIVE = auto()
+    COMPLETING = auto()
+    """The completion may be in the log."""
+    COMPLETED = auto()
+    FAILED = auto()
+
+
+@dataclass(slots=True)
+class Call:
+    """Call for a batch of one stream."""
+
+    run: str
+    batch: int
+    state: CallState = CallState.ACTIVE
+
+
+@dataclass(slots=True)
+class Calls:
+    """The newest call of each stream in this process."""
+
+    _calls: dict[str, Call] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @contextmanager
+    def claim(self, run: str, batch: int, streams: Sequence[str]) -> Iterator[list[Call]]:
+        """Allow one call for a batch, and yield its state for each stream, which the caller sets.
+
+        Raises NotOurs before any task if an earlier call of the batch counts, or if the batch before was left
+        out.
+        """
+        with self._lock:
+            for stream in streams:
+                _require_next(self._calls.get(stream), run, batch)
+            calls = {stream: Call(run, batch) for stream in streams}
+            self._calls.update(calls)
+        try:
+            yield list(calls.values())
+        finally:
+            for call in calls.values():
+                if call.state is CallState.ACTIVE:
+                    call.state = CallState.FAILED
+
+
+def _require_next(last: Call | None, run: str, batch: int) -> None:
+    if last is None or last.run != run:
+        return
+    if last.batch == batch and last.state is not CallState.FAILED:
+        raise NotOurs(
+            f"ForeachBatch was called a second time for batch {batch}. Call it once in each batch, with all "
+            "rows of the stream (frame.union). The batch counts with the rows of its first call, also when "
+            "the query is started again. So write its other rows once more, for example with a batch job"
+        )
+    if last.batch < batch and (last.batch, last.state) != (batch - 1, CallState.COMPLETED):
+        raise NotOurs(
+            f"ForeachBatch was not called for batch {batch - 1}, or its error was caught, so the rows of "
+            "that batch are not in the log. Call it in every batch, also for no rows, and let its errors end "
+            "the query. To repeat that batch, reset the region: sluicegate region reset"
+        )
+
+
+CALLS = Calls()
+
+
+# Query that calls a `foreachBatch` function, as this function can see it from the driver.
+
+_RUN_PROPERTY: Final = "spark.jobGroup.id"
+_RUN_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
+_APPEND: Final = "Append"
+_BATCHED: Final = ("ProcessingTimeTrigger", "AvailableNowTrigger", "OneTimeTrigger")
+
+
+@dataclass(frozen=True, slots=True)
+class RunningBatch:
+    """Batch in which a `foreachBatch` function was called."""
+
+    query: str
+    run: str
+    number: int
+    has_watermark: bool
+    execution: Any
+    """The query in the JVM; None if this release of Spark does not give access to it."""
+
+    def is_stopped(self) -> bool:
+        """Return True if the query is being stopped."""
+        from py4j.protocol import Py4JError
+
+        try:
+            return self.execution is not None and not self.execution.isActive()
+        except Py4JError:
+            return False  # The JVM does not respond, so nothing is known.
+
+    def require_location(self, location: str) -> None:
+        """Raise BadCheckpointLocation unless this is the checkpoint location of the query."""
+        root = root_of(location)
+        found = Checkpoint(location).known_query()
+        used = root if self.execution is None else str(self.execution.resolvedCheckpointRoot())
+        if found != self.query or not may_be_same(root, used):
+            raise BadCheckpointLocation(
+                f"the option checkpointLocation of ForeachBatch is {root}, which belongs to the query "
+                f"{found}, but the query {self.query} in {used} calls it. Give both the same location: "
+                '.option("checkpointLocation", ...) of writeStream, and the option of ForeachBatch'
+            )
+
+
+def running_batch(frame: "DataFrame", number: int) -> RunningBatch:
+    """Return the batch in which this thread runs. Raises NotOurs if no batch of it can be committed."""
+    session = frame.sparkSession
+    if not hasattr(session, "_jsparkSession"):
+        raise NotOurs(
+            "ForeachBatch does not work under Spark Connect, which runs its function outside of the query. "
+            'Use writeStream.format("sluicegate") there (Spark 4.1 or later), or a classic session'
+        )
+    context = session.sparkContext
+    query, batch = (context.getLocalProperty(name) for name in (QUERY_PROPERTY, BATCH_PROPERTY))
+    if query is None or batch is None or int(batch) != number:
+        raise NotOurs(
+            f"ForeachBatch was called for batch {number} outside of a streaming query (query {query}, batch "
+            f"{batch}). Call it only in the function of writeStream.foreachBatch, in the thread that Spark "
+            "calls, with PYSPARK_PIN_THREAD not set to false"
+        )
+    execution = _execution(session, query)
+    if execution is not None:
+        _require_append(execution)
+    run = _run_of(execution, context.getLocalProperty(_RUN_PROPERTY) or "")
+    return RunningBatch(query, run, number, has_watermark(frame.schema), execution)
+
+
+def _run_of(execution: Any, group: str) -> str:
+    """Return the id of the query's run.
+
+    It is the job group of the query's thread as well, unless the user's function has set another one. Raises
+    NotOurs if the run is unknown.
+    """
+    if execution is not None:
+        return str(execution.runId().toString())
+    if _RUN_ID.fullmatch(group) is None:
+        raise NotOurs(
+            f"the job group is {group!r}, so ForeachBatch cannot see in which run of the query it is called. "
+            "Set no job group before the call"
+        )
+    return group
+
+
+def _execution(session: Any, query: str) -> Any:
+    """Return the query in the JVM, None where Spark does not give access to it."""
+    from py4j.protocol import Py4JError
+
+    try:
+        running = session._jsparkSession.sharedState().activeStreamingQueries()
+        return running.get(session._jvm.java.util.UUID.fromString(query))
+    except (Py4JError, TypeError):
+        return None
+
+
+def _require_append(execution: Any) -> None:
+    """Refuse what rewrites rows of earlier batches, and triggers without batches."""
+    mode = str(execution.outputMode().toString())
+    if mode != _APPEND:
+        raise NotOurs(
+            f"the output mode {mode.lower()} rewrites rows of earlier batches; use append, or a primary-key "
+            "store"
+        )
+    trigger = str(execution.trigger().getClass().getSimpleName()).rstrip("$")
+    if trigger not in _BATCHED:
+        raise NotOurs(
+            f"the trigger {trigger} is not supported: use a micro-batch trigger (processingTime, "
+            "availableNow)"
+        )
+
 
 Options = Mapping[str, str]
 Split = Callable[["DataFrame", int], Mapping[str, "DataFrame"]]
@@ -83,9 +273,6 @@ class ForeachBatch:
 
     def __call__(self, frame: "DataFrame", batch_id: int) -> None:
         """Write a batch, and complete it. Raises HookError, and the errors of Spark."""
-        # Releases before 3.5 lack what this module imports.
-        from sluicegate.writer_hooks.spark.running import running_batch
-
         batch = running_batch(frame, batch_id)
         for stream in self._streams:
             batch.require_location(stream.options.checkpoint_location)
@@ -175,7 +362,7 @@ class _Begun:
             raise
         # The location may have been reset meanwhile, or the incarnation be in doubt.
         self.stream.require_registered(self.batch)
-        self.call.state = State.COMPLETING
+        self.call.state = CallState.COMPLETING
         complete_batch(
             options,
             self.marker,
@@ -186,7 +373,7 @@ class _Begun:
             began=self.digest,
         )
         Checkpoint(options.checkpoint_location).note_completed(self.marker, number)
-        self.call.state = State.COMPLETED
+        self.call.state = CallState.COMPLETED
 
     def _run_tasks(self, rows: "DataFrame") -> list[WriterResult]:
         """Write rows in one action. Only the results that it returns count: those of the winning attempts."""

@@ -1,15 +1,172 @@
 """Check of a sink before its query starts. It runs in the driver and changes nothing."""
 
-from collections.abc import Iterator, Mapping
+
+from collections.abc import Iterator
+from collections.abc import Mapping
 from dataclasses import replace
+from importlib.util import find_spec
+from sluicegate.kafka.topics import TopicNames
+from sluicegate.lakes import Adapter
+from sluicegate.lakes import LakeError
+from sluicegate.lakes import adapter
+from sluicegate.lakes.capabilities import Evolve
+from sluicegate.lakes.capabilities import evolving
+from sluicegate.lakes.file_options import FileOptions
+from sluicegate.lakes.file_options import open_writer
+from sluicegate.lakes.port import TableRef
+from sluicegate.lakes.port import TableRefused
+from sluicegate.lakes.registry import install_line
+from sluicegate.writer_hooks.errors import BadCheckpointLocation
+from sluicegate.writer_hooks.errors import BadOption
+from sluicegate.writer_hooks.errors import HookError
+from sluicegate.writer_hooks.errors import PreflightFailed
+from sluicegate.writer_hooks.errors import PublishFailed
+from sluicegate.writer_hooks.errors import RegistrationUnanswered
+from sluicegate.writer_hooks.errors import TopicMissing
+from sluicegate.writer_hooks.options import SinkOptions
+from sluicegate.writer_hooks.options import location_of
+from sluicegate.writer_hooks.options import log_of
+from sluicegate.writer_hooks.options import table_of
+from sluicegate.writer_hooks.options import wrong_values
+from sluicegate.writer_hooks.publisher import shared_publisher
+from sluicegate.writer_hooks.region import KafkaSettings
+from sluicegate.writer_hooks.registration import coordinator_advice
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
+from sluicegate.writer_hooks.spark.incarnation import check_location
+from sluicegate.writer_hooks.spark.incarnation import probe_query
 from typing import Final
 
-from sluicegate.lakes.port import TableRefused
-from sluicegate.writer_hooks.errors import BadOption, HookError, PreflightFailed, RegistrationUnanswered
-from sluicegate.writer_hooks.options import SinkOptions, log_of, table_of
-from sluicegate.writer_hooks.registration import coordinator_advice
-from sluicegate.writer_hooks.spark.examining import log_troubles, table_troubles, wrong_options
-from sluicegate.writer_hooks.spark.incarnation import check_location, probe_query
+
+# Releases of Spark, and the ways of writing that each of them has.
+
+_OLDEST: Final = (3, 5)
+
+
+def require_spark(user: str) -> None:
+    """Raise HookError if PySpark is missing or older than 3.5; `user` is the name of the caller."""
+    found = None
+    try:
+        import pyspark
+
+        found = pyspark.__version__
+    except ImportError as error:
+        reason = str(error)
+    else:
+        reason = f"found {found}"
+    if found is None or _numbers(found) < _OLDEST:
+        raise HookError(
+            f"{user} needs PySpark 3.5 or newer ({reason}); install it with: {install_line('spark')}"
+        )
+
+
+def has_data_source() -> bool:
+    """Return True if Spark can write through the data source, as Spark 4.1 and later can."""
+    if find_spec("pyspark.sql.datasource") is None:
+        return False
+    from pyspark.sql import datasource
+
+    return hasattr(datasource, "DataSourceStreamArrowWriter")
+
+
+def require_arrow() -> None:
+    """Raise HookError if this Python lacks a package that Spark's `mapInArrow` needs."""
+    try:
+        from pyspark.sql.pandas.utils import require_minimum_pandas_version, require_minimum_pyarrow_version
+
+        require_minimum_pyarrow_version()
+        require_minimum_pandas_version()
+    except ImportError as error:
+        raise HookError(
+            f"Spark cannot pass rows to Python ({error}). Install the missing package for the driver and for "
+            "the Python workers: pip install pyarrow pandas setuptools"
+        ) from error
+
+
+def _numbers(version: str) -> tuple[int, int]:
+    major, minor = version.split(".")[:2]
+    return int(major), int(minor)
+
+
+# Checks of a sink before its first batch. Spark does not call the sink before that.
+
+def wrong_options(options: Mapping[str, str]) -> list[str]:
+    """Return the reasons why a sink with these options can never write.
+
+    The files, packages and locations that the options name on this machine are examined too.
+    """
+    found = wrong_values(options)
+    for examine in (_read_client_files, _open_location):
+        try:
+            examine(options)
+        except (BadOption, BadCheckpointLocation) as error:
+            found.append(str(error))
+    return list(dict.fromkeys(found))
+
+
+def _read_client_files(options: Mapping[str, str]) -> None:
+    log_of(options)[0].client_options()
+
+
+def _open_location(options: Mapping[str, str]) -> None:
+    Checkpoint(location_of(options))
+
+
+def troubles(sink: SinkOptions, timeout: float) -> Iterator[str]:
+    """Yield the reasons why batches would fail at present: problems of the table and of Kafka.
+
+    The checks run on the driver, so problems of executors are not found.
+    """
+    yield from table_troubles(sink.format, sink.table_ref(), sink.event_time_column, sink.evolve, sink.files)
+    yield from log_troubles(sink.region.kafka, TopicNames(sink.region.topic_prefix), timeout)
+
+
+def table_troubles(
+    table_format: str,
+    table: TableRef,
+    event_time_column: str | None,
+    evolve: Evolve = "never",
+    files: FileOptions | None = None,
+) -> Iterator[str]:
+    """Yield the reasons why the table cannot be written at present."""
+    kind = adapter(table_format)
+    cannot = "its table cannot be written from the driver's machine"
+    if files is not None and evolve == "add-columns":
+        # The first rows may bring the columns that the options name.
+        files = files.without_columns()
+    try:
+        open_writer(kind, table, None, files=files).abort()
+        is_new = evolve == "add-columns" and _lacks(kind, table, event_time_column)
+    except LakeError as error:
+        unseen = f". The option event.time.column ({event_time_column}) could not be compared with it"
+        yield f"{cannot}: {error}{unseen if event_time_column else ''}"
+        return
+    # A column that the table lacks comes with the first rows.
+    if event_time_column is None or is_new:
+        return
+    try:
+        kind.open_writer(table, event_time_column).abort()
+    except LakeError as error:
+        yield f"the column {event_time_column} cannot be used as event.time.column: {error}"
+
+
+def _lacks(kind: Adapter, table: TableRef, column: str | None) -> bool:
+    return column not in evolving(kind).read_columns(table).schema.names
+
+
+def log_troubles(kafka: KafkaSettings, topics: TopicNames, timeout: float) -> Iterator[str]:
+    """Yield the reasons why nothing can be published at present."""
+    publisher = shared_publisher(kafka)
+    try:
+        for topic in (topics.events, topics.commits):
+            publisher.partitions(topic, timeout)
+    except PublishFailed as error:
+        yield (
+            f"Kafka at {kafka.bootstrap_servers} did not answer within {timeout:g} s "
+            f"({error.__cause__!r}); check the options kafka.*, and that it runs and can be reached from here"
+        )
+    except TopicMissing as error:
+        yield str(error)
+
 
 _TIMEOUT: Final = 10.0
 
@@ -25,7 +182,7 @@ def preflight(options: Mapping[str, str], *, timeout: float = _TIMEOUT) -> None:
     - Kafka does not respond within `timeout` seconds, or a topic is missing,
     - no coordinator answers within `timeout` seconds, or it would refuse the start.
     """
-    found = list(dict.fromkeys(_troubles(options, timeout)))
+    found = list(dict.fromkeys(_all_troubles(options, timeout)))
     if found:
         known = {name.lower(): value for name, value in options.items()}
         region, stream = (known.get(name) or "(none given)" for name in ("region", "stream"))
@@ -33,7 +190,7 @@ def preflight(options: Mapping[str, str], *, timeout: float = _TIMEOUT) -> None:
         raise PreflightFailed(f"region {region} of stream {stream} cannot write as things stand:{lines}")
 
 
-def _troubles(options: Mapping[str, str], timeout: float) -> Iterator[str]:
+def _all_troubles(options: Mapping[str, str], timeout: float) -> Iterator[str]:
     """Yield all problems. A wrong option prevents only the checks that need it."""
     wrong = wrong_options(options)
     yield from wrong

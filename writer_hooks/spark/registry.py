@@ -4,6 +4,24 @@ The registry is a folder of the session that only its user can read, because opt
 Only heartbeats and the number of repeated registrations depend on it; its loss loses no data.
 """
 
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from collections.abc import Sequence
+from contextlib import contextmanager
+from contextlib import suppress
+from dataclasses import dataclass
+from dataclasses import field
+from itertools import count
+from pathlib import Path
+from sluicegate.events.models import Position
+from sluicegate.writer_hooks.region import Registered
+from typing import Any
+from typing import Final
+from typing import Protocol
+from uuid import uuid4
+from weakref import WeakValueDictionary
 import fcntl
 import hashlib
 import json
@@ -11,14 +29,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
-from pathlib import Path
-from typing import Any, Final
-from uuid import uuid4
 
-from sluicegate.events.models import Position
-from sluicegate.writer_hooks.region import Registered
 
 _LOCK: Final = "lock"
 _INCARNATION: Final = "incarnation"
@@ -278,3 +289,51 @@ def _remove_if_dead(folder: Path) -> None:
         shutil.rmtree(folder)
     finally:
         os.close(lock)
+
+
+# State that `attach` leaves in the driver's process, for a sink that runs there.
+
+StreamsBegan = Callable[[str, Sequence[str]], None]
+"""Function that learns the keys of a query's streams, which the registry has from now on."""
+
+
+class BatchFunction(Protocol):
+    """Sink of this process whose function Spark calls, as `ForeachBatch`."""
+
+    def options_at(self, query: str, location: str) -> Mapping[str, Mapping[str, str]]:
+        """Return the options of each stream by its key in the registry; empty for another location."""
+        ...
+
+
+@dataclass(slots=True)
+class Attached:
+    """Sessions of this process that `attach` has prepared."""
+
+    registry: Registry | None = None
+    """None: no session is attached."""
+    listener_state: Callable[[int], Mapping[str, str]] | None = None
+    """Function of the state of listeners. The first session of the process that has one decides."""
+    began: list[StreamsBegan] = field(default_factory=list)
+    """Listeners of the sessions. Each ignores queries of other sessions."""
+    _functions: WeakValueDictionary[int, BatchFunction] = field(default_factory=WeakValueDictionary)
+    """Sinks of this process that still exist, in the order in which they were made."""
+    _number: "count[int]" = field(default_factory=count)
+
+    def made(self, function: BatchFunction) -> None:
+        """Note a sink. A query of Spark does not name the one that it calls."""
+        self._functions[next(self._number)] = function
+
+    def options_at(self, query: str, location: str) -> Mapping[str, Mapping[str, str]]:
+        """Return the options of the sink of a query, by the keys of its streams; empty if it is not known.
+
+        `location` is the checkpoint location that Spark uses. The newest sink of this location counts.
+        """
+        if self.registry is None:
+            return {}
+        for _, function in sorted(self._functions.items(), reverse=True):
+            if options := function.options_at(query, location):
+                return options
+        return {}
+
+
+ATTACHED = Attached()

@@ -1,30 +1,101 @@
 """Preparation of a Spark session by `attach`."""
 
+
+from collections.abc import Callable
+from collections.abc import Iterator
+from collections.abc import Mapping
+from contextlib import contextmanager
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from sluicegate.writer_hooks.commit_feed import OnOutcome
+from sluicegate.writer_hooks.spark.batch import ListenerState
+from sluicegate.writer_hooks.spark.preflight import has_data_source
+from sluicegate.writer_hooks.spark.preflight import preflight
+from sluicegate.writer_hooks.spark.preflight import require_spark
+from sluicegate.writer_hooks.spark.registry import ATTACHED
+from sluicegate.writer_hooks.spark.registry import Registry
+from typing import Any
+from typing import Final
+from uuid import uuid4
+from weakref import WeakKeyDictionary
 import atexit
 import logging
 import shutil
 import sys
 import tempfile
 import threading
-from collections.abc import Callable
-from functools import partial
-from importlib import import_module
-from pathlib import Path
-from typing import Any, Final
-from uuid import uuid4
-from weakref import WeakKeyDictionary
+from typing import TYPE_CHECKING
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-from pyspark.sql import SparkSession
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from sluicegate.writer_hooks.spark.listener import RegionListener
 
-from sluicegate.writer_hooks.outcomes import OnOutcome
-from sluicegate.writer_hooks.spark.active import active_in_thread
-from sluicegate.writer_hooks.spark.attached import ATTACHED
-from sluicegate.writer_hooks.spark.batch import ListenerState
-from sluicegate.writer_hooks.spark.heartbeats import make_heartbeats
-from sluicegate.writer_hooks.spark.listener import RegionListener
-from sluicegate.writer_hooks.spark.registry import Registry
+
+# The active session of a thread.
+
+@contextmanager
+def active_in_thread(spark: "SparkSession") -> Iterator[None]:
+    """Make the session the active one of this thread, in which Spark looks for formats of Python.
+
+    The one before is active again after the block. If there was none, the session stays active: Spark makes a
+    session active in the thread that creates it, and in no other thread of Python.
+    """
+    internal: Any = spark
+    if not hasattr(internal, "_jsparkSession"):
+        # A session of Spark Connect has no JVM here, and needs none.
+        yield
+        return
+    sessions = internal._jvm.SparkSession
+    former = sessions.getActiveSession()
+    sessions.setActiveSession(internal._jsparkSession)
+    try:
+        yield
+    finally:
+        if former.isDefined():
+            sessions.setActiveSession(former.get())
+
+
+# Entry point that prepares a Spark session.
+
+def attach(
+    spark: "SparkSession",
+    *,
+    heartbeat_interval: float = 5.0,
+    idle_after: float = 10.0,
+    on_outcome: OnOutcome | None = None,
+    listener_state: Callable[[int], Mapping[str, str]] | None = None,
+    options: Mapping[str, str] | None = None,
+) -> None:
+    """Prepare a session: send heartbeats for its regions, and register `writeStream.format("sluicegate")`.
+
+    Spark has that format from 4.1 on. `ForeachBatch` works with every supported release.
+
+    - `heartbeat_interval`: seconds between heartbeats of a region.
+    - `idle_after`: seconds of batches without rows after which a region counts as idle. A source without new
+      data counts as idle immediately.
+    - `on_outcome`: called in a thread of the driver, with the outcome of each commit for each region that
+      runs here. It never delays a batch, and its exceptions are only logged.
+    - `listener_state`: called with the id of each completed batch. ForeachBatch calls it in the driver, the
+      data source in a process on the driver's machine. It returns texts by the names of listeners, which
+      become part of the checkpoint. Its exceptions fail the batch.
+    - `options`: options of a sink, `checkpointLocation` among them; `preflight` checks them immediately.
+
+    Spark knows the format in the calling thread only: a thread that starts queries calls it as well. Repeated
+    calls are allowed, and the first one of a session counts.
+
+    Raises HookError if PySpark is missing or too old, and the errors of `preflight`.
+    """
+    require_spark("attach")
+    source = None
+    if has_data_source():
+        from sluicegate.writer_hooks.spark.source import SluicegateSource
+
+        source = SluicegateSource
+    attach_to(spark, source, (heartbeat_interval, idle_after), on_outcome, listener_state)
+    if options is not None:
+        preflight(options)
+
 
 _log = logging.getLogger(__name__)
 
@@ -46,7 +117,7 @@ atexit.register(_registry.remove)
 
 
 def attach_to(
-    spark: SparkSession,
+    spark: "SparkSession",
     source: type[Any] | None,
     beats: tuple[float, float],
     on_outcome: OnOutcome | None = None,
@@ -59,12 +130,16 @@ def attach_to(
 
 
 def _attach(
-    spark: SparkSession,
+    spark: "SparkSession",
     source: type[Any] | None,
     beats: tuple[float, float],
     on_outcome: OnOutcome | None,
     listener_state: ListenerState | None,
-) -> RegionListener:
+) -> "RegionListener":
+    # They need PySpark, of which `attach` says what to install.
+    from sluicegate.writer_hooks.spark.heartbeats import make_heartbeats
+    from sluicegate.writer_hooks.spark.listener import RegionListener
+
     # A process that is ended by a signal does not remove its own folder.
     _registry.remove_dead()
     try:
@@ -111,7 +186,7 @@ def _at_exit(work: Callable[[], None]) -> None:
     register(work)
 
 
-def _register(spark: SparkSession, source: type[Any], listener_state: ListenerState | None) -> None:
+def _register(spark: "SparkSession", source: type[Any], listener_state: ListenerState | None) -> None:
     # A subclass carries the folder's name to the workers.
     held = None if listener_state is None else staticmethod(listener_state)
     told = {"registry_folder": _FOLDER, "listener_state": held}
@@ -119,12 +194,14 @@ def _register(spark: SparkSession, source: type[Any], listener_state: ListenerSt
     spark.dataSource.register(source)
 
 
-def _is_remote(spark: SparkSession) -> bool:
+def _is_remote(spark: "SparkSession") -> bool:
     return not hasattr(spark, "_jsparkSession")
 
 
-def _tune(spark: SparkSession) -> None:
+def _tune(spark: "SparkSession") -> None:
     """Apply settings that make the writer fast, unless the user has set others; warn about slow settings."""
+    from pyspark.errors import PySparkException
+
     current = _setting(spark, _BYTES_PER_BATCH)
     if current is not None and current.lower() in _SPARKS_BYTES:
         try:
@@ -147,7 +224,10 @@ def _tune(spark: SparkSession) -> None:
         _log.warning("%s is false: every task starts a Python process and a connection to Kafka", _REUSE)
 
 
-def _setting(spark: SparkSession, name: str) -> str | None:
+def _setting(spark: "SparkSession", name: str) -> str | None:
+    from py4j.protocol import Py4JError
+    from pyspark.errors import PySparkException
+
     try:
         value = spark.conf.get(name)
     except (PySparkException, Py4JError):

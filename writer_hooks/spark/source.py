@@ -1,24 +1,173 @@
 """PySpark data source `sluicegate`."""
 
-from functools import lru_cache, partial
-from typing import TYPE_CHECKING, ClassVar, Final
 
+from collections.abc import Iterator
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from functools import partial
+from pyspark import TaskContext
 from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSourceArrowWriter
+from pyspark.sql.datasource import DataSourceStreamArrowWriter
+from pyspark.sql.datasource import WriterCommitMessage
 from pyspark.sql.types import StructType
-
-from sluicegate.writer_hooks.clustering import refuse_cluster_by
 from sluicegate.writer_hooks.errors import BadOption
-from sluicegate.writer_hooks.options import NAME, SinkOptions
+from sluicegate.writer_hooks.errors import NotOurs
+from sluicegate.writer_hooks.options import NAME
+from sluicegate.writer_hooks.options import SinkOptions
+from sluicegate.writer_hooks.options import refuse_cluster_by
 from sluicegate.writer_hooks.region import Registered
-from sluicegate.writer_hooks.spark.batch import ListenerState, has_watermark
-from sluicegate.writer_hooks.spark.begun import require_registered, require_registered_alone
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
+from sluicegate.writer_hooks.spark.batch import ListenerState
+from sluicegate.writer_hooks.spark.batch import Room
+from sluicegate.writer_hooks.spark.batch import announce_abort
+from sluicegate.writer_hooks.spark.batch import complete_batch
+from sluicegate.writer_hooks.spark.batch import has_watermark
+from sluicegate.writer_hooks.spark.batch import local_times
+from sluicegate.writer_hooks.spark.batch import require_registered
+from sluicegate.writer_hooks.spark.batch import require_registered_alone
+from sluicegate.writer_hooks.spark.batch import write_task
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
+from sluicegate.writer_hooks.spark.checkpoint import IncarnationMarker
 from sluicegate.writer_hooks.spark.registry import Registry
-from sluicegate.writer_hooks.spark.room import Room
-from sluicegate.writer_hooks.spark.writer import StreamWriter
+from sluicegate.writer_hooks.writer import Writer
+from sluicegate.writer_hooks.writer import WriterResult
+from typing import ClassVar
+from typing import Final
+from typing import TYPE_CHECKING
+import logging
+
 
 if TYPE_CHECKING:
-    from sluicegate.writer_hooks.spark.jobs import JobWriter
+    from sluicegate.writer_hooks.job import BegunJob
+    import pyarrow as pa
+
+
+# Writer of the data source: `write` runs in executors, `commit` and `abort` on the driver's machine.
+
+@dataclass(frozen=True)
+class TaskResult(WriterResult, WriterCommitMessage):  # type: ignore[misc]
+    """Result of the winning attempt of a task, as Spark hands it over."""
+
+
+class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
+    """Writer of one batch, created in the driver's worker and copied to the executors."""
+
+    def __init__(
+        self,
+        options: SinkOptions,
+        marker: IncarnationMarker,
+        *,
+        spark_watermark: bool,
+        listener_state: ListenerState | None = None,
+    ) -> None:
+        self._options = options
+        self._marker = marker
+        self._spark_watermark = spark_watermark
+        self._listener_state = listener_state
+
+    def write(self, iterator: Iterator["pa.RecordBatch"]) -> TaskResult:
+        """Write a task's rows to files (see `write_task`)."""
+        outcome = write_task(self._options, self._marker, iterator)
+        return TaskResult(outcome.attempt, outcome.written, outcome.held)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Publish the events of the winning attempts, and the completion that names them."""
+        complete_batch(
+            self._options,
+            self._marker,
+            batchId,
+            [_result(message, batchId) for message in messages],
+            spark_watermark=self._spark_watermark,
+            listener_state=self._listener_state,
+        )
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        """Publish that the batch will be redone. This is only a hint: it never fails, and deletes nothing."""
+        lost = sum(message is None for message in messages)
+        reason = f"Spark aborted the batch; {lost} tasks without result"
+        found = [message for message in messages if isinstance(message, TaskResult)]
+        announce_abort(self._options, self._marker, batchId, reason, found)
+
+
+def _result(message: WriterCommitMessage | None, batch: int) -> TaskResult:
+    if not isinstance(message, TaskResult):
+        raise NotOurs(
+            f"batch {batch} came without the results of its tasks ({message!r}); continuous triggers are "
+            "not supported: use a micro-batch trigger (availableNow, processingTime)"
+        )
+    return message
+
+
+# Writer of a batch job: `df.write.format("sluicegate").option("job.id", ...)`.
+#
+# `JobWriter` is made in a worker on the driver's machine, which registers the job. Its `write` runs in
+# executors, and its `commit` in another worker on the driver's machine.
+
+_log = logging.getLogger(__name__)
+
+JOB_ID: Final = "job.id"
+
+
+@dataclass(frozen=True)
+class JobMessage(WriterCommitMessage):  # type: ignore[misc]
+    """Result of the winning attempt of a task, as JSON; empty if the job is committed already."""
+
+    result: str
+
+
+class JobWriter(DataSourceArrowWriter):  # type: ignore[misc]
+    """Writer of one batch job, pickled by Spark between its processes."""
+
+    def __init__(self, given: Mapping[str, str]) -> None:
+        """Register the job that the options name. Raises BadOption, and the errors of `Job.start`."""
+        options = {name.lower(): value for name, value in given.items()}
+        job_id = options.pop(JOB_ID, "")
+        if not job_id:
+            raise BadOption(
+                f"the option {JOB_ID} is missing: a name for this write, which is committed once. Set it, "
+                "and repeat a write that has failed with the same one. For a stream use writeStream"
+            )
+        self._job: BegunJob | None = None
+        """None: the job is committed already."""
+        # A stream, which starts a process for each batch, does not need it.
+        from sluicegate.writer_hooks.job import Job
+
+        with Job(options, job_id) as job:
+            if job.start():
+                self._job = job.begun
+            else:
+                _log.warning("the job %s is committed already: nothing of this write counts", job_id)
+
+    def write(self, iterator: Iterator["pa.RecordBatch"]) -> JobMessage:
+        """Write a task's rows to files. Their events travel in the result."""
+        if self._job is None:
+            return JobMessage("")
+        name = f"p{TaskContext.get().partitionId():05d}"
+        with Writer(self._job.checkpoint, name) as writer:
+            for batch in local_times(iterator):
+                writer.write(batch)
+            return JobMessage(writer.finish().to_json())
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Complete the job, and wait until it is committed. Raises the errors of `Job.finish`."""
+        if self._job is None:
+            return
+        from sluicegate.writer_hooks.job import Job
+
+        results = [_result_of(message) for message in messages]
+        with Job.resumed(self._job) as job:
+            job.finish(results)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        """Do nothing: without a completion, nothing of the job counts."""
+
+
+def _result_of(message: WriterCommitMessage | None) -> WriterResult:
+    if not isinstance(message, JobMessage):
+        raise NotOurs(f"a task of the job gave no result ({message!r}); run the job again, with the same id")
+    return WriterResult.from_json(message.result)
+
 
 _registered: Final[dict[str, Registered]] = {}
 """By checkpoint location, the registration of this process. Used only without `attach`."""
@@ -67,8 +216,6 @@ class SluicegateSource(DataSource):  # type: ignore[misc]
         """Return the writer of a batch job, after registering it. Raises HookError."""
         if overwrite:
             raise BadOption('the mode overwrite rewrites the table; use mode("append")')
-        # A stream, which starts a process for each batch, does not need it.
-        from sluicegate.writer_hooks.spark.jobs import JobWriter
 
         return JobWriter(self.options)
 

@@ -4,17 +4,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from sluicegate.writer_hooks.spark.regions.division import Division, by_column, by_partition, by_path
-    from sluicegate.writer_hooks.spark.regions.errors import (
-        BaseInUse,
-        DivisionRefused,
-        RegionsFailed,
-        RunnerStopped,
-    )
-    from sluicegate.writer_hooks.spark.regions.life import RegionStatus, State
-    from sluicegate.writer_hooks.spark.regions.restarts import Backoff
+    from sluicegate.writer_hooks.spark.regions.division import Division
+    from sluicegate.writer_hooks.spark.regions.division import by_column
+    from sluicegate.writer_hooks.spark.regions.division import by_partition
+    from sluicegate.writer_hooks.spark.regions.division import by_path
+    from sluicegate.writer_hooks.spark.regions.division import BaseInUse
+    from sluicegate.writer_hooks.spark.regions.division import DivisionRefused
+    from sluicegate.writer_hooks.spark.regions.division import RegionsFailed
+    from sluicegate.writer_hooks.spark.regions.division import RunnerStopped
+    from sluicegate.writer_hooks.spark.regions.supervision import RegionStatus
+    from sluicegate.writer_hooks.spark.regions.supervision import State
+    from sluicegate.writer_hooks.spark.regions.query import Backoff
     from sluicegate.writer_hooks.spark.regions.runner import RegionRunner
-    from sluicegate.writer_hooks.spark.regions.source import Source
+    from sluicegate.writer_hooks.spark.regions.division import Source
 
 __all__ = [
     "Backoff",
@@ -33,16 +35,16 @@ __all__ = [
 ]
 
 _HOMES: Final = {
-    "Backoff": "restarts",
-    "BaseInUse": "errors",
+    "Backoff": "query",
+    "BaseInUse": "division",
     "Division": "division",
-    "DivisionRefused": "errors",
+    "DivisionRefused": "division",
     "RegionRunner": "runner",
-    "RegionStatus": "life",
-    "RegionsFailed": "errors",
-    "RunnerStopped": "errors",
-    "Source": "source",
-    "State": "life",
+    "RegionStatus": "supervision",
+    "RegionsFailed": "division",
+    "RunnerStopped": "division",
+    "Source": "division",
+    "State": "supervision",
     "by_column": "division",
     "by_partition": "division",
     "by_path": "division",

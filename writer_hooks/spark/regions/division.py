@@ -1,13 +1,45 @@
 """Division of a source into regions, as pure data."""
 
-import re
-from collections.abc import Mapping, Sequence
-from typing import Final, Literal
 
-from pydantic import BaseModel, ConfigDict
-
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import field
+from pydantic import BaseModel
+from pydantic import ConfigDict
 from sluicegate.events.models import NAME_PATTERN
 from sluicegate.writer_hooks.errors import BadOption
+from sluicegate.writer_hooks.errors import HookError
+from typing import Any
+from typing import Final
+from typing import Literal
+from typing import TYPE_CHECKING
+import re
+
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql import SparkSession
+
+
+# Errors of the region runner.
+
+class RegionsFailed(HookError):
+    """At least one region failed for good; the text has the error of each."""
+
+
+class BaseInUse(HookError):
+    """Another runner has the base location."""
+
+
+class DivisionRefused(HookError):
+    """The runner cannot change to this division. No region was closed, and no plan was written."""
+
+
+class RunnerStopped(HookError):
+    """The runner was stopped before it had finished a change of the division. The next run continues it."""
+
 
 _NAME: Final = re.compile(NAME_PATTERN)
 _GLOB: Final = re.compile(r"[*?\[\]{}]")
@@ -133,3 +165,118 @@ def _names(names: Sequence[str] | Mapping[str, str]) -> tuple[str, ...]:
                 "hyphens"
             )
     return found
+
+
+# Source of the rows that the regions divide.
+
+Transform = Callable[["DataFrame"], "DataFrame"]
+
+FILES: Final = ("avro", "csv", "json", "orc", "parquet", "text", "xml")
+KAFKA: Final = "kafka"
+_TOPICS: Final = ("assign", "subscribe", "subscribepattern")
+
+_TIMED: Final = ("startingTimestamp", "startingOffsetsByTimestamp")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Format and options of `spark.readStream`, as the runner needs them to divide the source itself."""
+
+    format: str
+    options: Mapping[str, str] = field(default_factory=dict)
+    schema: Any = None
+    """Schema of a source of files: DDL text or a StructType."""
+    transform: Transform | None = None
+    """Function from the rows of the source to the rows of the table; it must be deterministic."""
+    connection: Mapping[str, str] | None = None
+    """Kafka options, named as those of the sink, to list the partitions of a Kafka source.
+
+    None: those of the sink, with the source's own `kafka.bootstrap.servers`.
+    """
+
+    def option(self, name: str) -> str | None:
+        """Return an option, whose name may be in any case."""
+        return next((value for key, value in self.options.items() if key.lower() == name.lower()), None)
+
+    def read(self, spark: "SparkSession", more: Mapping[str, str], path: str | None = None) -> "DataFrame":
+        """Return the streaming rows; `more` are further options, which replace those of the same name."""
+        names = {name.lower() for name in more}
+        if "assign" in names:
+            names.update(_TOPICS)
+        kept = {name: value for name, value in self.options.items() if name.lower() not in names}
+        reader = spark.readStream.format(self.format).options(**{**kept, **more})
+        if self.schema is not None:
+            reader = reader.schema(self.schema)
+        rows = reader.load() if path is None else reader.load(path)
+        return rows if self.transform is None else self.transform(rows)
+
+    @property
+    def identity(self) -> str:
+        """Return a text that is another one for another source."""
+        listed = ",".join(sorted(self.topics())) if self.option("subscribe") else ""
+        return f"{self.format.lower()} {listed}".strip()
+
+    def topics(self) -> list[str]:
+        """Return the topics of a Kafka source. Raises BadOption."""
+        listed = self.option("subscribe")
+        topics = [each.strip() for each in (listed or "").split(",") if each.strip()]
+        if not topics:
+            raise BadOption(
+                "a Kafka source that is divided by partitions needs the option subscribe with the names of "
+                "its topics; the runner replaces it by the option assign of each region"
+            )
+        return topics
+
+
+Rows = Callable[["SparkSession"], "DataFrame"]
+"""Function of the session that returns the streaming rows."""
+
+
+def identity_of(source: Source | Rows) -> str | None:
+    """Return the identity of a source, None for a function."""
+    return source.identity if isinstance(source, Source) else None
+
+
+def require_divisible(source: Source | Rows, division: Division) -> None:
+    """Raise BadOption if the source cannot be divided in this way."""
+    if not isinstance(source, Source):
+        if division.kind != "column":
+            raise BadOption(
+                f"a division by {division.kind} needs a Source(format, options), so that the runner can set "
+                "its options; a function that returns rows can be divided by a column alone"
+            )
+        return
+    if division.kind == "path" and (source.option("fileNameOnly") or "").lower() == "true":
+        raise BadOption(
+            "with the option fileNameOnly, Spark takes files of one name in two folders for one file, so "
+            "rows would be lost; leave it out"
+        )
+    timed = next((name for name in _TIMED if source.option(name) is not None), None)
+    if timed is not None and source.format.lower() == KAFKA and source.option("subscribe") is not None:
+        raise BadOption(
+            f"Spark prefers the option {timed} of a Kafka source to the offsets that the runner states, so "
+            "rows would be read twice after a change of the division; use startingOffsets"
+        )
+    if division.kind == "path" and source.format.lower() not in FILES:
+        raise BadOption(
+            f"the source {source.format} has no paths; by_path needs one of {', '.join(FILES)}. Divide it "
+            "with by_column"
+        )
+    if division.kind == "partition":
+        if source.format.lower() != KAFKA:
+            raise BadOption(
+                f"the source {source.format} has no partitions of Kafka; by_partition needs {KAFKA}. Divide "
+                "it with by_column"
+            )
+        source.topics()
+
+
+def divided(rows: "DataFrame", division: Division, region: str) -> "DataFrame":
+    """Return the rows of a region, by the text of its column. Each row is in exactly one region."""
+    from pyspark.sql.functions import coalesce, col, lit
+
+    text = col(division.column or "").cast("string")
+    if region == division.rest:
+        listed = [value for own in division.values.values() for value in own]
+        return rows.where(~coalesce(text.isin(listed), lit(False)))
+    return rows.where(coalesce(text.isin(list(division.values[region])), lit(False)))

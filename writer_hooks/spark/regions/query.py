@@ -1,32 +1,236 @@
 """Query of one region: its start, its orderly end, and its reset."""
 
-import json
-import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
 
+from collections.abc import Callable
+from collections.abc import Mapping
+from dataclasses import dataclass
+from dataclasses import field
+from enum import StrEnum
+from pyspark.errors import AnalysisException
+from random import Random
 from sluicegate.events.models import RegionRegistered
 from sluicegate.events.notifications import RegistrationAnswered
+from sluicegate.events.problems import Code
+from sluicegate.writer_hooks.errors import BadOption
 from sluicegate.writer_hooks.errors import RegionReplaced
 from sluicegate.writer_hooks.options import SinkOptions
+from sluicegate.writer_hooks.options import wrong_values
 from sluicegate.writer_hooks.region import Region
-from sluicegate.writer_hooks.registration import Stopped, ask, running
-from sluicegate.writer_hooks.spark.active import active_in_thread
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, new_incarnation
+from sluicegate.writer_hooks.registration import Stopped
+from sluicegate.writer_hooks.registration import ask
+from sluicegate.writer_hooks.registration import running
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
+from sluicegate.writer_hooks.spark.checkpoint import new_incarnation
 from sluicegate.writer_hooks.spark.foreach import ForeachBatch
 from sluicegate.writer_hooks.spark.incarnation import rest_region
+from sluicegate.writer_hooks.spark.preflight import has_data_source
+from sluicegate.writer_hooks.spark.regions.division import Rows
+from sluicegate.writer_hooks.spark.regions.division import Source
 from sluicegate.writer_hooks.spark.regions.division import assigned
-from sluicegate.writer_hooks.spark.regions.offsets import Offsets, starts, to_text
-from sluicegate.writer_hooks.spark.regions.plans import Plan, Plans
-from sluicegate.writer_hooks.spark.regions.seeds import ALL_AGES, MAX_AGE, is_mixed
-from sluicegate.writer_hooks.spark.regions.settings import RunnerSettings
-from sluicegate.writer_hooks.spark.regions.source import Rows, Source, divided
-from sluicegate.writer_hooks.spark.reset import ResetDone, ResetOrder, reset_region
+from sluicegate.writer_hooks.spark.regions.division import divided
+from sluicegate.writer_hooks.spark.regions.offsets import Offsets
+from sluicegate.writer_hooks.spark.regions.offsets import starts
+from sluicegate.writer_hooks.spark.regions.offsets import to_text
+from sluicegate.writer_hooks.spark.regions.plans import ALL_AGES
+from sluicegate.writer_hooks.spark.regions.plans import MAX_AGE
+from sluicegate.writer_hooks.spark.regions.plans import Plan
+from sluicegate.writer_hooks.spark.regions.plans import Plans
+from sluicegate.writer_hooks.spark.regions.plans import is_mixed
+from sluicegate.writer_hooks.spark.reset import ResetDone
+from sluicegate.writer_hooks.spark.reset import ResetOrder
+from sluicegate.writer_hooks.spark.reset import reset_region
+from sluicegate.writer_hooks.spark.session import active_in_thread
+from typing import Any
+from typing import Final
+from typing import Literal
+from typing import TYPE_CHECKING
+import json
+import math
+import re
+
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+    from pyspark.sql import DataFrame
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming import DataStreamWriter
+    from pyspark.sql.streaming import StreamingQuery
+
+
+# Reaction to the failure of a query, and the pause before its next start.
+
+_ERROR: Final = re.compile(r"sluicegate\.writer_hooks\.errors\.(\w+)|^(\w+):")
+"""Also without the module, as the end of an idle query names it."""
+_REFUSED: Final = re.compile(
+    r"\(incarnation [^\s,()]+, ([a-z-]+)\)|the reset of .* was refused \(([a-z-]+)\)"
+)
+"""The code of a refused registration, or of a refused reset."""
+_UNMENDABLE: Final = frozenset(
+    {
+        "BadCheckpointLocation",
+        "BadListenerState",
+        "BadOption",
+        "EventTooLarge",
+        "NotOurs",
+        "PreflightFailed",
+        "RegistrationRefused",
+        "TopicMissing",
+    }
+)
+_OTHER_PROCESS: Final = "another process runs"
+"""Part of an error: a reset would only take the region away from that process."""
+_PASSING: Final = frozenset(
+    {Code.NO_POLICY, Code.ASSIGNMENT_OPEN, Code.ASSIGNMENT_UNRESOLVED, Code.BASE_UNRESOLVED}
+)
+"""Refusals that end by themselves."""
+_MOVED_ON: Final = frozenset({Code.BASE_DIFFERS, Code.INCARNATION_LIVE})
+"""Refusals of a reset during which newer decisions came. The next try begins at the newest one."""
+_OF_ROWS: Final = "sluicegate.lakes.port.SchemaMismatch"
+"""Error of a task whose rows have other columns than the table."""
+_MAY_APPEAR: Final = "[PATH_NOT_FOUND]"
+"""Condition of an error of Spark that ends when somebody creates the folder of the source."""
+_VARYING: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|\d+")
+"""Ids and numbers, which are other ones in the same error of the next run."""
+UNPLANNABLE: Final = 5
+"""Errors of planning in a row after which a query that never ran has failed."""
+
+
+class Reaction(StrEnum):
+    """Reaction to the failure of a query."""
+
+    RESTART = "restart"
+    RESET = "reset"
+    """The location is set back to the committed position first."""
+    FAIL = "fail"
+    """No restart helps."""
+
+
+def reaction(error: str) -> Reaction:
+    """Return the reaction to the text of an error, which contains the class of the hooks' own errors."""
+    names = [long or short for long, short in _ERROR.findall(error)]
+    name = names[-1] if names else ""
+    if name == "RegionReplaced":
+        return Reaction.FAIL if _OTHER_PROCESS in error else Reaction.RESET
+    if name == "RegistrationRefused":
+        codes = _REFUSED.findall(error)
+        registration, reset = codes[-1] if codes else ("", "")
+        if registration == Code.INCARNATION_ENDED:
+            return Reaction.RESET
+        if (registration or reset) in _PASSING or reset in _MOVED_ON:
+            return Reaction.RESTART
+    return Reaction.FAIL if name in _UNMENDABLE else Reaction.RESTART
+
+
+def planning_error(error: BaseException) -> str | None:
+    """Return what is equal in each repetition of an error of planning; None for another error.
+
+    Such an error is that of a query whose columns, options or functions do not fit. A cause of the error
+    counts too, because an error of planning may end a query that has started.
+    """
+    each: BaseException | None = error
+    while each is not None:
+        if isinstance(each, AnalysisException) and _MAY_APPEAR not in str(each):
+            return _same(str(each))
+        each = getattr(each, "_cause", None) or each.__cause__
+    return _same(_OF_ROWS) if _OF_ROWS in str(error) else None
+
+
+def _same(text: str) -> str:
+    return _VARYING.sub("", text.partition("\n")[0])
+
+
+@dataclass(frozen=True, slots=True)
+class Backoff:
+    """Limits of restarts. The pauses grow by two, with full jitter."""
+
+    first: float = 1.0
+    """Seconds: the longest pause before the first restart."""
+    longest: float = 300.0
+    """Seconds: no pause is longer."""
+    max_failures: int | None = None
+    """Failures in a row, without a batch in between, after which the region has failed; None: no limit."""
+
+    def __post_init__(self) -> None:
+        """Raise BadOption for limits that contradict each other."""
+        if not 0 <= self.first <= self.longest or (self.max_failures is not None and self.max_failures < 1):
+            raise BadOption(
+                f"the limits of restarts are invalid: {self}; use 0 <= first <= longest, and max_failures "
+                "above 0 or None"
+            )
+
+    def pause(self, failures: int, random: Random) -> float:
+        """Return the seconds before the next start, after this many failures in a row."""
+        limit = min(self.longest, self.first * 2.0 ** min(failures - 1, 60))
+        return random.uniform(0.0, limit)
+
+    def is_exhausted(self, failures: int) -> bool:
+        """Return True if no restart follows this many failures in a row."""
+        return self.max_failures is not None and failures >= self.max_failures
+
+
+# Settings of a runner that hold for all of its regions.
+
+Sink = Literal["data-source", "foreach-batch"]
+
+_OWN: Final = ("region", "regions", "assignment", "assignment.after", "checkpointlocation", "queryname")
+
+
+@dataclass(frozen=True, slots=True)
+class RunnerSettings:
+    """Settings of a runner."""
+
+    options: Mapping[str, str]
+    """Options of the sink that all regions share."""
+    sink: Sink
+    trigger: Mapping[str, Any]
+    """Arguments of `trigger` of each query; empty: Spark's default."""
+    backoff: Backoff = field(default_factory=Backoff)
+    status_interval: float = 60.0
+    """Seconds between lines of the log with the state of each region."""
+
+    def sink_options(self, plans: Plans, plan: Plan, region: str) -> dict[str, str]:
+        """Return the options of the sink of a region's query."""
+        return {
+            **self.options,
+            "region": region,
+            "regions": ",".join(plan.division.regions),
+            "assignment": str(plan.number),
+            "assignment.after": str(plan.after),
+            "checkpointLocation": plans.location_of(plan, region),
+        }
+
+    def parsed(self, plans: Plans, plan: Plan, region: str) -> SinkOptions:
+        """Return the parsed options of a region's query. Raises BadOption."""
+        return SinkOptions.parse(self.sink_options(plans, plan, region))
+
+
+def require_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the shared options as texts. Raises BadOption for those that the runner sets itself."""
+    found = {name: str(value) for name, value in options.items()}
+    if own := sorted(name for name in found if name.lower() in _OWN):
+        raise BadOption(
+            f"the runner sets the option {own[0]} of each query itself; leave it out of the options of the "
+            "RegionRunner"
+        )
+    sample = {**found, "region": "r", "checkpointLocation": "/c"}
+    if wrong := wrong_values(sample):
+        raise BadOption("; ".join(wrong))
+    return found
+
+
+def chosen_sink(sink: str | None) -> Sink:
+    """Return the way of writing: the data source where Spark has it, unless a setting overrides."""
+    match sink:
+        case None:
+            return "data-source" if has_data_source() else "foreach-batch"
+        case "foreach-batch":
+            return "foreach-batch"
+        case "data-source" if has_data_source():
+            return "data-source"
+        case "data-source":
+            raise BadOption("this release of Spark has no data source for sinks; use sink='foreach-batch'")
+        case other:
+            raise BadOption(f"sink must be data-source or foreach-batch: {other!r}")
+
 
 ONCE: Final = {"once": True}
 """Trigger that runs one batch: a planned one if there is one."""

@@ -1,31 +1,41 @@
 """Life of one region's query in a thread of its own: start, failure, pause, reset, end."""
 
+
+from collections.abc import Callable
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from dataclasses import replace
+from enum import StrEnum
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from random import SystemRandom
+from sluicegate.events.models import Position
+from sluicegate.writer_hooks.errors import HookError
+from sluicegate.writer_hooks.errors import LocationUnavailable
+from sluicegate.writer_hooks.spark.regions.division import RegionsFailed
+from sluicegate.writer_hooks.spark.regions.query import ONCE
+from sluicegate.writer_hooks.spark.regions.query import Reaction
+from sluicegate.writer_hooks.spark.regions.query import RegionQuery
+from sluicegate.writer_hooks.spark.regions.query import UNPLANNABLE
+from sluicegate.writer_hooks.spark.regions.query import planning_error
+from sluicegate.writer_hooks.spark.regions.query import reaction
+from sluicegate.writer_hooks.spark.registry import ATTACHED
+from typing import Any
+from typing import Final
+from typing import TYPE_CHECKING
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from enum import StrEnum
-from random import SystemRandom
-from typing import TYPE_CHECKING, Any, Final
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-
-from sluicegate.events.models import Position
-from sluicegate.writer_hooks.errors import HookError, LocationUnavailable
-from sluicegate.writer_hooks.spark.attached import ATTACHED
-from sluicegate.writer_hooks.spark.regions.errors import RegionsFailed
-from sluicegate.writer_hooks.spark.regions.query import ONCE, RegionQuery
-from sluicegate.writer_hooks.spark.regions.restarts import UNPLANNABLE, Reaction, planning_error, reaction
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery
 
+
 _log = logging.getLogger(__name__)
 
-_POLL: Final = 0.2  # seconds
+_POLL_SECONDS: Final = 0.2  # seconds
 _PATIENCE: Final = 10.0
 """Seconds for which an end with a drain waits for a registration."""
 _random: Final = SystemRandom()
@@ -65,7 +75,7 @@ class RegionStatus:
     last_error: str = ""
 
 
-class RegionLife:
+class RegionSupervisor:
     """Life of one region. `stop` ends it; `join` waits for its end."""
 
     def __init__(self, query: RegionQuery, trigger: dict[str, Any] | None = None) -> None:
@@ -173,7 +183,7 @@ class RegionLife:
         """Follow a query; return True when it has ended by itself."""
         while query.isActive:
             self._look(query)
-            if self._stop.wait(_POLL):
+            if self._stop.wait(_POLL_SECONDS):
                 self._end(query)
                 return False
             if self._lost is not None:
@@ -285,14 +295,14 @@ class RegionLife:
             and query.status["isTriggerActive"]
             and checkpoint.newest_completed() == before
             and not _is_unanswered(query, since)
-            and not self._at_once.wait(_POLL)
+            and not self._at_once.wait(_POLL_SECONDS)
         ):
             self._look(query)
 
     def _finish(self, query: "StreamingQuery") -> None:
         """Follow the run of the last batch to its end, and stop it if no coordinator answers."""
         since = time.monotonic()
-        while query.isActive and not _is_unanswered(query, since) and not self._at_once.wait(_POLL):
+        while query.isActive and not _is_unanswered(query, since) and not self._at_once.wait(_POLL_SECONDS):
             self._look(query)
         if query.isActive:
             query.stop()
@@ -315,11 +325,11 @@ def finish_planned(queries: Sequence[RegionQuery], stopped: threading.Event) -> 
 
     Raises RegionsFailed.
     """
-    lives = [RegionLife(query, dict(ONCE)) for query in queries if query.is_unfinished()]
+    lives = [RegionSupervisor(query, dict(ONCE)) for query in queries if query.is_unfinished()]
     for life in lives:
         life.start()
     for life in lives:
-        while not life.join(_POLL):
+        while not life.join(_POLL_SECONDS):
             if stopped.is_set():
                 life.stop(drain=True)
     failed = [life.status() for life in lives if life.status().state is not State.ENDED]

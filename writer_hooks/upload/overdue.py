@@ -1,16 +1,41 @@
-"""Reports of lost files by a driver, for a machine that is lost with its spool."""
+"""Look of a driver at the spool of its own machine, if its tasks have left files there."""
 
-import logging
-import math
-from collections.abc import Callable, Set
-from typing import Final
 
+from collections.abc import Callable
+from collections.abc import Set
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import CheckpointFailed
+from sluicegate.writer_hooks.errors import SpoolUnusable
+from sluicegate.writer_hooks.options import Uploads
 from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.region import Region
-from sluicegate.writer_hooks.upload.failures import format_way_back
-from sluicegate.writer_hooks.upload.options import Uploads
+from sluicegate.writer_hooks.upload.process import ensure_uploader
+from sluicegate.writer_hooks.upload.spool import existing_spool
+from sluicegate.writer_hooks.upload.spool import format_way_back
+from sluicegate.writer_hooks.upload.spool import region_key
+from typing import Final
+import logging
+import math
+
+
+def keep_uploading(uploads: Uploads, region: Region, incarnation: str) -> frozenset[int]:
+    """Return the checkpoints of an incarnation with files in this machine's spool, which is uploaded.
+
+    If an uploader was killed after the last task, this starts another one. On a machine without the spool,
+    or where it belongs to another user, nothing is done. Other machines are not seen.
+    """
+    try:
+        spool = existing_spool(uploads.spool_folder())
+        names = spool.names()
+        if names:
+            ensure_uploader(spool)
+    except (SpoolUnusable, OSError):
+        return frozenset()
+    key = region_key(region, incarnation)
+    return frozenset(name.checkpoint for name in names if name.region == key)
+
+
+# Reports of lost files by a driver, for a machine that is lost with its spool.
 
 _log = logging.getLogger(__name__)
 

@@ -1,41 +1,249 @@
-"""Commits of the region of a driver, from the notifications of its stream."""
+"""Completion of a checkpoint by a plain Python driver: the events that count, and the place in the source."""
 
+
+from collections.abc import Callable
+from collections.abc import Mapping
+from collections.abc import Sequence
+from dataclasses import dataclass
+from dataclasses import replace
+from sluicegate.events.models import CheckpointCompleted
+from sluicegate.events.models import Position
+from sluicegate.events.notifications import Committed
+from sluicegate.events.notifications import IncarnationsEnded
+from sluicegate.events.notifications import Notification
+from sluicegate.events.notifications import RegistrationAnswered
+from sluicegate.events.notifications import Stalled
+from sluicegate.events.problems import Code
+from sluicegate.events.problems import Problem
+from sluicegate.writer_hooks.errors import BadOption
+from sluicegate.writer_hooks.errors import HookError
+from sluicegate.writer_hooks.errors import NotOurs
+from sluicegate.writer_hooks.errors import PublishFailed
+from sluicegate.writer_hooks.errors import RegionReplaced
+from sluicegate.writer_hooks.errors import RegionStalled
+from sluicegate.writer_hooks.errors import RegistrationUnanswered
+from sluicegate.writer_hooks.errors import SourceOffsetsUnknown
+from sluicegate.writer_hooks.errors import TooManyUncommitted
+from sluicegate.writer_hooks.options import Backpressure
+from sluicegate.writer_hooks.options import FIRST_QUESTION
+from sluicegate.writer_hooks.options import QUESTIONS
+from sluicegate.writer_hooks.options import Repetition
+from sluicegate.writer_hooks.options import questions
+from sluicegate.writer_hooks.region import Region
+from sluicegate.writer_hooks.region import Registered
+from sluicegate.writer_hooks.registration import ask
+from sluicegate.writer_hooks.registration import ask_until_known
+from sluicegate.writer_hooks.registration import require_accepted
+from sluicegate.writer_hooks.registration import require_live
+from sluicegate.writer_hooks.writer import WriterResult
+from typing import Any
+from typing import Final
+from typing import NamedTuple
+from uuid import uuid4
+import hashlib
+import json
 import logging
 import math
 import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, Final
 
-from sluicegate.events.models import Position
-from sluicegate.events.notifications import (
-    Committed,
-    IncarnationsEnded,
-    Notification,
-    RegistrationAnswered,
-    Stalled,
-)
-from sluicegate.events.problems import Problem
-from sluicegate.writer_hooks.backpressure import (
-    FIRST_QUESTION,
-    QUESTIONS,
-    Backpressure,
-    Repetition,
-    questions,
-)
-from sluicegate.writer_hooks.errors import (
-    HookError,
-    PublishFailed,
-    RegionReplaced,
-    RegionStalled,
-    RegistrationUnanswered,
-    TooManyUncommitted,
-)
-from sluicegate.writer_hooks.region import Region, Registered
-from sluicegate.writer_hooks.registration import ask, require_live
+
+LONGEST_OFFSETS: Final = 65_536
+"""Characters of the source offsets that a completion may carry."""
+
+
+def completion(
+    checkpoint: tuple[str, int],
+    results: Sequence[WriterResult],
+    *,
+    predecessor: Position | None,
+    source_offsets: str,
+    watermark: int | None,
+    listeners: Mapping[str, str],
+) -> CheckpointCompleted:
+    """Return the body of a completion of a checkpoint, given as (incarnation, number).
+
+    Without a watermark, the highest event time of the rows counts. Raises NotOurs for results of another
+    checkpoint, or two of one writer.
+    """
+    incarnation, number = checkpoint
+    for result in results:
+        attempt = result.attempt
+        if (attempt.incarnation, attempt.checkpoint) != checkpoint:
+            raise NotOurs(
+                f"checkpoint {number} of {incarnation} was given a result of checkpoint "
+                f"{attempt.checkpoint} of {attempt.incarnation}; give the results of its own writers"
+            )
+    names = sorted(result.attempt.writer for result in results)
+    if len({*names}) < len(names):
+        raise NotOurs(
+            f"checkpoint {number} was given two results of one writer ({', '.join(names)}); give one of "
+            "each, or the rows count twice"
+        )
+    times = [each.written.max_event_time for each in results if each.written.max_event_time is not None]
+    return CheckpointCompleted.model_validate(
+        {
+            "events": tuple(event for result in results for event in result.written.events),
+            "predecessor": predecessor,
+            "source_digest": _digest(number, results, source_offsets),
+            "watermark": watermark if watermark is not None else max(times, default=None),
+            "listeners": dict(listeners),
+            "source_offsets": source_offsets,
+        }
+    )
+
+
+def _digest(number: int, results: Sequence[WriterResult], source_offsets: str) -> str:
+    """Return a digest of everything that a repetition of the completion has to have in common with it.
+
+    A checkpoint that is completed twice with other files stalls its region, and is not taken as a replay.
+    """
+    events = [event for result in results for event in result.written.events]
+    return hashlib.sha256(json.dumps([number, events, source_offsets]).encode()).hexdigest()
+
+
+def offsets_text(source_offsets: Any) -> str:
+    """Return source offsets in canonical JSON. Raises BadOption if they do not come back from it as they are.
+
+    A restart compares with what it gets back: a key 0 that comes back as "0" is not found, and its rows are
+    read again.
+    """
+    if source_offsets is None:
+        raise BadOption(
+            "source_offsets must not be None: it is the place in your source after this checkpoint, and the "
+            "only thing that a restart continues from. Give JSON data, such as {} for a source without one"
+        )
+    try:
+        if (change := _changed(source_offsets, "source_offsets")) is not None:
+            raise BadOption(f"source_offsets must be JSON data that come back unchanged: {change}")
+        text = json.dumps(source_offsets, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadOption(f"source_offsets must be JSON data: {error}") from error
+    if len(text) > LONGEST_OFFSETS:
+        raise BadOption(
+            f"source_offsets have {len(text)} characters as JSON, and {LONGEST_OFFSETS} are the most. Keep "
+            "the place in the source elsewhere, and give its name"
+        )
+    return text
+
+
+def _changed(value: Any, place: str) -> str | None:
+    """Return the first part of a value that JSON changes, with the way out; None if it changes nothing."""
+    if isinstance(value, dict):
+        for key, each in value.items():
+            if not isinstance(key, str):
+                return f"the key {key!r} of {place} would come back as text. Use texts as keys"
+            if (change := _changed(each, f"{place}[{key!r}]")) is not None:
+                return change
+        return None
+    if isinstance(value, list):
+        changes = (_changed(each, f"{place}[{number}]") for number, each in enumerate(value))
+        return next((change for change in changes if change is not None), None)
+    if isinstance(value, float) and not math.isfinite(value):
+        return f"{place} is {value}, which JSON does not have. Give a number, or a text"
+    if value is None or isinstance(value, str | int | float):
+        return None
+    way = "a list" if isinstance(value, tuple | set | frozenset) else "a text, a number, a list or a dict"
+    return f"{place} is of the type {type(value).__name__}, which JSON does not have. Give {way}"
+
+
+def parsed_offsets(text: str | None) -> Any:
+    """Return published source offsets; text of another kind of driver that is no JSON stays text."""
+    if text is None:
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+# Start of a driver without Spark: a new incarnation of its region, at the committed position.
 
 _log = logging.getLogger(__name__)
+
+DRIVER: Final = "driver-"
+"""Incarnations of a RegionDriver begin with it. The source offsets of others have another notation."""
+_ATTEMPTS: Final = 5
+"""Registrations of one start, each after a newer decision."""
+_MOVED_ON: Final = frozenset({Code.BASE_DIFFERS, Code.INCARNATION_LIVE, Code.BASE_UNRESOLVED})
+"""Refusals of a driver that does not know the newest decision, or the live incarnation."""
+
+
+class Begun(NamedTuple):
+    """A new incarnation that is in force."""
+
+    registered: Registered
+    base: Position | None
+    """Committed position that it starts from; None: the region has none."""
+    source_offsets: str | None
+    """Source offsets of the base, if its driver published them."""
+
+
+def probe(region: Region, kind: str, *, take_over: bool = False) -> RegistrationAnswered:
+    """Ask for the committed position and its source offsets; nothing is changed.
+
+    While a decision that moves the region has no outcome, the call waits for it. The arguments and errors are
+    those of `begin_incarnation`.
+    """
+    incarnation = f"{kind}{uuid4().hex}"
+    _, answer = ask_until_known(region, lambda: region.registration(incarnation, None, probe=True))
+    if not answer.accepted and (not has_moved_on(answer) or answer.unresolved is not None):
+        require_accepted(region, incarnation, answer)
+    if not take_over:
+        _require_own(region, kind, answer)
+    return answer
+
+
+def begin_incarnation(region: Region, kind: str, *, take_over: bool = False, rests: bool = False) -> Begun:
+    """Register a new incarnation in the place of the live one, and wait for the answer.
+
+    - `kind`: how the name of the incarnation begins.
+    - `take_over`: also after another kind of driver.
+    - `rests`: the region is idle from the beginning, and no heartbeat is expected.
+
+    Raises RegistrationRefused, RegistrationUnanswered, PublishFailed, TopicMissing, or SourceOffsetsUnknown.
+    """
+    answer = probe(region, kind, take_over=take_over)
+    incarnation = f"{kind}{uuid4().hex}"
+    for _ in range(_ATTEMPTS):
+        base, replaces = answer.committed, answer.live
+        event = region.registration(incarnation, base, replaces=replaces, rests=rests)
+        answer = ask(region, event)
+        if answer.accepted:
+            if replaces is not None:
+                place = (region.name, region.stream, replaces)
+                _log.info("region %s of %s: this driver replaces the incarnation %s", *place)
+            return Begun(Registered(incarnation, event.envelope.id), base, answer.source_offsets)
+        if not has_moved_on(answer):
+            break
+        if answer.unresolved is not None:
+            # It came after the probe, and is mostly committed at once.
+            answer = probe(region, kind, take_over=take_over)
+        elif not take_over:
+            _require_own(region, kind, answer)
+    require_accepted(region, incarnation, answer)
+    raise AssertionError("an accepted registration has returned")
+
+
+def has_moved_on(answer: RegistrationAnswered) -> bool:
+    return answer.problem is not None and answer.problem.code in _MOVED_ON
+
+
+def _require_own(region: Region, kind: str, answer: RegistrationAnswered) -> None:
+    """Refuse a region whose source offsets this kind of driver cannot read. Nothing was changed yet."""
+    at = answer.committed.incarnation if answer.committed is not None else None
+    others = [each for each in (answer.live, at) if each is not None and not each.startswith(kind)]
+    if others:
+        raise SourceOffsetsUnknown(
+            f"the region {region.name} of the stream {region.stream} is or was written by another kind of "
+            f"driver, such as a query of Spark (incarnation {others[0]}). Give this driver another region. "
+            "Or end the other one, wait until all that it completed is committed, and start this one with "
+            "take_over=True: `start` returns the source offsets that the other one published, and your "
+            "source has to continue there"
+        )
+
+
+# Commits of the region of a driver, from the notifications of its stream.
 
 _FIRST_WARNING: Final = 10.0
 """Seconds of a wait before the first warning; the next ones follow at doubling intervals."""
