@@ -5,12 +5,13 @@ PYTHON ?= $(shell for each in python3.12 python3.11 python3.13 python3; do \
 VENV := .venv
 BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest --numprocesses 2 --dist loadgroup
-PACKAGES := about cli coordinator events failpoints kafka lakes listeners simulator state_store writer_hooks
+PACKAGES := about cli coordinator events failpoints kafka lakes listeners state_store writer_hooks
 SOURCES := $(shell find $(PACKAGES) -name '*.py' -not -path '*/__pycache__/*')
 CHECKED := $(PACKAGES) tests tools examples setup.py
 LOCKED := delta demo glue iceberg object-stores openlineage otel
 UV := $(or $(shell command -v uv 2>/dev/null),$(BIN)/uv)
 FLIGHTS ?= 6000
+SEEDS ?= 200
 SPARKS ?= 3.5.9 4.0.5 4.1.4 4.2.1
 # The oldest release, on which `make test-all` runs a sample of tests.
 OLD_SPARK ?= $(firstword $(SPARKS))
@@ -36,7 +37,7 @@ PARTS ?= 5
 # The tests start hundreds of processes, and pytest rewrites each of their files: both are kept from run to run.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: dist release-check demo test test-all test-new-arrow test-sparks test-old-spark test-clusters test-pythons fast check format unit short-demo sync lock bench docs clean
+.PHONY: dist release-check demo simulate test test-all test-new-arrow test-sparks test-old-spark test-clusters test-pythons fast check format unit short-demo sync lock bench docs clean
 
 ## The whole demo: 336,776 flights, three regions, one table.
 demo: sync
@@ -121,6 +122,10 @@ $(VENV)/python-%/.installed: requirements.lock pyproject.toml | $(VENV)/.synced
 	$(@D)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation \
 	--config-settings editable_mode=strict --editable .
 	touch $@
+
+## Seeded schedules of faults against the core: make simulate SEEDS=1000 SEED=7. The last line is JSON.
+simulate: sync
+	@$(BIN)/python -m tests.simulator --seeds $(SEEDS) $(if $(SEED),--seed $(SEED)) $(if $(STEPS),--steps $(STEPS)) --json
 
 short-demo: sync
 	$(BIN)/sluicegate demo --rows $(FLIGHTS) --kill-coordinator --json

@@ -80,7 +80,6 @@ COMMANDS: Final = {
     "replay": "replay",
     "run": "run",
     "servers": "local.up",
-    "simulate": "simulate",
     "status": "status",
     "stream": "stream",
     "topics": "kafka",

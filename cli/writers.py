@@ -21,19 +21,19 @@ from sluicegate.events.dead_letters import Letter, read_letter
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.reading import read_batches
 from sluicegate.writer_hooks.errors import HookError, SpoolUnusable
-from sluicegate.writer_hooks.upload.spool import BadEntry
-from sluicegate.writer_hooks.upload.spool import Entry
-from sluicegate.writer_hooks.upload.spool import read_entry
-from sluicegate.writer_hooks.upload.spool import format_way_back
-from sluicegate.writer_hooks.upload.spool import EntryName
 from sluicegate.writer_hooks.options import default_spool
-from sluicegate.writer_hooks.upload.uploader import Credentials
-from sluicegate.writer_hooks.upload.uploader import report_lost
-from sluicegate.writer_hooks.upload.spool import Spool
-from sluicegate.writer_hooks.upload.spool import existing_spool
-from sluicegate.writer_hooks.upload.spool import unusable
 from sluicegate.writer_hooks.upload.process import ensure_uploader
-from sluicegate.writer_hooks.upload.uploader import Uploader
+from sluicegate.writer_hooks.upload.spool import (
+    BadEntry,
+    Entry,
+    EntryName,
+    Spool,
+    existing_spool,
+    format_way_back,
+    read_entry,
+    unusable,
+)
+from sluicegate.writer_hooks.upload.uploader import Credentials, Uploader, report_lost
 
 _LOOK: Final = 0.1
 _INCOMPLETE: Final = 1

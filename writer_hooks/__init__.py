@@ -10,11 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from sluicegate.lakes.registry import install_line
 
 if TYPE_CHECKING:
-    from sluicegate.writer_hooks.writer import Written
-    from sluicegate.writer_hooks.driver import RegionDriver
-    from sluicegate.writer_hooks.driver import AsyncRegionDriver
-    from sluicegate.writer_hooks.driver import AsyncWriter
-    from sluicegate.writer_hooks.incarnation import CommittedCheckpoint
+    from sluicegate.writer_hooks.commit_feed import RegionOutcome
+    from sluicegate.writer_hooks.driver import AsyncRegionDriver, AsyncWriter, RegionDriver
     from sluicegate.writer_hooks.errors import (
         BadCheckpointLocation,
         BadListenerState,
@@ -36,15 +33,13 @@ if TYPE_CHECKING:
         TopicMissing,
         UploadGivenUp,
     )
+    from sluicegate.writer_hooks.incarnation import CommittedCheckpoint
     from sluicegate.writer_hooks.job import Job, prepare_jobs
-    from sluicegate.writer_hooks.commit_feed import RegionOutcome
-    from sluicegate.writer_hooks.writer import WriterResult
-    from sluicegate.writer_hooks.spark.session import attach
     from sluicegate.writer_hooks.spark.foreach import ForeachBatch
     from sluicegate.writer_hooks.spark.incarnation import close_region, start_incarnation
     from sluicegate.writer_hooks.spark.preflight import preflight
-    from sluicegate.writer_hooks.writer import OpenCheckpoint
-    from sluicegate.writer_hooks.writer import Writer
+    from sluicegate.writer_hooks.spark.session import attach
+    from sluicegate.writer_hooks.writer import OpenCheckpoint, Writer, WriterResult, Written
 
 __all__ = [
     "AsyncRegionDriver",

@@ -1,41 +1,33 @@
 """Notifications of one stream, read in a background thread from a point before the driver's registration."""
 
-
-from aiokafka import AIOKafkaConsumer
-from aiokafka import TopicPartition
-from aiokafka.errors import KafkaError
-from collections.abc import Callable
-from collections.abc import Mapping
-from concurrent.futures import Future
-from dataclasses import dataclass
-from functools import partial
-from sluicegate.events.envelope import partition_of
-from sluicegate.events.models import Body
-from sluicegate.events.models import CutReverted
-from sluicegate.events.models import Position
-from sluicegate.events.notifications import Committed
-from sluicegate.events.notifications import IncarnationsEnded
-from sluicegate.events.notifications import Notification
-from sluicegate.events.notifications import RegistrationAnswered
-from sluicegate.events.notifications import Stalled
-from sluicegate.events.notifications import read_notification
-from sluicegate.kafka.clients import spread
-from sluicegate.kafka.clients import started
-from sluicegate.kafka.reading import read_on
-from sluicegate.writer_hooks.errors import HookError
-from sluicegate.writer_hooks.errors import PublishFailed
-from sluicegate.writer_hooks.publisher import LoopThread
-from sluicegate.writer_hooks.publisher import shared_publisher
-from sluicegate.writer_hooks.region import KafkaSettings
-from sluicegate.writer_hooks.region import Live
-from sluicegate.writer_hooks.region import Region
-from typing import Final
-from typing import NamedTuple
 import asyncio
 import logging
 import threading
 import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, NamedTuple
 
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from sluicegate.events.envelope import partition_of
+from sluicegate.events.models import Body, CutReverted, Position
+from sluicegate.events.notifications import (
+    Committed,
+    IncarnationsEnded,
+    Notification,
+    RegistrationAnswered,
+    Stalled,
+    read_notification,
+)
+from sluicegate.kafka.clients import spread, started
+from sluicegate.kafka.reading import read_on
+from sluicegate.writer_hooks.errors import HookError, PublishFailed
+from sluicegate.writer_hooks.publisher import LoopThread, shared_publisher
+from sluicegate.writer_hooks.region import KafkaSettings, Live, Region
 
 _log = logging.getLogger(__name__)
 

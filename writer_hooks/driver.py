@@ -7,54 +7,43 @@ What an earlier driver completed after that position does not count any more, an
 The newest driver of a region is the one that counts. An older one that is still alive raises RegionReplaced.
 """
 
-
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from sluicegate.events.envelope import EventType
-from sluicegate.events.models import Position
-from sluicegate.events.models import RegionClosed
-from sluicegate.events.models import RegionHeartbeat
-from sluicegate.kafka.clients import spread
-from sluicegate.writer_hooks.commit_feed import CommitFeed
-from sluicegate.writer_hooks.errors import ACKNOWLEDGED
-from sluicegate.writer_hooks.errors import BadOption
-from sluicegate.writer_hooks.errors import EventTooLarge
-from sluicegate.writer_hooks.errors import HookError
-from sluicegate.writer_hooks.errors import NotOurs
-from sluicegate.writer_hooks.errors import RegionReplaced
-from sluicegate.writer_hooks.incarnation import CommittedCheckpoint
-from sluicegate.writer_hooks.incarnation import DRIVER
-from sluicegate.writer_hooks.incarnation import DriverState
-from sluicegate.writer_hooks.incarnation import begin_incarnation
-from sluicegate.writer_hooks.incarnation import completion
-from sluicegate.writer_hooks.incarnation import offsets_text
-from sluicegate.writer_hooks.incarnation import parsed_offsets
-from sluicegate.writer_hooks.options import SinkOptions
-from sluicegate.writer_hooks.publisher import publish_completion
-from sluicegate.writer_hooks.publisher import shared_publisher
-from sluicegate.writer_hooks.region import Event
-from sluicegate.writer_hooks.region import Region
-from sluicegate.writer_hooks.region import Registered
-from sluicegate.writer_hooks.upload.overdue import keep_uploading
-from sluicegate.writer_hooks.upload.overdue import Losses
-from sluicegate.writer_hooks.writer import OpenCheckpoint
-from sluicegate.writer_hooks.writer import Rows
-from sluicegate.writer_hooks.writer import Writer
-from sluicegate.writer_hooks.writer import WriterResult
-from types import TracebackType
-from typing import Any
-from typing import Final
-from typing import Self
 import asyncio
 import logging
 import math
 import os
 import threading
 import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self
 
+from sluicegate.events.envelope import EventType
+from sluicegate.events.models import Position, RegionClosed, RegionHeartbeat
+from sluicegate.kafka.clients import spread
+from sluicegate.writer_hooks.commit_feed import CommitFeed
+from sluicegate.writer_hooks.errors import (
+    ACKNOWLEDGED,
+    BadOption,
+    EventTooLarge,
+    HookError,
+    NotOurs,
+    RegionReplaced,
+)
+from sluicegate.writer_hooks.incarnation import (
+    DRIVER,
+    CommittedCheckpoint,
+    DriverState,
+    begin_incarnation,
+    completion,
+    offsets_text,
+    parsed_offsets,
+)
+from sluicegate.writer_hooks.options import SinkOptions
+from sluicegate.writer_hooks.publisher import publish_completion, shared_publisher
+from sluicegate.writer_hooks.region import Event, Region, Registered
+from sluicegate.writer_hooks.upload.overdue import Losses, keep_uploading
+from sluicegate.writer_hooks.writer import OpenCheckpoint, Rows, Writer, WriterResult
 
 # Heartbeats of a driver without Spark, sent from a thread of its own.
 
@@ -580,6 +569,7 @@ class RegionDriver:
 #
 # A call whose task is cancelled continues in its thread to its end. Its outcome is unknown to the caller
 # then.
+
 
 class AsyncRegionDriver:
     """`RegionDriver` with coroutines. Arguments, results and errors are the same."""

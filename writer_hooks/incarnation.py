@@ -1,52 +1,40 @@
 """Completion of a checkpoint by a plain Python driver: the events that count, and the place in the source."""
 
-
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import replace
-from sluicegate.events.models import CheckpointCompleted
-from sluicegate.events.models import Position
-from sluicegate.events.notifications import Committed
-from sluicegate.events.notifications import IncarnationsEnded
-from sluicegate.events.notifications import Notification
-from sluicegate.events.notifications import RegistrationAnswered
-from sluicegate.events.notifications import Stalled
-from sluicegate.events.problems import Code
-from sluicegate.events.problems import Problem
-from sluicegate.writer_hooks.errors import BadOption
-from sluicegate.writer_hooks.errors import HookError
-from sluicegate.writer_hooks.errors import NotOurs
-from sluicegate.writer_hooks.errors import PublishFailed
-from sluicegate.writer_hooks.errors import RegionReplaced
-from sluicegate.writer_hooks.errors import RegionStalled
-from sluicegate.writer_hooks.errors import RegistrationUnanswered
-from sluicegate.writer_hooks.errors import SourceOffsetsUnknown
-from sluicegate.writer_hooks.errors import TooManyUncommitted
-from sluicegate.writer_hooks.options import Backpressure
-from sluicegate.writer_hooks.options import FIRST_QUESTION
-from sluicegate.writer_hooks.options import QUESTIONS
-from sluicegate.writer_hooks.options import Repetition
-from sluicegate.writer_hooks.options import questions
-from sluicegate.writer_hooks.region import Region
-from sluicegate.writer_hooks.region import Registered
-from sluicegate.writer_hooks.registration import ask
-from sluicegate.writer_hooks.registration import ask_until_known
-from sluicegate.writer_hooks.registration import require_accepted
-from sluicegate.writer_hooks.registration import require_live
-from sluicegate.writer_hooks.writer import WriterResult
-from typing import Any
-from typing import Final
-from typing import NamedTuple
-from uuid import uuid4
 import hashlib
 import json
 import logging
 import math
 import threading
 import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
+from uuid import uuid4
 
+from sluicegate.events.models import CheckpointCompleted, Position
+from sluicegate.events.notifications import (
+    Committed,
+    IncarnationsEnded,
+    Notification,
+    RegistrationAnswered,
+    Stalled,
+)
+from sluicegate.events.problems import Code, Problem
+from sluicegate.writer_hooks.errors import (
+    BadOption,
+    HookError,
+    NotOurs,
+    PublishFailed,
+    RegionReplaced,
+    RegionStalled,
+    RegistrationUnanswered,
+    SourceOffsetsUnknown,
+    TooManyUncommitted,
+)
+from sluicegate.writer_hooks.options import FIRST_QUESTION, QUESTIONS, Backpressure, Repetition, questions
+from sluicegate.writer_hooks.region import Region, Registered
+from sluicegate.writer_hooks.registration import ask, ask_until_known, require_accepted, require_live
+from sluicegate.writer_hooks.writer import WriterResult
 
 LONGEST_OFFSETS: Final = 65_536
 """Characters of the source offsets that a completion may carry."""

@@ -20,25 +20,21 @@ from typing import Any, Final, Self
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import CheckpointCompleted, Position, RegionHeartbeat
 from sluicegate.writer_hooks.commit_feed import CommitFeed
-from sluicegate.writer_hooks.incarnation import LONGEST_OFFSETS
-from sluicegate.writer_hooks.incarnation import completion
-from sluicegate.writer_hooks.incarnation import offsets_text
-from sluicegate.writer_hooks.incarnation import parsed_offsets
-from sluicegate.writer_hooks.incarnation import begin_incarnation
-from sluicegate.writer_hooks.incarnation import probe
-from sluicegate.writer_hooks.incarnation import CommittedCheckpoint
-from sluicegate.writer_hooks.incarnation import DriverState
 from sluicegate.writer_hooks.errors import HookError, SourceOffsetsUnknown
-from sluicegate.writer_hooks.options import SinkOptions
-from sluicegate.writer_hooks.options import require_name
+from sluicegate.writer_hooks.incarnation import (
+    LONGEST_OFFSETS,
+    CommittedCheckpoint,
+    DriverState,
+    begin_incarnation,
+    completion,
+    offsets_text,
+    parsed_offsets,
+    probe,
+)
+from sluicegate.writer_hooks.options import SinkOptions, refuse_uploads, require_name
 from sluicegate.writer_hooks.publisher import publish_completion
-from sluicegate.writer_hooks.region import Event
-from sluicegate.writer_hooks.region import Region
-from sluicegate.writer_hooks.region import Registered
-from sluicegate.writer_hooks.writer import WriterResult
-from sluicegate.writer_hooks.options import refuse_uploads
-from sluicegate.writer_hooks.writer import OpenCheckpoint
-from sluicegate.writer_hooks.writer import Rows
+from sluicegate.writer_hooks.region import Event, Region, Registered
+from sluicegate.writer_hooks.writer import OpenCheckpoint, Rows, WriterResult
 
 _KIND: Final = "job-"
 _MOST_IDS: Final = 1_000

@@ -1,45 +1,27 @@
 """Options of the sink, validated in one place. An error names the invalid option."""
 
-
-from collections.abc import Callable
-from collections.abc import Mapping
-from dataclasses import dataclass
-from dataclasses import field
-from functools import lru_cache
-from importlib import import_module
-from sluicegate.events.models import Assignment
-from sluicegate.events.models import NAME_PATTERN
-from sluicegate.events.models import SingleRegionReason
-from sluicegate.kafka.topics import TopicNames
-from sluicegate.lakes import Adapter
-from sluicegate.lakes.capabilities import EVOLVE_VALUES
-from sluicegate.lakes.capabilities import Evolve
-from sluicegate.lakes.capabilities import evolving
-from sluicegate.lakes.file_options import BadFileOption
-from sluicegate.lakes.file_options import FileOptions
-from sluicegate.lakes.file_options import NAMES as FILE_NAMES
-from sluicegate.lakes.port import TableRef
-from sluicegate.lakes.port import TableRefused
-from sluicegate.lakes.registry import DEFAULT_FORMAT
-from sluicegate.lakes.registry import adapter
-from sluicegate.writer_hooks.errors import BadOption
-from sluicegate.writer_hooks.region import DEFAULT_PREFIX
-from sluicegate.writer_hooks.region import FOREVER
-from sluicegate.writer_hooks.region import KAFKA_PREFIX
-from sluicegate.writer_hooks.region import KafkaSettings
-from sluicegate.writer_hooks.region import Region
-from typing import Final
-from typing import Literal
-from typing import Self
-from typing import TYPE_CHECKING
-from typing import get_args
-from urllib.parse import urlsplit
 import difflib
 import math
 import os
 import re
 import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, Literal, Self, get_args
+from urllib.parse import urlsplit
 
+from sluicegate.events.models import NAME_PATTERN, Assignment, SingleRegionReason
+from sluicegate.kafka.topics import TopicNames
+from sluicegate.lakes import Adapter
+from sluicegate.lakes.capabilities import EVOLVE_VALUES, Evolve, evolving
+from sluicegate.lakes.file_options import NAMES as FILE_NAMES
+from sluicegate.lakes.file_options import BadFileOption, FileOptions
+from sluicegate.lakes.port import TableRef, TableRefused
+from sluicegate.lakes.registry import DEFAULT_FORMAT, adapter
+from sluicegate.writer_hooks.errors import BadOption
+from sluicegate.writer_hooks.region import DEFAULT_PREFIX, FOREVER, KAFKA_PREFIX, KafkaSettings, Region
 
 if TYPE_CHECKING:
     from sluicegate.lakes.spooled import Wrap
@@ -94,7 +76,9 @@ def cluster_by(options: Mapping[str, str]) -> tuple[str, ...]:
         return ()
     columns = tuple(part.strip() for part in given.split(","))
     if not all(columns) or len(set(columns)) != len(columns):
-        raise BadOption(f"the option {_CLUSTER_BY} must list columns, each once, with commas between: {given!r}")
+        raise BadOption(
+            f"the option {_CLUSTER_BY} must list columns, each once, with commas between: {given!r}"
+        )
     return columns
 
 
@@ -209,7 +193,15 @@ UPLOAD: Final = "upload"
 UPLOAD_SPOOL, UPLOAD_BYTES, UPLOAD_CHECKPOINTS = "upload.spool", "upload.max.bytes", "upload.max.checkpoints"
 UPLOAD_THREADS, UPLOAD_TIMEOUT = "upload.threads", "upload.timeout"
 BEFORE_PUBLISH, BEFORE_PUBLISH_TIMEOUT = "before.publish", "before.publish.timeout"
-_UPLOAD_DETAILS: Final = (UPLOAD_SPOOL, UPLOAD_BYTES, UPLOAD_CHECKPOINTS, UPLOAD_THREADS, UPLOAD_TIMEOUT, BEFORE_PUBLISH, BEFORE_PUBLISH_TIMEOUT)
+_UPLOAD_DETAILS: Final = (
+    UPLOAD_SPOOL,
+    UPLOAD_BYTES,
+    UPLOAD_CHECKPOINTS,
+    UPLOAD_THREADS,
+    UPLOAD_TIMEOUT,
+    BEFORE_PUBLISH,
+    BEFORE_PUBLISH_TIMEOUT,
+)
 UPLOAD_OPTIONS: Final = (UPLOAD, *_UPLOAD_DETAILS)
 
 _SIZE: Final = re.compile(r"([0-9]{1,15})\s*(B|KiB|MiB|GiB|TiB)?", re.IGNORECASE)
@@ -305,7 +297,9 @@ def resolve_function(function: str) -> Callable[[str, str], object]:
             f"({type(error).__name__}: {error}); install it on the driver and on all executors"
         ) from error
     if not callable(found):
-        raise BadOption(f"the option {BEFORE_PUBLISH}: the module {module} has no function {name}; correct the name")
+        raise BadOption(
+            f"the option {BEFORE_PUBLISH}: the module {module} has no function {name}; correct the name"
+        )
     return found  # type: ignore[no-any-return]
 
 
@@ -350,7 +344,9 @@ def _before_publish(options: Mapping[str, str]) -> str | None:
     function = options.get(BEFORE_PUBLISH)
     if function is None:
         if BEFORE_PUBLISH_TIMEOUT in options:
-            raise BadOption(f"the option {BEFORE_PUBLISH_TIMEOUT} needs the option {BEFORE_PUBLISH}: set that too")
+            raise BadOption(
+                f"the option {BEFORE_PUBLISH_TIMEOUT} needs the option {BEFORE_PUBLISH}: set that too"
+            )
         return None
     resolve_function(function)
     return function
@@ -570,7 +566,9 @@ def _table_options(options: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
 
 def _require_known(options: Mapping[str, str]) -> None:
     """Refuse all unknown names in one error. Raises BadOption."""
-    wrong = [name for name in options if name not in _KNOWN and not name.startswith((KAFKA_PREFIX, TABLE_PREFIX))]
+    wrong = [
+        name for name in options if name not in _KNOWN and not name.startswith((KAFKA_PREFIX, TABLE_PREFIX))
+    ]
     if not wrong:
         return
     told = [f"{name}{_meant(name)}" for name in sorted(wrong)]

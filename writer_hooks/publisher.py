@@ -3,44 +3,6 @@
 `publish` returns after all in-sync replicas have acknowledged the events.
 """
 
-
-from aiokafka import AIOKafkaProducer
-from aiokafka.errors import BrokerResponseError
-from aiokafka.errors import ClusterAuthorizationFailedError
-from aiokafka.errors import KafkaError
-from aiokafka.errors import MessageSizeTooLargeError
-from aiokafka.errors import UnknownTopicOrPartitionError
-from aiokafka.errors import for_code
-from aiokafka.producer.message_accumulator import BatchBuilder
-from aiokafka.protocol.metadata import MetadataRequest
-from collections.abc import Callable
-from collections.abc import Coroutine
-from collections.abc import Sequence
-from concurrent.futures import Future
-from sluicegate.events.encoding import Message
-from sluicegate.events.encoding import TRACEPARENT
-from sluicegate.events.encoding import encode_event
-from sluicegate.events.encoding import parse_traceparent
-from sluicegate.events.envelope import EventType
-from sluicegate.events.envelope import partition_of
-from sluicegate.failpoints.names import Failpoint
-from sluicegate.failpoints.points import arm_from
-from sluicegate.failpoints.points import hit
-from sluicegate.kafka.clients import spread
-from sluicegate.kafka.clients import start_client
-from sluicegate.kafka.clients import stop_client
-from sluicegate.kafka.outages import KAFKA
-from sluicegate.kafka.outages import quiet_clients
-from sluicegate.kafka.permissions import grant_of_job
-from sluicegate.writer_hooks.errors import EventTooLarge
-from sluicegate.writer_hooks.errors import PublishFailed
-from sluicegate.writer_hooks.errors import TopicMissing
-from sluicegate.writer_hooks.region import Event
-from sluicegate.writer_hooks.region import KafkaSettings
-from sluicegate.writer_hooks.region import Region
-from typing import Any
-from typing import Final
-from typing import TypeVar
 import asyncio
 import atexit
 import contextlib
@@ -48,7 +10,31 @@ import os
 import sys
 import threading
 import time
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Future
+from typing import Any, Final, TypeVar
 
+from aiokafka import AIOKafkaProducer
+from aiokafka.errors import (
+    BrokerResponseError,
+    ClusterAuthorizationFailedError,
+    KafkaError,
+    MessageSizeTooLargeError,
+    UnknownTopicOrPartitionError,
+    for_code,
+)
+from aiokafka.producer.message_accumulator import BatchBuilder
+from aiokafka.protocol.metadata import MetadataRequest
+
+from sluicegate.events.encoding import TRACEPARENT, Message, encode_event, parse_traceparent
+from sluicegate.events.envelope import EventType, partition_of
+from sluicegate.failpoints.names import Failpoint
+from sluicegate.failpoints.points import arm_from, hit
+from sluicegate.kafka.clients import spread, start_client, stop_client
+from sluicegate.kafka.outages import KAFKA, quiet_clients
+from sluicegate.kafka.permissions import grant_of_job
+from sluicegate.writer_hooks.errors import EventTooLarge, PublishFailed, TopicMissing
+from sluicegate.writer_hooks.region import Event, KafkaSettings, Region
 
 # The trace context of the running job, if it has one.
 

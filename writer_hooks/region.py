@@ -1,39 +1,27 @@
 """Region of a writer, its incarnations, and the events that the writer publishes for it."""
 
-
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
-from pydantic import ValidationError
-from sluicegate.events.envelope import Envelope
-from sluicegate.events.envelope import EventType
-from sluicegate.events.envelope import NO_CHECKPOINT
-from sluicegate.events.envelope import with_counts
-from sluicegate.events.files import FileTooLarge
-from sluicegate.events.files import attempt_digest
-from sluicegate.events.files import split_files
-from sluicegate.events.models import Assignment
-from sluicegate.events.models import Body
-from sluicegate.events.models import FilesWritten
-from sluicegate.events.models import Planned
-from sluicegate.events.models import Position
-from sluicegate.events.models import RegionRegistered
-from sluicegate.events.models import SingleRegionReason
-from sluicegate.kafka.settings import Connection
-from sluicegate.kafka.settings import Text
-from sluicegate.kafka.settings import UnusableFile
-from sluicegate.kafka.settings import plain
-from sluicegate.kafka.topics import TopicNames
-from sluicegate.writer_hooks.errors import BadOption
-from sluicegate.writer_hooks.errors import EventTooLarge
-from typing import Any
-from typing import Final
-from typing import Literal
-from typing import NamedTuple
-from uuid import uuid4
 import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, NamedTuple
+from uuid import uuid4
 
+from pydantic import ValidationError
+
+from sluicegate.events.envelope import NO_CHECKPOINT, Envelope, EventType, with_counts
+from sluicegate.events.files import FileTooLarge, attempt_digest, split_files
+from sluicegate.events.models import (
+    Assignment,
+    Body,
+    FilesWritten,
+    Planned,
+    Position,
+    RegionRegistered,
+    SingleRegionReason,
+)
+from sluicegate.kafka.settings import Connection, Text, UnusableFile, plain
+from sluicegate.kafka.topics import TopicNames
+from sluicegate.writer_hooks.errors import BadOption, EventTooLarge
 
 # Settings of the connection to Kafka, read from options named as in Kafka's own clients.
 

@@ -30,12 +30,8 @@ from sluicegate.writer_hooks.errors import (
     RegistrationRefused,
     RegistrationUnanswered,
 )
-from sluicegate.writer_hooks.publisher import LoopThread
-from sluicegate.writer_hooks.publisher import shared_publisher
-from sluicegate.writer_hooks.region import FOREVER
-from sluicegate.writer_hooks.region import Event
-from sluicegate.writer_hooks.region import Region
-from sluicegate.writer_hooks.region import Registered
+from sluicegate.writer_hooks.publisher import LoopThread, shared_publisher
+from sluicegate.writer_hooks.region import FOREVER, Event, Region, Registered
 
 _log = logging.getLogger(__name__)
 

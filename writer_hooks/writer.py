@@ -4,58 +4,32 @@ A worker may run in any process, also on another machine than the driver of its 
 `OpenCheckpoint`, and it gives back a `WriterResult`. Both are data, and have a JSON form.
 """
 
-
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from dataclasses import asdict
-from dataclasses import dataclass
-from dataclasses import field
-from sluicegate.events.codec import Flaw
-from sluicegate.events.codec import read_attributes
-from sluicegate.events.codec import read_files
-from sluicegate.events.encoding import Message
-from sluicegate.events.envelope import FILES_WRITTEN
-from sluicegate.events.envelope import key_of
-from sluicegate.events.models import FileInfo
-from sluicegate.events.models import FilesWritten
-from sluicegate.lakes import Adapter
-from sluicegate.lakes import FileWriter
-from sluicegate.lakes.capabilities import Evolve
-from sluicegate.lakes.file_options import FileOptions
-from sluicegate.lakes.file_options import open_writer
-from sluicegate.lakes.port import SchemaMismatch
-from sluicegate.lakes.port import TableRef
-from sluicegate.writer_hooks.errors import BadOption
-from sluicegate.writer_hooks.errors import HookError
-from sluicegate.writer_hooks.errors import NotOurs
-from sluicegate.writer_hooks.options import SinkOptions
-from sluicegate.writer_hooks.options import Target
-from sluicegate.writer_hooks.options import require_name
-from sluicegate.writer_hooks.region import Attempt
-from sluicegate.writer_hooks.region import Event
-from sluicegate.writer_hooks.region import Region
-from sluicegate.writer_hooks.region import digest_of
-from sluicegate.writer_hooks.region import files_written
-from sluicegate.writer_hooks.upload.delivery import delivery_of
-from types import TracebackType
-from typing import Any
-from typing import Final
-from typing import Protocol
-from typing import Self
-from typing import TYPE_CHECKING
-from typing import Union
 import json
 import math
 import threading
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, Union
 
+from sluicegate.events.codec import Flaw, read_attributes, read_files
+from sluicegate.events.encoding import Message
+from sluicegate.events.envelope import FILES_WRITTEN, key_of
+from sluicegate.events.models import FileInfo, FilesWritten
+from sluicegate.lakes import FileWriter
+from sluicegate.lakes.file_options import open_writer
+from sluicegate.lakes.port import SchemaMismatch
+from sluicegate.writer_hooks.errors import BadOption, HookError, NotOurs
+from sluicegate.writer_hooks.options import SinkOptions, Target, require_name
+from sluicegate.writer_hooks.region import Attempt, Event, Region, digest_of, files_written
+from sluicegate.writer_hooks.upload.delivery import delivery_of
 
 if TYPE_CHECKING:
-    from sluicegate.lakes.spooled import Wrap
     import pyarrow as pa
 
 
 # One attempt of one writer: rows become files, and events that describe the files.
+
 
 @dataclass(frozen=True, slots=True)
 class Written:

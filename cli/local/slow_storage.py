@@ -18,11 +18,9 @@ if TYPE_CHECKING:
     from sluicegate.events.models import FileInfo
     from sluicegate.lakes import Adapter
     from sluicegate.lakes.port import TableRef
-    from sluicegate.writer_hooks.writer import Written
     from sluicegate.writer_hooks.options import Target
-    from sluicegate.writer_hooks.region import Attempt
-    from sluicegate.writer_hooks.region import Event
-    from sluicegate.writer_hooks.region import Region
+    from sluicegate.writer_hooks.region import Attempt, Event, Region
+    from sluicegate.writer_hooks.writer import Written
 
 
 VARIABLE: Final = "SLUICEGATE_DEMO_SLOW"
@@ -121,8 +119,8 @@ class _SlowAdapter:
 def make_slow(slowness: Slowness) -> None:
     """Delay the files that this process writes for the slow region."""
     # Imported after the fork: some libraries start threads on import, and threads do not survive a fork.
-    from sluicegate.writer_hooks.writer import write_attempt
     from sluicegate.writer_hooks.spark import source
+    from sluicegate.writer_hooks.writer import write_attempt
 
     def late(
         region: "Region", attempt: "Attempt", target: "Target", batches: Iterable["pa.RecordBatch"]

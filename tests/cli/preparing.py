@@ -16,8 +16,7 @@ from sluicegate.events.models import StreamCommand
 from sluicegate.kafka.clients import started
 from sluicegate.lakes.port import CommitRequest, Published
 from sluicegate.lakes.registry import adapter
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
-from sluicegate.writer_hooks.spark.checkpoint import IncarnationMarker
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
 from tests.cli.acting import two_regions
 from tests.cli.deployment import PARTITIONS, Deployment
 from tests.cli.history import STREAM, History

@@ -28,7 +28,6 @@ SINGLE = [
     "init",
     "run",
     "servers",
-    "simulate",
     "status",
     "up",
     "wait",

@@ -9,8 +9,7 @@ from sluicegate.coordinator.core.state import RegionPhase
 from sluicegate.events.envelope import EventType
 from sluicegate.failpoints import points
 from sluicegate.failpoints.points import InjectedFailure
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
-from sluicegate.writer_hooks.spark.checkpoint import IncarnationMarker
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
 from tests.cli.deployment import Deployment
 from tests.cli.history import STREAM, History
 from tests.hooks.locations import completion, files, finish, plan, position

@@ -7,8 +7,7 @@ from sluicegate.events.envelope import EventType
 from sluicegate.events.models import CheckpointCompleted, Position
 from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.region import Region
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
-from sluicegate.writer_hooks.spark.checkpoint import IncarnationMarker
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
 from tests.integration.waiting import BACKSTOP
 
 OFFSETS = 'v1\n{{"batchWatermarkMs":{mark}}}\n{{"logOffset":{batch}}}'

@@ -6,12 +6,9 @@ from typing import TYPE_CHECKING, cast
 
 from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.writer_hooks.registration import Stopped, running
-from sluicegate.writer_hooks.spark.regions.plans import Plan
-from sluicegate.writer_hooks.spark.regions.plans import Plans
-from sluicegate.writer_hooks.spark.regions.query import RegionQuery
-from sluicegate.writer_hooks.spark.regions.query import RunnerSettings
-from sluicegate.writer_hooks.spark.regions.query import require_options
 from sluicegate.writer_hooks.spark.regions.division import Source
+from sluicegate.writer_hooks.spark.regions.plans import Plan, Plans
+from sluicegate.writer_hooks.spark.regions.query import RegionQuery, RunnerSettings, require_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

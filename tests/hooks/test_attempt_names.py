@@ -7,11 +7,7 @@ import pyarrow as pa
 from sluicegate.events.files import HEADROOM, attempt_of, names_problem
 from sluicegate.events.models import Assignment, FileInfo, FilesWritten
 from sluicegate.lakes.registry import adapter
-from sluicegate.writer_hooks.region import KafkaSettings
-from sluicegate.writer_hooks.region import Attempt
-from sluicegate.writer_hooks.region import Region
-from sluicegate.writer_hooks.region import digest_of
-from sluicegate.writer_hooks.region import files_written
+from sluicegate.writer_hooks.region import Attempt, KafkaSettings, Region, digest_of, files_written
 from tests.integration.job import SCHEMA, create_table
 
 REGION = Region(

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from sluicegate.writer_hooks import BadCheckpointLocation, start_incarnation
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
-from sluicegate.writer_hooks.spark.checkpoint import IncarnationMarker
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
 from tests.hooks.locations import finish, plan
 
 

@@ -6,13 +6,10 @@ from unittest.mock import patch
 import pytest
 
 from sluicegate.events.models import Assignment
-from sluicegate.writer_hooks.region import KafkaSettings
-from sluicegate.writer_hooks.region import Region
-from sluicegate.writer_hooks.upload import uploader
-from sluicegate.writer_hooks.upload.spool import read_entry
-from sluicegate.writer_hooks.upload.spool import Lost
 from sluicegate.writer_hooks.options import Uploads
-from sluicegate.writer_hooks.upload.spool import make_spool
+from sluicegate.writer_hooks.region import KafkaSettings, Region
+from sluicegate.writer_hooks.upload import uploader
+from sluicegate.writer_hooks.upload.spool import Lost, make_spool, read_entry
 from tests.hooks.test_spool import enter
 
 

@@ -7,8 +7,7 @@ import pytest
 
 from sluicegate.events.models import Position
 from sluicegate.writer_hooks import BadCheckpointLocation, NotOurs, start_incarnation
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
-from sluicegate.writer_hooks.spark.checkpoint import IncarnationMarker
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
 from tests.hooks.locations import finish, plan
 
 

@@ -5,12 +5,9 @@ from unittest.mock import patch
 
 from sluicegate.events.models import Position
 from sluicegate.events.notifications import Committed, Notification, NotificationType
-from sluicegate.writer_hooks import RegionDriver
-from sluicegate.writer_hooks import driver
+from sluicegate.writer_hooks import RegionDriver, driver
 from sluicegate.writer_hooks.incarnation import CommittedCheckpoint
-from sluicegate.writer_hooks.region import Event
-from sluicegate.writer_hooks.region import Region
-from sluicegate.writer_hooks.region import Registered
+from sluicegate.writer_hooks.region import Event, Region, Registered
 
 OPTIONS = {
     "stream": "flights",

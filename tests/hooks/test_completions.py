@@ -6,8 +6,8 @@ from typing import cast
 import pytest
 
 from sluicegate.events.models import CheckpointCompleted
-from sluicegate.writer_hooks.incarnation import completion
 from sluicegate.writer_hooks.errors import NotOurs
+from sluicegate.writer_hooks.incarnation import completion
 from sluicegate.writer_hooks.writer import WriterResult
 
 PLACE = ("q1", 3)

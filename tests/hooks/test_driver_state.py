@@ -15,14 +15,10 @@ from sluicegate.events.notifications import (
     RegistrationAnswered,
 )
 from sluicegate.writer_hooks import incarnation as driver_state
-from sluicegate.writer_hooks.options import Backpressure
-from sluicegate.writer_hooks.options import Repetition
-from sluicegate.writer_hooks.incarnation import CommittedCheckpoint
-from sluicegate.writer_hooks.incarnation import DriverState
 from sluicegate.writer_hooks.errors import PublishFailed, RegionReplaced, RegistrationUnanswered
-from sluicegate.writer_hooks.region import KafkaSettings
-from sluicegate.writer_hooks.region import Region
-from sluicegate.writer_hooks.region import Registered
+from sluicegate.writer_hooks.incarnation import CommittedCheckpoint, DriverState
+from sluicegate.writer_hooks.options import Backpressure, Repetition
+from sluicegate.writer_hooks.region import KafkaSettings, Region, Registered
 
 OWN = Registered("q1", "run")
 

@@ -14,9 +14,9 @@ from aiokafka import AIOKafkaConsumer
 from sluicegate.cli.local.process import free_port
 from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs
 from sluicegate.writer_hooks import publisher
-from sluicegate.writer_hooks.region import KafkaSettings
-from sluicegate.writer_hooks.publisher import LoopThread
 from sluicegate.writer_hooks.commit_feed import Follower
+from sluicegate.writer_hooks.publisher import LoopThread
+from sluicegate.writer_hooks.region import KafkaSettings
 from tests.integration.waiting import BACKSTOP, wait_until
 
 READING = "reading"

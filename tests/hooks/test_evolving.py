@@ -22,14 +22,10 @@ from sluicegate.lakes.port import (
 from sluicegate.lakes.registry import adapter
 from sluicegate.writer_hooks import BadOption
 from sluicegate.writer_hooks import options as options_module
-from sluicegate.writer_hooks.writer import write_attempt
-from sluicegate.writer_hooks.options import Target
-from sluicegate.writer_hooks.region import KafkaSettings
-from sluicegate.writer_hooks.options import SinkOptions
-from sluicegate.writer_hooks.options import table_of
-from sluicegate.writer_hooks.region import Attempt
-from sluicegate.writer_hooks.region import Region
+from sluicegate.writer_hooks.options import SinkOptions, Target, table_of
+from sluicegate.writer_hooks.region import Attempt, KafkaSettings, Region
 from sluicegate.writer_hooks.spark.preflight import table_troubles
+from sluicegate.writer_hooks.writer import write_attempt
 from tests.hooks.conftest import make_table
 
 REGION = Region(

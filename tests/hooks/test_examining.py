@@ -6,9 +6,7 @@ from pathlib import Path
 import pytest
 
 from sluicegate.cli.local.process import free_port
-from sluicegate.writer_hooks.spark.heartbeats import Heartbeats
-from sluicegate.writer_hooks.spark.heartbeats import Kind
-from sluicegate.writer_hooks.spark.heartbeats import Signal
+from sluicegate.writer_hooks.spark.heartbeats import Heartbeats, Kind, Signal
 from tests.hooks.conftest import make_table
 from tests.integration.waiting import BACKSTOP, wait_until
 

@@ -14,15 +14,12 @@ from sluicegate.events.models import (
     FilesWritten,
     RegionHeartbeat,
 )
-from sluicegate.writer_hooks import NotOurs
-from sluicegate.writer_hooks import publisher
-from sluicegate.writer_hooks.writer import Written
+from sluicegate.writer_hooks import NotOurs, publisher
 from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.region import Attempt
 from sluicegate.writer_hooks.spark.checkpoint import IncarnationMarker
-from sluicegate.writer_hooks.spark.source import SluicegateSource
-from sluicegate.writer_hooks.spark.source import StreamWriter
-from sluicegate.writer_hooks.spark.source import TaskResult
+from sluicegate.writer_hooks.spark.source import SluicegateSource, StreamWriter, TaskResult
+from sluicegate.writer_hooks.writer import Written
 from tests.hooks.conftest import Job
 from tests.hooks.log import Log
 from tests.hooks.set_back import ends_when_set_back

@@ -12,15 +12,10 @@ from sluicegate.events.models import Assignment
 from sluicegate.lakes import adapter
 from sluicegate.lakes.file_options import Compression, FileOptions, SortColumn
 from sluicegate.writer_hooks import BadOption
-from sluicegate.writer_hooks.writer import write_attempt
-from sluicegate.writer_hooks.options import Target
-from sluicegate.writer_hooks.region import KafkaSettings
-from sluicegate.writer_hooks.options import SinkOptions
-from sluicegate.writer_hooks.options import table_of
-from sluicegate.writer_hooks.options import wrong_values
-from sluicegate.writer_hooks.region import Attempt
-from sluicegate.writer_hooks.region import Region
+from sluicegate.writer_hooks.options import SinkOptions, Target, table_of, wrong_values
+from sluicegate.writer_hooks.region import Attempt, KafkaSettings, Region
 from sluicegate.writer_hooks.spark.preflight import table_troubles
+from sluicegate.writer_hooks.writer import write_attempt
 
 OPTIONS = {
     "stream": "flights",

@@ -13,8 +13,8 @@ from pyspark.sql.functions import lit, raise_error
 
 from sluicegate.events.models import CheckpointFailed, FilesWritten
 from sluicegate.writer_hooks import BadOption, ForeachBatch, HookError, NotOurs
-from sluicegate.writer_hooks.spark.registry import ATTACHED
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
+from sluicegate.writer_hooks.spark.registry import ATTACHED
 from tests.hooks.conftest import Job
 from tests.hooks.foreach import completions, run, start
 from tests.integration.waiting import wait_until

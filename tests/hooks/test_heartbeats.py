@@ -8,10 +8,9 @@ from pyspark.errors import StreamingQueryException
 
 from sluicegate.events.models import RegionClosed, RegionHeartbeat
 from sluicegate.writer_hooks import BatchUnfinished, close_region
-from sluicegate.writer_hooks.region import Live
-from sluicegate.writer_hooks.region import Registered
-from sluicegate.writer_hooks.spark.listener import RegionListener
+from sluicegate.writer_hooks.region import Live, Registered
 from sluicegate.writer_hooks.spark.heartbeats import Run
+from sluicegate.writer_hooks.spark.listener import RegionListener
 from tests.hooks.conftest import Job
 from tests.hooks.log import refuse
 

@@ -5,8 +5,8 @@ import pickle
 import pytest
 
 from sluicegate.writer_hooks import BadOption
-from sluicegate.writer_hooks.region import KafkaSettings
 from sluicegate.writer_hooks.options import SinkOptions
+from sluicegate.writer_hooks.region import KafkaSettings
 
 GOOD = {
     "stream": "flights",

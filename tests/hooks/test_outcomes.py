@@ -18,10 +18,8 @@ from sluicegate.events.notifications import (
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.clients import started
 from sluicegate.writer_hooks import RegionOutcome
+from sluicegate.writer_hooks.commit_feed import Follower, Outcomes, RegionProgress
 from sluicegate.writer_hooks.options import SinkOptions
-from sluicegate.writer_hooks.commit_feed import Follower
-from sluicegate.writer_hooks.commit_feed import Outcomes
-from sluicegate.writer_hooks.commit_feed import RegionProgress
 from tests.hooks.conftest import Job
 from tests.hooks.log import Log
 from tests.integration.waiting import wait_until

@@ -10,17 +10,13 @@ import pytest
 from sluicegate.events.models import RegionHeartbeat
 from sluicegate.writer_hooks import PublishFailed
 from sluicegate.writer_hooks.options import SinkOptions
-from sluicegate.writer_hooks.region import Event
-from sluicegate.writer_hooks.region import Registered
-from sluicegate.writer_hooks.spark import heartbeats
+from sluicegate.writer_hooks.region import Event, Registered
 from sluicegate.writer_hooks.spark import batch as begun
+from sluicegate.writer_hooks.spark import heartbeats
 from sluicegate.writer_hooks.spark.batch import require_registered
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
-from sluicegate.writer_hooks.spark.checkpoint import IncarnationMarker
-from sluicegate.writer_hooks.spark.checkpoint import Pause
-from sluicegate.writer_hooks.spark.heartbeats import Heartbeats
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker, Pause
+from sluicegate.writer_hooks.spark.heartbeats import Heartbeats, Run
 from sluicegate.writer_hooks.spark.registry import Registry
-from sluicegate.writer_hooks.spark.heartbeats import Run
 
 OWN = Registered("i1", "run-1")
 

@@ -15,15 +15,13 @@ from sluicegate.writer_hooks import (
     NotOurs,
     PublishFailed,
     RegionDriver,
-    SourceOffsetsUnknown)
-from sluicegate.writer_hooks import incarnation
+    SourceOffsetsUnknown,
+    incarnation,
+)
 from sluicegate.writer_hooks.driver import Beats
-from sluicegate.writer_hooks.incarnation import offsets_text
-from sluicegate.writer_hooks.incarnation import parsed_offsets
+from sluicegate.writer_hooks.incarnation import offsets_text, parsed_offsets
 from sluicegate.writer_hooks.job import _ids_of, _newest
-from sluicegate.writer_hooks.region import KafkaSettings
-from sluicegate.writer_hooks.region import Region
-from sluicegate.writer_hooks.region import Registered
+from sluicegate.writer_hooks.region import KafkaSettings, Region, Registered
 from sluicegate.writer_hooks.spark.source import _result_of
 from tests.integration.waiting import wait_until
 

@@ -16,8 +16,7 @@ from sluicegate.writer_hooks import (
 from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.registration import ask
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
-from sluicegate.writer_hooks.spark.checkpoint import IncarnationMarker
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
 from tests.hooks.conftest import make_table
 from tests.hooks.log import Log, silent
 from tests.integration.waiting import BACKSTOP, wait_until

@@ -12,12 +12,8 @@ from sluicegate.events.envelope import EventType
 from sluicegate.events.models import Assignment, CheckpointCompleted, RegionHeartbeat
 from sluicegate.kafka import outages
 from sluicegate.writer_hooks import EventTooLarge, PublishFailed
-from sluicegate.writer_hooks.region import KafkaSettings
-from sluicegate.writer_hooks.publisher import Publisher
-from sluicegate.writer_hooks.publisher import encoded
-from sluicegate.writer_hooks.publisher import shared_publisher
-from sluicegate.writer_hooks.region import Event
-from sluicegate.writer_hooks.region import Region
+from sluicegate.writer_hooks.publisher import Publisher, encoded, shared_publisher
+from sluicegate.writer_hooks.region import Event, KafkaSettings, Region
 from tests.hooks.log import Log
 from tests.integration.waiting import BACKSTOP
 

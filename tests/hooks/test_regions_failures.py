@@ -22,19 +22,16 @@ from sluicegate.writer_hooks.spark.location import Location
 from sluicegate.writer_hooks.spark.regions import change as change_module
 from sluicegate.writer_hooks.spark.regions import query as query_module
 from sluicegate.writer_hooks.spark.regions.change import Change
-from sluicegate.writer_hooks.spark.regions.division import by_column
-from sluicegate.writer_hooks.spark.regions.division import by_partition
-from sluicegate.writer_hooks.spark.regions.division import by_path
-from sluicegate.writer_hooks.spark.regions.division import DivisionRefused
-from sluicegate.writer_hooks.spark.regions.supervision import RegionSupervisor
-from sluicegate.writer_hooks.spark.regions.supervision import State
-from sluicegate.writer_hooks.spark.regions.plans import Plan
-from sluicegate.writer_hooks.spark.regions.plans import Plans
-from sluicegate.writer_hooks.spark.regions.query import UNPLANNABLE
-from sluicegate.writer_hooks.spark.regions.query import Backoff
-from sluicegate.writer_hooks.spark.regions.plans import require_all_ages
-from sluicegate.writer_hooks.spark.regions.plans import seed
-from sluicegate.writer_hooks.spark.regions.division import Source
+from sluicegate.writer_hooks.spark.regions.division import (
+    DivisionRefused,
+    Source,
+    by_column,
+    by_partition,
+    by_path,
+)
+from sluicegate.writer_hooks.spark.regions.plans import Plan, Plans, require_all_ages, seed
+from sluicegate.writer_hooks.spark.regions.query import UNPLANNABLE, Backoff
+from sluicegate.writer_hooks.spark.regions.supervision import RegionSupervisor, State
 from tests.hooks.region_queries import ACCEPTED, Answered, query_of
 
 PLAN = Plan(number=1, division=by_column("origin", {}, rest="r"))

@@ -20,35 +20,30 @@ from sluicegate.writer_hooks.errors import (
     RegistrationUnanswered,
 )
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
-from sluicegate.writer_hooks.spark.regions import runner as runner_module
 from sluicegate.writer_hooks.spark.regions import query as settings_module
+from sluicegate.writer_hooks.spark.regions import runner as runner_module
 from sluicegate.writer_hooks.spark.regions.change import Change, require_change, require_same_source
-from sluicegate.writer_hooks.spark.regions.division import assigned
-from sluicegate.writer_hooks.spark.regions.division import by_column
-from sluicegate.writer_hooks.spark.regions.division import by_partition
-from sluicegate.writer_hooks.spark.regions.division import by_path
-from sluicegate.writer_hooks.spark.regions.division import BaseInUse
-from sluicegate.writer_hooks.spark.regions.division import DivisionRefused
-from sluicegate.writer_hooks.spark.regions.offsets import EARLIEST
-from sluicegate.writer_hooks.spark.regions.offsets import parse_offsets
-from sluicegate.writer_hooks.spark.regions.offsets import starts
-from sluicegate.writer_hooks.spark.regions.offsets import to_text
-from sluicegate.writer_hooks.spark.regions.offsets import union
-from sluicegate.writer_hooks.spark.regions.plans import Plan
-from sluicegate.writer_hooks.spark.regions.plans import Plans
-from sluicegate.writer_hooks.spark.regions.plans import only_runner
-from sluicegate.writer_hooks.spark.regions.query import RegionQuery
-from sluicegate.writer_hooks.spark.regions.query import Backoff
-from sluicegate.writer_hooks.spark.regions.query import Reaction
-from sluicegate.writer_hooks.spark.regions.query import reaction
+from sluicegate.writer_hooks.spark.regions.division import (
+    BaseInUse,
+    DivisionRefused,
+    Source,
+    assigned,
+    by_column,
+    by_partition,
+    by_path,
+    require_divisible,
+)
+from sluicegate.writer_hooks.spark.regions.offsets import EARLIEST, parse_offsets, starts, to_text, union
+from sluicegate.writer_hooks.spark.regions.plans import Plan, Plans, files_of, history, only_runner, seed
+from sluicegate.writer_hooks.spark.regions.query import (
+    Backoff,
+    Reaction,
+    RegionQuery,
+    chosen_sink,
+    reaction,
+    require_options,
+)
 from sluicegate.writer_hooks.spark.regions.runner import RegionRunner
-from sluicegate.writer_hooks.spark.regions.plans import files_of
-from sluicegate.writer_hooks.spark.regions.plans import history
-from sluicegate.writer_hooks.spark.regions.plans import seed
-from sluicegate.writer_hooks.spark.regions.query import chosen_sink
-from sluicegate.writer_hooks.spark.regions.query import require_options
-from sluicegate.writer_hooks.spark.regions.division import Source
-from sluicegate.writer_hooks.spark.regions.division import require_divisible
 from sluicegate.writer_hooks.spark.reset import ResetOrder, reset_region
 from tests.hooks.region_queries import ACCEPTED, OPTIONS, Answered, query_of
 from tests.hooks.replica import Judges

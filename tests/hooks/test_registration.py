@@ -19,8 +19,7 @@ from sluicegate.writer_hooks import (
 )
 from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.region import Registered
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
-from sluicegate.writer_hooks.spark.checkpoint import IncarnationMarker
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
 from sluicegate.writer_hooks.spark.incarnation import check_live, register_query
 from tests.hooks.locations import complete, finish, plan, position
 from tests.hooks.log import Log

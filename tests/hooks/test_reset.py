@@ -20,10 +20,8 @@ from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.failpoints import points
 from sluicegate.failpoints.points import InjectedFailure
 from sluicegate.writer_hooks import BadCheckpointLocation, RegistrationRefused
-from sluicegate.writer_hooks.region import KafkaSettings
-from sluicegate.writer_hooks.region import Region
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
-from sluicegate.writer_hooks.spark.checkpoint import IncarnationMarker
+from sluicegate.writer_hooks.region import KafkaSettings, Region
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
 from sluicegate.writer_hooks.spark.location import Location
 from sluicegate.writer_hooks.spark.reset import ResetDone, ResetOrder, reset_region
 from tests.hooks.locations import FILES, completion, files, finish, plan, position

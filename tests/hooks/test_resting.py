@@ -14,9 +14,7 @@ from sluicegate.events.envelope import EventType
 from sluicegate.events.models import CheckpointCompleted, RegionClosed, RegionHeartbeat, RegionRegistered
 from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.publisher import shared_publisher
-from sluicegate.writer_hooks.spark.heartbeats import Heartbeats
-from sluicegate.writer_hooks.spark.heartbeats import Kind
-from sluicegate.writer_hooks.spark.heartbeats import Signal
+from sluicegate.writer_hooks.spark.heartbeats import Heartbeats, Kind, Signal
 from tests.hooks.conftest import Job
 from tests.integration.waiting import BACKSTOP
 

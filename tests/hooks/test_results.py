@@ -8,12 +8,9 @@ import pytest
 
 from sluicegate.events.models import Assignment, FileInfo, FilesWritten
 from sluicegate.writer_hooks import BadOption, WriterResult
-from sluicegate.writer_hooks.writer import Written
-from sluicegate.writer_hooks.region import KafkaSettings
 from sluicegate.writer_hooks.publisher import encoded
-from sluicegate.writer_hooks.region import Attempt
-from sluicegate.writer_hooks.region import Region
-from sluicegate.writer_hooks.region import file_event
+from sluicegate.writer_hooks.region import Attempt, KafkaSettings, Region, file_event
+from sluicegate.writer_hooks.writer import Written
 
 REGION = Region(
     stream="flights",

@@ -10,17 +10,13 @@ import pytest
 from sluicegate.events.models import Position
 from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.writer_hooks import BadOption, RegistrationUnanswered, TooManyUncommitted
-from sluicegate.writer_hooks.options import PATIENCE
-from sluicegate.writer_hooks.options import SinkOptions
+from sluicegate.writer_hooks.options import PATIENCE, SinkOptions
 from sluicegate.writer_hooks.region import Registered
 from sluicegate.writer_hooks.registration import Stopped
-from sluicegate.writer_hooks.spark.batch import require_registered_alone
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
-from sluicegate.writer_hooks.spark.checkpoint import IncarnationMarker
+from sluicegate.writer_hooks.spark.batch import Clock, Room, require_registered_alone
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
 from sluicegate.writer_hooks.spark.location import Location
 from sluicegate.writer_hooks.spark.registry import Registry
-from sluicegate.writer_hooks.spark.batch import Clock
-from sluicegate.writer_hooks.spark.batch import Room
 
 MARKER = IncarnationMarker(query="q", incarnation="i", first=2, stream="flights", region="JFK")
 

@@ -9,16 +9,11 @@ from sluicegate.events.models import Position, RegionRegistered
 from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.writer_hooks import RegionReplaced
 from sluicegate.writer_hooks.options import SinkOptions
-from sluicegate.writer_hooks.region import Event
-from sluicegate.writer_hooks.region import Live
-from sluicegate.writer_hooks.region import Registered
-from sluicegate.writer_hooks.spark import incarnation
-from sluicegate.writer_hooks.spark import heartbeats
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
-from sluicegate.writer_hooks.spark.checkpoint import IncarnationMarker
-from sluicegate.writer_hooks.spark.heartbeats import Heartbeats
+from sluicegate.writer_hooks.region import Event, Live, Registered
+from sluicegate.writer_hooks.spark import heartbeats, incarnation
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
+from sluicegate.writer_hooks.spark.heartbeats import Heartbeats, Run
 from sluicegate.writer_hooks.spark.registry import Registry
-from sluicegate.writer_hooks.spark.heartbeats import Run
 from tests.hooks.locations import plan
 
 MARKER = IncarnationMarker(query="q7", incarnation="a", stream="flights", region="JFK", first=1)

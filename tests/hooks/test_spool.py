@@ -18,24 +18,22 @@ from sluicegate.lakes.port import TableRefused
 from sluicegate.lakes.spooled import SpooledStorage, open_spooled
 from sluicegate.lakes.storages import open_storage
 from sluicegate.writer_hooks.errors import SpoolUnusable
-from sluicegate.writer_hooks.region import KafkaSettings
-from sluicegate.writer_hooks.region import Attempt
-from sluicegate.writer_hooks.region import Region
-from sluicegate.writer_hooks.region import files_written
-from sluicegate.writer_hooks.upload.uploader import call_before_publish
-from sluicegate.writer_hooks.upload.spool import BadEntry
-from sluicegate.writer_hooks.upload.spool import Entry
-from sluicegate.writer_hooks.upload.spool import SpooledFile
-from sluicegate.writer_hooks.upload.spool import name_of
-from sluicegate.writer_hooks.upload.spool import Lost
-from sluicegate.writer_hooks.upload.overdue import Losses
-from sluicegate.writer_hooks.upload.spool import EntryName
 from sluicegate.writer_hooks.options import Uploads
-from sluicegate.writer_hooks.upload.spool import Spool
-from sluicegate.writer_hooks.upload.spool import existing_spool
-from sluicegate.writer_hooks.upload.spool import make_spool
+from sluicegate.writer_hooks.region import Attempt, KafkaSettings, Region, files_written
+from sluicegate.writer_hooks.upload.overdue import Losses
 from sluicegate.writer_hooks.upload.process import ensure_uploader
-from sluicegate.writer_hooks.upload.uploader import Uploader
+from sluicegate.writer_hooks.upload.spool import (
+    BadEntry,
+    Entry,
+    EntryName,
+    Lost,
+    Spool,
+    SpooledFile,
+    existing_spool,
+    make_spool,
+    name_of,
+)
+from sluicegate.writer_hooks.upload.uploader import Uploader, call_before_publish
 from tests.hooks.log import Log
 from tests.integration.waiting import BACKSTOP, wait_until
 

@@ -18,16 +18,10 @@ from sluicegate.lakes.port import LakeUnavailable
 from sluicegate.lakes.spooled import SpooledStorage, Wrap
 from sluicegate.lakes.storage import Storage
 from sluicegate.lakes.storages import open_storage
-from sluicegate.writer_hooks.options import Target
-from sluicegate.writer_hooks.region import KafkaSettings
-from sluicegate.writer_hooks.region import Attempt
-from sluicegate.writer_hooks.region import Event
-from sluicegate.writer_hooks.region import Region
-from sluicegate.writer_hooks.region import files_written
-from sluicegate.writer_hooks.options import Uploads
-from sluicegate.writer_hooks.upload.spool import Spool
-from sluicegate.writer_hooks.upload.spool import make_spool
+from sluicegate.writer_hooks.options import Target, Uploads
+from sluicegate.writer_hooks.region import Attempt, Event, KafkaSettings, Region, files_written
 from sluicegate.writer_hooks.upload.delivery import Deferred
+from sluicegate.writer_hooks.upload.spool import Spool, make_spool
 from tests.hooks.log import Log
 from tests.hooks.test_spool import enter, region, spool
 

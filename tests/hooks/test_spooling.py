@@ -8,13 +8,10 @@ from pathlib import Path
 import pytest
 
 from sluicegate.events.models import Assignment
-from sluicegate.writer_hooks.region import KafkaSettings
-from sluicegate.writer_hooks.region import Region
-from sluicegate.writer_hooks.upload.overdue import Losses
-from sluicegate.writer_hooks.upload.spool import EntryName
 from sluicegate.writer_hooks.options import Uploads
-from sluicegate.writer_hooks.upload.spool import Spool
-from sluicegate.writer_hooks.upload.spool import make_spool
+from sluicegate.writer_hooks.region import KafkaSettings, Region
+from sluicegate.writer_hooks.upload.overdue import Losses
+from sluicegate.writer_hooks.upload.spool import EntryName, Spool, make_spool
 
 REGION = "0" * 16
 

@@ -7,8 +7,7 @@ import pytest
 from sluicegate.events.models import CheckpointFailed
 from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.spark.checkpoint import IncarnationMarker
-from sluicegate.writer_hooks.spark.heartbeats import Run
-from sluicegate.writer_hooks.spark.heartbeats import inherited
+from sluicegate.writer_hooks.spark.heartbeats import Run, inherited
 from tests.hooks.conftest import Job
 from tests.hooks.locations import finish, plan
 from tests.integration.waiting import wait_until

@@ -12,8 +12,7 @@ import psutil
 import pytest
 
 from sluicegate.failpoints.points import VARIABLE
-from sluicegate.writer_hooks.upload.spool import Spool
-from sluicegate.writer_hooks.upload.spool import make_spool
+from sluicegate.writer_hooks.upload.spool import Spool, make_spool
 from sluicegate.writer_hooks.upload.uploader import Uploader
 from tests.integration.waiting import exit_status, wait_until
 

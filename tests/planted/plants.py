@@ -34,15 +34,13 @@ from sluicegate.listeners import tags
 from sluicegate.listeners.mark_done import policy as mark_policy
 from sluicegate.state_store.memory import MemoryStateStore
 from sluicegate.writer_hooks import incarnation
-from sluicegate.writer_hooks.options import Backpressure
-from sluicegate.writer_hooks.options import Repetition
-from sluicegate.writer_hooks.driver import Beats
-from sluicegate.writer_hooks.driver import RegionDriver
+from sluicegate.writer_hooks.driver import Beats, RegionDriver
 from sluicegate.writer_hooks.incarnation import DriverState
+from sluicegate.writer_hooks.options import Backpressure, Repetition
 from sluicegate.writer_hooks.spark import batch
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
-from sluicegate.writer_hooks.spark.registry import Registry
 from sluicegate.writer_hooks.spark.heartbeats import Run
+from sluicegate.writer_hooks.spark.registry import Registry
 from sluicegate.writer_hooks.upload import uploader
 from sluicegate.writer_hooks.upload.overdue import Losses
 from sluicegate.writer_hooks.upload.spool import Spool

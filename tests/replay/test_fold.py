@@ -15,7 +15,7 @@ from sluicegate.coordinator.replay.decisions import (
     start_of,
 )
 from sluicegate.events.models import FilesWritten
-from sluicegate.simulator.world import COMMIT_USER, STREAM, Entry
+from tests.simulator.world import COMMIT_USER, STREAM, Entry
 from tests.replay.schedules import EMPTY, Watched, decisions, history, starts, steps, watched
 
 SEEDS = range(101_500, 101_524)

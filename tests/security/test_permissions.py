@@ -19,9 +19,9 @@ from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.kafka.permissions import PERMISSIONS, Client, Operation, Permission, format_grants, of_client
 from sluicegate.kafka.topics import TopicError
 from sluicegate.writer_hooks import HookError, RegionDriver
-from sluicegate.writer_hooks.region import KafkaSettings as HookSettings
 from sluicegate.writer_hooks.publisher import Publisher
 from sluicegate.writer_hooks.region import Event
+from sluicegate.writer_hooks.region import KafkaSettings as HookSettings
 from tests.integration.coordinator import running
 from tests.integration.job import SCHEMA, Job, make_topics, read_events, read_ids
 from tests.integration.letters import put_raw

@@ -10,8 +10,8 @@ from sluicegate.coordinator.service.startup import make_store
 from sluicegate.coordinator.settings.model import KafkaSettings, RedisSettings
 from sluicegate.kafka.topics import BrokersUnavailable, verify_topics
 from sluicegate.writer_hooks.errors import PublishFailed
-from sluicegate.writer_hooks.region import KafkaSettings as HookSettings
 from sluicegate.writer_hooks.publisher import Publisher
+from sluicegate.writer_hooks.region import KafkaSettings as HookSettings
 from tests.integration.coordinator import running
 from tests.integration.job import PARTITIONS, Job, create_table, make_topics, read_ids
 from tests.integration.waiting import BACKSTOP, until

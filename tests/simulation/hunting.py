@@ -11,8 +11,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
-from sluicegate.simulator.plan import draw_plan
-from sluicegate.simulator.schedule import attempt
+from tests.simulator.plan import draw_plan
+from tests.simulator.schedule import attempt
 from tests.simulation.defects import DEFECTS
 from tests.simulation.seams import planted
 

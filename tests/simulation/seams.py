@@ -15,7 +15,7 @@ from sluicegate.coordinator.core.state import RegionState
 from sluicegate.coordinator.replay import decisions
 from sluicegate.events.problems import Code
 from sluicegate.lakes import history, memory
-from sluicegate.simulator import retention, world
+from tests.simulator import retention, world
 
 Function = Callable[..., Any]
 

@@ -10,9 +10,9 @@ from sluicegate.coordinator.core.state import REGION
 from sluicegate.events.models import Command
 from sluicegate.events.notifications import NotificationType
 from sluicegate.events.problems import Code
-from sluicegate.simulator.coverage import FAULTS, REFUSALS, RESULTS, TRANSITIONS, effects_of_core, rows
-from sluicegate.simulator.fates import FATES, KINDS
-from sluicegate.simulator.plan import FAULTS as OF_PLANS
+from tests.simulator.coverage import FAULTS, REFUSALS, RESULTS, TRANSITIONS, effects_of_core, rows
+from tests.simulator.fates import FATES, KINDS
+from tests.simulator.plan import FAULTS as OF_PLANS
 
 _RARE = {Code.NOT_APPLICABLE, Code.ASSIGNMENT_TOO_HIGH, Code.TOO_MANY_REGIONS}
 """No refusal, and refusals that need numbers or lists that no plan has."""

@@ -9,13 +9,13 @@ from typing import Final
 
 import pytest
 
-from sluicegate import simulator
+from tests import simulator
 from sluicegate.coordinator import core
-from sluicegate.simulator.campaign import Campaign, format_failure, run_campaign, table
-from sluicegate.simulator.coverage import rows
-from sluicegate.simulator.plan import LENGTH, draw_plan
-from sluicegate.simulator.schedule import Schedule, attempt
-from sluicegate.simulator.shrink import shrink
+from tests.simulator.campaign import Campaign, format_failure, run_campaign, table
+from tests.simulator.coverage import rows
+from tests.simulator.plan import LENGTH, draw_plan
+from tests.simulator.schedule import Schedule, attempt
+from tests.simulator.shrink import shrink
 
 pytestmark = [pytest.mark.slow, pytest.mark.seam]
 SEEDS: Final = 300
@@ -42,7 +42,7 @@ def run_piece(seeds: range) -> Campaign:
 
 def test_seeds_hold_every_invariant() -> None:
     first = fresh_seed()
-    print(f"again: sluicegate simulate --seed {first} --seeds {SEEDS}")
+    print(f"again: make simulate SEED={first} SEEDS={SEEDS}")
     pieces = [range(at, min(at + PIECE, first + SEEDS)) for at in range(first, first + SEEDS, PIECE)]
     campaign = Campaign()
     with ProcessPoolExecutor(PROCESSES, get_context("spawn")) as pool:

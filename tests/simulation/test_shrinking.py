@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from sluicegate.simulator.campaign import format_failure
-from sluicegate.simulator.plan import LENGTH, Plan, draw_plan
-from sluicegate.simulator.schedule import attempt
-from sluicegate.simulator.shrink import Failure, shrink
-from sluicegate.simulator.violation import Violation
+from tests.simulator.campaign import format_failure
+from tests.simulator.plan import LENGTH, Plan, draw_plan
+from tests.simulator.schedule import attempt
+from tests.simulator.shrink import Failure, shrink
+from tests.simulator.violation import Violation
 from tests.simulation.defects import DEFECTS
 from tests.simulation.hunting import SEEDS, SEEN_WITHIN
 from tests.simulation.seams import planted
@@ -65,7 +65,7 @@ def test_every_step_of_it_is_needed(shrunk: tuple[int, Failure]) -> None:
 def test_its_story_is_readable(shrunk: tuple[int, Failure]) -> None:
     seed, failure = shrunk
     text = "\n".join(format_failure(seed, LENGTH, failure))
-    assert f"sluicegate simulate --seed {seed} --seeds 1 --steps {LENGTH}" in text
+    assert f"make simulate SEED={seed} SEEDS=1 STEPS={LENGTH}" in text
     assert re.search(r"n\d+ does InspectTable", text)
     assert "offset 0: " in text
     assert "checkpoint.completed" in text

@@ -39,12 +39,12 @@ from pyspark.sql.types import StructType
 from sluicegate.cli.local.servers import EmbeddedKafka
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import RegionHeartbeat
-from sluicegate.writer_hooks.writer import write_attempt
 from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.publisher import Publisher
 from sluicegate.writer_hooks.region import Attempt
-from sluicegate.writer_hooks.spark.registry import ATTACHED
 from sluicegate.writer_hooks.spark.batch import keep_modules
+from sluicegate.writer_hooks.spark.registry import ATTACHED
+from sluicegate.writer_hooks.writer import write_attempt
 from tests.faults.tables import create_table, kind_of
 from tools.bench.common import machine, make_topics, report
 from tools.bench.hook_times import VARIABLE, TimedSource

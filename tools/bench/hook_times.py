@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.datasource import DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from sluicegate.writer_hooks.writer import write_attempt
 from sluicegate.writer_hooks.spark import batch
 from sluicegate.writer_hooks.spark.source import SluicegateSource
+from sluicegate.writer_hooks.writer import write_attempt
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -3,62 +3,45 @@
 `write_task` runs in executors. The rest runs on the driver's machine.
 """
 
-
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import MutableMapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import replace
-from functools import partial
-from pydantic import TypeAdapter
-from sluicegate.events.envelope import EventType
-from sluicegate.events.models import CheckpointCompleted
-from sluicegate.events.models import CheckpointFailed
-from sluicegate.events.models import ListenerState as ListenerText
-from sluicegate.events.models import Name
-from sluicegate.events.models import RegionHeartbeat
-from sluicegate.events.notifications import RegistrationAnswered
-from sluicegate.writer_hooks.errors import BadListenerState
-from sluicegate.writer_hooks.errors import BadOption
-from sluicegate.writer_hooks.errors import NotOurs
-from sluicegate.writer_hooks.errors import PublishFailed
-from sluicegate.writer_hooks.errors import RegionReplaced
-from sluicegate.writer_hooks.errors import RegistrationUnanswered
-from sluicegate.writer_hooks.errors import TooManyUncommitted
-from sluicegate.writer_hooks.errors import TopicMissing
-from sluicegate.writer_hooks.options import BACKPRESSURE_OPTIONS as BACKPRESSURE
-from sluicegate.writer_hooks.options import PATIENCE
-from sluicegate.writer_hooks.options import Repetition
-from sluicegate.writer_hooks.options import SinkOptions
-from sluicegate.writer_hooks.options import questions
-from sluicegate.writer_hooks.options import refuse_uploads
-from sluicegate.writer_hooks.publisher import publish_completion
-from sluicegate.writer_hooks.publisher import shared_publisher
-from sluicegate.writer_hooks.region import Attempt
-from sluicegate.writer_hooks.region import Registered
-from sluicegate.writer_hooks.registration import Stopped
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
-from sluicegate.writer_hooks.spark.checkpoint import IncarnationMarker
-from sluicegate.writer_hooks.spark.incarnation import check_live
-from sluicegate.writer_hooks.spark.incarnation import register_query
-from sluicegate.writer_hooks.spark.location import ReadOnce
-from sluicegate.writer_hooks.spark.registry import Registry
-from sluicegate.writer_hooks.upload.delivery import delivery_of
-from sluicegate.writer_hooks.writer import WriterResult
-from sluicegate.writer_hooks.writer import write_attempt
-from typing import Final
-from typing import TYPE_CHECKING
 import gc
 import logging
 import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Final
 
+from pydantic import TypeAdapter
+
+from sluicegate.events.envelope import EventType
+from sluicegate.events.models import CheckpointCompleted, CheckpointFailed, Name, RegionHeartbeat
+from sluicegate.events.models import ListenerState as ListenerText
+from sluicegate.events.notifications import RegistrationAnswered
+from sluicegate.writer_hooks.errors import (
+    BadListenerState,
+    BadOption,
+    NotOurs,
+    PublishFailed,
+    RegionReplaced,
+    RegistrationUnanswered,
+    TooManyUncommitted,
+    TopicMissing,
+)
+from sluicegate.writer_hooks.options import BACKPRESSURE_OPTIONS as BACKPRESSURE
+from sluicegate.writer_hooks.options import PATIENCE, Repetition, SinkOptions, questions, refuse_uploads
+from sluicegate.writer_hooks.publisher import publish_completion, shared_publisher
+from sluicegate.writer_hooks.region import Attempt, Registered
+from sluicegate.writer_hooks.registration import Stopped
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
+from sluicegate.writer_hooks.spark.incarnation import check_live, register_query
+from sluicegate.writer_hooks.spark.location import ReadOnce
+from sluicegate.writer_hooks.spark.registry import Registry
+from sluicegate.writer_hooks.upload.delivery import delivery_of
+from sluicegate.writer_hooks.writer import WriterResult, write_attempt
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
 
 # Python workers that stay fast: what the first task of a worker loads is kept out of garbage collection.

@@ -1,31 +1,22 @@
 """Content of a query's checkpoint location: its incarnation, and the source ranges of its batches."""
 
-
-from collections.abc import Callable
-from collections.abc import Iterable
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pydantic import BaseModel
-from pydantic import ConfigDict
-from pydantic import ValidationError
-from sluicegate.events.models import NAME_PATTERN
-from sluicegate.events.models import Planned
-from sluicegate.events.models import Position
-from sluicegate.failpoints.names import Failpoint
-from sluicegate.failpoints.points import hit
-from sluicegate.writer_hooks.errors import BadCheckpointLocation
-from sluicegate.writer_hooks.errors import NotOurs
-from sluicegate.writer_hooks.spark.location import Location
-from typing import Any
-from typing import Final
-from typing import NamedTuple
-from uuid import uuid4
 import hashlib
 import json
 import posixpath
 import re
 import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+from uuid import uuid4
 
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from sluicegate.events.models import NAME_PATTERN, Planned, Position
+from sluicegate.failpoints.names import Failpoint
+from sluicegate.failpoints.points import hit
+from sluicegate.writer_hooks.errors import BadCheckpointLocation, NotOurs
+from sluicegate.writer_hooks.spark.location import Location
 
 # Source range of a batch, from Spark's offset log and from the logs that file sources keep.
 #

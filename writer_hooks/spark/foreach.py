@@ -4,58 +4,49 @@ The function runs in the driver. It registers before the first file, has Spark r
 and publishes the completion with the results that this action returned.
 """
 
-
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from dataclasses import field
-from enum import Enum
-from enum import auto
-from functools import partial
-from sluicegate.writer_hooks.errors import BadCheckpointLocation
-from sluicegate.writer_hooks.errors import BadOption
-from sluicegate.writer_hooks.errors import HookError
-from sluicegate.writer_hooks.errors import NotOurs
-from sluicegate.writer_hooks.options import SinkOptions
-from sluicegate.writer_hooks.region import Registered
-from sluicegate.writer_hooks.spark.batch import BATCH_PROPERTY
-from sluicegate.writer_hooks.spark.batch import QUERY_PROPERTY
-from sluicegate.writer_hooks.spark.batch import Room
-from sluicegate.writer_hooks.spark.batch import announce_abort
-from sluicegate.writer_hooks.spark.batch import complete_batch
-from sluicegate.writer_hooks.spark.batch import has_watermark
-from sluicegate.writer_hooks.spark.batch import require_counted
-from sluicegate.writer_hooks.spark.batch import require_registered
-from sluicegate.writer_hooks.spark.batch import require_registered_alone
-from sluicegate.writer_hooks.spark.batch import write_task
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
-from sluicegate.writer_hooks.spark.checkpoint import IncarnationMarker
-from sluicegate.writer_hooks.spark.checkpoint import location_of_stream
-from sluicegate.writer_hooks.spark.checkpoint import root_of
-from sluicegate.writer_hooks.spark.checkpoint import stream_of
-from sluicegate.writer_hooks.spark.location import is_same
-from sluicegate.writer_hooks.spark.location import may_be_same
-from sluicegate.writer_hooks.spark.preflight import require_arrow
-from sluicegate.writer_hooks.spark.preflight import require_spark
-from sluicegate.writer_hooks.spark.registry import ATTACHED
-from sluicegate.writer_hooks.spark.registry import stream_key
-from sluicegate.writer_hooks.writer import WriterResult
-from typing import Any
-from typing import Final
-from typing import TYPE_CHECKING
 import re
 import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
 
+from sluicegate.writer_hooks.errors import BadCheckpointLocation, BadOption, HookError, NotOurs
+from sluicegate.writer_hooks.options import SinkOptions
+from sluicegate.writer_hooks.region import Registered
+from sluicegate.writer_hooks.spark.batch import (
+    BATCH_PROPERTY,
+    QUERY_PROPERTY,
+    Room,
+    announce_abort,
+    complete_batch,
+    has_watermark,
+    require_counted,
+    require_registered,
+    require_registered_alone,
+    write_task,
+)
+from sluicegate.writer_hooks.spark.checkpoint import (
+    Checkpoint,
+    IncarnationMarker,
+    location_of_stream,
+    root_of,
+    stream_of,
+)
+from sluicegate.writer_hooks.spark.location import is_same, may_be_same
+from sluicegate.writer_hooks.spark.preflight import require_arrow, require_spark
+from sluicegate.writer_hooks.spark.registry import ATTACHED, stream_key
+from sluicegate.writer_hooks.writer import WriterResult
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
     import pyarrow as pa
+    from pyspark.sql import DataFrame
 
 
 # Calls of a sink within one batch: each stream is written exactly once in every batch of a run.
+
 
 class CallState(Enum):
     """State of a call for one stream."""

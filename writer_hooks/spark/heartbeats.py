@@ -1,67 +1,46 @@
 """Heartbeats and closings of the regions of one session, sent from a thread of its own."""
 
-
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from contextlib import nullcontext
-from contextlib import suppress
-from dataclasses import dataclass
-from dataclasses import field
-from dataclasses import replace
-from enum import StrEnum
-from functools import partial
-from pydantic import BaseModel
-from pydantic import ConfigDict
-from pydantic import ValidationError
-from sluicegate.events.envelope import EventType
-from sluicegate.events.models import RegionHeartbeat
-from sluicegate.kafka.clients import spread
-from sluicegate.writer_hooks.commit_feed import OnOutcome
-from sluicegate.writer_hooks.commit_feed import Outcomes
-from sluicegate.writer_hooks.errors import ACKNOWLEDGED
-from sluicegate.writer_hooks.errors import BatchUnfinished
-from sluicegate.writer_hooks.errors import HookError
-from sluicegate.writer_hooks.errors import PublishFailed
-from sluicegate.writer_hooks.errors import RegionReplaced
-from sluicegate.writer_hooks.errors import RegistrationUnanswered
-from sluicegate.writer_hooks.options import PATIENCE
-from sluicegate.writer_hooks.options import Repetition
-from sluicegate.writer_hooks.options import SinkOptions
-from sluicegate.writer_hooks.publisher import shared_publisher
-from sluicegate.writer_hooks.region import Event
-from sluicegate.writer_hooks.region import Live
-from sluicegate.writer_hooks.region import Region
-from sluicegate.writer_hooks.region import Registered
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
-from sluicegate.writer_hooks.spark.checkpoint import FOLDER
-from sluicegate.writer_hooks.spark.checkpoint import IncarnationMarker
-from sluicegate.writer_hooks.spark.checkpoint import root_of
-from sluicegate.writer_hooks.spark.checkpoint import stream_of
-from sluicegate.writer_hooks.spark.incarnation import check_live
-from sluicegate.writer_hooks.spark.incarnation import end_region
-from sluicegate.writer_hooks.spark.incarnation import question
-from sluicegate.writer_hooks.spark.incarnation import rest_region
-from sluicegate.writer_hooks.spark.location import Location
-from sluicegate.writer_hooks.spark.preflight import troubles
-from sluicegate.writer_hooks.spark.preflight import wrong_options
-from sluicegate.writer_hooks.spark.registry import Registry
-from sluicegate.writer_hooks.upload.overdue import Committed
-from sluicegate.writer_hooks.upload.overdue import Losses
-from sluicegate.writer_hooks.upload.overdue import keep_uploading
-from typing import Final
-from typing import Protocol
 import logging
 import queue
 import re
 import threading
 import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from functools import partial
+from typing import Final, Protocol
 
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from sluicegate.events.envelope import EventType
+from sluicegate.events.models import RegionHeartbeat
+from sluicegate.kafka.clients import spread
+from sluicegate.writer_hooks.commit_feed import OnOutcome, Outcomes
+from sluicegate.writer_hooks.errors import (
+    ACKNOWLEDGED,
+    BatchUnfinished,
+    HookError,
+    PublishFailed,
+    RegionReplaced,
+    RegistrationUnanswered,
+)
+from sluicegate.writer_hooks.options import PATIENCE, Repetition, SinkOptions
+from sluicegate.writer_hooks.publisher import shared_publisher
+from sluicegate.writer_hooks.region import Event, Live, Region, Registered
+from sluicegate.writer_hooks.spark.checkpoint import FOLDER, Checkpoint, IncarnationMarker, root_of, stream_of
+from sluicegate.writer_hooks.spark.incarnation import check_live, end_region, question, rest_region
+from sluicegate.writer_hooks.spark.location import Location
+from sluicegate.writer_hooks.spark.preflight import troubles, wrong_options
+from sluicegate.writer_hooks.spark.registry import Registry
+from sluicegate.writer_hooks.upload.overdue import Committed, Losses, keep_uploading
 
 # Note in a checkpoint location of a batch that an earlier run has left to uploaders.
 #
 # A run that ends before `upload.timeout` reports no loss. So the next runs measure the time of its newest
 # batch together: the first of them notes the batch, and the time stays until the batch is committed.
+
 
 class Unsent(BaseModel):
     """Newest batch that was completed when a run began."""

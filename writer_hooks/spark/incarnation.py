@@ -26,9 +26,7 @@ from sluicegate.writer_hooks.errors import (
 )
 from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.publisher import shared_publisher
-from sluicegate.writer_hooks.region import Event
-from sluicegate.writer_hooks.region import Region
-from sluicegate.writer_hooks.region import Registered
+from sluicegate.writer_hooks.region import Event, Region, Registered
 from sluicegate.writer_hooks.registration import (
     Stopped,
     ask,
@@ -39,9 +37,7 @@ from sluicegate.writer_hooks.registration import (
     require_live,
     running,
 )
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
-from sluicegate.writer_hooks.spark.checkpoint import IncarnationMarker
-from sluicegate.writer_hooks.spark.checkpoint import new_incarnation
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker, new_incarnation
 
 _log = logging.getLogger(__name__)
 

@@ -14,19 +14,19 @@ from pyspark.sql.streaming import StreamingQuery, StreamingQueryListener
 
 from sluicegate.writer_hooks.errors import HookError
 from sluicegate.writer_hooks.options import NAME
-from sluicegate.writer_hooks.spark.registry import ATTACHED
 from sluicegate.writer_hooks.spark.checkpoint import incarnations_in
-from sluicegate.writer_hooks.spark.registry import Registry
-from sluicegate.writer_hooks.spark.registry import stream_key
-from sluicegate.writer_hooks.spark.heartbeats import Ender
-from sluicegate.writer_hooks.spark.heartbeats import Finder
-from sluicegate.writer_hooks.spark.heartbeats import Kind
-from sluicegate.writer_hooks.spark.heartbeats import Options
-from sluicegate.writer_hooks.spark.heartbeats import Over
-from sluicegate.writer_hooks.spark.heartbeats import Signal
-from sluicegate.writer_hooks.spark.heartbeats import Signals
-from sluicegate.writer_hooks.spark.heartbeats import no_ender
-from sluicegate.writer_hooks.spark.heartbeats import unknown_end
+from sluicegate.writer_hooks.spark.heartbeats import (
+    Ender,
+    Finder,
+    Kind,
+    Options,
+    Over,
+    Signal,
+    Signals,
+    no_ender,
+    unknown_end,
+)
+from sluicegate.writer_hooks.spark.registry import ATTACHED, Registry, stream_key
 
 _LAST_SIGNALS: Final = 5.0  # seconds for Spark's last signals to arrive when the driver ends
 _LAST_EVENTS: Final = 15.0  # seconds for the events made of them

@@ -1,41 +1,31 @@
 """Check of a sink before its query starts. It runs in the driver and changes nothing."""
 
-
-from collections.abc import Iterator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
+from typing import Final
+
 from sluicegate.kafka.topics import TopicNames
-from sluicegate.lakes import Adapter
-from sluicegate.lakes import LakeError
-from sluicegate.lakes import adapter
-from sluicegate.lakes.capabilities import Evolve
-from sluicegate.lakes.capabilities import evolving
-from sluicegate.lakes.file_options import FileOptions
-from sluicegate.lakes.file_options import open_writer
-from sluicegate.lakes.port import TableRef
-from sluicegate.lakes.port import TableRefused
+from sluicegate.lakes import Adapter, LakeError, adapter
+from sluicegate.lakes.capabilities import Evolve, evolving
+from sluicegate.lakes.file_options import FileOptions, open_writer
+from sluicegate.lakes.port import TableRef, TableRefused
 from sluicegate.lakes.registry import install_line
-from sluicegate.writer_hooks.errors import BadCheckpointLocation
-from sluicegate.writer_hooks.errors import BadOption
-from sluicegate.writer_hooks.errors import HookError
-from sluicegate.writer_hooks.errors import PreflightFailed
-from sluicegate.writer_hooks.errors import PublishFailed
-from sluicegate.writer_hooks.errors import RegistrationUnanswered
-from sluicegate.writer_hooks.errors import TopicMissing
-from sluicegate.writer_hooks.options import SinkOptions
-from sluicegate.writer_hooks.options import location_of
-from sluicegate.writer_hooks.options import log_of
-from sluicegate.writer_hooks.options import table_of
-from sluicegate.writer_hooks.options import wrong_values
+from sluicegate.writer_hooks.errors import (
+    BadCheckpointLocation,
+    BadOption,
+    HookError,
+    PreflightFailed,
+    PublishFailed,
+    RegistrationUnanswered,
+    TopicMissing,
+)
+from sluicegate.writer_hooks.options import SinkOptions, location_of, log_of, table_of, wrong_values
 from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.region import KafkaSettings
 from sluicegate.writer_hooks.registration import coordinator_advice
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
-from sluicegate.writer_hooks.spark.incarnation import check_location
-from sluicegate.writer_hooks.spark.incarnation import probe_query
-from typing import Final
-
+from sluicegate.writer_hooks.spark.incarnation import check_location, probe_query
 
 # Releases of Spark, and the ways of writing that each of them has.
 
@@ -88,6 +78,7 @@ def _numbers(version: str) -> tuple[int, int]:
 
 
 # Checks of a sink before its first batch. Spark does not call the sink before that.
+
 
 def wrong_options(options: Mapping[str, str]) -> list[str]:
     """Return the reasons why a sink with these options can never write.

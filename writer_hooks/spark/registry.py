@@ -4,24 +4,6 @@ The registry is a folder of the session that only its user can read, because opt
 Only heartbeats and the number of repeated registrations depend on it; its loss loses no data.
 """
 
-
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from contextlib import contextmanager
-from contextlib import suppress
-from dataclasses import dataclass
-from dataclasses import field
-from itertools import count
-from pathlib import Path
-from sluicegate.events.models import Position
-from sluicegate.writer_hooks.region import Registered
-from typing import Any
-from typing import Final
-from typing import Protocol
-from uuid import uuid4
-from weakref import WeakValueDictionary
 import fcntl
 import hashlib
 import json
@@ -29,7 +11,17 @@ import os
 import re
 import shutil
 import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from itertools import count
+from pathlib import Path
+from typing import Any, Final, Protocol
+from uuid import uuid4
+from weakref import WeakValueDictionary
 
+from sluicegate.events.models import Position
+from sluicegate.writer_hooks.region import Registered
 
 _LOCK: Final = "lock"
 _INCARNATION: Final = "incarnation"

@@ -18,14 +18,16 @@ from sluicegate.events.models import Assignment, Position, RegionRegistered
 from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.events.problems import Code
 from sluicegate.writer_hooks.errors import BadCheckpointLocation, RegistrationRefused
-from sluicegate.writer_hooks.spark.checkpoint import FOLDER
-from sluicegate.writer_hooks.spark.checkpoint import MARKER_FILE
-from sluicegate.writer_hooks.spark.checkpoint import STREAMS_FOLDER
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
-from sluicegate.writer_hooks.spark.checkpoint import IncarnationMarker
-from sluicegate.writer_hooks.spark.checkpoint import new_incarnation
-from sluicegate.writer_hooks.spark.checkpoint import root_of
-from sluicegate.writer_hooks.spark.checkpoint import stream_of
+from sluicegate.writer_hooks.spark.checkpoint import (
+    FOLDER,
+    MARKER_FILE,
+    STREAMS_FOLDER,
+    Checkpoint,
+    IncarnationMarker,
+    new_incarnation,
+    root_of,
+    stream_of,
+)
 from sluicegate.writer_hooks.spark.location import Location
 
 Ask = Callable[[str, RegionRegistered], RegistrationAnswered]

@@ -1,38 +1,33 @@
 """Preparation of a Spark session by `attach`."""
 
-
-from collections.abc import Callable
-from collections.abc import Iterator
-from collections.abc import Mapping
-from contextlib import contextmanager
-from functools import partial
-from importlib import import_module
-from pathlib import Path
-from sluicegate.writer_hooks.commit_feed import OnOutcome
-from sluicegate.writer_hooks.spark.batch import ListenerState
-from sluicegate.writer_hooks.spark.preflight import has_data_source
-from sluicegate.writer_hooks.spark.preflight import preflight
-from sluicegate.writer_hooks.spark.preflight import require_spark
-from sluicegate.writer_hooks.spark.registry import ATTACHED
-from sluicegate.writer_hooks.spark.registry import Registry
-from typing import Any
-from typing import Final
-from uuid import uuid4
-from weakref import WeakKeyDictionary
 import atexit
 import logging
 import shutil
 import sys
 import tempfile
 import threading
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from uuid import uuid4
+from weakref import WeakKeyDictionary
+
+from sluicegate.writer_hooks.commit_feed import OnOutcome
+from sluicegate.writer_hooks.spark.batch import ListenerState
+from sluicegate.writer_hooks.spark.preflight import has_data_source, preflight, require_spark
+from sluicegate.writer_hooks.spark.registry import ATTACHED, Registry
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
     from sluicegate.writer_hooks.spark.listener import RegionListener
 
 
 # The active session of a thread.
+
 
 @contextmanager
 def active_in_thread(spark: "SparkSession") -> Iterator[None]:
@@ -57,6 +52,7 @@ def active_in_thread(spark: "SparkSession") -> Iterator[None]:
 
 
 # Entry point that prepares a Spark session.
+
 
 def attach(
     spark: "SparkSession",

@@ -1,49 +1,46 @@
 """PySpark data source `sluicegate`."""
 
-
-from collections.abc import Iterator
-from collections.abc import Mapping
-from dataclasses import dataclass
-from functools import lru_cache
-from functools import partial
-from pyspark import TaskContext
-from pyspark.sql.datasource import DataSource
-from pyspark.sql.datasource import DataSourceArrowWriter
-from pyspark.sql.datasource import DataSourceStreamArrowWriter
-from pyspark.sql.datasource import WriterCommitMessage
-from pyspark.sql.types import StructType
-from sluicegate.writer_hooks.errors import BadOption
-from sluicegate.writer_hooks.errors import NotOurs
-from sluicegate.writer_hooks.options import NAME
-from sluicegate.writer_hooks.options import SinkOptions
-from sluicegate.writer_hooks.options import refuse_cluster_by
-from sluicegate.writer_hooks.region import Registered
-from sluicegate.writer_hooks.spark.batch import ListenerState
-from sluicegate.writer_hooks.spark.batch import Room
-from sluicegate.writer_hooks.spark.batch import announce_abort
-from sluicegate.writer_hooks.spark.batch import complete_batch
-from sluicegate.writer_hooks.spark.batch import has_watermark
-from sluicegate.writer_hooks.spark.batch import local_times
-from sluicegate.writer_hooks.spark.batch import require_registered
-from sluicegate.writer_hooks.spark.batch import require_registered_alone
-from sluicegate.writer_hooks.spark.batch import write_task
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
-from sluicegate.writer_hooks.spark.checkpoint import IncarnationMarker
-from sluicegate.writer_hooks.spark.registry import Registry
-from sluicegate.writer_hooks.writer import Writer
-from sluicegate.writer_hooks.writer import WriterResult
-from typing import ClassVar
-from typing import Final
-from typing import TYPE_CHECKING
 import logging
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING, ClassVar, Final
 
+from pyspark import TaskContext
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from sluicegate.writer_hooks.errors import BadOption, NotOurs
+from sluicegate.writer_hooks.options import NAME, SinkOptions, refuse_cluster_by
+from sluicegate.writer_hooks.region import Registered
+from sluicegate.writer_hooks.spark.batch import (
+    ListenerState,
+    Room,
+    announce_abort,
+    complete_batch,
+    has_watermark,
+    local_times,
+    require_registered,
+    require_registered_alone,
+    write_task,
+)
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
+from sluicegate.writer_hooks.spark.registry import Registry
+from sluicegate.writer_hooks.writer import Writer, WriterResult
 
 if TYPE_CHECKING:
-    from sluicegate.writer_hooks.job import BegunJob
     import pyarrow as pa
+
+    from sluicegate.writer_hooks.job import BegunJob
 
 
 # Writer of the data source: `write` runs in executors, `commit` and `abort` on the driver's machine.
+
 
 @dataclass(frozen=True)
 class TaskResult(WriterResult, WriterCommitMessage):  # type: ignore[misc]

@@ -1,14 +1,12 @@
 """Process of one call of `before.publish`: `python -m ... parent module:function file uri`."""
 
-
-from importlib import import_module
-from typing import Final
 import os
 import signal
 import sys
 import threading
 import time
-
+from importlib import import_module
+from typing import Final
 
 _NICENESS: Final = 10
 """Tasks and the uploader come first."""

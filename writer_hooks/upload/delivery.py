@@ -1,39 +1,34 @@
 """Delivery of a task: its events are published at once, or its files and events wait in the spool."""
 
-
+import contextlib
+import logging
+import os
+import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, Final, Protocol
+
 from sluicegate.events.encoding import Message
 from sluicegate.failpoints.points import arm_from
 from sluicegate.lakes.port import LakeUnavailable
 from sluicegate.lakes.storage import Storage
 from sluicegate.writer_hooks.errors import UploadGivenUp
-from sluicegate.writer_hooks.options import Target
-from sluicegate.writer_hooks.options import Uploads
-from sluicegate.writer_hooks.options import resolve_function
+from sluicegate.writer_hooks.options import Target, Uploads, resolve_function
 from sluicegate.writer_hooks.publisher import publish_files
-from sluicegate.writer_hooks.region import Attempt
-from sluicegate.writer_hooks.region import Event
-from sluicegate.writer_hooks.region import Region
+from sluicegate.writer_hooks.region import Attempt, Event, Region
 from sluicegate.writer_hooks.upload.process import ensure_uploader
-from sluicegate.writer_hooks.upload.spool import Connections
-from sluicegate.writer_hooks.upload.spool import Entry
-from sluicegate.writer_hooks.upload.spool import Spool
-from sluicegate.writer_hooks.upload.spool import SpooledFile
-from sluicegate.writer_hooks.upload.spool import format_way_back
-from sluicegate.writer_hooks.upload.spool import make_spool
-from sluicegate.writer_hooks.upload.spool import name_of
-from sluicegate.writer_hooks.upload.spool import region_key
-from sluicegate.writer_hooks.upload.spool import store_variables
-from sluicegate.writer_hooks.upload.spool import unusable
-from typing import Final
-from typing import Protocol
-from typing import TYPE_CHECKING
-import contextlib
-import logging
-import os
-import time
-
+from sluicegate.writer_hooks.upload.spool import (
+    Connections,
+    Entry,
+    Spool,
+    SpooledFile,
+    format_way_back,
+    make_spool,
+    name_of,
+    region_key,
+    store_variables,
+    unusable,
+)
 
 if TYPE_CHECKING:
     from sluicegate.lakes.spooled import SpooledStorage

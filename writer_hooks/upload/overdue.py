@@ -1,8 +1,10 @@
 """Look of a driver at the spool of its own machine, if its tasks have left files there."""
 
+import logging
+import math
+from collections.abc import Callable, Set
+from typing import Final
 
-from collections.abc import Callable
-from collections.abc import Set
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import CheckpointFailed
 from sluicegate.writer_hooks.errors import SpoolUnusable
@@ -10,12 +12,7 @@ from sluicegate.writer_hooks.options import Uploads
 from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.region import Region
 from sluicegate.writer_hooks.upload.process import ensure_uploader
-from sluicegate.writer_hooks.upload.spool import existing_spool
-from sluicegate.writer_hooks.upload.spool import format_way_back
-from sluicegate.writer_hooks.upload.spool import region_key
-from typing import Final
-import logging
-import math
+from sluicegate.writer_hooks.upload.spool import existing_spool, format_way_back, region_key
 
 
 def keep_uploading(uploads: Uploads, region: Region, incarnation: str) -> frozenset[int]:

@@ -1,11 +1,5 @@
 """Process of an uploader: `python -m ... folder`. It ends when its spool was empty for a while."""
 
-
-from collections.abc import Iterator
-from sluicegate.failpoints.points import arm_from
-from sluicegate.kafka.outages import quiet_clients
-from sluicegate.writer_hooks.upload.spool import Spool
-from typing import Final
 import contextlib
 import logging
 import math
@@ -14,7 +8,12 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from typing import Final
 
+from sluicegate.failpoints.points import arm_from
+from sluicegate.kafka.outages import quiet_clients
+from sluicegate.writer_hooks.upload.spool import Spool
 
 # Start of the uploader of a spool, as a process that outlives the task.
 

@@ -9,30 +9,6 @@
 An entry is removed before its files. So files without an entry and without a writer are garbage.
 """
 
-
-from collections.abc import Iterator
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import asdict
-from dataclasses import dataclass
-from dataclasses import field
-from sluicegate.events.envelope import Envelope
-from sluicegate.events.envelope import EventType
-from sluicegate.events.models import FilesWritten
-from sluicegate.failpoints.names import Failpoint
-from sluicegate.failpoints.points import hit
-from sluicegate.lakes.storage_local import sync_folder
-from sluicegate.writer_hooks.errors import SpoolUnusable
-from sluicegate.writer_hooks.options import Uploads
-from sluicegate.writer_hooks.region import Attempt
-from sluicegate.writer_hooks.region import DEFAULT_PREFIX
-from sluicegate.writer_hooks.region import Event
-from sluicegate.writer_hooks.region import Region
-from typing import Any
-from typing import Final
-from typing import NamedTuple
-from typing import Self
-from uuid import uuid4
 import contextlib
 import errno
 import fcntl
@@ -44,9 +20,22 @@ import shutil
 import stat
 import sys
 import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, NamedTuple, Self
+from uuid import uuid4
 
+from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.models import FilesWritten
+from sluicegate.failpoints.names import Failpoint
+from sluicegate.failpoints.points import hit
+from sluicegate.lakes.storage_local import sync_folder
+from sluicegate.writer_hooks.errors import SpoolUnusable
+from sluicegate.writer_hooks.options import Uploads
+from sluicegate.writer_hooks.region import DEFAULT_PREFIX, Attempt, Event, Region
 
 # Failures of an uploader.
+
 
 class Lost(Exception):
     """Files of an entry can never be uploaded. The text is the reason."""

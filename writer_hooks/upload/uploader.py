@@ -1,48 +1,5 @@
 """Uploader of a spool: sends its entries, several at a time, and again after failures."""
 
-
-from collections import Counter
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from concurrent.futures import FIRST_COMPLETED
-from concurrent.futures import Future
-from concurrent.futures import ThreadPoolExecutor
-from concurrent.futures import wait
-from dataclasses import dataclass
-from dataclasses import field
-from sluicegate.events.envelope import Envelope
-from sluicegate.events.envelope import EventType
-from sluicegate.events.models import CheckpointFailed
-from sluicegate.failpoints.names import Failpoint
-from sluicegate.failpoints.points import hit
-from sluicegate.kafka.clients import spread
-from sluicegate.lakes.port import LakeUnavailable
-from sluicegate.lakes.port import TableRefused
-from sluicegate.lakes.storage import Storage
-from sluicegate.lakes.storage_local import LocalStorage
-from sluicegate.lakes.storages import open_storage
-from sluicegate.writer_hooks.errors import HookError
-from sluicegate.writer_hooks.errors import PublishFailed
-from sluicegate.writer_hooks.options import log_of
-from sluicegate.writer_hooks.options import seconds
-from sluicegate.writer_hooks.publisher import shared_publisher
-from sluicegate.writer_hooks.region import Event
-from sluicegate.writer_hooks.upload.spool import BadEntry
-from sluicegate.writer_hooks.upload.spool import Connections
-from sluicegate.writer_hooks.upload.spool import Entry
-from sluicegate.writer_hooks.upload.spool import EntryName
-from sluicegate.writer_hooks.upload.spool import GivenUp
-from sluicegate.writer_hooks.upload.spool import Lost
-from sluicegate.writer_hooks.upload.spool import Spool
-from sluicegate.writer_hooks.upload.spool import SpooledFile
-from sluicegate.writer_hooks.upload.spool import format_way_back
-from sluicegate.writer_hooks.upload.spool import read_entry
-from sluicegate.writer_hooks.upload.spool import store_variables
-from typing import Final
-from typing import IO
-from uuid import NAMESPACE_OID
-from uuid import uuid5
 import contextlib
 import hashlib
 import logging
@@ -54,7 +11,39 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, field
+from typing import IO, Final
+from uuid import NAMESPACE_OID, uuid5
 
+from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.models import CheckpointFailed
+from sluicegate.failpoints.names import Failpoint
+from sluicegate.failpoints.points import hit
+from sluicegate.kafka.clients import spread
+from sluicegate.lakes.port import LakeUnavailable, TableRefused
+from sluicegate.lakes.storage import Storage
+from sluicegate.lakes.storage_local import LocalStorage
+from sluicegate.lakes.storages import open_storage
+from sluicegate.writer_hooks.errors import HookError, PublishFailed
+from sluicegate.writer_hooks.options import log_of, seconds
+from sluicegate.writer_hooks.publisher import shared_publisher
+from sluicegate.writer_hooks.region import Event
+from sluicegate.writer_hooks.upload.spool import (
+    BadEntry,
+    Connections,
+    Entry,
+    EntryName,
+    GivenUp,
+    Lost,
+    Spool,
+    SpooledFile,
+    format_way_back,
+    read_entry,
+    store_variables,
+)
 
 # Call of the user's function `before.publish`, in a process of its own with a lower priority.
 

@@ -4,19 +4,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from sluicegate.writer_hooks.spark.regions.division import Division
-    from sluicegate.writer_hooks.spark.regions.division import by_column
-    from sluicegate.writer_hooks.spark.regions.division import by_partition
-    from sluicegate.writer_hooks.spark.regions.division import by_path
-    from sluicegate.writer_hooks.spark.regions.division import BaseInUse
-    from sluicegate.writer_hooks.spark.regions.division import DivisionRefused
-    from sluicegate.writer_hooks.spark.regions.division import RegionsFailed
-    from sluicegate.writer_hooks.spark.regions.division import RunnerStopped
-    from sluicegate.writer_hooks.spark.regions.supervision import RegionStatus
-    from sluicegate.writer_hooks.spark.regions.supervision import State
+    from sluicegate.writer_hooks.spark.regions.division import (
+        BaseInUse,
+        Division,
+        DivisionRefused,
+        RegionsFailed,
+        RunnerStopped,
+        Source,
+        by_column,
+        by_partition,
+        by_path,
+    )
     from sluicegate.writer_hooks.spark.regions.query import Backoff
     from sluicegate.writer_hooks.spark.regions.runner import RegionRunner
-    from sluicegate.writer_hooks.spark.regions.division import Source
+    from sluicegate.writer_hooks.spark.regions.supervision import RegionStatus, State
 
 __all__ = [
     "Backoff",

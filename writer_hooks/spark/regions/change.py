@@ -16,27 +16,22 @@ from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.events.problems import Code
 from sluicegate.writer_hooks.errors import BadCheckpointLocation
 from sluicegate.writer_hooks.registration import ask, require_accepted
-from sluicegate.writer_hooks.spark.checkpoint import new_incarnation
+from sluicegate.writer_hooks.spark.checkpoint import new_incarnation, read_offsets
 from sluicegate.writer_hooks.spark.incarnation import close_region
 from sluicegate.writer_hooks.spark.location import Location
-from sluicegate.writer_hooks.spark.checkpoint import read_offsets
-from sluicegate.writer_hooks.spark.regions.division import Division
-from sluicegate.writer_hooks.spark.regions.division import DivisionRefused
-from sluicegate.writer_hooks.spark.regions.division import RunnerStopped
-from sluicegate.writer_hooks.spark.regions.offsets import Offsets
-from sluicegate.writer_hooks.spark.regions.offsets import parse_offsets
-from sluicegate.writer_hooks.spark.regions.offsets import union
-from sluicegate.writer_hooks.spark.regions.plans import Plan
-from sluicegate.writer_hooks.spark.regions.plans import Plans
-from sluicegate.writer_hooks.spark.regions.query import RegionQuery
-from sluicegate.writer_hooks.spark.regions.plans import history
-from sluicegate.writer_hooks.spark.regions.plans import require_seedable
-from sluicegate.writer_hooks.spark.regions.query import RunnerSettings
-from sluicegate.writer_hooks.spark.regions.division import FILES
-from sluicegate.writer_hooks.spark.regions.division import KAFKA
-from sluicegate.writer_hooks.spark.regions.division import Rows
-from sluicegate.writer_hooks.spark.regions.division import Source
-from sluicegate.writer_hooks.spark.regions.division import identity_of
+from sluicegate.writer_hooks.spark.regions.division import (
+    FILES,
+    KAFKA,
+    Division,
+    DivisionRefused,
+    Rows,
+    RunnerStopped,
+    Source,
+    identity_of,
+)
+from sluicegate.writer_hooks.spark.regions.offsets import Offsets, parse_offsets, union
+from sluicegate.writer_hooks.spark.regions.plans import Plan, Plans, history, require_seedable
+from sluicegate.writer_hooks.spark.regions.query import RegionQuery, RunnerSettings
 
 _log = logging.getLogger(__name__)
 

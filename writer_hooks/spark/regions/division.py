@@ -1,29 +1,21 @@
 """Division of a source into regions, as pure data."""
 
-
-from collections.abc import Callable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from dataclasses import dataclass
-from dataclasses import field
-from pydantic import BaseModel
-from pydantic import ConfigDict
-from sluicegate.events.models import NAME_PATTERN
-from sluicegate.writer_hooks.errors import BadOption
-from sluicegate.writer_hooks.errors import HookError
-from typing import Any
-from typing import Final
-from typing import Literal
-from typing import TYPE_CHECKING
 import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
 
+from pydantic import BaseModel, ConfigDict
+
+from sluicegate.events.models import NAME_PATTERN
+from sluicegate.writer_hooks.errors import BadOption, HookError
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 
 # Errors of the region runner.
+
 
 class RegionsFailed(HookError):
     """At least one region failed for good; the text has the error of each."""

@@ -1,27 +1,19 @@
 """Offsets of Kafka sources: the union over all regions, in the notation of Spark, as pure data."""
 
-
-from aiokafka import AIOKafkaConsumer
-from aiokafka import TopicPartition
-from aiokafka.errors import KafkaError
-from collections.abc import Iterable
-from collections.abc import Mapping
-from collections.abc import Sequence
-from sluicegate.kafka.clients import started
-from sluicegate.writer_hooks.errors import BadOption
-from sluicegate.writer_hooks.errors import PublishFailed
-from sluicegate.writer_hooks.publisher import LoopThread
-from sluicegate.writer_hooks.publisher import shared_publisher
-from sluicegate.writer_hooks.region import KAFKA_PREFIX
-from sluicegate.writer_hooks.region import KafkaSettings
-from sluicegate.writer_hooks.registration import Stopped
-from sluicegate.writer_hooks.registration import running
-from sluicegate.writer_hooks.spark.regions.division import DivisionRefused
-from sluicegate.writer_hooks.spark.regions.division import Source
-from typing import Final
 import json
 import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
+from aiokafka import AIOKafkaConsumer, TopicPartition
+from aiokafka.errors import KafkaError
+
+from sluicegate.kafka.clients import started
+from sluicegate.writer_hooks.errors import BadOption, PublishFailed
+from sluicegate.writer_hooks.publisher import LoopThread, shared_publisher
+from sluicegate.writer_hooks.region import KAFKA_PREFIX, KafkaSettings
+from sluicegate.writer_hooks.registration import Stopped, running
+from sluicegate.writer_hooks.spark.regions.division import DivisionRefused, Source
 
 Offsets = dict[str, dict[int, int]]
 """By topic and partition, the next offset to read; -2: the earliest one."""

@@ -1,35 +1,29 @@
 """Plans of a runner: one file for each division that it has had, and the lock of its base location."""
 
-
-from collections.abc import Iterable
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from pydantic import BaseModel
-from pydantic import ConfigDict
-from pydantic import ValidationError
-from sluicegate.events.models import Position
-from sluicegate.writer_hooks.errors import BadCheckpointLocation
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
-from sluicegate.writer_hooks.spark.checkpoint import FOLDER
-from sluicegate.writer_hooks.spark.checkpoint import IncarnationMarker
-from sluicegate.writer_hooks.spark.checkpoint import new_incarnation
-from sluicegate.writer_hooks.spark.checkpoint import read_offsets
-from sluicegate.writer_hooks.spark.location import Location
-from sluicegate.writer_hooks.spark.regions.division import BaseInUse
-from sluicegate.writer_hooks.spark.regions.division import Division
-from sluicegate.writer_hooks.spark.regions.division import DivisionRefused
-from sluicegate.writer_hooks.spark.regions.division import Rows
-from sluicegate.writer_hooks.spark.regions.division import Source
-from typing import Final
-from urllib.parse import unquote
-from urllib.parse import urlsplit
-from uuid import uuid4
 import fcntl
 import json
 import os
 import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+from urllib.parse import unquote, urlsplit
+from uuid import uuid4
 
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from sluicegate.events.models import Position
+from sluicegate.writer_hooks.errors import BadCheckpointLocation
+from sluicegate.writer_hooks.spark.checkpoint import (
+    FOLDER,
+    Checkpoint,
+    IncarnationMarker,
+    new_incarnation,
+    read_offsets,
+)
+from sluicegate.writer_hooks.spark.location import Location
+from sluicegate.writer_hooks.spark.regions.division import BaseInUse, Division, DivisionRefused, Rows, Source
 
 _PLANS: Final = "plans"
 _FILE: Final = re.compile(r"^plans/(\d+)\.json$")

@@ -1,59 +1,36 @@
 """Query of one region: its start, its orderly end, and its reset."""
 
-
-from collections.abc import Callable
-from collections.abc import Mapping
-from dataclasses import dataclass
-from dataclasses import field
-from enum import StrEnum
-from pyspark.errors import AnalysisException
-from random import Random
-from sluicegate.events.models import RegionRegistered
-from sluicegate.events.notifications import RegistrationAnswered
-from sluicegate.events.problems import Code
-from sluicegate.writer_hooks.errors import BadOption
-from sluicegate.writer_hooks.errors import RegionReplaced
-from sluicegate.writer_hooks.options import SinkOptions
-from sluicegate.writer_hooks.options import wrong_values
-from sluicegate.writer_hooks.region import Region
-from sluicegate.writer_hooks.registration import Stopped
-from sluicegate.writer_hooks.registration import ask
-from sluicegate.writer_hooks.registration import running
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
-from sluicegate.writer_hooks.spark.checkpoint import new_incarnation
-from sluicegate.writer_hooks.spark.foreach import ForeachBatch
-from sluicegate.writer_hooks.spark.incarnation import rest_region
-from sluicegate.writer_hooks.spark.preflight import has_data_source
-from sluicegate.writer_hooks.spark.regions.division import Rows
-from sluicegate.writer_hooks.spark.regions.division import Source
-from sluicegate.writer_hooks.spark.regions.division import assigned
-from sluicegate.writer_hooks.spark.regions.division import divided
-from sluicegate.writer_hooks.spark.regions.offsets import Offsets
-from sluicegate.writer_hooks.spark.regions.offsets import starts
-from sluicegate.writer_hooks.spark.regions.offsets import to_text
-from sluicegate.writer_hooks.spark.regions.plans import ALL_AGES
-from sluicegate.writer_hooks.spark.regions.plans import MAX_AGE
-from sluicegate.writer_hooks.spark.regions.plans import Plan
-from sluicegate.writer_hooks.spark.regions.plans import Plans
-from sluicegate.writer_hooks.spark.regions.plans import is_mixed
-from sluicegate.writer_hooks.spark.reset import ResetDone
-from sluicegate.writer_hooks.spark.reset import ResetOrder
-from sluicegate.writer_hooks.spark.reset import reset_region
-from sluicegate.writer_hooks.spark.session import active_in_thread
-from typing import Any
-from typing import Final
-from typing import Literal
-from typing import TYPE_CHECKING
 import json
 import math
 import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from random import Random
+from typing import TYPE_CHECKING, Any, Final, Literal
 
+from pyspark.errors import AnalysisException
+
+from sluicegate.events.models import RegionRegistered
+from sluicegate.events.notifications import RegistrationAnswered
+from sluicegate.events.problems import Code
+from sluicegate.writer_hooks.errors import BadOption, RegionReplaced
+from sluicegate.writer_hooks.options import SinkOptions, wrong_values
+from sluicegate.writer_hooks.region import Region
+from sluicegate.writer_hooks.registration import Stopped, ask, running
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, new_incarnation
+from sluicegate.writer_hooks.spark.foreach import ForeachBatch
+from sluicegate.writer_hooks.spark.incarnation import rest_region
+from sluicegate.writer_hooks.spark.preflight import has_data_source
+from sluicegate.writer_hooks.spark.regions.division import Rows, Source, assigned, divided
+from sluicegate.writer_hooks.spark.regions.offsets import Offsets, starts, to_text
+from sluicegate.writer_hooks.spark.regions.plans import ALL_AGES, MAX_AGE, Plan, Plans, is_mixed
+from sluicegate.writer_hooks.spark.reset import ResetDone, ResetOrder, reset_region
+from sluicegate.writer_hooks.spark.session import active_in_thread
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-    from pyspark.sql import SparkSession
-    from pyspark.sql.streaming import DataStreamWriter
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 
 # Reaction to the failure of a query, and the pause before its next start.

@@ -1,68 +1,62 @@
 """Runner of all regions of a stream: one query for each, in one driver."""
 
-
-from collections.abc import Iterator
-from collections.abc import Mapping
-from contextlib import ExitStack
-from contextlib import contextmanager
-from functools import cached_property
-from sluicegate.events.notifications import Committed
-from sluicegate.events.notifications import Notification
-from sluicegate.events.notifications import RegistrationAnswered
-from sluicegate.events.notifications import Stalled
-from sluicegate.events.problems import Code
-from sluicegate.writer_hooks.commit_feed import CommitFeed
-from sluicegate.writer_hooks.errors import BadOption
-from sluicegate.writer_hooks.errors import HookError
-from sluicegate.writer_hooks.errors import PublishFailed
-from sluicegate.writer_hooks.errors import RegistrationUnanswered
-from sluicegate.writer_hooks.region import Region
-from sluicegate.writer_hooks.spark.regions.change import Change
-from sluicegate.writer_hooks.spark.regions.change import require_change
-from sluicegate.writer_hooks.spark.regions.change import require_same_source
-from sluicegate.writer_hooks.spark.regions.division import Division
-from sluicegate.writer_hooks.spark.regions.division import DivisionRefused
-from sluicegate.writer_hooks.spark.regions.division import KAFKA
-from sluicegate.writer_hooks.spark.regions.division import RegionsFailed
-from sluicegate.writer_hooks.spark.regions.division import Rows
-from sluicegate.writer_hooks.spark.regions.division import RunnerStopped
-from sluicegate.writer_hooks.spark.regions.division import Source
-from sluicegate.writer_hooks.spark.regions.division import identity_of
-from sluicegate.writer_hooks.spark.regions.division import require_divisible
-from sluicegate.writer_hooks.spark.regions.supervision import RegionSupervisor
-from sluicegate.writer_hooks.spark.regions.supervision import RegionStatus
-from sluicegate.writer_hooks.spark.regions.supervision import State
-from sluicegate.writer_hooks.spark.regions.supervision import finish_planned
-from sluicegate.writer_hooks.spark.regions.offsets import connection_of
-from sluicegate.writer_hooks.spark.regions.offsets import first_offsets
-from sluicegate.writer_hooks.spark.regions.offsets import partitions_of
-from sluicegate.writer_hooks.spark.regions.plans import Plan
-from sluicegate.writer_hooks.spark.regions.plans import Plans
-from sluicegate.writer_hooks.spark.regions.plans import history
-from sluicegate.writer_hooks.spark.regions.plans import is_below
-from sluicegate.writer_hooks.spark.regions.plans import only_runner
-from sluicegate.writer_hooks.spark.regions.plans import require_all_ages
-from sluicegate.writer_hooks.spark.regions.plans import seed
-from sluicegate.writer_hooks.spark.regions.query import Backoff
-from sluicegate.writer_hooks.spark.regions.query import RegionQuery
-from sluicegate.writer_hooks.spark.regions.query import RunnerSettings
-from sluicegate.writer_hooks.spark.regions.query import chosen_sink
-from sluicegate.writer_hooks.spark.regions.query import require_options
-from sluicegate.writer_hooks.spark.session import attach
-from typing import Any
-from typing import Final
-from typing import TYPE_CHECKING
 import logging
 import math
 import signal
 import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
 
+from sluicegate.events.notifications import Committed, Notification, RegistrationAnswered, Stalled
+from sluicegate.events.problems import Code
+from sluicegate.writer_hooks.commit_feed import CommitFeed
+from sluicegate.writer_hooks.errors import BadOption, HookError, PublishFailed, RegistrationUnanswered
+from sluicegate.writer_hooks.region import Region
+from sluicegate.writer_hooks.spark.regions.change import Change, require_change, require_same_source
+from sluicegate.writer_hooks.spark.regions.division import (
+    KAFKA,
+    Division,
+    DivisionRefused,
+    RegionsFailed,
+    Rows,
+    RunnerStopped,
+    Source,
+    identity_of,
+    require_divisible,
+)
+from sluicegate.writer_hooks.spark.regions.offsets import connection_of, first_offsets, partitions_of
+from sluicegate.writer_hooks.spark.regions.plans import (
+    Plan,
+    Plans,
+    history,
+    is_below,
+    only_runner,
+    require_all_ages,
+    seed,
+)
+from sluicegate.writer_hooks.spark.regions.query import (
+    Backoff,
+    RegionQuery,
+    RunnerSettings,
+    chosen_sink,
+    require_options,
+)
+from sluicegate.writer_hooks.spark.regions.supervision import (
+    RegionStatus,
+    RegionSupervisor,
+    State,
+    finish_planned,
+)
+from sluicegate.writer_hooks.spark.session import attach
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
 # Notifications of the stream that concern the regions of a runner.
+
 
 def feed_of(region: Region, lives: "Mapping[str, RegionSupervisor]") -> CommitFeed:
     """Return a feed that notes committed positions, and has a region reset whose files are lost."""

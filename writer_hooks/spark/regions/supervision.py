@@ -1,33 +1,30 @@
 """Life of one region's query in a thread of its own: start, failure, pause, reset, end."""
 
-
-from collections.abc import Callable
-from collections.abc import Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from dataclasses import replace
-from enum import StrEnum
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-from random import SystemRandom
-from sluicegate.events.models import Position
-from sluicegate.writer_hooks.errors import HookError
-from sluicegate.writer_hooks.errors import LocationUnavailable
-from sluicegate.writer_hooks.spark.regions.division import RegionsFailed
-from sluicegate.writer_hooks.spark.regions.query import ONCE
-from sluicegate.writer_hooks.spark.regions.query import Reaction
-from sluicegate.writer_hooks.spark.regions.query import RegionQuery
-from sluicegate.writer_hooks.spark.regions.query import UNPLANNABLE
-from sluicegate.writer_hooks.spark.regions.query import planning_error
-from sluicegate.writer_hooks.spark.regions.query import reaction
-from sluicegate.writer_hooks.spark.registry import ATTACHED
-from typing import Any
-from typing import Final
-from typing import TYPE_CHECKING
 import logging
 import threading
 import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from random import SystemRandom
+from typing import TYPE_CHECKING, Any, Final
 
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+
+from sluicegate.events.models import Position
+from sluicegate.writer_hooks.errors import HookError, LocationUnavailable
+from sluicegate.writer_hooks.spark.regions.division import RegionsFailed
+from sluicegate.writer_hooks.spark.regions.query import (
+    ONCE,
+    UNPLANNABLE,
+    Reaction,
+    RegionQuery,
+    planning_error,
+    reaction,
+)
+from sluicegate.writer_hooks.spark.registry import ATTACHED
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming import StreamingQuery

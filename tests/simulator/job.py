@@ -20,10 +20,10 @@ from sluicegate.events.models import (
 )
 from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.events.problems import Code
-from sluicegate.simulator.dice import Dice
-from sluicegate.simulator.location import Batch, Location, Offsets, Source
-from sluicegate.simulator.places import FAR
-from sluicegate.simulator.world import SPACING, STREAM, World
+from tests.simulator.dice import Dice
+from tests.simulator.location import Batch, Location, Offsets, Source
+from tests.simulator.places import FAR
+from tests.simulator.world import SPACING, STREAM, World
 
 Message = tuple[Envelope, Body | None]
 HEARTBEAT: Final = 1_000

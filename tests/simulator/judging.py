@@ -2,8 +2,8 @@
 
 from sluicegate.events.envelope import Envelope
 from sluicegate.events.models import CheckpointCompleted, CutAbandoned, CutDecided, Position, RegionRegistered
-from sluicegate.simulator.account import Account
-from sluicegate.simulator.places import Life, Place
+from tests.simulator.account import Account
+from tests.simulator.places import Life, Place
 
 
 def may_register(account: Account, envelope: Envelope, body: RegionRegistered) -> bool:

@@ -4,7 +4,7 @@ import json
 from dataclasses import dataclass, field
 
 from sluicegate.events.models import Position
-from sluicegate.simulator.world import Item
+from tests.simulator.world import Item
 
 Offsets = dict[str, int]
 """The next item of each shard."""

@@ -37,8 +37,8 @@ from sluicegate.lakes.port import (
     TableRefused,
     TableReplaced,
 )
-from sluicegate.simulator.fates import OF_TABLE
-from sluicegate.simulator.world import COMMIT_USER, STREAM, World
+from tests.simulator.fates import OF_TABLE
+from tests.simulator.world import COMMIT_USER, STREAM, World
 
 
 class _Lake(MemoryCommitter):

@@ -7,8 +7,8 @@ from sluicegate.coordinator.core import effects
 from sluicegate.coordinator.core.state import REGION
 from sluicegate.events.notifications import NotificationType
 from sluicegate.events.problems import Code
-from sluicegate.simulator.fates import FATES, KINDS, kinds_of
-from sluicegate.simulator.plan import FAULTS as OF_PLANS
+from tests.simulator.fates import FATES, KINDS, kinds_of
+from tests.simulator.plan import FAULTS as OF_PLANS
 
 ENOUGH: Final = 100
 """Number of times that a campaign of full length hits each."""

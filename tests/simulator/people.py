@@ -17,12 +17,12 @@ from sluicegate.events.models import (
 )
 from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.events.problems import Code
-from sluicegate.simulator.dice import Dice
-from sluicegate.simulator.job import Driver
-from sluicegate.simulator.location import Location, Offsets
-from sluicegate.simulator.tables import Tables, is_ours
-from sluicegate.simulator.truth import Truth
-from sluicegate.simulator.world import STREAM, World
+from tests.simulator.dice import Dice
+from tests.simulator.job import Driver
+from tests.simulator.location import Location, Offsets
+from tests.simulator.tables import Tables, is_ours
+from tests.simulator.truth import Truth
+from tests.simulator.world import STREAM, World
 
 _WAITING = frozenset({Code.ASSIGNMENT_OPEN, Code.ASSIGNMENT_UNRESOLVED, Code.BASE_UNRESOLVED, Code.NO_POLICY})
 """Refusals that end by themselves: the driver asks again."""

@@ -21,12 +21,12 @@ from sluicegate.events.models import (
 from sluicegate.events.notifications import Committed, IncarnationsEnded, RegistrationAnswered, SavepointTaken
 from sluicegate.events.problems import Problem
 from sluicegate.lakes.memory import MemorySnapshot
-from sluicegate.simulator.deletions import Deletions
-from sluicegate.simulator.judging import abandonment_problem, decision_problem
-from sluicegate.simulator.places import Verdict
-from sluicegate.simulator.truth import Truth
-from sluicegate.simulator.violation import Violation
-from sluicegate.simulator.world import COMMIT_USER, SPACING, STREAM, Entry, Item, World
+from tests.simulator.deletions import Deletions
+from tests.simulator.judging import abandonment_problem, decision_problem
+from tests.simulator.places import Verdict
+from tests.simulator.truth import Truth
+from tests.simulator.violation import Violation
+from tests.simulator.world import COMMIT_USER, SPACING, STREAM, Entry, Item, World
 
 
 @dataclass

@@ -8,20 +8,20 @@ from sluicegate.coordinator.core.effects import Effect
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import Assignment
 from sluicegate.lakes.memory import MemoryTable
-from sluicegate.simulator.checks import Checks
-from sluicegate.simulator.dice import Dice
-from sluicegate.simulator.fates import FATES
-from sluicegate.simulator.fleet import Fleet
-from sluicegate.simulator.forging import Forger
-from sluicegate.simulator.janitor import Janitor
-from sluicegate.simulator.job import Driver
-from sluicegate.simulator.location import Location, Source
-from sluicegate.simulator.people import People
-from sluicegate.simulator.plan import TROUBLES, Plan
-from sluicegate.simulator.retention import Retention
-from sluicegate.simulator.tables import Tables
-from sluicegate.simulator.violation import Violation
-from sluicegate.simulator.world import World
+from tests.simulator.checks import Checks
+from tests.simulator.dice import Dice
+from tests.simulator.fates import FATES
+from tests.simulator.fleet import Fleet
+from tests.simulator.forging import Forger
+from tests.simulator.janitor import Janitor
+from tests.simulator.job import Driver
+from tests.simulator.location import Location, Source
+from tests.simulator.people import People
+from tests.simulator.plan import TROUBLES, Plan
+from tests.simulator.retention import Retention
+from tests.simulator.tables import Tables
+from tests.simulator.violation import Violation
+from tests.simulator.world import World
 
 QUIET_ROUNDS: Final = 1_500
 """Of 50 milliseconds each, in which everything must come to rest."""

@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from sluicegate.simulator.dice import Dice
-from sluicegate.simulator.setting import Need, Setting, draw_setting, suit
+from tests.simulator.dice import Dice
+from tests.simulator.setting import Need, Setting, draw_setting, suit
 
 LENGTH: Final = 400
 """Steps of a plan; what follows them, until everything is at rest, counts too."""

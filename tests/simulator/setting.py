@@ -7,7 +7,7 @@ from typing import Final, Literal
 from sluicegate.coordinator.core.effects import MachineSettings
 from sluicegate.events.models import SingleRegionReason, StreamPolicy
 from sluicegate.lakes.memory import MarkerKind
-from sluicegate.simulator.dice import Dice
+from tests.simulator.dice import Dice
 
 FRESH_REGIONS: Final = 64
 """Number of names for regions of later assignments."""

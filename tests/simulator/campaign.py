@@ -10,10 +10,10 @@ from dataclasses import dataclass, field
 from statistics import median_low
 from typing import Final
 
-from sluicegate.simulator.coverage import Row, rows
-from sluicegate.simulator.plan import LENGTH, draw_plan
-from sluicegate.simulator.schedule import attempt
-from sluicegate.simulator.shrink import Failure, shrink
+from tests.simulator.coverage import Row, rows
+from tests.simulator.plan import LENGTH, draw_plan
+from tests.simulator.schedule import attempt
+from tests.simulator.shrink import Failure, shrink
 
 MOST_SHRUNK: Final = 3
 
@@ -114,7 +114,7 @@ def format_failure(seed: int, length: int, failure: Failure) -> Iterator[str]:
     """Yield the violation, the command that repeats it, and the shrunk story."""
     setting, policy = failure.plan.setting, failure.plan.setting.machine.policy
     yield f"seed {seed}: {failure.violation}"
-    yield f"  again: sluicegate simulate --seed {seed} --seeds 1 --steps {length}"
+    yield f"  again: make simulate SEED={seed} SEEDS=1 STEPS={length}"
     yield (
         f"  shrunk to {len(failure.plan.steps)} steps; regions: {setting.regions}, items a shard: "
         f"{setting.items}, coordinators: {setting.coordinators}, partial cuts: {policy.partial}, "

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, NamedTuple, Protocol
 
-from sluicegate.simulator.plan import Plan
-from sluicegate.simulator.setting import simpler
-from sluicegate.simulator.violation import Violation
+from tests.simulator.plan import Plan
+from tests.simulator.setting import simpler
+from tests.simulator.violation import Violation
 
 PATIENCE: Final = 1_500
 """Number of plans that are tried at most."""

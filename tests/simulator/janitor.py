@@ -7,8 +7,8 @@ from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.replay.decisions import Arrival, LogFold, OrphanEvents, start_of
 from sluicegate.events.envelope import EventType, LogRecord
 from sluicegate.events.models import FilesWritten
-from sluicegate.simulator.dice import Dice
-from sluicegate.simulator.world import STREAM, World
+from tests.simulator.dice import Dice
+from tests.simulator.world import STREAM, World
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from sluicegate.lakes.memory import MemorySnapshot, MemoryTable
-from sluicegate.simulator.dice import Dice
-from sluicegate.simulator.truth import Truth
-from sluicegate.simulator.world import COMMIT_USER, World
+from tests.simulator.dice import Dice
+from tests.simulator.truth import Truth
+from tests.simulator.world import COMMIT_USER, World
 
 HOUR: Final = 3_600_000
 

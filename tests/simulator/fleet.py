@@ -12,12 +12,12 @@ from sluicegate.coordinator.core.state_record import Condition, StateRecord
 from sluicegate.coordinator.stream.continuity import LogRange, deleted, discontinuity
 from sluicegate.events.envelope import LogRecord
 from sluicegate.events.models import Body, FilesWritten
-from sluicegate.simulator.dice import Dice
-from sluicegate.simulator.fates import KINDS, kinds_of, name_of, pick
-from sluicegate.simulator.retention import Retention
-from sluicegate.simulator.surroundings import Surroundings
-from sluicegate.simulator.violation import Violation
-from sluicegate.simulator.world import STREAM, World
+from tests.simulator.dice import Dice
+from tests.simulator.fates import KINDS, kinds_of, name_of, pick
+from tests.simulator.retention import Retention
+from tests.simulator.surroundings import Surroundings
+from tests.simulator.violation import Violation
+from tests.simulator.world import STREAM, World
 
 Watch = Callable[[Effect], None]
 """Called with each effect before it runs."""

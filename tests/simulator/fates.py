@@ -14,7 +14,7 @@ from sluicegate.coordinator.core.effects import (
     WriteRecord,
     WriteView,
 )
-from sluicegate.simulator.dice import Dice
+from tests.simulator.dice import Dice
 
 OF_TABLE: Final = (InspectTable, Ask, CheckFiles, Publish)
 TO_TOPICS: Final = (Append, WriteRecord, Announce)

@@ -23,9 +23,9 @@ from sluicegate.events.models import (
     StreamCommand,
     StreamPolicy,
 )
-from sluicegate.simulator.account import Account
-from sluicegate.simulator.judging import abandonment_problem, cannot_follow, decision_problem, may_register
-from sluicegate.simulator.places import Life, Place, Savepoint, Verdict
+from tests.simulator.account import Account
+from tests.simulator.judging import abandonment_problem, cannot_follow, decision_problem, may_register
+from tests.simulator.places import Life, Place, Savepoint, Verdict
 
 MOST_SAVEPOINTS: Final = 5
 """Savepoints and drains that may be open."""

@@ -15,11 +15,11 @@ from sluicegate.events.models import (
     Position,
     StreamPolicy,
 )
-from sluicegate.simulator.checks import Checks
-from sluicegate.simulator.dice import Dice
-from sluicegate.simulator.job import Driver
-from sluicegate.simulator.location import Location, Source
-from sluicegate.simulator.world import FORGED, STREAM, World
+from tests.simulator.checks import Checks
+from tests.simulator.dice import Dice
+from tests.simulator.job import Driver
+from tests.simulator.location import Location, Source
+from tests.simulator.world import FORGED, STREAM, World
 
 
 @dataclass

@@ -9,7 +9,7 @@ from fractions import Fraction
 from math import floor
 
 from sluicegate.events.models import Position, StreamPolicy
-from sluicegate.simulator.places import Life, Place, Savepoint, Verdict
+from tests.simulator.places import Life, Place, Savepoint, Verdict
 
 
 @dataclass

@@ -4,8 +4,8 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sluicegate.coordinator.core.state_record import StateRecord, deletion_start
-from sluicegate.simulator.dice import Dice
-from sluicegate.simulator.world import World
+from tests.simulator.dice import Dice
+from tests.simulator.world import World
 
 _WINDOWS: Final = (0, 0, 5, 30)
 """Number of newest records that the replay window keeps."""

@@ -5,9 +5,9 @@ from typing import Final
 
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.events.envelope import EventType
-from sluicegate.simulator.truth import Truth
-from sluicegate.simulator.violation import Violation
-from sluicegate.simulator.world import Entry, World
+from tests.simulator.truth import Truth
+from tests.simulator.violation import Violation
+from tests.simulator.world import Entry, World
 
 _OF_CHECKPOINTS: Final = (EventType.FILES_WRITTEN, EventType.CHECKPOINT_COMPLETED)
 
