@@ -299,7 +299,6 @@ def _order(state: LogState, stream: str, region: str, location: str, reason: str
         region=region,
         location=location,
         assignment=Assignment(number=current.number, regions=tuple(current.regions), after=current.after),
-        single_region=held.single_region if held is not None else None,
         reason=reason,
         ended=ended,
     )

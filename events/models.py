@@ -213,7 +213,7 @@ class Assignment(Body):
     """Id of the decision with the final cut of the previous assignment; 0: there is none."""
 
 
-SingleRegionReason = Literal["all-to-all", "shared-files", "fixed-buckets", "other"]
+SingleRegionReason = Literal["fixed-buckets"]
 """Reason why all writers of a stream are one failure domain. Cuts of such a stream are full."""
 
 
@@ -228,14 +228,10 @@ class RegionRegistered(Body):
     """Newest checkpoints of the location, at most two, newest first. Only plain restarts have any."""
     assignment: Assignment
     """Assignment that the region belongs to."""
-    single_region: SingleRegionReason | None = None
-    """Reason why all writers of the stream are one failure domain; None: regions are independent."""
     table: Uri | None = None
     """Table that the writers write to; None: unknown."""
     bounded: bool = False
     """True: the source ends, and the region closes then."""
-    owned: bool = True
-    """False: the source was restored without claiming ownership of earlier files."""
     probe: bool = False
     """True: answer, but change nothing."""
     rests: bool = False

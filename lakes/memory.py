@@ -107,6 +107,8 @@ class MemoryTable:
     rise: Callable[[], int] = field(default=by_one, kw_only=True, repr=False)
     """By how much the position of the next snapshot is higher; for tables whose positions have gaps."""
     markers: MarkerKind = field(default="none", kw_only=True)
+    joined: str | None = field(default=None, kw_only=True)
+    """Reason for which all writers are one region, as a real table with fixed buckets has it."""
     schema: "pa.Schema | None" = field(default=None, kw_only=True)
     """The columns with their types; None: the types are not known, so no column can be added."""
     schema_id: int = 0
@@ -476,7 +478,7 @@ class MemoryCommitter:
         head = table.newest
         marker = table.marker(self._user)
         newest = newest_decisions(head, table.parent, table.past, self._user, marker)
-        return TableState(table.identity, head.ref if head else None, *newest)
+        return TableState(table.identity, head.ref if head else None, *newest, joined=table.joined)
 
     def ask(self, decision: int, digest: str, table: str, recorded: SnapshotRef | None) -> Answer:
         self._faults("ask")

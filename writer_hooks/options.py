@@ -12,7 +12,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final, Literal, Self, get_args
 from urllib.parse import urlsplit
 
-from sluicegate.events.models import NAME_PATTERN, Assignment, SingleRegionReason
+from sluicegate.events.models import NAME_PATTERN, Assignment
 from sluicegate.kafka.topics import TopicNames
 from sluicegate.lakes import Adapter
 from sluicegate.lakes.capabilities import EVOLVE_VALUES, Evolve, evolving
@@ -374,8 +374,6 @@ _KNOWN: Final = (
     "assignment.after",
     "regions",
     "bounded",
-    "sink",
-    "owned",
     "registration.timeout",
     "publish.timeout",
     "message.max.bytes",
@@ -596,8 +594,6 @@ def _region(options: Mapping[str, str]) -> Region:
             after=whole(options, "assignment.after", 0, 0),
         ),
         bounded=truth(options, "bounded"),
-        single_region=_single_region(options),
-        owned=truth(options, "owned", default="true"),
         table=_named_table(options).location,
         topic_prefix=_topic_prefix(options),
         publish_timeout=seconds(options, "publish.timeout", _DEFAULT_TIMEOUT),
@@ -637,16 +633,6 @@ def _number(options: Mapping[str, str]) -> int:
             "raise it whenever the list changes"
         )
     return whole(options, "assignment", 0, 0)
-
-
-def _single_region(options: Mapping[str, str]) -> SingleRegionReason | None:
-    match options.get("sink", "independent"):
-        case "independent":
-            return None
-        case "all-to-all" | "shared-files" as reason:
-            return reason
-        case other:
-            raise BadOption(f"the option sink must be independent, all-to-all or shared-files: {other!r}")
 
 
 def _table(options: Mapping[str, str]) -> str:
@@ -708,9 +694,7 @@ _PARTS: Final[tuple[Callable[[Mapping[str, str]], object], ...]] = (
     _named_table,
     KafkaSettings.from_options,
     _topic_prefix,
-    _single_region,
     lambda options: truth(options, "bounded"),
-    lambda options: truth(options, "owned", default="true"),
     lambda options: seconds(options, "publish.timeout", _DEFAULT_TIMEOUT),
     _registration_timeout,
     _message_max_bytes,

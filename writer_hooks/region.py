@@ -17,7 +17,6 @@ from sluicegate.events.models import (
     Planned,
     Position,
     RegionRegistered,
-    SingleRegionReason,
 )
 from sluicegate.kafka.settings import Connection, Text, UnusableFile, plain
 from sluicegate.kafka.topics import TopicNames
@@ -155,10 +154,6 @@ class Region:
     kafka: KafkaSettings
     assignment: Assignment
     bounded: bool = False
-    single_region: SingleRegionReason | None = None
-    """Reason for which the writers of the stream are one failure domain; None: regions are independent."""
-    owned: bool = True
-    """False: the source was restored without claiming ownership of earlier files."""
     table: str | None = None
     """URI of the table's folder, in the form that the coordinator compares; None: unknown."""
     topic_prefix: str = DEFAULT_PREFIX
@@ -211,10 +206,8 @@ class Region:
             replaces=replaces,
             planned=tuple(planned),
             assignment=self.assignment,
-            single_region=self.single_region,
             table=self.table,
             bounded=self.bounded,
-            owned=self.owned,
             probe=probe,
             rests=rests,
         )

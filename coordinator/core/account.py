@@ -42,8 +42,6 @@ class RegionAccount(Light):
     """Its phase, if the commit has reached the region's end; None: it has more work, or may have."""
     fallbacks: int = 0
     """Number of cuts in a row with which the region fell back."""
-    single_region: str | None = None
-    """Reason for which all writers of the stream are one failure domain."""
 
 
 class FormerAccount(Light):
@@ -119,7 +117,6 @@ def _region(region: RegionState) -> RegionAccount:
         listeners=dict(region.listeners),
         ended=region.phase if region.has_ended else None,
         fallbacks=region.fallbacks,
-        single_region=region.single_region,
     )
 
 

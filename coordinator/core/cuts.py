@@ -297,19 +297,10 @@ def is_forced(log: Log) -> bool:
     return any(name in regions and regions[name].fallbacks >= most for name in log.expected())
 
 
-def single_region_reason(log: Log) -> str | None:
-    """Return the reason for which the stream is one failure domain; None if its regions are independent."""
-    state = log.state
-    if state.policy is not None and state.policy.single_region is not None:
-        return state.policy.single_region
-    active = (state.regions[name] for name in state.active() if name in state.regions)
-    return next((each.single_region for each in active if each.single_region), None)
-
-
 def may_be_partial(log: Log) -> bool:
     """True if a cut may leave regions at their positions."""
     policy = log.state.policy
-    return policy is not None and policy.partial == "allow" and single_region_reason(log) is None
+    return policy is not None and policy.partial == "allow" and policy.single_region is None
 
 
 # --- barriers -------------------------------------------------------------------------------------

@@ -42,7 +42,7 @@ def accept(log: Log, offset: int, envelope: Envelope, body: RegionRegistered) ->
     region.phase, region.final = RegionPhase.LIVE, None
     # A registration is a beginning: heartbeats of an older process do not count any more.
     region.idle, region.begun = body.rests, None
-    region.single_region, region.run = body.single_region, envelope.id
+    region.run = envelope.id
 
 
 def _policy_problem(log: Log, envelope: Envelope, body: RegionRegistered) -> Problem | None:

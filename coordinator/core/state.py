@@ -78,8 +78,6 @@ class RegionState(Light):
     """
     final: int | None = None
     """Final checkpoint of a region that ends. None: a closed one ends at its position, others do not end."""
-    single_region: str | None = None
-    """Reason for which all writers of the stream are one failure domain."""
     fault: Problem | None = None
     """Reason for which the region stalls until a new incarnation registers."""
 

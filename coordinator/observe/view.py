@@ -8,7 +8,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from sluicegate.coordinator.core import cuts
 from sluicegate.coordinator.core.commands import unreached
 from sluicegate.coordinator.core.log import Checkpoint, Log
 from sluicegate.coordinator.core.state import AssignmentState, LogState, RegionPhase, RegionState, Savepoint
@@ -66,7 +65,7 @@ def oldest_completed(log: Log) -> int | None:
 
 def is_single_region(log: Log) -> bool:
     """True if all writers of the stream are one failure domain."""
-    return cuts.single_region_reason(log) is not None
+    return log.state.policy is not None and log.state.policy.single_region is not None
 
 
 def _checkpoints(log: Log) -> Iterator[tuple[str, Checkpoint]]:
@@ -167,11 +166,8 @@ def next_after(state: LogState) -> int | None:
 def single_region_reason(record: StateRecord) -> str | None:
     """Return the reason why all regions are one failure domain, so that every commit is full."""
     state = record.state
-    if state.policy is not None and state.policy.single_region is not None:
-        return state.policy.single_region
-    names = state.assignment.regions if state.assignment else ()
-    found = (state.regions[name].single_region for name in names if name in state.regions)
-    return next((reason for reason in found if reason is not None), record.table.single_region)
+    logged = state.policy.single_region if state.policy is not None else None
+    return logged or record.table.single_region
 
 
 def forced_by(state: LogState) -> list[str]:
@@ -259,7 +255,6 @@ def _region(record: StateRecord, name: str, as_of: int) -> dict[str, Any]:
         "final": region.final,
         "watermark": before.watermark,
         "consecutive_fallbacks": region.fallbacks,
-        "single_region": region.single_region,
         "listeners": before.listeners,
         "refused": _problem(refused, record.stream) if refused else None,
         "heard": heard,

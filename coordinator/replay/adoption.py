@@ -131,7 +131,6 @@ def _region(each: RegionAccount, assigned: bool) -> RegionState:
         watermark=each.watermark,
         listeners=dict(each.listeners),
         fallbacks=each.fallbacks,
-        single_region=each.single_region,
     )
 
 
@@ -226,11 +225,7 @@ def choose(stream: str, commits: Commits, logged: "Logged", stated: "Stated | No
             assignment=AssignmentState(
                 number=stated.number, regions=names, after=stated.after, provisional=False
             ),
-            regions={
-                # Nobody knows if its writers are a failure domain of their own, until it registers.
-                name: RegionAccount(position=at, single_region="other")
-                for name, at in stated.positions.items()
-            },
+            regions={name: RegionAccount(position=at) for name, at in stated.positions.items()},
             ended=sorted({at.incarnation for at in stated.positions.values() if at is not None}),
         ),
         stated=True,

@@ -41,7 +41,7 @@ class LogWords:
         self.regions = names
 
     def do_register(self, region: str, incarnation: str, *flags: str, **how: str) -> None:
-        """base=q.0:3 replaces=q.0 planned=3:x,2 number=1 after=4 regions=r1,r2 sink= table=, and flags.
+        """base=q.0:3 replaces=q.0 planned=3:x,2 number=1 after=4 regions=r1,r2 table=, and flags.
 
         The flags are unowned, probe, rests and bounded.
         A digest that is not given is `range-` with the number of the checkpoint.
@@ -60,9 +60,7 @@ class LogWords:
                     for number, digest in ([*each, ""][:2] for each in planned)
                 ],
                 "assignment": assignment,
-                "single_region": how.get("sink"),
                 "bounded": "bounded" in flags,
-                "owned": "unowned" not in flags,
                 "probe": "probe" in flags,
                 "rests": "rests" in flags,
                 "table": how.get("table"),

@@ -68,8 +68,6 @@ def test_everything_given() -> None:
             "Regions": "EWR, JFK",
             "assignment": "4",
             "assignment.after": "17",
-            "sink": "shared-files",
-            "owned": "false",
             "bounded": "TRUE",
             "topic.prefix": "lake",
             "registration.timeout": "2.5",
@@ -81,7 +79,6 @@ def test_everything_given() -> None:
     )
     assert options.region.assignment.regions == ("EWR", "JFK")
     assert (options.region.assignment.number, options.region.assignment.after) == (4, 17)
-    assert (options.region.single_region, options.region.owned) == ("shared-files", False)
     assert options.region.bounded
     assert options.region.commits_topic == "lake.commits"
     assert options.region.registration_timeout == 2.5
@@ -111,8 +108,6 @@ def test_missing_table() -> None:
         ("assignment", "-1"),
         ("assignment", "\N{SUPERSCRIPT TWO}"),
         ("assignment.after", "last"),
-        ("sink", "exchange"),
-        ("owned", "perhaps"),
         ("parents", "EWR:q:3"),
         ("bounded", "yes"),
         ("registration.timeout", "0"),

@@ -66,7 +66,6 @@ def test_one_error_lists_all_problems(options: dict[str, str]) -> None:
     wrong = {
         "assignment": "one",
         "event.time.column": "att",
-        "sink": "x",
         "kafka.security.protocol": "SSL",
         "kafka.ssl.ca.location": "/absent",
     }
@@ -75,7 +74,6 @@ def test_one_error_lists_all_problems(options: dict[str, str]) -> None:
     expected = (
         "the option region is missing",
         "the option assignment must be a whole number",
-        "the option sink must be",
         "the option kafka.ssl.ca.location",
         "has no column att",
     )

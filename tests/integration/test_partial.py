@@ -99,15 +99,6 @@ async def test_every_outcome_is_counted_and_shown(place: Place, redis_url: str) 
     await store.close()
 
 
-async def test_a_stream_with_one_failure_domain_says_so(place: Place) -> None:
-    options = {"partial": "allow", "alignment_timeout": "200ms"}
-    async with running(place.settings(options=options)) as service, place.job() as job:
-        await job.register(single_region="all-to-all")
-        await job.run_batch([1])
-        await job.committed([1])
-        assert service.status()["streams"]["flights"]["single_region"] == "all-to-all"
-
-
 async def test_a_cut_that_would_leave_too_many_regions_behind_is_abandoned(place: Place) -> None:
     options = {"partial": "allow", "alignment_timeout": "300ms", "max_failure_ratio": 0.4}
     regions = ("r1", "r2")

@@ -17,10 +17,10 @@ from sluicegate.events.envelope import Envelope
 from sluicegate.events.models import FilesWritten, StreamPolicy
 from sluicegate.kafka.bodies import WrittenEvent
 from sluicegate.lakes.history import TableHistory, read_history
+from tests.events.examples import BODIES
 from tests.simulator.plan import draw_plan
 from tests.simulator.schedule import Schedule
 from tests.simulator.world import STREAM, Entry, World
-from tests.events.examples import BODIES
 
 EVERY: Final = 10
 """Effects between two looks."""

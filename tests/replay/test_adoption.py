@@ -172,7 +172,6 @@ FIELDS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
         "idle": "the region may have work that the table does not show",
         "begun": "all incarnations end",
         "final": "carried by the phase, if it is reached; else the region has more work",
-        "single_region": CARRIED,
         "fault": "all incarnations end, and a fault ends with its incarnation",
         "position": CARRIED,
         "source_offsets": CARRIED,
@@ -198,7 +197,7 @@ def _carried(model: type[BaseModel], found: BaseModel) -> dict[str, Any]:
 
 
 def test_carried_fields_of_a_commit_are_those_of_the_log() -> None:
-    stream = begun(single_region="all-to-all")
+    stream = begun()
     stream.commit(stream.decide())
     stream.batch("r1", "q", 1, stream.state.regions["r1"].position)
     stream.batch("r2", "p", 1, stream.state.regions["r2"].position)
@@ -211,17 +210,6 @@ def test_carried_fields_of_a_commit_are_those_of_the_log() -> None:
     for name, each in was.regions.items():
         phase = RegionPhase.CLOSED if name == "r2" else RegionPhase.WAITING
         assert _carried(RegionState, kept.regions[name]) == _carried(RegionState, each) | {"phase": phase}
-    assert not cuts.may_be_partial(Stream(kept).replica.log)
-
-
-def test_a_region_that_makes_the_stream_one_failure_domain_still_does() -> None:
-    stream = begun(single_region="all-to-all")
-    again = Stream(stream.adopted(stream.decide()))
-    again.put(EventType.STREAM_POLICY, StreamPolicy(number=1, partial="allow"))
-    at = again.state.regions["r2"].position
-    assert again.register("r2", "p2", TWO, base=at).accepted
-    again.batch("r2", "p2", 1, at)
-    assert cuts.choose(again.replica.log, expired=True) is None
 
 
 # --- reverts --------------------------------------------------------------------------------------

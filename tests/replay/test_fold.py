@@ -15,8 +15,8 @@ from sluicegate.coordinator.replay.decisions import (
     start_of,
 )
 from sluicegate.events.models import FilesWritten
-from tests.simulator.world import COMMIT_USER, STREAM, Entry
 from tests.replay.schedules import EMPTY, Watched, decisions, history, starts, steps, watched
+from tests.simulator.world import COMMIT_USER, STREAM, Entry
 
 SEEDS = range(101_500, 101_524)
 PROVEN = {CommitStatus.THERE, CommitStatus.EXPIRED}

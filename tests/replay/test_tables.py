@@ -16,8 +16,8 @@ from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.events.models import CutDecided, FilesWritten, Head, StreamCommand
 from sluicegate.lakes.memory import ADAPTER, MemoryTable
 from sluicegate.lakes.port import CommitRequest, Published
-from tests.simulator.world import COMMIT_USER, STREAM
 from tests.replay.schedules import EMPTY, MemoryLog, Watched, history, starts, watched
+from tests.simulator.world import COMMIT_USER, STREAM
 
 SEEDS = range(101_500, 101_524)
 TARGET = "memory://rebuilt"

@@ -11,10 +11,10 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Final
 
-from tests.simulator.plan import draw_plan
-from tests.simulator.schedule import attempt
 from tests.simulation.defects import DEFECTS
 from tests.simulation.seams import planted
+from tests.simulator.plan import draw_plan
+from tests.simulator.schedule import attempt
 
 SEEN_WITHIN: Final = 1_000
 FILE: Final = Path(__file__).parent / "seeds.json"

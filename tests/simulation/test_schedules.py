@@ -9,8 +9,8 @@ from typing import Final
 
 import pytest
 
-from tests import simulator
 from sluicegate.coordinator import core
+from tests import simulator
 from tests.simulator.campaign import Campaign, format_failure, run_campaign, table
 from tests.simulator.coverage import rows
 from tests.simulator.plan import LENGTH, draw_plan

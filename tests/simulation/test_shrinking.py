@@ -5,14 +5,14 @@ from dataclasses import replace
 
 import pytest
 
+from tests.simulation.defects import DEFECTS
+from tests.simulation.hunting import SEEDS, SEEN_WITHIN
+from tests.simulation.seams import planted
 from tests.simulator.campaign import format_failure
 from tests.simulator.plan import LENGTH, Plan, draw_plan
 from tests.simulator.schedule import attempt
 from tests.simulator.shrink import Failure, shrink
 from tests.simulator.violation import Violation
-from tests.simulation.defects import DEFECTS
-from tests.simulation.hunting import SEEDS, SEEN_WITHIN
-from tests.simulation.seams import planted
 
 pytestmark = [pytest.mark.slow, pytest.mark.seam]
 DEFECT = next(each for each in DEFECTS if each.name == "two attempts of one writer count")

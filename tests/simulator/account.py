@@ -87,9 +87,8 @@ class Account:
         return bool(sealed) and self.at_barrier(name, sealed[0])
 
     def may_be_partial(self) -> bool:
-        if self.policy is None or self.policy.partial != "allow" or self.policy.single_region:
-            return False
-        return not any(self.places[name].joined for name in self.active() if name in self.places)
+        policy = self.policy
+        return policy is not None and policy.partial == "allow" and not policy.single_region
 
     def is_forced(self) -> bool:
         most = self.policy.max_consecutive_fallbacks if self.policy else 1

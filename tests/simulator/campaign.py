@@ -118,7 +118,7 @@ def format_failure(seed: int, length: int, failure: Failure) -> Iterator[str]:
     yield (
         f"  shrunk to {len(failure.plan.steps)} steps; regions: {setting.regions}, items a shard: "
         f"{setting.items}, coordinators: {setting.coordinators}, partial cuts: {policy.partial}, "
-        f"single region: {setting.single_region or 'no'}"
+        f"fixed buckets: {'yes' if setting.fixed_buckets else 'no'}"
     )
     yield from (f"    {line}" for line in failure.story)
     yield f"    {failure.violation}"

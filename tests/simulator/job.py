@@ -16,7 +16,6 @@ from sluicegate.events.models import (
     RegionClosed,
     RegionHeartbeat,
     RegionRegistered,
-    SingleRegionReason,
 )
 from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.events.problems import Code
@@ -43,7 +42,6 @@ class Driver:
     location: Location
     home: Offsets
     """Offsets of its shards before its first checkpoint under this assignment."""
-    single_region: SingleRegionReason | None = None
     table: str | None = None
     backups: list[Location] = field(default_factory=list)
     state: str = "new"
@@ -96,7 +94,6 @@ class Driver:
             replaces=None if location.registered else location.replaces,
             planned=tuple(reversed(newest)) if location.registered else (),
             assignment=self.assignment,
-            single_region=self.single_region,
             table=self.table,
             bounded=self.source.bounded,
             probe=probe,

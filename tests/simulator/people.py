@@ -255,9 +255,7 @@ class People:
         place = self.truth.places.get(name)
         base = place.at if place is not None else None
         location = Location(self.world.new_id(f"{name}."), base, dict(offsets))
-        self.drivers.append(
-            Driver(self.world, sample.source, name, assignment, location, offsets, sample.single_region)
-        )
+        self.drivers.append(Driver(self.world, sample.source, name, assignment, location, offsets))
 
     def decided_offsets(self, driver: Driver) -> Offsets:
         """Return the source offsets of a region's decided position, as a registration would learn them."""

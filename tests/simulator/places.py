@@ -48,7 +48,6 @@ class Place:
     closed: bool = False
     final: int | None = None
     removed: bool = False
-    joined: bool = False
     stalled: bool = False
 
     def sealed(self) -> list[Position]:

@@ -47,7 +47,12 @@ class Schedule:
         self.plan = plan
         self.steps = 0
         rises, gaps = Dice(plan.seed), (1, 1, 2, 7) if setting.gaps else (1,)
-        table = MemoryTable("sim", rise=lambda: rises.pick(gaps), markers=setting.markers)
+        table = MemoryTable(
+            "sim",
+            rise=lambda: rises.pick(gaps),
+            markers=setting.markers,
+            joined="fixed buckets" if setting.fixed_buckets else None,
+        )
         self.world = World(table, story=story)
         self.checks = Checks(self.world)
         names = tuple(f"r{number}" for number in range(setting.regions))
@@ -65,7 +70,6 @@ class Schedule:
                 assignment,
                 Location(f"{name}.0", None, dict(homes[name])),
                 dict(homes[name]),
-                single_region=setting.single_region,
             )
             for name in names
         ]

@@ -5,14 +5,13 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from sluicegate.coordinator.core.effects import MachineSettings
-from sluicegate.events.models import SingleRegionReason, StreamPolicy
+from sluicegate.events.models import StreamPolicy
 from sluicegate.lakes.memory import MarkerKind
 from tests.simulator.dice import Dice
 
 FRESH_REGIONS: Final = 64
 """Number of names for regions of later assignments."""
 _MARKERS: Final[tuple[MarkerKind, ...]] = ("none", "none", "property", "state")
-_REASONS: Final[tuple[SingleRegionReason, ...]] = ("all-to-all", "shared-files")
 
 
 Need = Literal["", "lagging", "idle", "old heads", "commits"]
@@ -36,7 +35,8 @@ class Setting:
     """Regions close when they have read everything; else they are idle then."""
     slow_uploads: bool = False
     """Most files arrive long after the completion that names them."""
-    single_region: SingleRegionReason | None = None
+    fixed_buckets: bool = False
+    """The table makes all regions one failure domain, so every cut is full."""
     running: bool = False
     """The first cut is committed before the first step."""
     markers: MarkerKind = "none"
@@ -57,7 +57,7 @@ def draw_setting(dice: Dice) -> Setting:
         silent=dice.below(regions) if dice.chance(0.15) else None,
         bounded=dice.chance(0.6),
         slow_uploads=dice.chance(0.2),
-        single_region=dice.pick(_REASONS) if dice.chance(0.15) else None,
+        fixed_buckets=dice.chance(0.15),
         running=dice.chance(0.8),
         markers=dice.pick(_MARKERS),
         gaps=dice.chance(0.3),
@@ -73,7 +73,7 @@ def suit(setting: Setting, need: Need, dice: Dice) -> Setting:
             policy = machine.policy.model_copy(update={"partial": "allow", "max_failure_ratio": ratio})
             machine = replace(machine, policy=policy, alignment_timeout=dice.pick((100, 400)))
             regions = dice.between(3, 4)
-            return replace(setting, regions=regions, silent=None, single_region=None, machine=machine)
+            return replace(setting, regions=regions, silent=None, fixed_buckets=False, machine=machine)
         case "idle":
             machine = replace(machine, silence=1_000)
             return replace(setting, bounded=False, items=dice.between(2, 5), machine=machine)
@@ -128,7 +128,7 @@ def simpler(setting: Setting) -> Iterator[Setting]:
         replace(setting, silent=None),
         replace(setting, bounded=True),
         replace(setting, slow_uploads=False),
-        replace(setting, single_region=None),
+        replace(setting, fixed_buckets=False),
         replace(setting, running=False),
         replace(setting, markers="none"),
         replace(setting, gaps=False),

@@ -205,7 +205,7 @@ class Truth(Account):
             if place.life is not None:
                 self.lives[envelope.region, place.life.name] = place.life
             place.life, place.live, place.stalled = Life(envelope.incarnation, body.base), True, False
-        place.joined, place.run = body.single_region is not None, envelope.id
+        place.run = envelope.id
         place.idle, place.closed = body.rests, False
         place.begun, place.final = -1, None
 

@@ -61,8 +61,6 @@ class ResetOrder:
     location: str
     assignment: Assignment
     """The assignment in force."""
-    single_region: str | None = None
-    """As the region registered before."""
     reason: str = ""
     """Noted beside the files that are moved away."""
     ended: bool = False
@@ -347,7 +345,6 @@ class Reset:
                 "base": base,
                 "replaces": replaces,
                 "assignment": order.assignment,
-                "single_region": order.single_region,
                 "probe": probe,
             }
         )

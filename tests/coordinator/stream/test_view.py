@@ -76,14 +76,14 @@ def test_the_assignment_and_pending_savepoints() -> None:
         Savepoint(name="d1", drain=True),
     ]
     found = record({"savepoints": savepoints})
-    found.state.regions["EWR"].single_region = "all-to-all"
+    found.table.single_region = "fixed-buckets"
     view = view_of(found, SETTINGS)
     assert view.assignment == AssignmentView(number=2, regions=("EWR", "JFK", "LGA"), after=3)
     assert view.savepoints == (
         SavepointView(name="s1", targets={"EWR": position(ONE, 18)}),
         SavepointView(name="d1", drain=True),
     )
-    assert view.single_region == "all-to-all"
+    assert view.single_region == "fixed-buckets"
 
 
 def at(revision: int) -> StreamView:

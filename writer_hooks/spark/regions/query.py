@@ -356,7 +356,6 @@ class RegionQuery:
             region=region.name,
             location=self.plans.location_of(self.plan, self.name),
             assignment=region.assignment,
-            single_region=region.single_region,
             reason=reason,
         )
         return reset_region(order, answer)
