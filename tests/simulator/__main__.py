@@ -62,11 +62,11 @@ def _in_short(campaign: Campaign) -> str:
 
 def _progress(seeds: int) -> Callable[[Campaign], None]:
     """Make a callback that prints the progress every PATIENCE seconds."""
-    began = said_at = time.monotonic()
+    began = said_at = time.monotonic()  # time: a line of progress
 
     def say(campaign: Campaign) -> None:
         nonlocal said_at
-        now, done = time.monotonic(), campaign.schedules
+        now, done = time.monotonic(), campaign.schedules  # time: a line of progress
         if now - said_at >= PATIENCE and 0 < done < seeds:
             said_at = now
             left = duration((now - began) * (seeds - done) / done)
