@@ -163,7 +163,7 @@ class ListenerHost:
 
     async def _end(self, key: Key, task: asyncio.Task[None]) -> None:
         await end([task])
-        self._links.metrics.listeners.forget(*key)
+        self._links.metrics.forget_listener(*key)
 
     async def _place(self, unplaced: "Mapping[str, StreamRunner]", held: dict[Key, Held]) -> None:
         """Write the first record of each listener without one, and let the outcomes be announced.
@@ -218,7 +218,7 @@ class ListenerHost:
                 worker = Worker(
                     *(listener, own, record, runner.outcomes, self._reader, self._records),
                     lambda: _settled(runner),
-                    self._links.metrics.listeners,
+                    self._links.metrics,
                 )
                 await worker.run()
             finally:
@@ -280,7 +280,7 @@ class ListenerHost:
         *,
         stopped: bool,
     ) -> None:
-        self._links.metrics.listeners.problem(*key, failing=True)
+        self._links.metrics.listener_failing.set(1, *key)
         shown = ProblemView(code=problem.code, message=problem.message)
         before = runner.outcomes.shown.get(key[1])
         if before is None or before.problem != shown:
@@ -301,7 +301,7 @@ class ListenerHost:
         for (stream, listener), each in self._running.items():
             view = each.runner.listener_views().get(listener)
             if view is not None:
-                self._links.metrics.listeners.backlog(stream, listener, view.backlog)
+                self._links.metrics.backlog.set(view.backlog, stream, listener)
 
     async def _write_views(self) -> None:
         """Write the views of streams whose listeners have changed."""

@@ -11,7 +11,7 @@ from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
 from sluicegate.coordinator.listeners.records import ListenerRecord
-from sluicegate.coordinator.observe.metrics import ListenerMetrics
+from sluicegate.coordinator.observe.metrics import Metrics
 from sluicegate.coordinator.settings.model import ListenerSettings
 from sluicegate.coordinator.stream.outcomes import Announced, Outcomes, outcome_of
 from sluicegate.events.notifications import Notification, read_notification
@@ -247,7 +247,7 @@ class Worker:
         feed: Feed,
         records: Records,
         settled: Callable[[], int | None],
-        metrics: ListenerMetrics,
+        metrics: Metrics,
     ) -> None:
         """`settled` returns the newest decision whose outcome must be in the feed; None: unknown now.
 
@@ -289,7 +289,7 @@ class Worker:
             except Exception as error:
                 self._log.exception("a listener raised")
                 self._show(retrying("the listener's own code", f"{type(error).__name__}: {error}"))
-            self._metrics.failed(self.record.stream, self.record.listener)
+            self._metrics.listener_failures.add(1, self.record.stream, self.record.listener)
             await asyncio.sleep(spread(pause))
             pause = min(pause * 2, LONGEST_PAUSE)
 
@@ -368,7 +368,7 @@ class Worker:
             step = Step(step.state, (), step.wake)
         await self._finish(step, {"offset": found.offset + 1, **self._place(outcome)})
         self._offset, self._due = found.offset + 1, True
-        self._metrics.handled(self.record.stream, self.record.listener)
+        self._metrics.listener_success.set(time.time(), self.record.stream, self.record.listener)
 
     def _leave_out(self, decision: int, actions: Sequence[Action]) -> None:
         """Note the actions that nobody runs. Each is somebody's work by hand."""
@@ -426,9 +426,9 @@ class Worker:
         while True:
             result = await self._attempt(action)
             if isinstance(result, Done):
-                self._metrics.succeeded(*names)
+                self._metrics.listener_success.set(time.time(), *names)
                 return
-            self._metrics.failed(*names)
+            self._metrics.listener_failures.add(1, *names)
             if isinstance(result, Refused):
                 await self._write({"refused": result.reason, "fingerprint": self._settings.fingerprint})
                 self._stop(refused(result.reason, *names))
@@ -471,7 +471,7 @@ class Worker:
             self._log.info("listener works again")
         self._problem = problem
         record = self.record
-        self._metrics.problem(record.stream, record.listener, failing=problem is not None)
+        self._metrics.listener_failing.set(problem is not None, record.stream, record.listener)
         self._outcomes.show(
             record.listener,
             ListenerView(

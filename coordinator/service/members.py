@@ -25,7 +25,7 @@ from aiokafka.protocol.admin import DescribeGroupsRequest
 from aiokafka.protocol.coordination import FindCoordinatorRequest
 from aiokafka.protocol.group import LeaveGroupRequest
 
-from sluicegate.coordinator.observe.metrics import ProcessMetrics
+from sluicegate.coordinator.observe.metrics import Metrics
 from sluicegate.coordinator.service.keys import Differences, differences, read_keys
 from sluicegate.coordinator.settings.model import KafkaSettings
 from sluicegate.failpoints.names import Failpoint
@@ -273,7 +273,7 @@ AGAIN: Final = 1.0
 class KeyWatch:
     """Differences between the keys of the members. A member has the same keys for its whole life."""
 
-    def __init__(self, kafka: KafkaSettings, metrics: ProcessMetrics) -> None:
+    def __init__(self, kafka: KafkaSettings, metrics: Metrics) -> None:
         self.found = Differences()
         self._kafka, self._metrics = kafka, metrics
         self._changed = asyncio.Event()
@@ -300,7 +300,7 @@ class KeyWatch:
                 await asyncio.sleep(spread(AGAIN))
         found, before = differences(told.known), self.found
         self.found = found
-        self._metrics.key_differences(len(found.refused))
+        self._metrics.key_differences.set(len(found.refused))
         for each in found.refused:
             if each not in before.refused:
                 log.error("members take records of others for forged", reason=each)

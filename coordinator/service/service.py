@@ -191,14 +191,17 @@ async def loop_lag(late: Callable[[Sequence[float]], None]) -> AsyncIterator[Non
 
 async def measure(links: Links, runners: Iterable[Measured], *, kafka_up: bool) -> None:
     """Set the gauges of the process and of its partitions."""
-    metrics, process = links.metrics, links.metrics.process
+    metrics = links.metrics
     started = [each for each in runners if each.started]
     for each in started:
         await each.measure(time.time_ns() // 1_000_000)
-    metrics.bodies_held(links.budget.held)
-    process.memory(links.budget.most)
-    process.table_calls(links.threads.stuck(), links.threads.longest())
-    process.connected(len(started), links.partitions.events, kafka_up=kafka_up)
+    metrics.bodies_held.set(links.budget.held)
+    metrics.bodies_limit.set(links.budget.most)
+    metrics.calls_stuck.set(links.threads.stuck())
+    metrics.longest_call.set(links.threads.longest())
+    metrics.partitions_owned.set(len(started))
+    metrics.partitions.set(links.partitions.events)
+    metrics.kafka_up.set(kafka_up)
 
 
 # Service: a member of the consumer group, with its assignments, its timers and its shutdown.
@@ -237,11 +240,15 @@ class Service:
         self._ticked = time.monotonic()
         self._trouble: str | None = NOT_STARTED
         self._kafka = KafkaWatch(self._topics.events)
-        self._keys = KeyWatch(settings.kafka, self._metrics.process)
+        self._keys = KeyWatch(settings.kafka, self._metrics)
         self._consumer: AIOKafkaConsumer | None = None
         self._links: Links | None = None
         self.http_port: int | None = None
         self._page = Page(settings, self._shown_streams, self._kafka_silence, make_store)
+
+    def _count_delays(self, delays: Sequence[float]) -> None:
+        for delay in delays:
+            self._metrics.loop_lag.observe(delay)
 
     # --- life -------------------------------------------------------------------------------------
 
@@ -255,7 +262,7 @@ class Service:
         # Importing a table format takes about a second; meanwhile Kafka can be contacted.
         loading = asyncio.create_task(load_adapters(self._settings))
         async with (
-            loop_lag(self._metrics.process.loop_late),
+            loop_lag(self._count_delays),
             HealthServer(self, self._metrics, http, self._page.add_to) as server,
             ended_with(self._reload_when_asked(server.access)),
             ended_with(self._page.run()),
@@ -325,7 +332,8 @@ class Service:
         self._trouble = trouble
 
     def _disconnected(self) -> None:
-        self._metrics.process.disconnected()
+        self._metrics.partitions_owned.set(0)
+        self._metrics.kafka_up.set(0)
         self._links = self._consumer = self._kafka.away = None
 
     async def _wind_up(self, grace: float) -> None:
@@ -401,7 +409,7 @@ class Service:
             self._links.partitions = replace(self._links.partitions, events=found)
         self._collector.streams_changed()
         self._epoch += 1
-        self._metrics.assigned(self._epoch)
+        self._metrics.epoch.set(self._epoch)
         self._trouble = None
         self._keys.changed()
         for number in partitions:

@@ -317,7 +317,7 @@ class DeadLetters:
 
     def _tell(self, letters: Sequence[Letter]) -> None:
         for letter in letters:
-            self._metrics.dead_letter(letter.code)
+            self._metrics.dead_letters.add(1, letter.code)
         for letter in letters[:LOGGED]:
             source = f"{letter.place.topic}/{letter.place.partition}/{letter.place.offset}"
             log.warning("dead letter", source=source, code=letter.code, reason=letter.reason)

@@ -78,7 +78,7 @@ class StreamLog:
             partition=partition_of(self._stream, self._links.partitions.state),
             headers=self._of_records,
         )
-        self._links.metrics.recorded(self._stream, len(value))
+        self._links.metrics.record_size.set(len(value), self._stream)
 
     async def announce(self, due: Due, outcomes: Outcomes, traced: Sequence[Header] = ()) -> None:
         """Append a notification to the commits topic, and pass it to the listeners.

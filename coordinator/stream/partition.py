@@ -244,7 +244,7 @@ class PartitionRunner:
         self.streams: dict[str, StreamRunner] = {}
         self._consumer = consumer
         self._links = links
-        self._read = links.settings.kafka.signatures(links.metrics.not_signed).read
+        self._read = links.settings.kafka.signatures(self._count_not_signed).read
         self.letters = links.dead_letters.box(links.topics.events, number)
         self._unroutable = UnroutableEvents(number, links, self.letters)
         self._times = AppendTimes()
@@ -254,6 +254,9 @@ class PartitionRunner:
         self.changes: Changes[StreamRunner] = Changes(self, kafka.client_options(), kafka.request_timeout)
         self.holding: Holding[StreamRunner] = Holding(self, self.changes)
         self._changing: set[asyncio.Task[None]] = set()
+
+    def _count_not_signed(self, cause: Cause) -> None:
+        self._links.metrics.not_signed.add(1, cause.code)
 
     # --- assignment -------------------------------------------------------------------------------
 
@@ -377,7 +380,7 @@ class PartitionRunner:
         self._times.saw(records)
         for event_type, count in counts.items():
             if event_type is not None:
-                self._links.metrics.events_read(event_type, count)
+                self._links.metrics.events.add(count, event_type)
         if records:
             hit(Failpoint.BATCH_AFTER)
         self.reached()
@@ -504,12 +507,15 @@ class PartitionRunner:
         metrics = self._links.metrics
         highwater = self._consumer.highwater(self.source)
         if highwater is not None:
-            metrics.lag(self.number, max(0, highwater - self.position))
-        metrics.offsets(self.number, self.position, low_water := self.low_water())
+            metrics.lag.set(max(0, highwater - self.position), str(self.number))
+        low_water = self.low_water()
+        metrics.position.set(self.position, str(self.number))
+        metrics.low_water.set(low_water, str(self.number))
         self._times.forget_before(low_water)
         async for runner in in_pieces(list(self.streams.values()), pause=PAUSE):
             if not runner.closed:
-                metrics.oldest_needed(runner.stream, self._times.at(runner.low_water))
+                needed = self._times.at(runner.low_water)
+                metrics.oldest_needed.set(None if needed is None else needed / 1000, runner.stream)
                 runner.measure(now_ms)
 
     def offsets(self) -> dict[str, int | None]:

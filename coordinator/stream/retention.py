@@ -140,7 +140,7 @@ class Retention:
         """
         topic = self._links.topics.events
         limit = int((await topic_settings(self._options, topic)).get(_SETTING, "-1"))
-        self._links.metrics.process.retention(topic, limit / 1000 if limit >= 0 else None)
+        self._links.metrics.retention.set(limit / 1000 if limit >= 0 else None, topic)
         return limit
 
     async def warn(self, runner: Partition, limit: int) -> None:

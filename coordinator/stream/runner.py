@@ -443,7 +443,7 @@ class StreamRunner:
             return held
         dropped = list(takewhile(lambda offset: self.bodies.get(offset) is None, offsets))
         fetched = await self._links.fetcher.fetch(self._partition.number, dropped, FETCHED_AT_ONCE)
-        self._links.metrics.bodies_refetched(len(fetched))
+        self._links.metrics.bodies_refetched.add(len(fetched))
         return fetched
 
     def _put_aside(self) -> None:
@@ -478,7 +478,7 @@ class StreamRunner:
     def measure(self, now_ms: int) -> None:
         """Update the gauges."""
         machine = self.machine
-        self._links.metrics.owners.show(self.stream, self.settings.owner)
+        self._links.metrics.owner(self.stream, self.settings.owner)
         self.telemetry.measure(machine.replica.log, machine.activity.heard, machine.conditions(), now_ms)
 
     def hindrances(self) -> Iterator[str]:

@@ -28,7 +28,7 @@ from sluicegate.coordinator.core.state import Decision
 from sluicegate.coordinator.core.state_record import Condition, Due
 from sluicegate.coordinator.observe import view
 from sluicegate.coordinator.observe.messages import format_problem, iso_time
-from sluicegate.coordinator.observe.metrics import CutOutcome, Metrics
+from sluicegate.coordinator.observe.metrics import Metrics
 from sluicegate.coordinator.observe.tracing import CommitSpans, Finish, Spans
 from sluicegate.coordinator.stream.summary import is_forced
 from sluicegate.events.encoding import trace_headers, traceparent_of
@@ -92,13 +92,13 @@ class StreamTelemetry:
             if inherited:
                 self._inherited.add(record.envelope.id)
             if ignored is not None:
-                self._metrics.refused(self._stream, ignored.code)
+                self._metrics.refusals.add(1, self._stream, ignored.code.value)
             # The answer is logged when it is sent.
             return
         if ignored is None or is_note(record.body):
             return
         if kind in (EventType.CUT_DECIDED, EventType.CUT_COMMITTED, EventType.CUT_REVERTED):
-            self._metrics.refused(self._stream, ignored.code)
+            self._metrics.refusals.add(1, self._stream, ignored.code.value)
         self._log.info(
             "event without effect",
             type=kind,
@@ -116,7 +116,7 @@ class StreamTelemetry:
             self._failing.pop(kind, None)
             return
         self._failing.setdefault(kind, time.monotonic())
-        self._metrics.effect_failed(self._stream, kind)
+        self._metrics.effect_failures.add(1, self._stream, kind)
 
     def failing(self, seconds: float) -> list[str]:
         """Return the kinds of effects that have failed for so many seconds, without the optional ones."""
@@ -140,11 +140,16 @@ class StreamTelemetry:
         delay = max(0.0, time.time() - last / 1000) if last is not None else None
         started = self._asked_at.pop(decision.id, None)
         if started is not None:
-            self._metrics.commit_took(self._stream, time.monotonic() - started)
+            self._metrics.commit_seconds.observe(time.monotonic() - started, self._stream)
         outcome = _outcome(entries, decision)
-        self._metrics.committed(self._stream, rows, size, time.time())
-        self._metrics.cut_visible(self._stream, outcome, delay)
-        self._metrics.watermark(self._stream, decision.watermark)
+        self._metrics.rows.add(rows, self._stream)
+        self._metrics.bytes.add(size, self._stream)
+        self._metrics.last_commit.set(time.time(), self._stream)
+        self._metrics.cuts.add(1, self._stream, outcome)
+        if delay is not None:
+            self._metrics.event_to_snapshot.observe(delay, self._stream)
+        if decision.watermark is not None:
+            self._metrics.watermark.set(decision.watermark / 1000, self._stream)
         self._log.info(
             "committed",
             decision=decision.id,
@@ -176,7 +181,8 @@ class StreamTelemetry:
         if isinstance(body, RegistrationAnswered):
             self._probes.discard(body.registration)
         if isinstance(body, CutAbandoned | CutReverted):
-            self._metrics.cut(self._stream, "abandoned" if isinstance(body, CutAbandoned) else "reverted")
+            outcome = "abandoned" if isinstance(body, CutAbandoned) else "reverted"
+            self._metrics.cuts.add(1, self._stream, outcome)
 
     # --- conditions -------------------------------------------------------------------------------
 
@@ -204,7 +210,7 @@ class StreamTelemetry:
         """Count the time of the stalls that are shown."""
         now, before = time.monotonic(), self._counted_at
         for code in {each.problem.code for each in self._shown.values() if each.kind == "stall"}:
-            self._metrics.stalled(self._stream, code, now - before)
+            self._metrics.stall_seconds.add(now - before, self._stream, code.value)
         self._counted_at = now
 
     def _begun(self, condition: Condition) -> None:
@@ -221,16 +227,17 @@ class StreamTelemetry:
 
         `heard` has the time of the last event of each region, `found` the current conditions.
         """
-        metrics = self._metrics
+        metrics, stream = self._metrics, self._stream
         self._count_stalls()
-        metrics.pending_bytes(self._stream, view.pending_bytes(entries))
-        metrics.pending(
-            self._stream, view.pending_files(entries), _age(view.oldest_unsealed(entries), now_ms)
-        )
-        oldest = view.oldest_sealed(entries)
-        metrics.uncut(self._stream, _age(oldest, now_ms))
-        counts = {region: state.fallbacks for region, state in entries.state.regions.items()}
-        metrics.regions(self._stream, counts, heard, single=view.is_single_region(entries))
+        metrics.pending_bytes.set(view.pending_bytes(entries), stream)
+        metrics.pending_files.set(view.pending_files(entries), stream)
+        metrics.oldest_unsealed.set(_age(view.oldest_unsealed(entries), now_ms), stream)
+        metrics.oldest_uncut.set(_age(view.oldest_sealed(entries), now_ms), stream)
+        metrics.single_region.set(view.is_single_region(entries), stream)
+        for region, state in entries.state.regions.items():
+            metrics.fallbacks.set(state.fallbacks, stream, region)
+            if region in heard:
+                metrics.heard.set(heard[region] / 1000, stream, region)
         self._warn(view.oldest_completed(entries), now_ms, found)
 
     def _warn(self, since: int | None, now_ms: int, found: Sequence[Condition]) -> None:
@@ -252,7 +259,7 @@ def _age(since: int | None, now_ms: int) -> float:
     return 0.0 if since is None else max(0.0, (now_ms - since) / 1000)
 
 
-def _outcome(entries: Log, decision: Decision) -> CutOutcome:
+def _outcome(entries: Log, decision: Decision) -> str:
     if decision.fallbacks:
         return "partial"
     return "forced" if is_forced(entries, decision) else "full"

@@ -66,16 +66,22 @@ class Health:
 def change(metrics: Metrics, number: int, turn: int) -> None:
     """Let a stream commit, and set its gauges."""
     stream, now = f"stream-{number:04d}", time.time()
-    metrics.commit_took(stream, 0.02 + turn / 1000)
-    metrics.committed(stream, 1_000, 1 << 20, now)
-    metrics.cut_visible(stream, "full", 0.04 + turn / 1000)
-    metrics.watermark(stream, round(now * 1000))
-    metrics.pending(stream, turn, turn / 10)
-    metrics.pending_bytes(stream, turn << 20)
-    metrics.uncut(stream, turn / 10)
-    metrics.oldest_needed(stream, round(now * 1000))
-    metrics.recorded(stream, 4_000 + turn)
-    metrics.regions(stream, {"a": 0, "b": 0}, {"a": round(now * 1000), "b": round(now * 1000)}, single=False)
+    metrics.commit_seconds.observe(0.02 + turn / 1000, stream)
+    metrics.event_to_snapshot.observe(0.04 + turn / 1000, stream)
+    metrics.rows.add(1_000, stream)
+    metrics.bytes.add(1 << 20, stream)
+    metrics.cuts.add(1, stream, "full")
+    metrics.pending_files.set(turn, stream)
+    metrics.pending_bytes.set(turn << 20, stream)
+    metrics.record_size.set(4_000 + turn, stream)
+    metrics.single_region.set(0, stream)
+    for age in (metrics.oldest_unsealed, metrics.oldest_uncut):
+        age.set(turn / 10, stream)
+    for moment in (metrics.last_commit, metrics.watermark, metrics.oldest_needed):
+        moment.set(now, stream)
+    for region in ("a", "b"):
+        metrics.fallbacks.set(0, stream, region)
+        metrics.heard.set(now, stream, region)
 
 
 async def keep_changing(metrics: Metrics, streams: int) -> None:

@@ -7,10 +7,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from sluicegate.coordinator.core.log import Log
-from sluicegate.coordinator.core.state import LogState
+from sluicegate.coordinator.core.state import LogState, RegionState
 from sluicegate.coordinator.core.state_record import Condition, Due, Kind
 from sluicegate.coordinator.observe.metrics import Metrics
 from sluicegate.coordinator.stream.telemetry import StreamTelemetry
+from sluicegate.events.models import StreamPolicy
 from sluicegate.events.notifications import NotificationType, RegistrationAnswered
 from sluicegate.events.problems import Code, Problem
 from tests.coordinator.telemetry.pages import value_of
@@ -142,3 +143,22 @@ def test_refusals_are_logged_when_they_are_sent_and_not_by_a_second_owner() -> N
     (line,) = lines(inherited, refusal(2))
     assert (line["event"], line["code"], line["region"]) == ("registration refused", "base-differs", "EWR")
     assert "sluicegate region reset --stream flights --region EWR" in line["reason"]
+
+
+def test_the_gauges_of_a_stream_and_its_regions_are_set() -> None:
+    metrics = Metrics()
+    shown = StreamTelemetry("flights", metrics, ())
+    regions = {"EWR": RegionState(fallbacks=2), "JFK": RegionState()}
+    state = LogState(policy=StreamPolicy(number=1, single_region="fixed-buckets"), regions=regions)
+    shown.measure(Log("flights", state), {"EWR": 1_500}, (), 10_000)
+    names = ("pending_files", "pending_bytes", "oldest_unsealed_age_seconds", "oldest_uncut_age_seconds")
+    assert [value_of(metrics, name, stream="flights") for name in names] == [0, 0, 0, 0]
+    assert value_of(metrics, "stream_single_region", stream="flights") == 1
+    of_region = [
+        (value_of(metrics, "region_consecutive_fallbacks", stream="flights", region=region), heard)
+        for region in regions
+        for heard in [
+            value_of(metrics, "region_last_event_timestamp_seconds", stream="flights", region=region)
+        ]
+    ]
+    assert of_region == [(2, 1.5), (0, None)]

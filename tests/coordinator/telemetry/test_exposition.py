@@ -66,7 +66,7 @@ def test_the_page_is_that_of_the_library(actions: list[tuple[str, str, str, floa
 def test_a_metric_without_labels_has_its_series_from_the_start() -> None:
     ours, theirs = Registry("x_"), CollectorRegistry()
     ours.gauge("level", "number", (), "level")
-    ours.counter("done_total", "number", (), "done").inc()
+    ours.counter("done_total", "number", (), "done").add(1)
     took = ours.histogram("took_seconds", "seconds", (), BOUNDS, "took")
     TheirGauge("x_level", "level", registry=theirs)
     TheirCounter("x_done_total", "done", registry=theirs).inc()
@@ -107,4 +107,4 @@ def test_series_may_end_while_the_page_is_made(monkeypatch: pytest.MonkeyPatch) 
 def test_a_counter_cannot_fall() -> None:
     counter = Registry("x_").counter("done_total", "number", (), "done")
     with pytest.raises(ValueError, match="cannot fall"):
-        counter.inc(-1)
+        counter.add(-1)

@@ -77,7 +77,7 @@ async def test_status_is_handed_through(served: Served) -> None:
 
 
 async def test_metrics_are_served_as_prometheus_reads_them(served: Served) -> None:
-    served.metrics.lag(3, 42)
+    served.metrics.lag.set(42, "3")
     async with aiohttp.ClientSession() as session, session.get(f"{served.url}/metrics") as answer:
         text = await answer.text()
     assert answer.status == 200
