@@ -1,4 +1,9 @@
-"""Capabilities of a format beside the commits. An adapter has those that its format allows."""
+"""Capabilities beside the commits. A format has those that it can keep.
+
+The ones of a table belong to its maintenance: ReadsHistory, FindsOrphans, CopiesFiles, OpensNewest,
+NamesFolders, KeepsAccounts, NamesCleaner, MakesTags and DescribesPartitions. `capable` asks for one. The ones
+of a format belong to its adapter: EvolvesSchema, HasLocalCatalog, and `file_options.FollowsFileOptions`.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

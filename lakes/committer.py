@@ -1,6 +1,7 @@
-"""Parts that the committers of all table formats share."""
+"""Parts of the committers of all table formats: checks of events, outcomes, and the choice of manifests."""
 
 import posixpath
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from hashlib import blake2b
@@ -20,9 +21,11 @@ from sluicegate.lakes.port import (
     CommitRequest,
     Conflict,
     LakeUnavailable,
+    NotPublished,
     OutcomeUnknown,
     Outdated,
     Premises,
+    Publication,
     SnapshotRef,
     Unproven,
 )
@@ -31,6 +34,8 @@ from sluicegate.lakes.storage import Storage
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
+
+# Paths of a commit. A file that is there twice would double its rows. Each file costs about a hundred bytes.
 
 DIGEST_SIZE: Final = 16
 """Bytes of the digest of a path. It is smaller than most paths, and a commit may have a million files."""
@@ -91,7 +96,7 @@ def has_duplicates(paths: Iterable[bytes]) -> bool:
 
 
 class UniquePaths:
-    """Set of the paths that were added so far."""
+    """Set of the paths that were added so far, each only once."""
 
     def __init__(self) -> None:
         self._met: set[bytes] = set()
@@ -118,7 +123,7 @@ class UniquePaths:
         return True
 
 
-# Parts that the committers of all table formats share: looks at files, the reading of events, outcomes.
+# Checks of events, the reading of a commit, and outcomes.
 
 T = TypeVar("T")
 
@@ -196,6 +201,59 @@ class EventContents(Generic[T]):
             raise BadFiles("a file is there twice, in two events of the commit")
 
 
+class BaseCommitter(ABC):
+    """The meaning of errors of a publication, the same for all formats."""
+
+    def publish(self, request: CommitRequest) -> Publication:
+        try:
+            return self._publish(request)
+        except LakeUnavailable as error:
+            return NotPublished(str(error))
+        except Outdated:
+            return NotPublished(cause=Cause(code=CauseCode.CHECKS_OUTDATED))
+
+    @abstractmethod
+    def _publish(self, request: CommitRequest) -> Publication:
+        """Publish a request, or return why not.
+
+        Only failures before the step that makes a snapshot visible raise LakeUnavailable, or Outdated. From
+        that step on, a failure makes the outcome unknown.
+        """
+
+
+def check_files(
+    events: Sequence[FilesWritten],
+    check: Callable[[FilesWritten], Checked],
+    storage: Storage,
+    require_table: Callable[[], None] = lambda: None,
+) -> list[Checked]:
+    """Check events, then look for their files, each once. Raises BadFiles, and the errors of both steps.
+
+    `check` raises BadFiles for all that an event itself can prove. `require_table`: see `require_files`.
+    """
+    # The events first: no path outside of the table is looked at.
+    found = [check(event) for event in events]
+    unique = UniquePaths()
+    for event in events:
+        unique.add(event)
+    require_files(storage, events, require_table)
+    return found
+
+
+def checked_event(event: FilesWritten, premises: Premises, content: object, held: int) -> Checked:
+    """Return an event that was checked. `held`: bytes of `content`. Raises BadFiles for its paths."""
+    paths = paths_of(event)
+    return Checked(
+        premises=premises,
+        files=len(event.files),
+        rows=sum(file.rows for file in event.files),
+        size=sum(file.size for file in event.files),
+        paths=paths,
+        content=content,
+        held=len(paths) + held,
+    )
+
+
 def made_by(past: PastSnapshot, user: str, request: CommitRequest) -> bool:
     """Return True if a snapshot is the commit of this request by this user."""
     return (past.commit_user, past.decision, past.digest) == (user, request.decision, request.digest)
@@ -229,6 +287,15 @@ def with_overwriting(answer: Answer, storage: Storage) -> Answer:
     if cause is None or cause.code is not CauseCode.RECORDED_DIFFERS:
         return answer
     return replace(answer, cause=cause.model_copy(update={"code": CauseCode.RECORDED_OVERWRITTEN}))
+
+
+def refuse_other_metadata(event: FilesWritten, table_format: str, version: int) -> None:
+    """Raise BadFiles if the metadata of an event's files is of another format or version."""
+    if (event.format, event.format_version) != (table_format, version):
+        raise BadFiles(
+            f"metadata of {event.format} version {event.format_version} cannot be read; this release "
+            f"reads {table_format} version {version}"
+        )
 
 
 def refuse_specs(event: FilesWritten, name: str) -> None:
@@ -391,6 +458,26 @@ def at_table_location(event: FilesWritten, location: str) -> FilesWritten:
     if event.location == location or not is_same_place(event.location, location):
         return event
     return event.model_copy(update={"location": location})
+
+
+def with_metadata(
+    event: FilesWritten,
+    table_format: str,
+    version: int,
+    location: str,
+    storage: Storage,
+    describer: Callable[[], Describe | None],
+) -> FilesWritten:
+    """Return an event with the table's own text of its location, and with metadata for each of its files.
+
+    An event of another format or place stays as it is, and so does one without a describer: its check refuses
+    it. Raises BadFiles or LakeUnavailable.
+    """
+    event = at_table_location(event, location)
+    if event.format != table_format or event.location != location or has_metadata(event):
+        return event
+    describe = describer()
+    return event if describe is None else describe_files(event, storage, version, describe)
 
 
 def describe_files(event: FilesWritten, storage: Storage, version: int, describe: Describe) -> FilesWritten:

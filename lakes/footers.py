@@ -1,7 +1,7 @@
-"""Footers of Parquet files that describe no rows of their own in an event: reading, and checks.
+"""Footers of Parquet files without metadata of a table format: strict checks of their bytes, then reading.
 
-The bytes come from outside. A footer counts as much as the file itself: every reader of Parquet believes it.
-Everything else that an event claims about such a file is compared with the footer.
+Such a footer comes from outside, and the Parquet library ends the process for some malformed ones. So a
+coordinator reads the bytes first, with a reader that accepts less than the library does.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,14 +21,16 @@ if TYPE_CHECKING:
 # at before, by a reader that takes less: each struct has its fields in the order of their ids, and none
 # twice.
 
-_TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _LIST, _SET, _MAP, STRUCT = 1, 2, 3, 7, 8, 9, 10, 11, 12
+_TRUE, _FALSE, _BYTE, _I32, _I64, _DOUBLE, _BINARY = 1, 2, 3, 5, 6, 7, 8
+_LIST, _SET, _MAP, STRUCT = 9, 10, 11, 12
+"""Types of values."""
 _NUMBERS: Final = {4: 16, 5: 32, 6: 64}
 """Bits of a number by its type. The Parquet library cuts off what is above, so larger ones are refused."""
 _FIELD_BITS: Final = 16
 _MOST_VALUES: Final = 1_000_000
 """Values of a message, each of which takes memory and time."""
 _DEEPEST: Final = 100
-"""Levels of nested values."""
+"""Levels of nested values, and of a schema. The library follows both on its stack."""
 _LONGEST_NUMBER: Final = 10
 """Bytes of a number."""
 
@@ -138,11 +140,6 @@ class Reader:
 # their column, a codec that Parquet lacks, or a very deep schema. A footer comes from outside, and must not
 # end a coordinator.
 
-_I32: Final = 5
-_I64: Final = 6
-_BYTES_FIELD: Final = 8
-_LIST_FIELD: Final = 9
-
 _SCHEMA, _GROUPS, _ORDERS, _ENCRYPTION = 2, 4, 7, 8
 """Fields of a footer."""
 _TYPE, _TYPE_LENGTH, _REPETITION, _CHILDREN = 1, 2, 3, 5
@@ -162,7 +159,6 @@ _BYTE_ARRAY, _FIXED = 6, 7
 _REQUIRED, _OPTIONAL, _REPEATED = 0, 1, 2
 _CODECS: Final = range(8)
 """From UNCOMPRESSED to LZ4_RAW."""
-"""Levels of a schema. The library follows them on its stack."""
 
 _Struct = Mapping[int, Typed]
 
@@ -210,7 +206,7 @@ def _check_sizes(sizes: _Struct, leaf: _Leaf) -> None:
     if _field(sizes, _UNENCODED, _I64) is not None and leaf.kind != _BYTE_ARRAY:
         raise ValueError("a column without texts or bytes has the size of its texts")
     for (field, name), highest in zip(_HISTOGRAMS, (leaf.repetition, leaf.definition), strict=True):
-        histogram = _field(sizes, field, _LIST_FIELD)
+        histogram = _field(sizes, field, _LIST)
         # Writers may leave a histogram out, or empty.
         if not histogram:
             continue
@@ -240,7 +236,7 @@ def _check_order(statistics: _Struct, kind: int, *, has_orders: bool) -> None:
 
 def _check_statistics(statistics: _Struct, kind: int, length: int) -> None:
     for fields in _PAIRS:
-        bounds = [_field(statistics, field, _BYTES_FIELD) for field in fields]
+        bounds = [_field(statistics, field, _BINARY) for field in fields]
         present = [bound for bound in bounds if bound is not None]
         if not present or kind == _BYTE_ARRAY:
             continue
@@ -287,7 +283,7 @@ def _leaf(element: _Struct, repetition: int, definition: int) -> _Leaf:
 
 
 def _structs(of: _Struct, field: int) -> Iterator[_Struct]:
-    for each in _field(of, field, _LIST_FIELD) or ():
+    for each in _field(of, field, _LIST) or ():
         if each.kind != STRUCT:
             raise ValueError("a list has no structs")
         yield each.value

@@ -1,9 +1,10 @@
-"""Upkeep of a table beside its commits: samples of its data files."""
+"""Upkeep of a table beside its commits: copies of data files, and samples of them."""
 
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Final, NamedTuple, TypeVar
 
+from sluicegate.events.models import FileInfo
 from sluicegate.lakes.capabilities import Opened
 from sluicegate.lakes.port import BadFiles, LakeUnavailable
 from sluicegate.lakes.storage import Range, Storage
@@ -84,3 +85,26 @@ _RESTORE: Final = (
     "Readers of the newest snapshot fail. Mount its storage, or restore the file from a backup. If its rows "
     "are lost, remove it from the table with a tool of the format: no coordinator adds a row a second time"
 )
+
+
+# Copies of files from another table of the format, for a rebuild.
+
+
+def require_unchanged(source: Storage, file: FileInfo, removal: str) -> None:
+    """Raise BadFiles if a file to copy is not there as described. `removal`: what could have removed it."""
+    size = source.size(file.path)
+    if size is None:
+        raise BadFiles(
+            f"the file {file.path} is not in {source.uri} any more: {removal}, it was deleted, or the table "
+            "was moved"
+        )
+    if size != file.size:
+        raise BadFiles(f"the file {file.path} has {size} bytes instead of {file.size}")
+
+
+def copy_files(source: Storage, target: Storage, files: Sequence[FileInfo]) -> None:
+    """Copy the files that the target lacks, and make all of them durable there. Raises LakeUnavailable."""
+    for file in files:
+        if target.size(file.path) != file.size:
+            target.copy(source, file.path)
+    target.settle_files([file.path for file in files])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final, Literal
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.events.problems import Cause, CauseCode
 from sluicegate.lakes.capabilities import FileStatus, TableColumns
-from sluicegate.lakes.committer import is_plain, paths_of
+from sluicegate.lakes.committer import checked_event, is_plain
 from sluicegate.lakes.history import (
     Marker,
     NoParent,
@@ -502,16 +502,8 @@ class MemoryCommitter:
         return [self._checked(event) for event in files]
 
     def _checked(self, event: FilesWritten) -> Checked:
-        paths = paths_of(event)
-        return Checked(
-            premises=self.premises(),
-            files=len(event.files),
-            rows=sum(file.rows for file in event.files),
-            size=sum(file.size for file in event.files),
-            paths=paths,
-            content=event,
-            held=len(paths) + sum(len(file.metadata) for file in event.files),
-        )
+        held = sum(len(file.metadata) for file in event.files)
+        return checked_event(event, self.premises(), event, held)
 
     def publish(self, request: CommitRequest) -> Publication:
         try:

@@ -1,11 +1,17 @@
-"""Parquet files of the writers: their size, rows, encodings and statistics. It needs pyarrow."""
+"""Parquet files of the writers: the rows that go into each, its encodings, and its statistics.
+
+Readers skip rows by statistics. So the rule of this module is that a bound is never narrower than the values;
+it may be wider, or missing.
+"""
 
 import contextlib
 import decimal
 import json
+import posixpath
+from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,16 +22,24 @@ from sluicegate.events.models import (
     LONGEST_PATH,
     MOST_PARTITION_FIELDS,
     MOST_PARTITION_VALUE,
+    FileInfo,
 )
 from sluicegate.lakes.arrow import conform
-from sluicegate.lakes.file_options import DEFAULT_ROW_GROUP, SortColumn
+from sluicegate.lakes.file_options import DEFAULT_ROW_GROUP, FileSettings, SortColumn
 from sluicegate.lakes.port import BadFiles, SchemaMismatch, TableRefused
+from sluicegate.lakes.storage import Storage, is_too_long, unwritable
+from sluicegate.lakes.storage_local import make_inside
 
 _SLACK: Final = 0.1
 """Share of the target that a file may be above it, or below it, without a further row group."""
 
 _LEAST: Final = 64 << 10
 """Bytes in memory of the smallest row group that rows are divided into."""
+HELD_BYTES: Final = 256 << 20
+"""Bytes of open files that are kept in memory, if the table is in an object store."""
+
+P = TypeVar("P")
+"""A partition, as a format has it."""
 
 
 class Rolling:
@@ -66,6 +80,232 @@ def close_broken(writer: pq.ParquetWriter, sink: Any) -> None:
     writer.is_open = False
     with contextlib.suppress(Exception):
         sink.close()
+
+
+class DataFile(Generic[P]):
+    """A data file that is being written, of one partition."""
+
+    def __init__(self, path: str, partition: P, sink: pa.NativeFile, parquet: pq.ParquetWriter) -> None:
+        """`path` is relative to the folder of the data files."""
+        self.path: Final = path
+        self.partition: Final = partition
+        self.sink: Final = sink
+        self.parquet: Final = parquet
+        self.counts: Final = Counts()
+        self.times: tuple[int | None, int | None] = (None, None)
+        """Event times in milliseconds."""
+
+    @property
+    def size(self) -> int:
+        """Bytes that were written so far."""
+        return int(self.sink.tell())
+
+    def write(self, rows: pa.Table, counts: "Counts", event_times: pa.ChunkedArray | None) -> None:
+        """Add one row group. Raises OSError."""
+        self.counts.add(counts)
+        if event_times is not None:
+            found = [*zip(self.times, event_time_range(event_times), strict=True)]
+            lowest, highest = ([time for time in both if time is not None] for both in found)
+            self.times = min(lowest, default=None), max(highest, default=None)
+        self.parquet.write_table(rows, rows.num_rows)
+
+
+class RollingWriter(ABC, Generic[P]):
+    """A writer half that makes Parquet files itself, with one open file for each partition at most.
+
+    A file is closed at its target size, and before rows that would put NaN into a column with statistics. If
+    too many files are open, the one that was written to longest ago is closed. A subclass has the table's
+    partitions, paths and metadata.
+    """
+
+    def __init__(
+        self,
+        storage: Storage,
+        location: str,
+        columns: pa.Schema,
+        parquet: pa.Schema,
+        settings: FileSettings,
+        event_time: str | None,
+        options: Mapping[str, Any],
+    ) -> None:
+        """Prepare a writer for the folder of data files, which is `location` in events.
+
+        `columns` are those of the table, `parquet` those of its files. `options` are further arguments of
+        `pyarrow.parquet.ParquetWriter`. Raises TableRefused if there is no usable column of event times.
+        """
+        self.location = location
+        self._storage = storage
+        self._parquet = parquet
+        self._options = {**options, **settings.compression.arguments()}
+        self._event_time = event_time
+        self._most_open = settings.open_partitions
+        self._buffer = RowBuffer(location, columns, event_time, settings.row_group_size, settings.sort)
+        self._floats = Floats(parquet)
+        self._dictionaries = Dictionaries()
+        self._rolling = Rolling(settings.target_size)
+        self._open: dict[Hashable, DataFile[P]] = {}
+        """By the key of the partition; the one that was written to last is the last."""
+        self._infos: list[FileInfo] = []
+        self._paths: list[str] = []
+        """Of all files, also of those that could not be opened."""
+        self._described = False
+
+    @abstractmethod
+    def _split(self, rows: pa.Table) -> Iterator[tuple[Hashable, P, pa.Table]]:
+        """Yield the rows of each partition, with the key that only this partition has."""
+
+    @abstractmethod
+    def _data(self, rows: pa.Table) -> pa.Table:
+        """Return rows of one partition with the columns of data files."""
+
+    @abstractmethod
+    def _new_path(self, partition: P) -> str:
+        """Return the path of a new file. Raises SchemaMismatch for values that no event can have."""
+
+    @abstractmethod
+    def _event_partition(self, partition: P) -> Mapping[str, str | None]:
+        """Return the values of a partition as events have them."""
+
+    @abstractmethod
+    def _metadata(self, file: DataFile[P], footer: pq.FileMetaData, size: int) -> bytes:
+        """Return the table's metadata of a complete file."""
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        if self._buffer.add(batch):
+            self._flush()
+
+    def finish(self) -> Iterator[FileInfo]:
+        self._flush()
+        with self._storage_failures():
+            for key in list(self._open):
+                self._close(key)
+            self._settle()
+        self._described = True
+        return iter(self._infos)
+
+    def abort(self) -> None:
+        self._buffer.clear()
+        if self._described:
+            return
+        for file in self._open.values():
+            close_broken(file.parquet, file.sink)
+        self._open.clear()
+        # No event describes these files, so nothing can refer to them.
+        self._storage.discard(".", self._paths)
+
+    def _settle(self) -> None:
+        """Make complete files durable. Raises LakeUnavailable."""
+        self._storage.settle_files([info.path for info in self._infos])
+
+    @contextlib.contextmanager
+    def _storage_failures(self) -> Iterator[None]:
+        """Raise SchemaMismatch for a path that is too long, LakeUnavailable for any other OSError."""
+        try:
+            yield
+        except OSError as error:
+            if is_too_long(error):
+                raise too_long_path(self.location, error) from error
+            raise unwritable(self.location, error) from error
+
+    def _flush(self) -> None:
+        rows = self._buffer.take()
+        if rows is None:
+            return
+        with self._storage_failures():
+            for key, partition, part in self._split(rows):
+                self._write_part(key, partition, part)
+            self._limit_memory()
+
+    def _write_part(self, key: Hashable, partition: P, rows: pa.Table) -> None:
+        data = self._data(rows)
+        times = rows.column(self._event_time) if self._event_time is not None else None
+        start = 0
+        while start < data.num_rows:
+            file = self._open.get(key)
+            number = self._rolling.fitting(data.slice(start), file.size if file is not None else 0)
+            part = times.slice(start, number) if times is not None else None
+            self._write_group(key, partition, data.slice(start, number), part)
+            start += number
+
+    def _write_group(
+        self, key: Hashable, partition: P, data: pa.Table, times: pa.ChunkedArray | None
+    ) -> None:
+        counts = self._floats.count(data)
+        file = self._file(key, partition, data, counts)
+        before = file.size
+        file.write(data, counts, times)
+        self._rolling.learn(data.nbytes, file.size - before)
+        if self._rolling.is_full(file.size):
+            self._close(key)
+
+    def _file(self, key: Hashable, partition: P, rows: pa.Table, counts: "Counts") -> DataFile[P]:
+        """Return a file for rows of a partition, now the last one in order."""
+        if key in self._open and counts.spoils(self._open[key].counts):
+            self._close(key)
+        file = self._open.pop(key, None)
+        if file is None:
+            if len(self._open) >= self._most_open:
+                self._close(next(iter(self._open)))
+            file = self._create(partition, rows, counts)
+        self._open[key] = file
+        return file
+
+    def _create(self, partition: P, rows: pa.Table, counts: "Counts") -> DataFile[P]:
+        """Open a new file. `rows` are its first ones, which decide on the dictionaries."""
+        path = self._new_path(partition)
+        refuse_long_path(self.location, path)
+        self._paths.append(path)
+        sink = self._sink(path)
+        writer = pq.ParquetWriter(
+            sink,
+            self._parquet,
+            use_dictionary=self._dictionaries.columns(self._floats.leaves, rows),
+            write_statistics=self._floats.with_statistics(counts),
+            **self._options,
+        )
+        return DataFile(path, partition, sink, writer)
+
+    def _sink(self, path: str) -> pa.NativeFile:
+        """Open a file; of an object store, its content is kept until it is complete. Raises OSError."""
+        if self._storage.object_store:
+            return pa.BufferOutputStream()
+        make_inside(self._storage.root, posixpath.dirname(path))
+        return pa.OSFile(f"{self._storage.root}/{path}", "wb")
+
+    def _limit_memory(self) -> None:
+        """Upload the largest open files until the others may stay in memory."""
+        if not self._storage.object_store:
+            return
+        sizes = {key: file.size for key, file in self._open.items()}
+        held = sum(sizes.values())
+        for key in sorted(sizes, key=sizes.__getitem__, reverse=True):
+            if held <= HELD_BYTES:
+                return
+            held -= sizes[key]
+            self._close(key)
+
+    def _close(self, key: Hashable) -> None:
+        """Complete a file and describe it. If that fails, it stays open, so that `abort` closes it."""
+        file = self._open[key]
+        file.parquet.close()
+        footer, size = file.parquet.writer.metadata, file.size
+        if self._storage.object_store:
+            folder, name = posixpath.split(file.path)
+            self._storage.write(folder or ".", {name: file.sink.getvalue().to_pybytes()})
+        else:
+            file.sink.close()
+        lowest, highest = file.times
+        info = FileInfo(
+            path=file.path,
+            size=size,
+            rows=footer.num_rows,
+            partition=self._event_partition(file.partition),
+            min_event_time=lowest,
+            max_event_time=highest,
+            metadata=self._metadata(file, footer, size),
+        )
+        del self._open[key]
+        self._infos.append(info)
 
 
 # Rows in a sort order, as in Spark and Iceberg: NaN is above all numbers, nulls are first or last.
@@ -420,7 +660,8 @@ class Floats:
     def __init__(self, schema: pa.Schema) -> None:
         made = pq.ParquetWriter(pa.BufferOutputStream(), schema, store_schema=False)
         made.close()
-        leaves = [made.writer.metadata.schema.column(number) for number in range(_leaf_count(made))]
+        parquet = made.writer.metadata.schema
+        leaves = [parquet.column(number) for number in range(len(parquet))]
         self.leaves: Final = tuple(leaf.path for leaf in leaves)
         """Paths of all columns, as Parquet names them."""
         paths = [leaf.path for leaf in leaves if leaf.physical_type in _FLOATS]
@@ -476,10 +717,6 @@ class Counts:
         """Add the counts of more rows of the file."""
         self.nan.update(other.nan)
         self.null.update(other.null)
-
-
-def _leaf_count(made: pq.ParquetWriter) -> int:
-    return len(made.writer.metadata.schema)
 
 
 def _floats(schema: pa.Schema) -> Iterator[tuple[str, ...] | None]:

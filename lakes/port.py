@@ -41,7 +41,7 @@ class Checked:
     size: int
     """Bytes of the files."""
     paths: bytes
-    """Digests of the paths, one after the other (`twins.path_digest`)."""
+    """Digests of the paths, one after the other (`committer.path_digest`)."""
     content: object
     """The adapter's own."""
     held: int

@@ -1,17 +1,11 @@
-"""Checks of events by a committer: the schema of their files, their entries, and their features."""
+"""Checks of an event by a committer, against the schema of its files and the newest one of the table."""
 
 import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from sluicegate.events.models import FilesWritten
-from sluicegate.lakes.committer import (
-    at_table_location,
-    describe_files,
-    has_metadata,
-    prepare_describer,
-    refuse_specs,
-)
+from sluicegate.lakes.committer import prepare_describer, refuse_specs, with_metadata
 from sluicegate.lakes.delta.entries import FORMAT, FORMAT_VERSION, Entries, Examiner
 from sluicegate.lakes.delta.features import TYPE_WIDENING, supports
 from sluicegate.lakes.delta.log import (
@@ -31,6 +25,10 @@ from sluicegate.lakes.port import BadFiles, LakeUnavailable, Premises
 if TYPE_CHECKING:
     from sluicegate.lakes.delta.plain_files import Describer
 
+
+# Earlier schemas of a table are those of its log, and those of the table that it was made like. A table that
+# is made for a rebuild has no versions of earlier schemas. Files of them are committed to it, so version 0
+# names them: in its `commitInfo`, which may have any content and which no reader needs.
 
 NOTED: Final = "sluicegate.schemas"
 
@@ -97,9 +95,6 @@ def _noted(info: Mapping[str, Any]) -> Iterator[Metadata]:
         return
 
 
-# Examinations of events by a committer: against the schema of their files, and the newest one.
-
-
 class UnknownSchema(BadFiles):
     """The log of the table has no such schema."""
 
@@ -113,7 +108,7 @@ class EventChecks:
         self._metadata: Metadata | None = None
         self._protocol: Protocol | None = None
         self._schema: TableSchema | None = None
-        """The table's at the last examination."""
+        """The table's at the last check."""
         self._widening = False
         self._examiners: dict[int, Examiner] = {}
         """By schema id; only of schemas whose files the table takes."""
@@ -124,7 +119,7 @@ class EventChecks:
         """Version down from which the log was searched for older schemas."""
 
     def premises(self, state: State) -> Premises:
-        """Return the part of the table's state that examinations depend on. Raises LakeUnavailable."""
+        """Return the part of the table's state that checks depend on. Raises LakeUnavailable."""
         self._follow(state)
         schema = self._schema or _schema_of(state.metadata)
         return Premises(state.metadata.id, f"{schema.id}, {self._widening}")
@@ -136,10 +131,15 @@ class EventChecks:
         """
         self._follow(state)
         refuse_specs(event, FORMAT)
-        examiner, event = self._examiner(state, event.schema_id), at_table_location(event, self._location)
-        if event.format == FORMAT and event.location == self._location and not has_metadata(event):
-            describe = self._describer(state, event.schema_id).describe
-            event = describe_files(event, self._log.storage, FORMAT_VERSION, describe)
+        examiner = self._examiner(state, event.schema_id)
+        event = with_metadata(
+            event,
+            FORMAT,
+            FORMAT_VERSION,
+            self._location,
+            self._log.storage,
+            lambda: self._describer(state, event.schema_id).describe,
+        )
         return examiner.examine(event)
 
     def _describer(self, state: State, schema_id: int) -> "Describer":

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from sluicegate.events.models import FilesWritten
 from sluicegate.events.problems import Cause, CauseCode
 from sluicegate.lakes.committer import (
+    BaseCommitter,
     EventContents,
-    UniquePaths,
+    check_files,
+    checked_event,
     made_by,
     outcome_unknown,
     overtaken,
-    paths_of,
-    require_files,
     with_overwriting,
 )
 from sluicegate.lakes.delta.checkpointing import Checkpointing
@@ -29,9 +29,7 @@ from sluicegate.lakes.port import (
     Conflict,
     Found,
     LakeUnavailable,
-    NotPublished,
     OutcomeUnknown,
-    Outdated,
     Premises,
     Publication,
     Published,
@@ -44,7 +42,7 @@ from sluicegate.lakes.port import (
 from sluicegate.lakes.storage import CannotPut, Storage, Uncertain
 
 
-class DeltaCommitter:
+class DeltaCommitter(BaseCommitter):
     """Committer for one table and one commit user. Not safe for concurrent calls."""
 
     def __init__(
@@ -61,7 +59,7 @@ class DeltaCommitter:
         self._in_scope: tuple[Protocol, Metadata] | None = None
         """Newest protocol and metadata that were found to be supported."""
         self._identity: str | None = None
-        self._examinations = EventChecks(self._log, storage.uri)
+        self._checks = EventChecks(self._log, storage.uri)
         self._checkpointing = checkpointing
 
     def inspect(self) -> TableState:
@@ -89,40 +87,17 @@ class DeltaCommitter:
         return self._newest().metadata.id
 
     def premises(self) -> Premises:
-        return self._examinations.premises(self._newest())
+        return self._checks.premises(self._newest())
 
     def check(self, files: Sequence[FilesWritten]) -> list[Checked]:
-        state, twins = self._newest(), UniquePaths()
-        premises = self._examinations.premises(state)
-        # First what the events themselves prove: no path outside of the table is looked at.
-        found = [self._checked(state, premises, event) for event in files]
-        for event in files:
-            twins.add(event)
-        require_files(self._storage, files)
-        return found
+        state = self._newest()
+        premises = self._checks.premises(state)
+        return check_files(files, lambda event: self._checked(state, premises, event), self._storage)
 
     def _checked(self, state: State, premises: Premises, event: FilesWritten) -> Checked:
         """Check all that an event itself can prove. Raises BadFiles or LakeUnavailable."""
-        entries, paths = self._examinations.examine(state, event), paths_of(event)
-        return Checked(
-            premises=premises,
-            files=len(event.files),
-            rows=sum(entries.rows),
-            size=sum(file.size for file in event.files),
-            paths=paths,
-            content=entries,
-            held=len(paths) + len(entries.lines),
-        )
-
-    def publish(self, request: CommitRequest) -> Publication:
-        try:
-            return self._publish(request)
-        except LakeUnavailable as error:
-            # Only failures before the put raise LakeUnavailable. After it, a failure makes the outcome
-            # unknown.
-            return NotPublished(str(error))
-        except Outdated:
-            return NotPublished(cause=Cause(code=CauseCode.CHECKS_OUTDATED))
+        entries = self._checks.examine(state, event)
+        return checked_event(event, premises, entries, len(entries.lines))
 
     def close(self) -> None:
         self._known = None
@@ -174,7 +149,7 @@ class DeltaCommitter:
 
     def _compose(self, state: State, request: CommitRequest) -> Content:
         """Return the content of the version. Raises BadFiles, TableRefused, Outdated or LakeUnavailable."""
-        premises = self._examinations.premises(state)
+        premises = self._checks.premises(state)
         draft = Draft(state)
         for checked, entries in EventContents(request.files, self.check, premises, Entries).pairs():
             draft.add(checked, entries)

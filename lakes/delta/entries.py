@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from urllib.parse import quote
 
 from sluicegate.events.models import FileInfo, FilesWritten
+from sluicegate.lakes.committer import refuse_other_metadata
 from sluicegate.lakes.delta.log import is_whole
 from sluicegate.lakes.delta.schema import (
     Array,
@@ -24,6 +25,7 @@ from sluicegate.lakes.delta.schema import (
     Struct,
     TableSchema,
     is_partition_text,
+    is_time,
     partition_folder,
 )
 from sluicegate.lakes.port import BadFiles
@@ -299,23 +301,13 @@ def _is_bound(kind: str) -> Callable[[Any], bool]:
         largest = 10**_EXACT
         return lambda value: (type(value) is float or is_whole(value)) and abs(value) < largest
     if kind == "date":
-        return lambda value: type(value) is str and _is_time(_DAY, value)
+        return lambda value: type(value) is str and is_time(_DAY, value)
     if kind in ("timestamp", "timestamp_ntz"):
         zoned = kind == "timestamp"
-        return lambda value: type(value) is str and _is_time(_TIME, value) and value.endswith("Z") is zoned
+        return lambda value: type(value) is str and is_time(_TIME, value) and value.endswith("Z") is zoned
     if kind == "boolean":
         return lambda value: type(value) is bool
     return lambda value: kind == "string" and type(value) is str
-
-
-def _is_time(pattern: re.Pattern[str], text: str) -> bool:
-    if not pattern.fullmatch(text):
-        return False
-    try:
-        datetime.datetime.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
 
 
 FORMAT: Final = "delta"
@@ -390,11 +382,7 @@ class Examiner:
         """Check all properties that the event itself can prove. Raises BadFiles with the first problem."""
         if event.location != self._location:
             raise BadFiles(f"the files are in {event.location}, but the table is in {self._location}")
-        if (event.format, event.format_version) != (FORMAT, FORMAT_VERSION):
-            raise BadFiles(
-                f"metadata of {event.format} version {event.format_version} cannot be read; this release "
-                f"reads {FORMAT} version {FORMAT_VERSION}"
-            )
+        refuse_other_metadata(event, FORMAT, FORMAT_VERSION)
         for file in event.files:
             try:
                 self._examine(file)

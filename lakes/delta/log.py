@@ -1,4 +1,4 @@
-"""The log of a Delta table: its files, the state of the table at its newest version, and later versions.
+"""The log of a Delta table: its actions, its checkpoints, and the state at its newest version.
 
 The table is never loaded: a state has no data files, and a new version costs one read.
 """

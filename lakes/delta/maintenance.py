@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import unquote
 
-from sluicegate.events.models import FileInfo, FilesWritten
+from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.capabilities import Cleaner, FileStatus, Opened, PartitionField, PartitionLayout
 from sluicegate.lakes.delta.checks import EventChecks, UnknownSchema, schemas_field
 from sluicegate.lakes.delta.features import keeps_timestamps
@@ -26,7 +26,15 @@ from sluicegate.lakes.delta.log import (
 from sluicegate.lakes.delta.schema import partition_folder, read_schema
 from sluicegate.lakes.delta.versions import ACCOUNT, WRITER, Ancestry, past_of
 from sluicegate.lakes.history import TableHistory
-from sluicegate.lakes.maintenance import SAMPLE_FILES, Sampled, first_of, open_files, spread
+from sluicegate.lakes.maintenance import (
+    SAMPLE_FILES,
+    Sampled,
+    copy_files,
+    first_of,
+    open_files,
+    require_unchanged,
+    spread,
+)
 from sluicegate.lakes.port import BadFiles, LakeUnavailable, SnapshotRef, TableRef
 from sluicegate.lakes.storage import CannotPut, Storage, Uncertain
 from sluicegate.lakes.storages import open_storage
@@ -213,6 +221,7 @@ _OF_THE_LOG: Final = (
 """Properties about versions of one log."""
 _DOMAINS: Final = ("delta.clustering",)
 """Metadata domains that belong to the schema."""
+_REMOVAL: Final = "compaction has rewritten it and it was vacuumed"
 
 
 class DeltaMaintenance:
@@ -225,7 +234,7 @@ class DeltaMaintenance:
         self._log = Log(storage)
         self._references: References | None = None
         self._asked: set[str] = set()
-        self._examinations: dict[str, EventChecks] = {}
+        self._checks: dict[str, EventChecks] = {}
         """Of this table and of those whose files it takes, by place."""
         self.location = storage.uri
 
@@ -312,15 +321,11 @@ class DeltaMaintenance:
         for file in event.files:
             if not is_data_file(file.path):
                 raise BadFiles(f"{file.path} is no place of a data file")
-            _look(source, file)
+            require_unchanged(source, file, _REMOVAL)
 
     def adopt(self, event: FilesWritten, *, lost: bool = False) -> FilesWritten:
         self.examine(event, lost=lost)
-        source = open_storage(event.location)
-        for file in event.files:
-            if self._storage.size(file.path) != file.size:
-                self._storage.copy(source, file.path)
-        self._storage.settle_files([file.path for file in event.files])
+        copy_files(open_storage(event.location), self._storage, event.files)
         return event.model_copy(update={"location": self.location})
 
     def _refuse_other_schema(self, event: FilesWritten, source: Storage) -> None:
@@ -343,9 +348,9 @@ class DeltaMaintenance:
     def _knows(self, log: Log, schema_id: int) -> bool:
         """Return True if a table takes files of a schema, False if its log lacks that. Raises BadFiles."""
         place = log.storage.uri
-        examinations = self._examinations.setdefault(place, EventChecks(log, place))
+        checks = self._checks.setdefault(place, EventChecks(log, place))
         try:
-            examinations.require(log.load(), schema_id)
+            checks.require(log.load(), schema_id)
         except UnknownSchema:
             return False
         return True
@@ -361,17 +366,6 @@ def is_data_file(path: str) -> bool:
 
 def _name(path: str) -> str:
     return path.rpartition("/")[2]
-
-
-def _look(storage: Storage, file: FileInfo) -> None:
-    size = storage.size(file.path)
-    if size is None:
-        raise BadFiles(
-            f"the file {file.path} is not in {storage.uri} any more: compaction has rewritten it and it was "
-            "vacuumed, it was deleted, or the table was moved"
-        )
-    if size != file.size:
-        raise BadFiles(f"the file {file.path} has {size} bytes instead of {file.size}")
 
 
 def _creation(model: State, earlier: dict[str, str]) -> bytes:

@@ -23,7 +23,7 @@ from sluicegate.lakes.delta.features import (
 from sluicegate.lakes.delta.log import FOLDER, Log, Metadata, State, commit_name, read_metadata
 from sluicegate.lakes.delta.schema import MAPPED_ID, PHYSICAL_NAME, read_schema
 from sluicegate.lakes.delta.versions import WRITER, in_commit_time
-from sluicegate.lakes.delta.writer import PRIMITIVES, logical_schema
+from sluicegate.lakes.delta.writer import PRIMITIVES, DeltaWriter, logical_schema
 from sluicegate.lakes.port import LakeUnavailable, SchemaMismatch, TableRefused
 from sluicegate.lakes.storage import CannotPut, Storage, Uncertain
 
@@ -89,8 +89,6 @@ def _is_there(storage: Storage, number: int, content: bytes, error: Uncertain) -
 
 def _refuse_unsafe(storage: Storage, after: State) -> None:
     """Raise SchemaMismatch if the table would be out of scope with the columns."""
-    from sluicegate.lakes.delta.writer import DeltaWriter
-
     reason = out_of_scope(after.protocol, after.metadata)
     if reason is None:
         try:

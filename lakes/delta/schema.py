@@ -1,4 +1,4 @@
-"""Schemas of Delta tables: columns with their physical names, from the JSON of the table's metadata."""
+"""Schemas of Delta tables: columns, partition values, and files of an older schema."""
 
 import datetime
 import decimal
@@ -293,17 +293,8 @@ def _fits(text: str, precision: int, scale: int) -> bool:
     return len(fraction) == scale and len(whole.lstrip("0")) <= precision - scale
 
 
-def _is_day(text: str) -> bool:
-    if not _DAY.fullmatch(text):
-        return False
-    try:
-        datetime.date.fromisoformat(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _is_moment(pattern: re.Pattern[str], text: str) -> bool:
+def is_time(pattern: re.Pattern[str], text: str) -> bool:
+    """Return True for a time or a date that exists, in the form of a pattern."""
     if not pattern.fullmatch(text):
         return False
     try:
@@ -316,9 +307,9 @@ def _is_moment(pattern: re.Pattern[str], text: str) -> bool:
 _CHECKS: Final[Mapping[str, Callable[[str], bool]]] = {
     "string": bool,
     "boolean": lambda text: text in ("true", "false"),
-    "date": _is_day,
-    "timestamp": lambda text: _is_moment(_TIME, text),
-    "timestamp_ntz": lambda text: _is_moment(_LOCAL_TIME, text),
+    "date": lambda text: is_time(_DAY, text),
+    "timestamp": lambda text: is_time(_TIME, text),
+    "timestamp_ntz": lambda text: is_time(_LOCAL_TIME, text),
 }
 
 

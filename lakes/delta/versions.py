@@ -1,4 +1,4 @@
-"""The content of a new version of a Delta table: an append of data files."""
+"""Versions of a Delta table: the content of a commit, and the decisions in the versions before it."""
 
 import json
 import re
@@ -25,9 +25,10 @@ from sluicegate.lakes.port import Answer, Checked, CommitRequest, SnapshotRef, T
 # Each commit has transactions, all with one time. Transactions are part of the table's state, so they
 # survive the clean-up of the log inside checkpoints:
 #
-# - the decision under the commit user, as Delta's own sinks write it, - a number of the digest under
-# `<user>.digest`, - the mark in parts under `<user>.mark.<n>`: decision, version, table and whole digest, -
-# the table's watermark under `sluicegate.watermark`, for all users together.
+# - the decision under the commit user, as Delta's own sinks write it,
+# - a number of the digest under `<user>.digest`,
+# - the mark in parts under `<user>.mark.<n>`: decision, version, table and whole digest,
+# - the table's watermark under `sluicegate.watermark`, for all users together.
 #
 # Another product that commits under the name of the user replaces the first one alone.
 

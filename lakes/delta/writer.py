@@ -1,19 +1,17 @@
 """Writer half of the adapter: rows become Parquet files, and files become lines of the log."""
 
 import json
-import posixpath
 import re
 import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from sluicegate.events.models import FileInfo
 from sluicegate.lakes.arrow import out_of_range, require_values
 from sluicegate.lakes.delta.entries import encode, leaves, make_statistics
 from sluicegate.lakes.delta.log import State
@@ -29,22 +27,9 @@ from sluicegate.lakes.delta.schema import (
     read_schema,
 )
 from sluicegate.lakes.file_options import NO_OPTIONS, Compression, FileOptions, FileSettings, require_short
-from sluicegate.lakes.parquet import (
-    Counts,
-    Dictionaries,
-    Floats,
-    Rolling,
-    RowBuffer,
-    close_broken,
-    event_time_range,
-    refuse_long_names,
-    refuse_long_path,
-    refuse_long_values,
-    too_long_path,
-)
+from sluicegate.lakes.parquet import DataFile, RollingWriter, refuse_long_names, refuse_long_values
 from sluicegate.lakes.port import SchemaMismatch
-from sluicegate.lakes.storage import Storage, is_too_long, unwritable
-from sluicegate.lakes.storage_local import make_inside
+from sluicegate.lakes.storage import Storage
 
 # Arrow schemas of Delta tables, and rows by partition.
 
@@ -152,8 +137,6 @@ _DEFAULT_INDEXED: Final = 32
 _FEWER: Final = "set the property delta.dataSkippingNumIndexedCols to a lower number"
 _NUMBER: Final = re.compile(r"-?[0-9]{1,9}")
 
-Range = tuple[int | None, int | None]
-
 
 @dataclass(frozen=True)
 class Layout:
@@ -161,14 +144,12 @@ class Layout:
 
     schema: TableSchema
     parquet: pa.Schema
-    floats: Floats
     settings: FileSettings
     page_version: str
     bounded: frozenset[tuple[str, ...]]
     """Paths of the columns that get bounds."""
     counted: frozenset[tuple[str, ...]]
     """Paths of the columns whose nulls are counted."""
-    dictionaries: Dictionaries = field(default_factory=Dictionaries)
 
 
 def layout_of(
@@ -188,7 +169,6 @@ def layout_of(
     return Layout(
         schema,
         parquet,
-        Floats(parquet),
         files.settings(_of_table(configuration)),
         "2.0" if pages.startswith("2.") else "1.0",
         bounded,
@@ -222,112 +202,11 @@ def _indexed(configuration: Mapping[str, str], schema: TableSchema) -> list[tupl
     return [path for path in (paths if most < 0 else paths[:most]) if path]
 
 
-class DataFile:
-    """One file that is being written, of one partition."""
-
-    def __init__(
-        self,
-        storage: Storage,
-        layout: Layout,
-        texts: Mapping[str, str | None],
-        digest: str | None,
-        rows: pa.Table,
-        counts: Counts,
-    ) -> None:
-        """Open a file. `rows` are its first ones, `counts` theirs. Raises OSError or SchemaMismatch."""
-        self._storage = storage
-        self._layout = layout
-        self._texts = texts
-        self._folder = partition_folder(layout.schema.partitions, texts)
-        self._name = f"data-{digest}-{uuid.uuid4()}.parquet" if digest else f"data-{uuid.uuid4()}.parquet"
-        self.path = f"{self._folder}/{self._name}" if self._folder else self._name
-        refuse_long_path(storage.uri, self.path)
-        self._sink = self._open()
-        self._footers: list[pq.FileMetaData] = []
-        self._writer = pq.ParquetWriter(
-            self._sink,
-            layout.parquet,
-            **layout.settings.compression.arguments(),
-            use_dictionary=layout.dictionaries.columns(layout.floats.leaves, rows),
-            data_page_version=layout.page_version,
-            store_schema=False,
-            metadata_collector=self._footers,
-            write_statistics=layout.floats.with_statistics(counts),
-        )
-        self._counts = Counts()
-        self._times: Range = (None, None)
-
-    @property
-    def size(self) -> int:
-        """Bytes that were written so far."""
-        return int(self._sink.tell())
-
-    def takes(self, counts: Counts) -> bool:
-        """True if rows with these counts may come into the file."""
-        return not counts.spoils(self._counts)
-
-    def write(self, rows: pa.Table, counts: Counts, event_times: pa.ChunkedArray | None) -> None:
-        """Add rows of the partition, with the columns of data files. Raises OSError."""
-        self._counts.add(counts)
-        if event_times is not None:
-            self._times = _joined(self._times, event_time_range(event_times))
-        self._writer.write_table(rows, rows.num_rows)
-
-    def finish(self) -> FileInfo:
-        """Close the file and describe it. Raises OSError or LakeUnavailable."""
-        self._writer.close()
-        size = self.size
-        if isinstance(self._sink, pa.BufferOutputStream):
-            content = self._sink.getvalue().to_pybytes()
-            self._storage.write(self._folder or ".", {self._name: content})
-        else:
-            self._sink.close()
-        (footer,) = self._footers
-        columns = self._layout.schema.data
-        said = make_statistics(footer, columns, self._layout.bounded, self._layout.counted, self._counts.null)
-        values = {each.name: self._texts[each.physical] for each in self._layout.schema.partitions}
-        line = encode(self.path, self._texts, size, time.time_ns() // 1_000_000, said)
-        return FileInfo(
-            path=self.path,
-            size=size,
-            rows=footer.num_rows,
-            partition=values,
-            min_event_time=self._times[0],
-            max_event_time=self._times[1],
-            metadata=require_short(line, self._storage.uri, _FEWER),
-        )
-
-    def abort(self) -> None:
-        """Close the file and delete it."""
-        close_broken(self._writer, self._sink)
-        self._storage.discard(self._folder or ".", [self._name])
-
-    def _open(self) -> pa.NativeFile:
-        """Open the file; of an object store, its content is kept until it is complete. Raises OSError."""
-        if self._storage.object_store:
-            return pa.BufferOutputStream()
-        make_inside(self._storage.root, posixpath.dirname(self.path))
-        return pa.OSFile(f"{self._storage.root}/{self.path}", "wb")
-
-
-def _joined(one: Range, other: Range) -> Range:
-    lowest = [value for value in (one[0], other[0]) if value is not None]
-    highest = [value for value in (one[1], other[1]) if value is not None]
-    return min(lowest, default=None), max(highest, default=None)
-
-
-def columns_of(rows: pa.Table, layout: Layout) -> pa.Table:
-    """Return the rows with the columns of data files, as files name them."""
-    return renamed(rows.select([column.name for column in layout.schema.data]), layout.parquet)
-
-
-HELD_BYTES: Final = 256 << 20
-"""Bytes of open files that are kept in memory, if the table is in an object store."""
 _CLUSTERING: Final = "delta.clustering"
 
 
-class DeltaWriter:
-    """Writer of one attempt of one task."""
+class DeltaWriter(RollingWriter[tuple[Any, ...]]):
+    """Writer of one attempt of one task. A partition is the values of its columns."""
 
     def __init__(
         self,
@@ -339,132 +218,68 @@ class DeltaWriter:
     ) -> None:
         """Prepare a writer. Raises TableRefused for wrong options."""
         schema = read_schema(state.metadata)
-        self.location = storage.uri
-        refuse_long_names(self.location, [column.name for column in schema.partitions])
+        refuse_long_names(storage.uri, [column.name for column in schema.partitions])
         self.schema_id = schema.id
         self.spec_id = 0
         self.table_identity = state.metadata.id
         self.schema_digest = ""
-        self._storage = storage
         columns = logical_schema(schema.columns)
-        files.check_columns(self.location, columns)
+        files.check_columns(storage.uri, columns)
         self._layout = layout_of(state, schema, clustering_of(state), files, event_time_column)
-        settings = self._layout.settings
-        self._rolling = Rolling(settings.target_size)
         self._defaults = [column.name for column in schema.columns if has_default(column)]
-        self._event_time = event_time_column
         self._digest = digest
-        self._buffer = RowBuffer(
-            self.location, columns, event_time_column, settings.row_group_size, settings.sort
+        options = {"data_page_version": self._layout.page_version, "store_schema": False}
+        super().__init__(
+            storage,
+            storage.uri,
+            columns,
+            self._layout.parquet,
+            self._layout.settings,
+            event_time_column,
+            options,
         )
-        self._open: dict[tuple[Any, ...], DataFile] = {}
-        """By partition; the one that was written to last is the last."""
-        self._infos: list[FileInfo] = []
-        self._described = False
 
     def write(self, batch: pa.RecordBatch) -> None:
         require_values(batch, self._defaults, nulls=True)
-        if self._buffer.add(batch):
-            self._flush()
+        super().write(batch)
 
-    def finish(self) -> Iterator[FileInfo]:
-        self._flush()
-        while self._open:
-            self._close(next(iter(self._open)))
-        self._storage.settle_files([info.path for info in self._infos])
-        self._described = True
-        return iter(self._infos)
-
-    def abort(self) -> None:
-        self._buffer.clear()
-        if self._described:
-            return
-        for file in self._open.values():
-            file.abort()
-        # No event describes these files, so nothing can refer to them.
-        self._storage.discard(".", [info.path for info in self._infos])
-        self._open.clear()
-
-    def _flush(self) -> None:
-        rows = self._buffer.take()
-        if rows is None:
-            return
+    def _split(self, rows: pa.Table) -> Iterator[tuple[tuple[Any, ...], tuple[Any, ...], pa.Table]]:
         for values, part in by_partition(rows, self._layout.schema.partition_names):
-            self._write_part(values, part)
-        self._relieve()
+            yield values, values, part
 
-    def _write_part(self, values: tuple[Any, ...], rows: pa.Table) -> None:
-        data = columns_of(rows, self._layout)
-        times = rows.column(self._event_time) if self._event_time is not None else None
-        start = 0
-        while start < data.num_rows:
-            open_file = self._open.get(values)
-            number = self._rolling.fitting(data.slice(start), open_file.size if open_file is not None else 0)
-            part = times.slice(start, number) if times is not None else None
-            self._write_group(values, data.slice(start, number), part)
-            start += number
+    def _data(self, rows: pa.Table) -> pa.Table:
+        schema, names = self._layout.parquet, [column.name for column in self._layout.schema.data]
+        return renamed(rows.select(names), schema)
 
-    def _write_group(self, values: tuple[Any, ...], data: pa.Table, times: pa.ChunkedArray | None) -> None:
-        """Write one row group."""
-        counts = self._layout.floats.count(data)
-        file = self._file(values, data, counts)
-        before = file.size
-        try:
-            file.write(data, counts, times)
-        except OSError as error:
-            raise unwritable(self.location, error) from error
-        self._rolling.learn(data.nbytes, file.size - before)
-        if self._rolling.is_full(file.size):
-            self._close(values)
+    def _new_path(self, partition: tuple[Any, ...]) -> str:
+        texts = self._texts(partition)
+        refuse_long_values(texts)
+        folder = partition_folder(self._layout.schema.partitions, texts)
+        name = f"data-{self._digest}-{uuid.uuid4()}" if self._digest else f"data-{uuid.uuid4()}"
+        return f"{folder}/{name}.parquet" if folder else f"{name}.parquet"
 
-    def _relieve(self) -> None:
-        """Upload the largest open files until the others may stay in memory."""
-        if not self._storage.object_store:
-            return
-        sizes = {values: file.size for values, file in self._open.items()}
-        held = sum(sizes.values())
-        for values in sorted(sizes, key=sizes.__getitem__, reverse=True):
-            if held <= HELD_BYTES:
-                return
-            held -= sizes[values]
-            self._close(values)
-
-    def _file(self, values: tuple[Any, ...], rows: pa.Table, counts: Counts) -> DataFile:
-        """Return a file for rows of a partition, now the last one in order. Raises LakeUnavailable."""
-        if values in self._open and not self._open[values].takes(counts):
-            self._close(values)
-        file = self._open.pop(values, None)
-        if file is None:
-            if len(self._open) >= self._layout.settings.open_partitions:
-                self._close(next(iter(self._open)))
-            file = self._created(values, rows, counts)
-        self._open[values] = file
-        return file
-
-    def _created(self, values: tuple[Any, ...], rows: pa.Table, counts: Counts) -> DataFile:
+    def _texts(self, partition: tuple[Any, ...]) -> dict[str, str | None]:
+        """Return the values of a partition as the log has them, by physical name. Raises SchemaMismatch."""
         texts = {}
-        for column, value in zip(self._layout.schema.partitions, values, strict=True):
+        for column, value in zip(self._layout.schema.partitions, partition, strict=True):
             texts[column.physical] = text = partition_text(str(column.kind), value)
             if text is None and not column.nullable:
                 raise SchemaMismatch(
                     f"the partition column {column.name} must not be null. In Delta, an empty text is null"
                 )
-        refuse_long_values(texts)
-        try:
-            return DataFile(self._storage, self._layout, texts, self._digest, rows, counts)
-        except OSError as error:
-            if is_too_long(error):
-                raise too_long_path(self.location, error) from error
-            raise unwritable(self.location, error) from error
+        return texts
 
-    def _close(self, values: tuple[Any, ...]) -> None:
-        # A file that cannot be finished stays open, so that `abort` removes it.
-        try:
-            info = self._open[values].finish()
-        except OSError as error:
-            raise unwritable(self.location, error) from error
-        del self._open[values]
-        self._infos.append(info)
+    def _event_partition(self, partition: tuple[Any, ...]) -> dict[str, str | None]:
+        texts = self._texts(partition)
+        return {column.name: texts[column.physical] for column in self._layout.schema.partitions}
+
+    def _metadata(self, file: DataFile[tuple[Any, ...]], footer: pq.FileMetaData, size: int) -> bytes:
+        layout = self._layout
+        statistics = make_statistics(
+            footer, layout.schema.data, layout.bounded, layout.counted, file.counts.null
+        )
+        texts, now_ms = self._texts(file.partition), time.time_ns() // 1_000_000
+        return require_short(encode(file.path, texts, size, now_ms, statistics), self.location, _FEWER)
 
 
 def clustering_of(state: State) -> list[tuple[str, ...]]:

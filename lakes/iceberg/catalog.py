@@ -1,4 +1,4 @@
-"""The seam to a catalog: which metadata a table has, and the one conditional change of it."""
+"""The port to a catalog: the metadata that a table has, and the one conditional change of it."""
 
 import difflib
 import re

@@ -10,15 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 from sluicegate.events.models import FilesWritten
 from sluicegate.events.problems import Cause, CauseCode
 from sluicegate.lakes.committer import (
+    BaseCommitter,
+    Describe,
     EventContents,
-    UniquePaths,
-    at_table_location,
-    describe_files,
-    has_metadata,
+    check_files,
+    checked_event,
     made_by,
     overtaken,
-    paths_of,
-    require_files,
+    with_metadata,
 )
 from sluicegate.lakes.history import Marker
 from sluicegate.lakes.iceberg.ancestry import (
@@ -48,9 +47,7 @@ from sluicegate.lakes.port import (
     CommitRequest,
     Conflict,
     LakeUnavailable,
-    NotPublished,
     OutcomeUnknown,
-    Outdated,
     Premises,
     Publication,
     Published,
@@ -69,7 +66,7 @@ _NUMBERS_BYTES: Final = 16
 """Memory for the two numbers of each file."""
 
 
-class IcebergCommitter:
+class IcebergCommitter(BaseCommitter):
     """Committer for one branch of one table and one commit user. Not safe for concurrent calls."""
 
     def __init__(self, catalog: Catalog, files: Files, commit_user: str, branch: str) -> None:
@@ -129,48 +126,46 @@ class IcebergCommitter:
         return self._check(self._view(self._load()), files)
 
     def _check(self, view: TableView, files: Sequence[FilesWritten]) -> list[Checked]:
-        twins = UniquePaths()
         examiner = self._open(view)[1]
-        files = [self._described(view, event) for event in files]
-        found = [_checked(event, view.premises, examiner) for event in files]
-        for event in files:
-            twins.add(event)
-        require_files(self._files.folder(view.data_location), files, self._require_table)
-        return found
+        return check_files(
+            [self._with_metadata(view, event) for event in files],
+            lambda event: _checked(event, view.premises, examiner),
+            self._files.folder(view.data_location),
+            self._require_table,
+        )
 
     def _require_table(self) -> None:
         """Raise LakeUnavailable if the table is away, and not only a file of an event."""
         metadata = self._load()
         self._require_base(metadata, metadata.head(self._branch))
 
-    def _described(self, view: TableView, event: FilesWritten) -> FilesWritten:
+    def _with_metadata(self, view: TableView, event: FilesWritten) -> FilesWritten:
         """Return an event with metadata for each file. Raises BadFiles or LakeUnavailable."""
-        event = at_table_location(event, view.event_location)
-        if event.format != FORMAT or event.location != view.event_location or has_metadata(event):
-            return event
+        return with_metadata(
+            event,
+            FORMAT,
+            FORMAT_VERSION,
+            view.event_location,
+            self._files.folder(view.data_location),
+            lambda: self._describe(view, event),
+        )
+
+    def _describe(self, view: TableView, event: FilesWritten) -> "Describe | None":
+        """Return what describes the files of an event; None if the table lacks their schema or spec."""
         from sluicegate.lakes.iceberg.plain_files import Describers
 
         if self._describers is None or self._describers.table is not view:
             self._describers = Describers(view)
         describer = self._describers.of(event.schema_id, event.spec_id)
-        if describer is None:
-            return event
-        return describe_files(
-            event, self._files.folder(view.data_location), FORMAT_VERSION, describer.describe
-        )
-
-    def publish(self, request: CommitRequest) -> Publication:
-        try:
-            return self._publish(request)
-        except LakeUnavailable as error:
-            # Only failures before the change of the catalog raise it. Later ones make the outcome unknown.
-            return NotPublished(str(error))
-        except TableRefused as error:
-            return Refused(str(error))
-        except Outdated:
-            return NotPublished(cause=Cause(code=CauseCode.CHECKS_OUTDATED))
+        return describer.describe if describer is not None else None
 
     def _publish(self, request: CommitRequest) -> Publication:
+        try:
+            return self._publish_once(request)
+        except TableRefused as error:
+            return Refused(str(error))
+
+    def _publish_once(self, request: CommitRequest) -> Publication:
         metadata = self._load()
         if metadata.identity != self._identity:
             return Conflict(cause=Cause(code=CauseCode.OTHER_TABLE))
@@ -313,13 +308,5 @@ def _new_id(metadata: Metadata) -> int:
 
 def _checked(event: FilesWritten, premises: Premises, examiner: Examiner) -> Checked:
     """Check all that an event itself can prove. Raises BadFiles."""
-    entries, paths = examiner.examine(event), paths_of(event)
-    return Checked(
-        premises=premises,
-        files=len(event.files),
-        rows=sum(entries.rows),
-        size=sum(file.size for file in event.files),
-        paths=paths,
-        content=entries,
-        held=len(paths) + len(entries.encoded) + _NUMBERS_BYTES * len(event.files),
-    )
+    entries = examiner.examine(event)
+    return checked_event(event, premises, entries, len(entries.encoded) + _NUMBERS_BYTES * len(event.files))

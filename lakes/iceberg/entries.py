@@ -1,4 +1,4 @@
-"""Validation of the descriptions of files. They come from outside, so each is decoded and checked.
+"""Checks of the records of data files. They come from outside, so each is decoded, or proven without that.
 
 The committer copies the bytes of a record that passed, so no field can be lost.
 """
@@ -18,7 +18,7 @@ from pyiceberg.types import DoubleType, FloatType, IcebergType, ListType, MapTyp
 
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes.avro import write_long
-from sluicegate.lakes.committer import is_plain, refuse_other_schema, require_plain
+from sluicegate.lakes.committer import is_plain, refuse_other_metadata, refuse_other_schema, require_plain
 from sluicegate.lakes.iceberg.layout import FORMAT, FORMAT_VERSION, Layout, Partition
 from sluicegate.lakes.iceberg.table import TableView, schema_digest
 from sluicegate.lakes.iceberg.values import (
@@ -380,11 +380,7 @@ class Examiner:
         if event.location != self._table.event_location:
             there = self._table.event_location
             raise BadFiles(f"the files are in {event.location}, but the table keeps its data in {there}")
-        if (event.format, event.format_version) != (FORMAT, FORMAT_VERSION):
-            raise BadFiles(
-                f"metadata of {event.format} version {event.format_version} cannot be read; this release "
-                f"reads {FORMAT} version {FORMAT_VERSION}"
-            )
+        refuse_other_metadata(event, FORMAT, FORMAT_VERSION)
         checks = self._checks_for(event)
         partitions = frozenset([checks.examine(file) for file in event.files])
         records = [file.metadata for file in event.files]

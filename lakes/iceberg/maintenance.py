@@ -36,7 +36,15 @@ from sluicegate.lakes.iceberg.files import Files, location_of
 from sluicegate.lakes.iceberg.layout import Lists, path_in, with_path
 from sluicegate.lakes.iceberg.metadata import Metadata, NewTag, Snapshot
 from sluicegate.lakes.iceberg.table import TableView, folder_path, schema_digest
-from sluicegate.lakes.maintenance import SAMPLE_FILES, Sampled, first_of, open_files, spread
+from sluicegate.lakes.maintenance import (
+    SAMPLE_FILES,
+    Sampled,
+    copy_files,
+    first_of,
+    open_files,
+    require_unchanged,
+    spread,
+)
 from sluicegate.lakes.port import BadFiles, LakeError, LakeUnavailable, SnapshotRef, TableRef, TableRefused
 from sluicegate.lakes.storage import Uncertain
 from sluicegate.lakes.storages import open_storage
@@ -57,7 +65,7 @@ def partition_layout(view: TableView, files: Files) -> PartitionLayout:
     """Return the layout of a table."""
     fields: dict[str, PartitionField] = {}
     for field in _fields(view):
-        fields.setdefault(field.name, _described(view.schema, field))
+        fields.setdefault(field.name, _partition_field(view.schema, field))
     return PartitionLayout(
         tuple(fields.values()),
         files.folder(view.data_location),
@@ -73,7 +81,7 @@ def _fields(view: TableView) -> Iterator[SpecField]:
         yield from spec.fields
 
 
-def _described(schema: Schema, field: SpecField) -> PartitionField:
+def _partition_field(schema: Schema, field: SpecField) -> PartitionField:
     kinds = [name for transform, name in _TRANSFORMS if isinstance(field.transform, transform)]
     kind: FieldKind = kinds[0] if kinds else "opaque"
     try:
@@ -256,6 +264,7 @@ _CLEANER: Final = Cleaner(
 )
 _NOT_COPIED: Final = ("current-snapshot-id", "statistics", "partition-statistics")
 _COPIED_PROPERTIES: Final = re.compile(r"(?!sluicegate\.|write\.data\.path$|write\.metadata\.path$).*")
+_REMOVAL: Final = "a rewrite has replaced it and its snapshots have expired"
 
 
 class IcebergMaintenance:
@@ -360,14 +369,7 @@ class IcebergMaintenance:
         for file in event.files:
             if not is_plain(file.path) or file.path.startswith("metadata/"):
                 raise BadFiles(f"{file.path} is no place of a data file")
-            size = source.size(file.path)
-            if size is None:
-                raise BadFiles(
-                    f"the file {file.path} is not in {event.location} any more: a rewrite has replaced it "
-                    "and its snapshots have expired, it was deleted, or the table was moved"
-                )
-            if size != file.size:
-                raise BadFiles(f"the file {file.path} has {size} bytes instead of {file.size}")
+            require_unchanged(source, file, _REMOVAL)
         try:
             view = TableView(self._catalog.load())
         except NoTable:
@@ -394,10 +396,7 @@ class IcebergMaintenance:
         view, _ = self._view()
         source, target = open_storage(event.location), self._files.folder(view.data_location)
         adopted = [self._adopted(view, event, file) for file in event.files]
-        for file in event.files:
-            if target.size(file.path) != file.size:
-                target.copy(source, file.path)
-        target.settle_files([file.path for file in event.files])
+        copy_files(source, target, event.files)
         changes = {"location": view.event_location, "files": tuple(adopted)}
         return event.model_copy(update=changes)
 

@@ -1,4 +1,7 @@
-"""Manifests: composed of the records that writers encoded, and merged without decoding a record."""
+"""Manifests and manifest list of a commit, composed of the records that writers encoded.
+
+Small manifests of ours are merged, without decoding a record.
+"""
 
 import base64
 import json

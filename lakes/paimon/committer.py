@@ -9,19 +9,17 @@ from sluicegate.events.problems import Cause, CauseCode
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
 from sluicegate.lakes.committer import (
+    BaseCommitter,
     EventContents,
-    UniquePaths,
-    at_table_location,
-    describe_files,
-    has_metadata,
+    check_files,
+    checked_event,
     made_by,
     outcome_unknown,
     overtaken,
-    paths_of,
     prepare_describer,
     refuse_other_schema,
     refuse_specs,
-    require_files,
+    with_metadata,
     with_overwriting,
 )
 from sluicegate.lakes.paimon.entries import FORMAT, FORMAT_VERSION, Entries, Examiner
@@ -36,9 +34,7 @@ from sluicegate.lakes.port import (
     Conflict,
     Found,
     LakeUnavailable,
-    NotPublished,
     OutcomeUnknown,
-    Outdated,
     Premises,
     Publication,
     Published,
@@ -54,7 +50,7 @@ if TYPE_CHECKING:
     from sluicegate.lakes.paimon.plain_files import Describer
 
 
-class PaimonCommitter:
+class PaimonCommitter(BaseCommitter):
     """Committer for one table and one commit user. Not safe for concurrent calls."""
 
     def __init__(self, storage: Storage, commit_user: str) -> None:
@@ -99,12 +95,8 @@ class PaimonCommitter:
         return _premises(identity, self._open())
 
     def check(self, files: Sequence[FilesWritten]) -> list[Checked]:
-        premises, twins = self.premises(), UniquePaths()
-        found = [self._checked(event, premises) for event in files]
-        for event in files:
-            twins.add(event)
-        require_files(self._storage, files)
-        return found
+        premises = self.premises()
+        return check_files(files, lambda event: self._checked(event, premises), self._storage)
 
     def _checked(self, event: FilesWritten, premises: Premises) -> Checked:
         """Check all that an event itself can prove, with the footers of files without metadata.
@@ -116,40 +108,21 @@ class PaimonCommitter:
             raise BadFiles(f"the files were written with schema {event.schema_id}, which the table lacks")
         if event.schema_digest:
             refuse_other_schema(event, self._table.schema_digest(event.schema_id))
-        entries = self._open().examiner.examine(self._described(event))
-        paths = paths_of(event)
-        return Checked(
-            premises=premises,
-            files=len(event.files),
-            rows=sum(file.rows for file in event.files),
-            size=sum(file.size for file in event.files),
-            paths=paths,
-            content=entries,
-            held=len(paths) + len(entries.encoded),
-        )
+        entries = self._open().examiner.examine(self._with_metadata(event))
+        return checked_event(event, premises, entries, len(entries.encoded))
 
-    def _described(self, event: FilesWritten) -> FilesWritten:
+    def _with_metadata(self, event: FilesWritten) -> FilesWritten:
         """Return an event with metadata for each file. Raises BadFiles or LakeUnavailable."""
-        event = at_table_location(event, self._storage.uri)
-        if event.format != FORMAT or event.location != self._storage.uri or has_metadata(event):
-            return event
+        storage, describer = self._storage, lambda: self._describer(event.schema_id).describe
+        return with_metadata(event, FORMAT, FORMAT_VERSION, storage.uri, storage, describer)
+
+    def _describer(self, schema_id: int) -> "Describer":
         from sluicegate.lakes.paimon.plain_files import Describer
 
-        describer = self._describers.get(event.schema_id)
-        if describer is None:
-            schema = self._table.at(event.schema_id)
-            describer = self._describers[event.schema_id] = prepare_describer(lambda: Describer(schema))
-        return describe_files(event, self._storage, FORMAT_VERSION, describer.describe)
-
-    def publish(self, request: CommitRequest) -> Publication:
-        try:
-            return self._publish(request)
-        except LakeUnavailable as error:
-            # Only failures before the link raise LakeUnavailable. After the link, a failure makes the outcome
-            # unknown.
-            return NotPublished(str(error))
-        except Outdated:
-            return NotPublished(cause=Cause(code=CauseCode.CHECKS_OUTDATED))
+        if schema_id not in self._describers:
+            schema = self._table.at(schema_id)
+            self._describers[schema_id] = prepare_describer(lambda: Describer(schema))
+        return self._describers[schema_id]
 
     def _publish(self, request: CommitRequest) -> Publication:
         if self._table.identity() != self._identity:

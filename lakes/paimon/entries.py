@@ -27,10 +27,11 @@ from pypaimon.table.row.generic_row import (
 from pypaimon.utils.file_store_path_factory import canonical_data_file_path
 
 from sluicegate.events.models import FileInfo, FilesWritten
+from sluicegate.lakes.committer import refuse_other_metadata
 from sluicegate.lakes.paimon.table import UNAWARE, SchemaTable, layout
 from sluicegate.lakes.port import BadFiles
 
-# Examination of the statistics of an entry. pypaimon decodes all of them for each read of the table.
+# Checks of the statistics of an entry. pypaimon decodes all of them for each read of the table.
 #
 # So bytes that it cannot decode would make the whole table unreadable, and wrong bounds would hide rows.
 
@@ -264,11 +265,7 @@ class Examiner:
         """Check all properties that the event itself can prove. Raises BadFiles with the first problem."""
         if event.location != self._location:
             raise BadFiles(f"the files are in {event.location}, but the table is in {self._location}")
-        if (event.format, event.format_version) != (FORMAT, FORMAT_VERSION):
-            raise BadFiles(
-                f"metadata of {event.format} version {event.format_version} cannot be read; this release "
-                f"reads {FORMAT} version {FORMAT_VERSION}"
-            )
+        refuse_other_metadata(event, FORMAT, FORMAT_VERSION)
         found = [self._entry(event, file) for file in event.files]
         encoded = b"".join([file.metadata for file in event.files])
         partitions = Counter(partition for partition, _ in found)

@@ -11,7 +11,7 @@ from typing import Any, Final
 from pydantic_core import to_json
 from pypaimon.table.row.generic_row import GenericRowDeserializer
 
-from sluicegate.events.models import FileInfo, FilesWritten
+from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.capabilities import (
     Cleaner,
     FileStatus,
@@ -28,7 +28,7 @@ from sluicegate.lakes.capabilities import (
 from sluicegate.lakes.committer import missing_file, prepare_describer, refuse_other_schema
 from sluicegate.lakes.footers import read_footers
 from sluicegate.lakes.history import TableHistory
-from sluicegate.lakes.maintenance import SAMPLE_FILES, Sampled, open_files
+from sluicegate.lakes.maintenance import SAMPLE_FILES, Sampled, copy_files, open_files, require_unchanged
 from sluicegate.lakes.paimon.entries import partition_folder
 from sluicegate.lakes.paimon.manifests import FOLDER
 from sluicegate.lakes.paimon.plain_files import columns_of
@@ -272,6 +272,7 @@ _CLEANER: Final = Cleaner(
     "give it the argument older_than with a time that is at least {hours} hours ago",
 )
 _SCHEMA_SAYS: Final = ("fields", "partitionKeys", "primaryKeys")
+_REMOVAL: Final = "compaction has rewritten it and its snapshots have expired"
 
 
 class PaimonMaintenance:
@@ -355,17 +356,13 @@ class PaimonMaintenance:
         for file in event.files:
             if not _is_data_file(file.path):
                 raise BadFiles(f"{file.path} is no place of a data file")
-            _look(source, file)
+            require_unchanged(source, file, _REMOVAL)
         if lost:
             self._compare_columns(source, event)
 
     def adopt(self, event: FilesWritten, *, lost: bool = False) -> FilesWritten:
         self.examine(event, lost=lost)
-        source = open_storage(event.location)
-        for file in event.files:
-            if self._storage.size(file.path) != file.size:
-                self._storage.copy(source, file.path)
-        self._storage.settle_files([file.path for file in event.files])
+        copy_files(open_storage(event.location), self._storage, event.files)
         # A schema's digest contains the time when it was made, and the contents were compared.
         return event.model_copy(update={"location": self.location, "schema_digest": ""})
 
@@ -409,17 +406,6 @@ def _is_data_file(path: str) -> bool:
 
 def _name(path: str) -> str:
     return path.rpartition("/")[2]
-
-
-def _look(storage: Storage, file: FileInfo) -> None:
-    size = storage.size(file.path)
-    if size is None:
-        raise BadFiles(
-            f"the file {file.path} is not in {storage.uri} any more: compaction has rewritten it and its "
-            "snapshots have expired, it was deleted, or the table was moved"
-        )
-    if size != file.size:
-        raise BadFiles(f"the file {file.path} has {size} bytes instead of {file.size}")
 
 
 def _schema(storage: Storage, schema_id: int) -> dict[str, Any] | None:

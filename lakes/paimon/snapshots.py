@@ -1,4 +1,4 @@
-"""Snapshots of a Paimon table: reading, search and publication."""
+"""Snapshots of a Paimon table: reading, publication, the proof of their position, and the history."""
 
 import hashlib
 import json

@@ -1,4 +1,4 @@
-"""A Paimon table, read from its folder: identity, schemas, and supported features."""
+"""A Paimon table, read from its folder: identity, schemas, buckets, and supported features."""
 
 import hashlib
 import re

@@ -21,6 +21,7 @@ from sluicegate.lakes.arrow import out_of_range, require_values
 from sluicegate.lakes.file_options import NO_OPTIONS, FileOptions, require_short
 from sluicegate.lakes.paimon.data_files import (
     DataFiles,
+    ObjectFiles,
     OpenPartitions,
     bound_lengths,
     file_options,
@@ -80,7 +81,7 @@ class PaimonWriter:
         if digest is not None:
             # The library adds a random name, so all file names of the attempt differ.
             options[_PREFIX] = f"data-{digest}-"
-        access = _library_files(table, storage)
+        access = ObjectFiles(storage) if storage.object_store else _LocalFiles(storage.root)
         bare = unbounded(files, of_table, columns.names, event_time_column)
         self._files = DataFiles(access, settings, files.compression, bare, event_time_column)
         self._table = _library_table(table, access).copy(options)
@@ -258,14 +259,6 @@ class _LocalFiles(LocalFileIO):  # type: ignore[misc]
     def mkdirs(self, path: str) -> bool:
         make_inside(self.path, os.path.relpath(path, self.path))
         return True
-
-
-def _library_files(table: SchemaTable, storage: Storage) -> FileIO:
-    if storage.object_store:
-        from sluicegate.lakes.paimon.data_files import ObjectFiles
-
-        return ObjectFiles(storage)
-    return _LocalFiles(storage.root)
 
 
 def _library_table(table: SchemaTable, files: FileIO) -> FileStoreTable:

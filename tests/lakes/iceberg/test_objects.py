@@ -8,9 +8,12 @@ import pytest
 
 from sluicegate.cli.checks import check_stream
 from sluicegate.coordinator.settings.model import StreamSettings
-from sluicegate.lakes import parquet as row_buffer
+from sluicegate.lakes import parquet as parquet_files
 from sluicegate.lakes.capabilities import FileStatus
 from sluicegate.lakes.iceberg import writer as module
+from sluicegate.lakes.iceberg.adapter import IcebergAdapter
+from sluicegate.lakes.iceberg.committer import IcebergCommitter
+from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.layout import path_in
 from sluicegate.lakes.port import BadFiles, Found, LakeUnavailable, NotPublished, Published, TableRefused
 from tests.contracts.lakes.harness import USER
@@ -78,7 +81,7 @@ def test_a_file_that_is_not_whole_in_the_store_is_not_announced(
 def test_an_attempt_that_is_aborted_leaves_nothing(
     s3_double: S3Double, table: ObjectTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "HELD_BYTES", 0)
+    monkeypatch.setattr(parquet_files, "HELD_BYTES", 0)
     writer = table.adapter.open_writer(table.ref, None)
     writer.write(pa.record_batch({"id": pa.array([1])}))
     writer._flush()
@@ -94,8 +97,8 @@ def test_large_attempts_do_not_stay_in_memory(
 ) -> None:
     """The largest partitions are uploaded first, and get another file for their next rows."""
     (tmp_path / "model").mkdir()
-    monkeypatch.setattr(row_buffer, "BUFFER_ROWS", 24)
-    monkeypatch.setattr(module, "HELD_BYTES", 10_000)
+    monkeypatch.setattr(parquet_files, "BUFFER_ROWS", 24)
+    monkeypatch.setattr(parquet_files, "HELD_BYTES", 10_000)
     table = ObjectTable(tmp_path, s3_double, rich.RICH, rich.spec("buckets"))
     writer = table.adapter.open_writer(table.ref, None)
     for _ in range(4):
