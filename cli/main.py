@@ -89,25 +89,9 @@ COMMANDS: Final = {
 }
 """Module of each command."""
 
-RENAMED: Final = {
-    "accept": "region reset",
-    "drain": "stream drain",
-    "pause": "stream pause",
-    "remove": "region remove",
-    "resume": "stream resume",
-    "rewind": "region reset",
-    "savepoint": "stream savepoint",
-    "void": "commit revert",
-}
-"""By command of older releases, the command that replaces it."""
-
 
 class _Root(LazyCommands):
-    """Root group. A command of an older release is refused with the name of its replacement."""
-
-    def __init__(self, *, renamed: Mapping[str, str], **rest: Any) -> None:
-        super().__init__(**rest)
-        self._renamed = renamed
+    """Root group: it holds signals before a command is imported that must not lose one."""
 
     def main(self, args: Sequence[str] | None = None, *rest: Any, **named: Any) -> Any:
         """Run a command; its arguments are those of the process by default."""
@@ -116,21 +100,6 @@ class _Root(LazyCommands):
             # A signal must not meet the default handlers while the command is imported.
             hold_signals()
         return super().main(args, *rest, **named)
-
-    def resolve_command(
-        self, ctx: click.Context, args: list[str]
-    ) -> tuple[str | None, click.Command | None, list[str]]:
-        try:
-            return super().resolve_command(ctx, args)
-        except NoSuchCommand as error:
-            if error.command_name not in self._renamed:
-                raise
-            new = f"sluicegate {self._renamed[error.command_name]}"
-            raise click.UsageError(
-                f"the command {error.command_name} of older releases does not exist any more. Use "
-                f"`{new}`; its options are different, see: {new} --help",
-                ctx=ctx,
-            ) from None
 
 
 def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -145,7 +114,6 @@ def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> 
     cls=_Root,
     package="sluicegate.cli",
     places=COMMANDS,
-    renamed=RENAMED,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.option(

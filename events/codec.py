@@ -70,8 +70,6 @@ class Reading(NamedTuple):
     flaw: Flaw | None
 
 
-_OLDER: Final = frozenset({"ce_lineage", "ce_firstoffset", "ce_firsttime"})
-"""Attributes that only releases with protocol version 3 write."""
 _SHOWN: Final = 100
 """Bytes of a value, or characters of a path, that a flaw shows; a dead letter has a limit."""
 _LISTED: Final = 5
@@ -398,7 +396,6 @@ def _kind(headers: Sequence[RawHeader], attributes: _Attributes, kinds: Mapping[
         and get("ce_source") == SOURCE
         and get("content-type") == CONTENT_TYPE
         and len(attributes) == len(headers)
-        and attributes.keys().isdisjoint(_OLDER)
     ):
         # Nearly every message: the thorough check would find nothing.
         return kind
@@ -422,7 +419,7 @@ def _kind_checked(
     major = MAJOR_VERSION if kind is not None else _major_version(raw)
     if major is not None and major > MAJOR_VERSION and _is_known(raw, kinds):
         raise _Unusable(Code.RECORD_UNREADABLE, shown=raw)
-    if major is not None and (major < MAJOR_VERSION or not _OLDER.isdisjoint(attributes)):
+    if major is not None and major < MAJOR_VERSION:
         raise _Unusable(Code.OLDER_RELEASE, shown=raw, number=major)
     if doubled:
         raise _Unusable(Code.CONTRADICTION, *doubled)

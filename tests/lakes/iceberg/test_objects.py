@@ -10,10 +10,6 @@ from sluicegate.cli.checks import check_stream
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.lakes import parquet as parquet_files
 from sluicegate.lakes.capabilities import FileStatus
-from sluicegate.lakes.iceberg import writer as module
-from sluicegate.lakes.iceberg.adapter import IcebergAdapter
-from sluicegate.lakes.iceberg.committer import IcebergCommitter
-from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.layout import path_in
 from sluicegate.lakes.port import BadFiles, Found, LakeUnavailable, NotPublished, Published, TableRefused
 from tests.contracts.lakes.harness import USER
