@@ -1,7 +1,60 @@
 """Hooks that run inside the writing job: they write files to the table's folder and events to Kafka.
 
-This package imports nothing of the coordinator. Each name is loaded when it is first used, so that a plain
-Python driver loads nothing of Spark, and no pyarrow before it writes.
+Why the parts exist
+-------------------
+A job writes one stream into one table. It has one region, or several regions that may fail independently.
+Each region reads its part of the source in checkpoints, numbered without gaps; a batch of Spark is a
+checkpoint. The coordinator decides which checkpoints of all regions become one commit of the table. The
+hooks are the part of this protocol that runs in the job. They commit nothing, and import nothing of the
+coordinator: both know only the events (`sluicegate.events`).
+
+A table would be wrong if files counted as soon as they exist: tasks are tried twice, and drivers are
+restarted. So a file counts in three steps. A task writes files under a name that contains its attempt. An
+event `files.written` describes the files. An event `checkpoint.completed` names the events that count, once
+for each checkpoint. All other files are orphans, which `sluicegate orphans` finds.
+
+A driver is identified in two ways. An incarnation is one life of a region's checkpoint numbers; it begins
+at a committed position, its base. A run is one registration of an incarnation, by one process. The newest
+registration of a region is in force. Events of all earlier ones do not count any more.
+
+What may never happen
+---------------------
+- A completion is in the log without an event that it names. Both are appended in one batch of Kafka, or the
+  events are acknowledged before. Only with asynchronous uploads the events follow, and the commit waits.
+- A completion is repeated with other content. What may be in the log is sent again as it was, with the same
+  id, or never again.
+- A file is deleted whose event may be in the log. After an error of a publication the outcome is unknown,
+  and files stay.
+- A region counts as idle while rows are written for it. The log has the beginning of a checkpoint after
+  every heartbeat that may have stated idle, and before the first row.
+- A driver writes for an incarnation that has ended. A doubt, such as a notification about another
+  incarnation, decides nothing itself; it makes the driver ask the coordinator before the next checkpoint.
+- A file or a completion depends on a heartbeat, on a notification, or on a thread in the background.
+- A driver waits for the coordinator on its own account, except for the answer to its registration, and for
+  commits if its options limit what is not committed. Both waits are in `registration.py`.
+
+The way of one checkpoint (plain Python)
+----------------------------------------
+1. `RegionDriver.start` (`driver.py`) begins to read notifications (`commit_feed.py`), then registers a new
+   incarnation at the committed position (`incarnation.py`, `registration.py`), and returns that position.
+2. `begin` compares the limits, and takes "idle" back. It returns an `OpenCheckpoint`, which is data.
+3. Workers write rows (`writer.py`). The files go to the table's storage, or to a spool (`upload/`). The
+   events go to Kafka (`publisher.py`). The worker returns a `WriterResult`, which is data, too.
+4. `complete` publishes the completion. From its acknowledgement on, no crash loses the checkpoint.
+5. `DriverState` (`incarnation.py`) learns from the notifications which checkpoints are committed.
+
+A batch job (`job.py`) is an incarnation with one checkpoint, and its source offsets are the ids of jobs. A
+query of Spark (`spark/`) does the same in several processes, with its state in Spark's checkpoint location.
+Both share the region and its events (`region.py`), the options (`options.py`), the writer, the publisher,
+the questions to the coordinator, and the wait for commits.
+
+Where to start reading
+----------------------
+`region.py` has the names of everything. Then read `driver.py`, which is the whole protocol in one process,
+and `spark/__init__.py`.
+
+Each name of this package is loaded when it is first used, so that a plain Python driver loads nothing of
+Spark, and no pyarrow before it writes.
 """
 
 from importlib import import_module

@@ -1,14 +1,24 @@
-"""Notifications of one stream, read in a background thread from a point before the driver's registration."""
+"""Notifications of the coordinator, read from the commits topic in the background.
+
+Nothing that is written depends on them. They tell a driver what is committed, and that its incarnation may
+have ended, which it then asks. There are two readers:
+
+- `CommitFeed` reads the partition of one stream from a point before the registration, for a driver without
+  Spark and for the runner of regions.
+- `Outcomes` reads all partitions for the queries of one Spark session, which may write several streams. A
+  query may begin before its reader, so the reader begins some minutes in the past.
+"""
 
 import asyncio
 import logging
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
@@ -25,7 +35,7 @@ from sluicegate.events.notifications import (
 )
 from sluicegate.kafka.clients import spread, started
 from sluicegate.kafka.reading import read_on
-from sluicegate.writer_hooks.errors import HookError, PublishFailed
+from sluicegate.writer_hooks.errors import Failures, HookError, PublishFailed
 from sluicegate.writer_hooks.publisher import LoopThread, shared_publisher
 from sluicegate.writer_hooks.region import KafkaSettings, Live, Region
 
@@ -33,13 +43,101 @@ _log = logging.getLogger(__name__)
 
 _POLL_MS: Final = 500
 _RETRY: Final = 2.0  # seconds
+_OUTCOMES_RETRY: Final = 5.0  # seconds
+_PATIENCE: Final = 30.0
+_RECENT: Final = 600.0
+"""Seconds before the present from which `Outcomes` reads answers and commits.
+
+A query may be replaced, or its first batch committed, before its driver starts to read.
+"""
 
 
-class CommitFeed:
+class _CommitsReader(ABC):
+    """Reader of partitions of a commits topic, in a thread of its own.
+
+    After a failure it connects again, and continues at the positions of the last connection.
+    """
+
+    errors: ClassVar[tuple[type[Exception], ...]]
+    """Failures after which the reader connects again."""
+
+    def __init__(self, kafka: KafkaSettings, topic: str, **consumer: Any) -> None:
+        """Make a reader; `consumer` are further arguments of its consumer."""
+        self._kafka = kafka
+        self._topic = topic
+        self._consumer = consumer
+        self._positions: dict[TopicPartition, int] = {}
+        """Positions at which the next connection continues."""
+        self._failures = Failures()
+
+    @property
+    @abstractmethod
+    def retry_pause(self) -> float:
+        """Seconds between two connections."""
+
+    @abstractmethod
+    async def _assign(self, consumer: AIOKafkaConsumer) -> None:
+        """Assign the partitions to a new consumer, and seek to their positions."""
+
+    @abstractmethod
+    def _receive(self, source: TopicPartition, offset: int, notification: Notification) -> None:
+        """Apply a notification."""
+
+    @abstractmethod
+    def _after_poll(self) -> None:
+        """Called when all notifications of a poll are applied."""
+
+    @abstractmethod
+    def _warn_failed(self, error: Exception) -> None:
+        """Log a failure, of which many follow each other only in part."""
+
+    def _new_consumer(self) -> AIOKafkaConsumer:
+        return AIOKafkaConsumer(**self._kafka.client_options(), enable_auto_commit=False, **self._consumer)
+
+    async def _read(self) -> None:
+        """Read until the task is cancelled. Failures are logged and retried, because no caller waits for the
+        result."""
+        while not _cancelled():
+            try:
+                await self._read_on()
+            except self.errors as error:
+                if self._failures.add():
+                    self._warn_failed(error)
+            if not _cancelled():
+                await asyncio.sleep(spread(self.retry_pause))
+
+    async def _read_on(self) -> None:
+        async with started(self._new_consumer()) as consumer:
+            await self._assign(consumer)
+            while True:
+                for source, records in (await read_on(consumer, timeout_ms=_POLL_MS)).items():
+                    for record in records:
+                        found = read_notification(record.headers, record.value)
+                        if isinstance(found, Notification):
+                            self._receive(source, record.offset, found)
+                        self._positions[source] = record.offset + 1
+                self._after_poll()
+
+
+def _cancelled() -> bool:
+    """Return True if the current task is cancelled.
+
+    A client that is closing suppresses the CancelledError itself.
+    """
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+# --- one stream ---------------------------------------------------------------------------------------
+
+
+class CommitFeed(_CommitsReader):
     """Reader of a stream's partition of the commits topic.
 
     It misses nothing that is published after `start` has returned. After a failure it continues where it was.
     """
+
+    errors = (Exception,)  # whatever it is, the driver must learn of later commits
 
     def __init__(
         self, region: Region, read: Callable[[Notification], None], reconnected: Callable[[], None]
@@ -49,12 +147,21 @@ class CommitFeed:
         `read` gets each notification of the stream. `reconnected` is called after a failure: notifications
         may be missing, if the topic was made again meanwhile.
         """
+        super().__init__(
+            region.kafka,
+            region.commits_topic,
+            auto_offset_reset="earliest",
+            isolation_level="read_committed",
+        )
         self._region = region
-        self._read = read
-        self._reconnected = reconnected
-        self._position: int | None = None
+        self._on_notification = read
+        self._on_reconnection = reconnected
         self._thread: LoopThread | None = None
         self._reading: Future[None] | None = None
+
+    @property
+    def retry_pause(self) -> float:
+        return _RETRY
 
     def start(self) -> None:
         """Find the end of the partition, and read from there in the background. Raises PublishFailed."""
@@ -63,14 +170,14 @@ class CommitFeed:
         source = TopicPartition(region.commits_topic, partition_of(region.stream, count))
         self._thread = LoopThread("sluicegate-commits")
         try:
-            self._position = self._thread.call(self._end(source), timeout)
+            self._positions = {source: self._thread.call(self._end(source), timeout)}
         except (KafkaError, TimeoutError) as error:
             self.stop()
             raise PublishFailed(
                 f"the topic {source.topic} on {region.kafka.bootstrap_servers} cannot be read ({error!r}); "
                 "the region was not registered, and starting again is safe"
             ) from error
-        self._reading = self._thread.start(self._follow(source))
+        self._reading = self._thread.start(self._read())
 
     def stop(self) -> None:
         """End the thread. Repeated calls are allowed."""
@@ -79,60 +186,34 @@ class CommitFeed:
             thread.stop()
 
     async def _end(self, source: TopicPartition) -> int:
-        async with started(self._consumer()) as consumer:
+        async with started(self._new_consumer()) as consumer:
             return int((await consumer.end_offsets([source]))[source])
 
-    async def _follow(self, source: TopicPartition) -> None:
-        """Read until the thread ends. Failures are logged, and tried again."""
-        failed = 0
-        while True:
-            try:
-                async with started(self._consumer()) as consumer:
-                    consumer.assign([source])
-                    end = (await consumer.end_offsets([source]))[source]
-                    # A topic that was deleted and created again has smaller offsets: it is read whole.
-                    at = self._position or 0
-                    consumer.seek(source, at if at <= end else 0)
-                    if failed:
-                        self._reconnected()
-                    while True:
-                        await self._poll(consumer)
-                        failed = 0
-            except Exception as error:  # whatever it is, the driver must not stop hearing of commits
-                failed += 1
-                # Logged the first time, the second, the fourth, the eighth ...
-                if not failed & (failed - 1):
-                    _log.warning(
-                        "commits of the stream %s cannot be read (%d in a row): %r. Nothing that is written "
-                        "depends on it; it is tried again about every %g s",
-                        *(self._region.stream, failed, error, _RETRY),
-                    )
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                return  # a client that is closing suppresses the CancelledError itself
-            await asyncio.sleep(spread(_RETRY))
+    async def _assign(self, consumer: AIOKafkaConsumer) -> None:
+        consumer.assign([*self._positions])
+        ends = await consumer.end_offsets([*self._positions])
+        for source, at in self._positions.items():
+            # A topic that was deleted and created again has smaller offsets: it is read whole.
+            consumer.seek(source, at if at <= ends[source] else 0)
+        if self._failures.count:
+            self._on_reconnection()
 
-    async def _poll(self, consumer: AIOKafkaConsumer) -> None:
-        for records in (await read_on(consumer, timeout_ms=_POLL_MS)).values():
-            for record in records:
-                found = read_notification(record.headers, record.value)
-                if isinstance(found, Notification) and found.stream == self._region.stream:
-                    self._read(found)
-                self._position = record.offset + 1
+    def _receive(self, source: TopicPartition, offset: int, notification: Notification) -> None:
+        if notification.stream == self._region.stream:
+            self._on_notification(notification)
 
-    def _consumer(self) -> AIOKafkaConsumer:
-        return AIOKafkaConsumer(
-            **self._region.kafka.client_options(),
-            enable_auto_commit=False,
-            auto_offset_reset="earliest",
-            isolation_level="read_committed",
+    def _after_poll(self) -> None:
+        self._failures.clear()
+
+    def _warn_failed(self, error: Exception) -> None:
+        _log.warning(
+            "commits of the stream %s cannot be read (%d in a row): %r. Nothing that is written "
+            "depends on it; it is tried again about every %g s",
+            *(self._region.stream, self._failures.count, error, _RETRY),
         )
 
 
-# Outcomes of commits for the regions of this driver, read in the background from the commits topic.
-
-_OUTCOMES_RETRY: Final = 5.0  # seconds
-_PATIENCE: Final = 30.0
+# --- the regions of a session -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,11 +238,6 @@ OnLive = Callable[[Live], None]
 """Callback with the live incarnation and run that the newest answer of a region states."""
 OnCommitted = Callable[[Position], None]
 """Callback with the newest committed position of a region."""
-_RECENT: Final = 600.0
-"""Seconds before the present from which answers and commits are read.
-
-A query may be replaced, or its first batch committed, before its driver starts to read.
-"""
 
 
 class _Callbacks(NamedTuple):
@@ -214,12 +290,13 @@ class RegionProgress:
         return RegionOutcome(*place, self._committed, fell_back, self._consecutive, reverted=reverted)
 
 
-class Follower:
+class Follower(_CommitsReader):
     """Reader of one commits topic, in a thread of its own, for the regions that follow it."""
 
+    errors = (KafkaError, HookError, OSError, TimeoutError)
+
     def __init__(self, kafka: KafkaSettings, topic: str, callback: OnOutcome | None) -> None:
-        self._kafka = kafka
-        self._topic = topic
+        super().__init__(kafka, topic, auto_offset_reset="latest")
         self._callback = callback
         self._progress: dict[tuple[str, str], RegionProgress] = {}
         self._queries: dict[tuple[str, str], dict[str, _Callbacks]] = {}
@@ -232,14 +309,17 @@ class Follower:
         """By stream and region, the committed position as of the newest commit that is read."""
         self._moved: set[tuple[str, str]] = set()
         """Regions whose committed position was not passed to the callbacks yet."""
-        self._positions: dict[TopicPartition, int] = {}
-        """Positions at which the next connection continues."""
+        self._ends: Mapping[TopicPartition, int] = {}
+        """Ends of the topic at the newest connection."""
         self._since: dict[TopicPartition, int] = {}
         """Offsets from which outcomes are reported: the ends of the topic at the first connection."""
         self._lock = threading.Lock()
-        self._failed = 0
         self._thread = LoopThread("sluicegate-outcomes")
         self._reading: Future[None] = self._thread.start(self._read())
+
+    @property
+    def retry_pause(self) -> float:
+        return _OUTCOMES_RETRY
 
     def follow(
         self,
@@ -275,55 +355,31 @@ class Follower:
         """End the thread."""
         self._thread.stop()
 
-    async def _read(self) -> None:
-        """Read until the task is cancelled. Failures are logged and retried, because no caller waits for the
-        result."""
-        while not _cancelled():
-            try:
-                await self._read_on()
-            except (KafkaError, HookError, OSError, TimeoutError) as error:
-                self._warn_failed(error)
-            if not _cancelled():
-                await asyncio.sleep(spread(_OUTCOMES_RETRY))
+    async def _assign(self, consumer: AIOKafkaConsumer) -> None:
+        count = await asyncio.to_thread(shared_publisher(self._kafka).partitions, self._topic, _PATIENCE)
+        sources = [TopicPartition(self._topic, number) for number in range(count)]
+        self._ends = await consumer.end_offsets(sources)
+        consumer.assign(sources)
+        for source, position in (await self._starts(consumer, self._ends)).items():
+            consumer.seek(source, position)
+        if failed := self._failures.clear():
+            _log.warning("outcomes are read from %s again, after %d failures", self._topic, failed)
+
+    def _receive(self, source: TopicPartition, offset: int, notification: Notification) -> None:
+        self.apply(notification, is_new=offset >= self._since[source])
+
+    def _after_poll(self) -> None:
+        # Answers and positions are reported only after all partitions are read, so that an old one is never
+        # reported as the newest.
+        if all(self._positions.get(source, end) >= end for source, end in self._ends.items()):
+            self._report()
 
     def _warn_failed(self, error: Exception) -> None:
-        self._failed += 1
-        if self._failed & (self._failed - 1):
-            return  # logged the first time, the second, the fourth, the eighth ...
         _log.warning(
             "outcomes cannot be read from %s (%d in a row): %r. Nothing that is written depends on it; "
             "it is tried again about every %g s",
-            *(self._topic, self._failed, error, _OUTCOMES_RETRY),
+            *(self._topic, self._failures.count, error, _OUTCOMES_RETRY),
         )
-
-    def _note_read(self) -> None:
-        if self._failed:
-            _log.warning("outcomes are read from %s again, after %d failures", self._topic, self._failed)
-        self._failed = 0
-
-    async def _read_on(self) -> None:
-        consumer = AIOKafkaConsumer(
-            **self._kafka.client_options(), enable_auto_commit=False, auto_offset_reset="latest"
-        )
-        async with started(consumer):
-            count = await asyncio.to_thread(shared_publisher(self._kafka).partitions, self._topic, _PATIENCE)
-            sources = [TopicPartition(self._topic, number) for number in range(count)]
-            ends = await consumer.end_offsets(sources)
-            consumer.assign(sources)
-            for source, position in (await self._starts(consumer, ends)).items():
-                consumer.seek(source, position)
-            self._note_read()
-            while True:
-                for source, records in (await read_on(consumer, timeout_ms=_POLL_MS)).items():
-                    for record in records:
-                        found = read_notification(record.headers, record.value)
-                        if isinstance(found, Notification):
-                            self.apply(found, is_new=record.offset >= self._since[source])
-                        self._positions[source] = record.offset + 1
-                # Answers and positions are reported only after all partitions are read, so that an old one
-                # is never reported as the newest.
-                if all(self._positions.get(source, end) >= end for source, end in ends.items()):
-                    self._report()
 
     async def _starts(
         self, consumer: AIOKafkaConsumer, ends: Mapping[TopicPartition, int]
@@ -402,15 +458,6 @@ class Follower:
                 self._callback(outcome)
             except Exception:
                 _log.exception("on_outcome failed for %s", outcome)
-
-
-def _cancelled() -> bool:
-    """Return True if the current task is cancelled.
-
-    A client that is closing suppresses the CancelledError itself.
-    """
-    task = asyncio.current_task()
-    return task is not None and task.cancelling() > 0
 
 
 class Outcomes:

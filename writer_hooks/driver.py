@@ -19,13 +19,14 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from sluicegate.events.envelope import EventType
-from sluicegate.events.models import Position, RegionClosed, RegionHeartbeat
+from sluicegate.events.models import Position
 from sluicegate.kafka.clients import spread
 from sluicegate.writer_hooks.commit_feed import CommitFeed
 from sluicegate.writer_hooks.errors import (
     ACKNOWLEDGED,
     BadOption,
     EventTooLarge,
+    Failures,
     HookError,
     NotOurs,
     RegionReplaced,
@@ -40,179 +41,15 @@ from sluicegate.writer_hooks.incarnation import (
     parsed_offsets,
 )
 from sluicegate.writer_hooks.options import SinkOptions
-from sluicegate.writer_hooks.publisher import publish_completion, shared_publisher
+from sluicegate.writer_hooks.publisher import publish, publish_completion
 from sluicegate.writer_hooks.region import Event, Region, Registered
-from sluicegate.writer_hooks.upload.overdue import Losses, keep_uploading
+from sluicegate.writer_hooks.upload.overdue import OverdueUploads, keep_uploading
 from sluicegate.writer_hooks.writer import OpenCheckpoint, Rows, Writer, WriterResult
-
-# Heartbeats of a driver without Spark, sent from a thread of its own.
 
 _log = logging.getLogger(__name__)
 
 _LAST: Final = 10.0
 """Seconds for Kafka to acknowledge the last heartbeat."""
-
-
-class Beats:
-    """Heartbeats of one region. A heartbeat that fails is replaced by the next one."""
-
-    def __init__(self, region: Region, interval: float, idle_after: float) -> None:
-        if interval <= 0 or idle_after < 0:
-            raise BadOption(
-                f"heartbeat_interval ({interval:g}) must be above 0, and idle_after ({idle_after:g}) at "
-                "least 0, in seconds"
-            )
-        self._region = region
-        self._interval = interval
-        self._idle_after = idle_after
-        self._changed = threading.Condition()
-        self._rests_since = time.monotonic()
-        self._told_idle = False
-        self._newest: int | None = None
-        """The newest checkpoint that has begun."""
-        self._completed: int | None = None
-        """The newest checkpoint that is completed: the later ones are open."""
-        self._may_be_idle = False
-        """True if a heartbeat may have said idle since the newest beginning that the log has."""
-        self._ended = False
-        self._registered: Registered | None = None
-        self._thread: threading.Thread | None = None
-        self._failed = 0
-        self._require_live: Callable[[], object] = lambda: None
-        self._sent: Callable[[], object] = lambda: None
-
-    def start(
-        self,
-        registered: Registered,
-        require_live: Callable[[], object] = lambda: None,
-        sent: Callable[[], object] = lambda: None,
-    ) -> None:
-        """Send heartbeats for a registration from now on.
-
-        `require_live` is called before each of them. They end when it raises RegionReplaced. `sent` is called
-        after each that Kafka has acknowledged.
-        """
-        self._registered = registered
-        self._require_live, self._sent = require_live, sent
-        self._rests_since = time.monotonic()
-        self._thread = threading.Thread(target=self._work, name="sluicegate-heartbeats", daemon=True)
-        self._thread.start()
-
-    def begin(self, number: int) -> None:
-        """Note that a checkpoint begins. Other regions wait for it from now on.
-
-        On return, the log has the beginning if a heartbeat may have said idle before. The number is needed,
-        because such a heartbeat may still be in flight. Raises PublishFailed; then nothing has begun.
-        """
-        with self._changed:
-            # From here on no heartbeat says idle, so there is nothing else to take back.
-            before, self._newest = self._newest, number
-            may_be_idle = self._may_be_idle
-        if may_be_idle:
-            try:
-                self._send(RegionHeartbeat(begins=number, run=self._run()), self._region.publish_timeout)
-            except BaseException:
-                with self._changed:
-                    self._newest = before
-                raise
-        with self._changed:
-            self._may_be_idle = self._told_idle = False
-
-    def complete(self, number: int) -> None:
-        """Note that a checkpoint is completed. When none is open for a while, the region becomes idle."""
-        with self._changed:
-            self._completed = number
-            if not self._is_open:
-                self._rests_since = time.monotonic()
-                self._changed.notify_all()
-
-    @property
-    def _is_open(self) -> bool:
-        """Return True while a checkpoint is open."""
-        return self._newest is not None and (self._completed is None or self._completed < self._newest)
-
-    def stop(self, *, idle: bool) -> None:
-        """End the thread. With `idle`, publish a last heartbeat, so that no commit waits for the region."""
-        thread, self._thread = self._thread, None
-        if thread is None:
-            return
-        with self._changed:
-            self._ended = True
-            self._changed.notify_all()
-        if thread is not threading.current_thread():
-            thread.join()
-        if not idle:
-            return
-        try:
-            last = RegionHeartbeat(idle=True, after=self._newest, run=self._run())
-            self._send(last, min(_LAST, self._region.publish_timeout))
-        except HookError as error:
-            _log.error(
-                "region %s of %s: the driver ends, and Kafka has not acknowledged that the region is idle "
-                "(%s). %s. Commits of the stream's other regions may wait for it, each up "
-                "to alignment_timeout; start the driver again to end that",
-                *(self._region.name, self._region.stream, error, ACKNOWLEDGED),
-            )
-
-    def _work(self) -> None:
-        while not self._ended:
-            try:
-                self._require_live()
-                self._beat()
-                self._sent()
-            except RegionReplaced as error:
-                _log.error("region %s of %s: %s", self._region.name, self._region.stream, error)
-                return
-            except HookError as error:
-                self._failed += 1
-                # Logged the first time, the second, the fourth, the eighth ...
-                if not self._failed & (self._failed - 1):
-                    _log.warning(
-                        "region %s of %s: a heartbeat was not sent (%d in a row): %s. Its files and commits "
-                        "do not depend on it; the next one follows in %g s",
-                        *(self._region.name, self._region.stream, self._failed, error, self._interval),
-                    )
-            else:
-                self._failed = 0
-            self._pause()
-
-    def _pause(self) -> None:
-        """Wait for the next heartbeat: the interval is over, or the region became idle or active."""
-        due = time.monotonic() + (spread(self._interval) if self._failed else self._interval)
-        with self._changed:
-            while not self._ended:
-                at = due if self._failed else min(due, self._changes_at())
-                left = at - time.monotonic()
-                if left <= 0:
-                    return
-                self._changed.wait(left)
-
-    def _changes_at(self) -> float:
-        """Return the time at which the last heartbeat is no longer true."""
-        return math.inf if self._is_open or self._told_idle else self._rests_since + self._idle_after
-
-    def _beat(self) -> None:
-        with self._changed:
-            rests = time.monotonic() - self._rests_since
-            idle = not self._is_open and rests >= self._idle_after
-            # Noted first: the event may be in the log without an acknowledgement.
-            self._may_be_idle = self._may_be_idle or idle
-            begun = self._newest
-        interval = max(1, round(self._interval * 1000))
-        body = RegionHeartbeat(idle=idle, after=begun if idle else None, interval=interval, run=self._run())
-        self._send(body, self._interval)
-        with self._changed:
-            # A checkpoint that has begun meanwhile has taken it back.
-            self._told_idle = idle and begun == self._newest
-
-    def _run(self) -> str:
-        return self._registered.run if self._registered is not None else ""
-
-    def _send(self, body: RegionHeartbeat, timeout: float) -> None:
-        region = self._region
-        incarnation = self._registered.incarnation if self._registered is not None else ""
-        event = region.event(EventType.REGION_HEARTBEAT, incarnation, body)
-        shared_publisher(region.kafka).publish(region.events_topic, [event], timeout)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,8 +91,8 @@ class RegionDriver:
         self._region = self._sink.region
         self._take_over = take_over
         self._state = DriverState(self._region, on_commit)
-        self._feed = CommitFeed(self._region, self._state.read, self._state.doubt)
-        self._beats = Beats(self._region, heartbeat_interval, idle_after)
+        self._feed = CommitFeed(self._region, self._state.apply, self._state.doubt)
+        self._heartbeats = DriverHeartbeats(self._region, heartbeat_interval, idle_after)
         self._incarnation = ""
         self._registered: Registered | None = None
         self._base: Position | None = None
@@ -304,11 +141,11 @@ class RegionDriver:
                 after = CommittedCheckpoint(base.checkpoint, parsed_offsets(offsets), base)
         self._state.begin(registered, after)
         uploads = self._sink.uploads
-        losses = Losses(self._region, uploads) if uploads is not None else None
-        self._beats.start(
+        overdue = OverdueUploads(self._region, uploads) if uploads is not None else None
+        self._heartbeats.start(
             registered,
-            lambda: self._state.look(registered, base),
-            lambda: self._report_losses(registered, losses),
+            lambda: self._state.check_waiting(registered, base),
+            lambda: self._report_overdue(registered, overdue),
         )
         return after
 
@@ -322,10 +159,10 @@ class RegionDriver:
         PublishFailed. With `backpressure = wait` the call waits for commits.
         """
         registered = self._require_live()
-        self._state.await_room(self._sink.backpressure, self._require_live)
+        self._state.await_commits(self._sink.backpressure, self._require_live)
         with self._beginning:
             number = self._next
-            self._beats.begin(number)
+            self._heartbeats.begin(number)
             with self._state.lock:
                 self._next = number + 1
         return OpenCheckpoint(self._options, registered.incarnation, number)
@@ -404,11 +241,11 @@ class RegionDriver:
         )
         is_repeated = self._unacknowledged is not None
         event = self._same_as_before(_Completion(number, event, results is None))
-        self._state.completing(CommittedCheckpoint(number, parsed_offsets(offsets), position))
+        self._state.add_completed(CommittedCheckpoint(number, parsed_offsets(offsets), position))
         self._publish(event, number, is_repeated=is_repeated)
         with self._state.lock:
             self._unacknowledged, self._previous, self._offsets = None, position, offsets
-            self._beats.complete(number)
+            self._heartbeats.complete(number)
 
     def _publish(self, event: Event, number: int, *, is_repeated: bool) -> None:
         try:
@@ -417,7 +254,7 @@ class RegionDriver:
             # The broker has refused it now. An earlier try may have brought it into the log.
             if not is_repeated:
                 self._unacknowledged = None
-                self._state.refused(number)
+                self._state.remove_completed(number)
             raise
 
     def _same_as_before(self, now: _Completion) -> Event:
@@ -471,18 +308,18 @@ class RegionDriver:
         self._state.check(registered, self._base)
         return registered
 
-    def _report_losses(self, registered: Registered, losses: Losses | None) -> None:
+    def _report_overdue(self, registered: Registered, overdue: OverdueUploads | None) -> None:
         """Report files that were not sent in time, and keep those of this machine on their way."""
         uploads = self._sink.uploads
-        if losses is None or uploads is None:
+        if overdue is None or uploads is None:
             return
         oldest, committed = self._state.oldest(), self._state.committed
         if committed is not None and committed.position.incarnation == registered.incarnation:
-            losses.commit(committed.number)
+            overdue.commit(committed.number)
         if oldest is not None:
-            losses.complete(*oldest)
-        here = keep_uploading(uploads, self._region, registered.incarnation)
-        losses.report(registered.incarnation, time.monotonic(), here)
+            overdue.complete(*oldest)
+        in_spool = keep_uploading(uploads, self._region, registered.incarnation)
+        overdue.report(registered.incarnation, time.monotonic(), in_spool)
 
     # --- commits ----------------------------------------------------------------------------------
 
@@ -542,16 +379,12 @@ class RegionDriver:
             )
         own = self._previous is not None and self._previous.incarnation == registered.incarnation
         final = self._previous.checkpoint if own and self._previous is not None else None
-        region = self._region
-        event = region.event(
-            EventType.REGION_CLOSED, registered.incarnation, RegionClosed(final=final, run=registered.run)
-        )
-        shared_publisher(region.kafka).publish(region.events_topic, [event], region.publish_timeout)
+        publish(self._region, [self._region.closing(registered, final)])
         self._end(idle=False)
         return final
 
     def _end(self, *, idle: bool) -> None:
-        self._beats.stop(idle=idle)
+        self._heartbeats.stop(idle=idle)
         self._feed.stop()
         self._registered = None
 
@@ -565,10 +398,173 @@ class RegionDriver:
         self.stop()
 
 
-# Driver and writer for asyncio: each call runs in a thread, so the event loop never waits.
+class DriverHeartbeats:
+    """Heartbeats of one region. A heartbeat that fails is replaced by the next one."""
+
+    def __init__(self, region: Region, interval: float, idle_after: float) -> None:
+        if interval <= 0 or idle_after < 0:
+            raise BadOption(
+                f"heartbeat_interval ({interval:g}) must be above 0, and idle_after ({idle_after:g}) at "
+                "least 0, in seconds"
+            )
+        self._region = region
+        self._interval = interval
+        self._idle_after = idle_after
+        self._changed = threading.Condition()
+        self._rests_since = time.monotonic()
+        """Time from which on no checkpoint is open."""
+        self._is_idle = False
+        """True if the newest heartbeat that Kafka has acknowledged states idle."""
+        self._newest: int | None = None
+        """The newest checkpoint that has begun."""
+        self._completed: int | None = None
+        """The newest checkpoint that is completed: the later ones are open."""
+        self._may_be_idle = False
+        """True if a heartbeat may have stated idle since the newest beginning that the log has."""
+        self._ended = False
+        self._registered = Registered("", "")
+        self._thread: threading.Thread | None = None
+        self._failures = Failures()
+        self._require_live: Callable[[], object] = lambda: None
+        self._sent: Callable[[], object] = lambda: None
+
+    def start(
+        self,
+        registered: Registered,
+        require_live: Callable[[], object] = lambda: None,
+        sent: Callable[[], object] = lambda: None,
+    ) -> None:
+        """Send heartbeats for a registration from now on.
+
+        `require_live` is called before each of them. They end when it raises RegionReplaced. `sent` is called
+        after each that Kafka has acknowledged.
+        """
+        self._registered = registered
+        self._require_live, self._sent = require_live, sent
+        self._rests_since = time.monotonic()
+        self._thread = threading.Thread(target=self._work, name="sluicegate-heartbeats", daemon=True)
+        self._thread.start()
+
+    def begin(self, number: int) -> None:
+        """Note that a checkpoint begins. Other regions wait for it from now on.
+
+        On return, the log has the beginning if a heartbeat may have stated idle before. The number is needed,
+        because such a heartbeat may still be in flight. Raises PublishFailed; then nothing has begun.
+        """
+        with self._changed:
+            # From here on no heartbeat states idle, so there is nothing else to take back.
+            before, self._newest = self._newest, number
+            may_be_idle = self._may_be_idle
+        if may_be_idle:
+            try:
+                self._send(self._region.heartbeat(self._registered, begins=number))
+            except BaseException:
+                with self._changed:
+                    self._newest = before
+                raise
+        with self._changed:
+            self._may_be_idle = self._is_idle = False
+
+    def complete(self, number: int) -> None:
+        """Note that a checkpoint is completed. When none is open for a while, the region becomes idle."""
+        with self._changed:
+            self._completed = number
+            if not self._is_open:
+                self._rests_since = time.monotonic()
+                self._changed.notify_all()
+
+    @property
+    def _is_open(self) -> bool:
+        """Return True while a checkpoint is open."""
+        return self._newest is not None and (self._completed is None or self._completed < self._newest)
+
+    def stop(self, *, idle: bool) -> None:
+        """End the thread. With `idle`, publish a last heartbeat, so that no commit waits for the region."""
+        thread, self._thread = self._thread, None
+        if thread is None:
+            return
+        with self._changed:
+            self._ended = True
+            self._changed.notify_all()
+        if thread is not threading.current_thread():
+            thread.join()
+        if not idle:
+            return
+        try:
+            last = self._region.heartbeat(self._registered, idle=True, after=self._newest)
+            self._send(last, min(_LAST, self._region.publish_timeout))
+        except HookError as error:
+            _log.error(
+                "region %s of %s: the driver ends, and Kafka has not acknowledged that the region is idle "
+                "(%s). %s. Commits of the stream's other regions may wait for it, each up "
+                "to alignment_timeout; start the driver again to end that",
+                *(self._region.name, self._region.stream, error, ACKNOWLEDGED),
+            )
+
+    def _work(self) -> None:
+        while not self._ended:
+            try:
+                self._require_live()
+                self._beat()
+                self._sent()
+            except RegionReplaced as error:
+                _log.error("region %s of %s: %s", self._region.name, self._region.stream, error)
+                return
+            except HookError as error:
+                if self._failures.add():
+                    _log.warning(
+                        "region %s of %s: a heartbeat was not sent (%d in a row): %s. Its files and commits "
+                        "do not depend on it; the next one follows in %g s",
+                        *(
+                            self._region.name,
+                            self._region.stream,
+                            self._failures.count,
+                            error,
+                            self._interval,
+                        ),
+                    )
+            else:
+                self._failures.clear()
+            self._pause()
+
+    def _pause(self) -> None:
+        """Wait for the next heartbeat: the interval is over, or the region became idle or active."""
+        due = time.monotonic() + (spread(self._interval) if self._failures.count else self._interval)
+        with self._changed:
+            while not self._ended:
+                at = due if self._failures.count else min(due, self._changes_at())
+                left = at - time.monotonic()
+                if left <= 0:
+                    return
+                self._changed.wait(left)
+
+    def _changes_at(self) -> float:
+        """Return the time at which the last heartbeat is no longer true."""
+        return math.inf if self._is_open or self._is_idle else self._rests_since + self._idle_after
+
+    def _beat(self) -> None:
+        with self._changed:
+            rests = time.monotonic() - self._rests_since
+            idle = not self._is_open and rests >= self._idle_after
+            # Noted first: the event may be in the log without an acknowledgement.
+            self._may_be_idle = self._may_be_idle or idle
+            begun = self._newest
+        interval = max(1, round(self._interval * 1000))
+        after = begun if idle else None
+        beat = self._region.heartbeat(self._registered, idle=idle, after=after, interval=interval)
+        self._send(beat, self._interval)
+        with self._changed:
+            # A checkpoint that has begun meanwhile has taken it back.
+            self._is_idle = idle and begun == self._newest
+
+    def _send(self, event: Event, timeout: float | None = None) -> None:
+        publish(self._region, [event], timeout)
+
+
+# --- asyncio ------------------------------------------------------------------------------------------
 #
-# A call whose task is cancelled continues in its thread to its end. Its outcome is unknown to the caller
-# then.
+# Each call runs in a thread, so the event loop never waits. A call whose task is cancelled continues in its
+# thread to its end. Its outcome is unknown to the caller then.
 
 
 class AsyncRegionDriver:

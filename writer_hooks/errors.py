@@ -1,4 +1,8 @@
-"""Errors of the writer hooks. The class determines the reaction of the caller."""
+"""Errors of the writer hooks. The class determines the reaction of the caller.
+
+A caller in another process sees an error only as text: "sluicegate.writer_hooks.errors.RegionReplaced: ...".
+The heartbeats and the runner of regions read the class there, so a new place of a class is a change of both.
+"""
 
 from typing import Final
 
@@ -7,6 +11,23 @@ ACKNOWLEDGED: Final = (
     "start, everything that is not committed is read again"
 )
 """The fate of completed checkpoints when Kafka is away. Log lines add what to do."""
+
+
+class Failures:
+    """Consecutive failures of a work that is repeated. Of many failures, only some are logged."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def add(self) -> bool:
+        """Count a failure. Return True if it is to be logged: the first, second, fourth, eighth ..."""
+        self.count += 1
+        return not self.count & (self.count - 1)
+
+    def clear(self) -> int:
+        """Return the number of failures before a success, and begin again with 0."""
+        count, self.count = self.count, 0
+        return count
 
 
 class HookError(Exception):

@@ -1,4 +1,10 @@
-"""Completion of a checkpoint by a plain Python driver: the events that count, and the place in the source."""
+"""Incarnation of a region whose driver has no checkpoint location: RegionDriver, and batch jobs.
+
+Such a driver keeps nothing on disk. It starts a new incarnation at the committed position of its region,
+and gets the source offsets of that position back from the coordinator. Its checkpoints are completed in
+order, each with the source offsets after it. The notifications of the stream tell which of them are
+committed.
+"""
 
 import hashlib
 import json
@@ -19,7 +25,7 @@ from sluicegate.events.notifications import (
     RegistrationAnswered,
     Stalled,
 )
-from sluicegate.events.problems import Code, Problem
+from sluicegate.events.problems import Problem
 from sluicegate.writer_hooks.errors import (
     BadOption,
     HookError,
@@ -29,15 +35,109 @@ from sluicegate.writer_hooks.errors import (
     RegionStalled,
     RegistrationUnanswered,
     SourceOffsetsUnknown,
-    TooManyUncommitted,
 )
-from sluicegate.writer_hooks.options import FIRST_QUESTION, QUESTIONS, Backpressure, Repetition, questions
-from sluicegate.writer_hooks.region import Region, Registered
-from sluicegate.writer_hooks.registration import ask, ask_until_known, require_accepted, require_live
+from sluicegate.writer_hooks.options import FIRST_QUESTION, QUESTIONS, Backpressure
+from sluicegate.writer_hooks.region import LONGEST_OFFSETS, Region, Registered
+from sluicegate.writer_hooks.registration import (
+    ask,
+    ask_until_known,
+    await_commits,
+    has_moved_on,
+    require_accepted,
+    require_live,
+)
 from sluicegate.writer_hooks.writer import WriterResult
 
-LONGEST_OFFSETS: Final = 65_536
-"""Characters of the source offsets that a completion may carry."""
+_log = logging.getLogger(__name__)
+
+DRIVER: Final = "driver-"
+"""Incarnations of a RegionDriver begin with it. The source offsets of others have another notation."""
+_ATTEMPTS: Final = 5
+"""Registrations of one start, each after a newer decision."""
+_FIRST_WARNING: Final = 10.0
+"""Seconds of a wait before the first warning; the next ones follow at doubling intervals."""
+_DOUBT_PATIENCE: Final = 5.0
+"""Seconds for a coordinator to say if the driver was replaced; the next call asks again."""
+_POLL: Final = 1.0
+"""Seconds between two checks of a waiting thread for a doubt."""
+
+
+# --- the start, at the committed position -------------------------------------------------------------
+
+
+class NewIncarnation(NamedTuple):
+    """A new incarnation that is in force."""
+
+    registered: Registered
+    base: Position | None
+    """Committed position that it starts from; None: the region has none."""
+    source_offsets: str | None
+    """Source offsets of the base, if its driver published them."""
+
+
+def probe(region: Region, kind: str, *, take_over: bool = False) -> RegistrationAnswered:
+    """Ask for the committed position and its source offsets; nothing is changed.
+
+    While a decision that moves the region has no outcome, the call waits for it. The arguments and errors are
+    those of `begin_incarnation`.
+    """
+    incarnation = f"{kind}{uuid4().hex}"
+    _, answer = ask_until_known(region, lambda: region.registration(incarnation, None, probe=True))
+    if not answer.accepted and (not has_moved_on(answer) or answer.unresolved is not None):
+        require_accepted(region, incarnation, answer)
+    if not take_over:
+        _require_own(region, kind, answer)
+    return answer
+
+
+def begin_incarnation(
+    region: Region, kind: str, *, take_over: bool = False, rests: bool = False
+) -> NewIncarnation:
+    """Register a new incarnation in the place of the live one, and wait for the answer.
+
+    - `kind`: how the name of the incarnation begins.
+    - `take_over`: also after another kind of driver.
+    - `rests`: the region is idle from the beginning, and no heartbeat is expected.
+
+    Raises RegistrationRefused, RegistrationUnanswered, PublishFailed, TopicMissing, or SourceOffsetsUnknown.
+    """
+    answer = probe(region, kind, take_over=take_over)
+    incarnation = f"{kind}{uuid4().hex}"
+    for _ in range(_ATTEMPTS):
+        base, replaces = answer.committed, answer.live
+        event = region.registration(incarnation, base, replaces=replaces, rests=rests)
+        answer = ask(region, event)
+        if answer.accepted:
+            if replaces is not None:
+                place = (region.name, region.stream, replaces)
+                _log.info("region %s of %s: this driver replaces the incarnation %s", *place)
+            return NewIncarnation(Registered(incarnation, event.envelope.id), base, answer.source_offsets)
+        if not has_moved_on(answer):
+            break
+        if answer.unresolved is not None:
+            # It came after the probe, and is mostly committed at once.
+            answer = probe(region, kind, take_over=take_over)
+        elif not take_over:
+            _require_own(region, kind, answer)
+    require_accepted(region, incarnation, answer)
+    raise AssertionError("an accepted registration has returned")
+
+
+def _require_own(region: Region, kind: str, answer: RegistrationAnswered) -> None:
+    """Refuse a region whose source offsets this kind of driver cannot read. Nothing was changed yet."""
+    at = answer.committed.incarnation if answer.committed is not None else None
+    others = [each for each in (answer.live, at) if each is not None and not each.startswith(kind)]
+    if others:
+        raise SourceOffsetsUnknown(
+            f"the region {region.name} of the stream {region.stream} is or was written by another kind of "
+            f"driver, such as a query of Spark (incarnation {others[0]}). Give this driver another region. "
+            "Or end the other one, wait until all that it completed is committed, and start this one with "
+            "take_over=True: `start` returns the source offsets that the other one published, and your "
+            "source has to continue there"
+        )
+
+
+# --- a completion: the events that count, and the place in the source ---------------------------------
 
 
 def completion(
@@ -145,100 +245,7 @@ def parsed_offsets(text: str | None) -> Any:
         return text
 
 
-# Start of a driver without Spark: a new incarnation of its region, at the committed position.
-
-_log = logging.getLogger(__name__)
-
-DRIVER: Final = "driver-"
-"""Incarnations of a RegionDriver begin with it. The source offsets of others have another notation."""
-_ATTEMPTS: Final = 5
-"""Registrations of one start, each after a newer decision."""
-_MOVED_ON: Final = frozenset({Code.BASE_DIFFERS, Code.INCARNATION_LIVE, Code.BASE_UNRESOLVED})
-"""Refusals of a driver that does not know the newest decision, or the live incarnation."""
-
-
-class Begun(NamedTuple):
-    """A new incarnation that is in force."""
-
-    registered: Registered
-    base: Position | None
-    """Committed position that it starts from; None: the region has none."""
-    source_offsets: str | None
-    """Source offsets of the base, if its driver published them."""
-
-
-def probe(region: Region, kind: str, *, take_over: bool = False) -> RegistrationAnswered:
-    """Ask for the committed position and its source offsets; nothing is changed.
-
-    While a decision that moves the region has no outcome, the call waits for it. The arguments and errors are
-    those of `begin_incarnation`.
-    """
-    incarnation = f"{kind}{uuid4().hex}"
-    _, answer = ask_until_known(region, lambda: region.registration(incarnation, None, probe=True))
-    if not answer.accepted and (not has_moved_on(answer) or answer.unresolved is not None):
-        require_accepted(region, incarnation, answer)
-    if not take_over:
-        _require_own(region, kind, answer)
-    return answer
-
-
-def begin_incarnation(region: Region, kind: str, *, take_over: bool = False, rests: bool = False) -> Begun:
-    """Register a new incarnation in the place of the live one, and wait for the answer.
-
-    - `kind`: how the name of the incarnation begins.
-    - `take_over`: also after another kind of driver.
-    - `rests`: the region is idle from the beginning, and no heartbeat is expected.
-
-    Raises RegistrationRefused, RegistrationUnanswered, PublishFailed, TopicMissing, or SourceOffsetsUnknown.
-    """
-    answer = probe(region, kind, take_over=take_over)
-    incarnation = f"{kind}{uuid4().hex}"
-    for _ in range(_ATTEMPTS):
-        base, replaces = answer.committed, answer.live
-        event = region.registration(incarnation, base, replaces=replaces, rests=rests)
-        answer = ask(region, event)
-        if answer.accepted:
-            if replaces is not None:
-                place = (region.name, region.stream, replaces)
-                _log.info("region %s of %s: this driver replaces the incarnation %s", *place)
-            return Begun(Registered(incarnation, event.envelope.id), base, answer.source_offsets)
-        if not has_moved_on(answer):
-            break
-        if answer.unresolved is not None:
-            # It came after the probe, and is mostly committed at once.
-            answer = probe(region, kind, take_over=take_over)
-        elif not take_over:
-            _require_own(region, kind, answer)
-    require_accepted(region, incarnation, answer)
-    raise AssertionError("an accepted registration has returned")
-
-
-def has_moved_on(answer: RegistrationAnswered) -> bool:
-    return answer.problem is not None and answer.problem.code in _MOVED_ON
-
-
-def _require_own(region: Region, kind: str, answer: RegistrationAnswered) -> None:
-    """Refuse a region whose source offsets this kind of driver cannot read. Nothing was changed yet."""
-    at = answer.committed.incarnation if answer.committed is not None else None
-    others = [each for each in (answer.live, at) if each is not None and not each.startswith(kind)]
-    if others:
-        raise SourceOffsetsUnknown(
-            f"the region {region.name} of the stream {region.stream} is or was written by another kind of "
-            f"driver, such as a query of Spark (incarnation {others[0]}). Give this driver another region. "
-            "Or end the other one, wait until all that it completed is committed, and start this one with "
-            "take_over=True: `start` returns the source offsets that the other one published, and your "
-            "source has to continue there"
-        )
-
-
-# Commits of the region of a driver, from the notifications of its stream.
-
-_FIRST_WARNING: Final = 10.0
-"""Seconds of a wait before the first warning; the next ones follow at doubling intervals."""
-_DOUBT_PATIENCE: Final = 5.0
-"""Seconds for a coordinator to say if the driver was replaced; the next call asks again."""
-_LOOK: Final = 1.0
-"""Seconds between two looks of a waiting thread at the doubt."""
+# --- commits of the region, from the notifications of its stream --------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,7 +297,7 @@ class DriverState:
             # Another driver may have registered between the own answer and this call.
             self._doubted = self._run in self._answered and self._newest_live != self._incarnation
 
-    def completing(self, checkpoint: CommittedCheckpoint) -> None:
+    def add_completed(self, checkpoint: CommittedCheckpoint) -> None:
         """Note a checkpoint before its completion is published, so that no commit of it is missed."""
         with self.lock:
             if self._committed_from(checkpoint.number) is not None:
@@ -304,13 +311,13 @@ class DriverState:
             number = min(self._completed_at, default=None)
             return None if number is None else (number, self._completed_at[number])
 
-    def refused(self, number: int) -> None:
+    def remove_completed(self, number: int) -> None:
         """Note that a completion is not in the log."""
         with self.lock:
             self._uncommitted.pop(number, None)
             self._completed_at.pop(number, None)
 
-    def answered(self, run: str) -> None:
+    def add_answered(self, run: str) -> None:
         """Note a registration whose answer was read by another process."""
         with self.lock:
             self._answered.add(run)
@@ -334,10 +341,10 @@ class DriverState:
             self._read_commit(answer.committed)
         return answer
 
-    def look(self, registered: Registered, base: Position | None) -> None:
+    def check_waiting(self, registered: Registered, base: Position | None) -> None:
         """Do as `check`, and ask at intervals while a completed checkpoint waits for its commit.
 
-        Without a commit nobody else says that the log does not know this driver, as after an adoption.
+        Without a commit nobody else reports that the log does not know this driver, as after an adoption.
         """
         oldest = self.oldest()
         if oldest is not None and self._is_question_due(oldest[0]):
@@ -396,7 +403,7 @@ class DriverState:
         while True:
             with self.lock:
                 found = self._committed_from(number)
-                left = _LOOK if until is None else min(_LOOK, until - time.monotonic())
+                left = _POLL if until is None else min(_POLL, until - time.monotonic())
                 if found is None and left > 0:
                     self.lock.wait(left)
                     found = self._committed_from(number)
@@ -430,35 +437,16 @@ class DriverState:
             self._asked = now if is_due else self._asked
         return is_due
 
-    def await_room(self, limit: Backpressure, require_live: Callable[[], object]) -> None:
+    def await_commits(self, limit: Backpressure, require_live: Callable[[], object]) -> None:
         """Return when another checkpoint may begin. Raises TooManyUncommitted if the limit says fail.
 
         `require_live` asks the coordinator after a `doubt`, as during a wait in which no commit arrives.
         """
-        warning = Repetition(time.monotonic(), _FIRST_WARNING)
-        question = questions(limit.reaction, time.monotonic())
-        while (excess := self._excess(limit)) is not None:
-            if question.is_due(time.monotonic()):
-                self.doubt()
-                require_live()
-                continue
-            place = f"region {self._region.name} of stream {self._region.stream}: {excess}"
-            if limit.reaction == "fail":
-                raise TooManyUncommitted(
-                    f"{place}. Nothing is lost; `sluicegate status` shows what the commits wait for. Begin "
-                    "again when they follow"
-                )
-            if warning.is_due(time.monotonic()):
-                _log.warning("%s; `sluicegate status` shows what the commits wait for", place)
-            if limit.reaction == "warn":
-                return
-            with self.lock:
-                if self._excess(limit) is not None:
-                    self.lock.wait(_LOOK)
-            require_live()
+        wait = _DriverWait(self, limit, require_live)
+        await_commits(self._region, limit, wait, "Begin again when they follow")
 
-    def _excess(self, limit: Backpressure) -> str | None:
-        """Return the limit that is exceeded."""
+    def excess(self, limit: Backpressure) -> str | None:
+        """Return the limit that is exceeded, as a text; None if there is none."""
         with self.lock:
             return limit.excess(self._completed_at, time.monotonic())
 
@@ -471,7 +459,7 @@ class DriverState:
 
     # --- notifications ----------------------------------------------------------------------------
 
-    def read(self, notification: Notification) -> None:
+    def apply(self, notification: Notification) -> None:
         """Apply a notification of the stream."""
         body, name = notification.body, self._region.name
         if isinstance(body, Committed):
@@ -516,3 +504,28 @@ class DriverState:
                 self._on_commit(found)
             except Exception:
                 _log.exception("on_commit failed for checkpoint %d of %s", at.checkpoint, self._region.name)
+
+
+@dataclass(frozen=True, slots=True)
+class _DriverWait:
+    """Wait of a driver whose state exceeds a limit (see CommitWait)."""
+
+    state: DriverState
+    limit: Backpressure
+    require_live: Callable[[], object]
+
+    def excess(self) -> str | None:
+        return self.state.excess(self.limit)
+
+    def ask(self) -> None:
+        self.state.doubt()
+        self.require_live()
+
+    def note(self, excess: str, *, is_due: bool) -> bool:
+        return is_due
+
+    def pause(self, excess: str) -> None:
+        with self.state.lock:
+            if self.excess() is not None:
+                self.state.lock.wait(_POLL)
+        self.require_live()

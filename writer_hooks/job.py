@@ -18,11 +18,10 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from sluicegate.events.envelope import EventType
-from sluicegate.events.models import CheckpointCompleted, Position, RegionHeartbeat
+from sluicegate.events.models import CheckpointCompleted, Position
 from sluicegate.writer_hooks.commit_feed import CommitFeed
 from sluicegate.writer_hooks.errors import HookError, SourceOffsetsUnknown
 from sluicegate.writer_hooks.incarnation import (
-    LONGEST_OFFSETS,
     CommittedCheckpoint,
     DriverState,
     begin_incarnation,
@@ -33,7 +32,7 @@ from sluicegate.writer_hooks.incarnation import (
 )
 from sluicegate.writer_hooks.options import SinkOptions, refuse_uploads, require_name
 from sluicegate.writer_hooks.publisher import publish_completion
-from sluicegate.writer_hooks.region import Event, Region, Registered
+from sluicegate.writer_hooks.region import LONGEST_OFFSETS, Event, Region, Registered
 from sluicegate.writer_hooks.writer import OpenCheckpoint, Rows, WriterResult
 
 _KIND: Final = "job-"
@@ -86,7 +85,7 @@ class Job:
         self._region = parsed.region
         self._id = require_name("job.id", job_id)
         self._state = DriverState(self._region, None)
-        self._feed = CommitFeed(self._region, self._state.read, self._state.doubt)
+        self._feed = CommitFeed(self._region, self._state.apply, self._state.doubt)
         self._begun: BegunJob | None = None
         self._completed: CheckpointCompleted | None = None
         """Completion that was published, perhaps without an acknowledgement."""
@@ -98,7 +97,7 @@ class Job:
         job._feed.start()
         job._begin(begun)
         # A newer job may have registered before this process began to read.
-        job._state.answered(begun.registered.run)
+        job._state.add_answered(begun.registered.run)
         job._state.doubt()
         return job
 
@@ -177,7 +176,7 @@ class Job:
         position = Position(incarnation=registered.incarnation, checkpoint=number, digest=body.source_digest)
         if self._is_committed(position):
             return
-        self._state.completing(CommittedCheckpoint(number, done, position))
+        self._state.add_completed(CommittedCheckpoint(number, done, position))
         files = [message for result in results for message in result.held]
         publish_completion(self._region, self._closing(body), files)
         self._state.await_commit(number, timeout, lambda: self._state.check(registered, begun.base))
@@ -191,10 +190,9 @@ class Job:
         """Return the completion, and an event that states that the region is idle again."""
         registered, region = self.begun.registered, self._region
         number, incarnation = self.begun.number, registered.incarnation
-        idle = RegionHeartbeat(idle=True, after=number, run=registered.run)
         return [
             region.event(EventType.CHECKPOINT_COMPLETED, incarnation, body, checkpoint=number),
-            region.event(EventType.REGION_HEARTBEAT, incarnation, idle),
+            region.heartbeat(registered, idle=True, after=number),
         ]
 
     def stop(self) -> None:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from sluicegate.lakes.spooled import Wrap
 
 
-# Values of options as numbers and truths. Names of options are in lower case. An error names the option.
+# --- values. Names of options are in lower case; an error names the option ----------------------------
 
 _TRUTH: Final = {"true": True, "false": False}
 
@@ -64,7 +64,7 @@ def truth(options: Mapping[str, str], name: str, default: str = "false") -> bool
     return _TRUTH[value]
 
 
-# Option of the columns by which ForeachBatch moves rows together.
+# --- columns by which ForeachBatch moves rows together ------------------------------------------------
 
 _CLUSTER_BY: Final = "cluster.by"
 
@@ -91,7 +91,7 @@ def refuse_cluster_by(options: Mapping[str, str]) -> None:
         )
 
 
-# Limits on what a region has completed and the coordinator has not committed yet.
+# --- backpressure: limits on what is completed and not committed --------------------------------------
 #
 # Nothing is lost beyond a limit. But each uncommitted checkpoint keeps the log, and readers of the table
 # wait for it. A limit makes that visible, or stops the source until commits follow.
@@ -187,7 +187,7 @@ class Backpressure:
         return None
 
 
-# Options of asynchronous uploads: a task leaves its files in a local folder, and an uploader sends them.
+# --- asynchronous uploads: tasks leave files to an uploader -------------------------------------------
 
 UPLOAD: Final = "upload"
 UPLOAD_SPOOL, UPLOAD_BYTES, UPLOAD_CHECKPOINTS = "upload.spool", "upload.max.bytes", "upload.max.checkpoints"
@@ -351,6 +351,8 @@ def _before_publish(options: Mapping[str, str]) -> str | None:
     resolve_function(function)
     return function
 
+
+# --- the options of a sink ----------------------------------------------------------------------------
 
 NAME: Final = "sluicegate"
 """Name of the data source, for `format`."""
@@ -569,10 +571,10 @@ def _require_known(options: Mapping[str, str]) -> None:
     ]
     if not wrong:
         return
-    told = [f"{name}{_meant(name)}" for name in sorted(wrong)]
-    noun = "options" if len(told) > 1 else "option"
+    shown = [f"{name}{_meant(name)}" for name in sorted(wrong)]
+    noun = "options" if len(shown) > 1 else "option"
     raise BadOption(
-        f"unknown {noun} {', '.join(told)}; known are {', '.join(_KNOWN[:-2])}, checkpointLocation, "
+        f"unknown {noun} {', '.join(shown)}; known are {', '.join(_KNOWN[:-2])}, checkpointLocation, "
         f"{KAFKA_PREFIX}* (the Kafka client) and {TABLE_PREFIX}* (the table format)"
     )
 

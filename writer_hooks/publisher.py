@@ -36,7 +36,7 @@ from sluicegate.kafka.permissions import grant_of_job
 from sluicegate.writer_hooks.errors import EventTooLarge, PublishFailed, TopicMissing
 from sluicegate.writer_hooks.region import Event, KafkaSettings, Region
 
-# The trace context of the running job, if it has one.
+# --- trace context of the running job -----------------------------------------------------------------
 
 TRACEPARENT_VARIABLE: Final = "TRACEPARENT"
 """Variable of the environment for jobs that are started by a traced program."""
@@ -57,7 +57,7 @@ def current_traceparent() -> str | None:
     return parse_traceparent(os.environ.get(TRACEPARENT_VARIABLE))
 
 
-# Event loop in a thread of its own, for blocking callers.
+# --- event loop for blocking callers ------------------------------------------------------------------
 
 _CLOSING_PATIENCE: Final = 10.0
 """Seconds that cancelled tasks get to close their connections."""
@@ -131,6 +131,8 @@ async def _cancel(tasks: Callable[[], set[Any]]) -> None:
         done, _ = await asyncio.wait(others, timeout=_CLOSING_PATIENCE)
         await asyncio.gather(*done, return_exceptions=True)
 
+
+# --- publication --------------------------------------------------------------------------------------
 
 _LARGEST_REQUEST: Final = 64 * 1024 * 1024  # before compression; the broker's own limit decides
 _BATCH: Final = 512 * 1024
@@ -402,6 +404,15 @@ def encoded(events: Sequence[Event]) -> list[Message]:
             if envelope.type is TRACED:
                 message.headers.append((TRACEPARENT, context.encode()))
     return messages
+
+
+def publish(region: Region, events: Sequence[Event], timeout: float | None = None) -> None:
+    """Publish events of a region in this order; on return, Kafka has acknowledged them.
+
+    `timeout` is in seconds, and by default the option publish.timeout. Raises as `Publisher.publish` does.
+    """
+    limit = region.publish_timeout if timeout is None else timeout
+    shared_publisher(region.kafka).publish(region.events_topic, events, limit)
 
 
 def publish_files(region: Region, events: Sequence[Event], most_held: float = 0) -> tuple[Message, ...]:

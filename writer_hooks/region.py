@@ -16,13 +16,15 @@ from sluicegate.events.models import (
     FilesWritten,
     Planned,
     Position,
+    RegionClosed,
+    RegionHeartbeat,
     RegionRegistered,
 )
 from sluicegate.kafka.settings import Connection, Text, UnusableFile, plain
 from sluicegate.kafka.topics import TopicNames
 from sluicegate.writer_hooks.errors import BadOption, EventTooLarge
 
-# Settings of the connection to Kafka, read from options named as in Kafka's own clients.
+# --- connection to Kafka, from options named as in Kafka's own clients --------------------------------
 
 KAFKA_PREFIX: Final = "kafka."
 
@@ -116,7 +118,11 @@ def _with_options(text: str) -> str:
     return re.sub(r"`(\w+)`", lambda found: _OPTIONS[found[1]], text)
 
 
+# --- region, incarnation, attempt, and their events ---------------------------------------------------
+
 DEFAULT_PREFIX: Final = "sluicegate"
+LONGEST_OFFSETS: Final = 65_536
+"""Characters of the source offsets that a completion may carry."""
 FOREVER: Final = "forever"
 """Value of the option registration.timeout that waits without limit."""
 
@@ -185,6 +191,24 @@ class Region:
         """Return an event of this region with a new id."""
         place = (self.stream, self.name, incarnation, checkpoint)
         return Event(Envelope(str(uuid4()), kind, *place, writer, attempt), body)
+
+    def heartbeat(
+        self,
+        registered: Registered,
+        *,
+        idle: bool = False,
+        after: int | None = None,
+        begins: int | None = None,
+        interval: int | None = None,
+    ) -> Event:
+        """Return a heartbeat of a registered driver. Its arguments are those of RegionHeartbeat."""
+        body = RegionHeartbeat(idle=idle, after=after, begins=begins, interval=interval, run=registered.run)
+        return self.event(EventType.REGION_HEARTBEAT, registered.incarnation, body)
+
+    def closing(self, registered: Registered, final: int | None) -> Event:
+        """Return the event that ends the region after its final checkpoint; None: it has none."""
+        body = RegionClosed(final=final, run=registered.run)
+        return self.event(EventType.REGION_CLOSED, registered.incarnation, body)
 
     def registration(
         self,

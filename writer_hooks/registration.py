@@ -1,6 +1,7 @@
-"""Registrations of a driver: what it asks the coordinator, and what the answers mean for it.
+"""Questions of a driver to the coordinator: registrations and probes, and the wait for commits over a limit.
 
-The wait for an answer is the only step in which a driver waits for the coordinator.
+A driver waits for the coordinator in these two steps only: for the answer to a registration, and, if its
+options limit what is not committed, for commits. A probe is a registration that changes nothing.
 """
 
 import asyncio
@@ -10,7 +11,7 @@ import math
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Final
+from typing import Final, Protocol
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
@@ -29,7 +30,9 @@ from sluicegate.writer_hooks.errors import (
     RegionReplaced,
     RegistrationRefused,
     RegistrationUnanswered,
+    TooManyUncommitted,
 )
+from sluicegate.writer_hooks.options import Backpressure, Repetition, questions
 from sluicegate.writer_hooks.publisher import LoopThread, shared_publisher
 from sluicegate.writer_hooks.region import FOREVER, Event, Region, Registered
 
@@ -47,6 +50,8 @@ _FIRST_WARNING: Final = 10.0
 Stopped = Callable[[], bool]
 """Function that returns True if the driver is being stopped."""
 
+_MOVED_ON: Final = frozenset({Code.BASE_DIFFERS, Code.INCARNATION_LIVE, Code.BASE_UNRESOLVED})
+"""Refusals of a new incarnation that came after a newer decision, or another driver."""
 _ENDED: Final = frozenset(
     {
         Code.ASSIGNMENT_DIFFERS,
@@ -130,6 +135,11 @@ def ask_until_known(
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 
+def has_moved_on(answer: RegistrationAnswered) -> bool:
+    """Return True if the refused one does not know the newest decision, or the live incarnation."""
+    return answer.problem is not None and answer.problem.code in _MOVED_ON
+
+
 def require_accepted(region: Region, incarnation: str, answer: RegistrationAnswered) -> None:
     """Raise RegistrationRefused if the answer is a refusal."""
     if answer.accepted:
@@ -180,6 +190,61 @@ def replaced(region: Region, reason: str) -> str:
         f"{reason}. Nothing that it completes from now on counts. If another driver was started there, leave "
         "this one stopped; else start a new driver"
     )
+
+
+# --- the wait for commits -----------------------------------------------------------------------------
+
+
+class CommitWait(Protocol):
+    """Writer that is compared with the limits of its options before another checkpoint begins."""
+
+    def excess(self) -> str | None:
+        """Return the limit that is exceeded, as a text; None if there is none."""
+        ...
+
+    def ask(self) -> None:
+        """Ask the coordinator for the committed position: a notification may never arrive here."""
+        ...
+
+    def note(self, excess: str, *, is_due: bool) -> bool:
+        """Note an excess. Return True if it is to be logged; `is_due`: the next repeated warning is due."""
+        ...
+
+    def pause(self, excess: str) -> None:
+        """Wait for a short time. Raises HookError if the writer must end."""
+        ...
+
+
+def await_commits(
+    region: Region,
+    limit: Backpressure,
+    writer: CommitWait,
+    advice: str,
+    now: Callable[[], float] = time.monotonic,
+) -> bool:
+    """Wait until another checkpoint may begin. Return False if it may although a limit is exceeded.
+
+    `advice` states how a writer continues that fails over a limit. Raises TooManyUncommitted if the options
+    say so, and the errors of `writer`.
+    """
+    warning = Repetition(now(), _FIRST_WARNING)
+    question = questions(limit.reaction, now())
+    while (excess := writer.excess()) is not None:
+        if question.is_due(now()):
+            writer.ask()
+            continue
+        place = f"region {region.name} of stream {region.stream}: {excess}"
+        is_logged = writer.note(excess, is_due=warning.is_due(now()))
+        if limit.reaction == "fail":
+            raise TooManyUncommitted(
+                f"{place}. Nothing is lost; `sluicegate status` shows what the commits wait for. {advice}"
+            )
+        if is_logged:
+            _log.warning("%s; `sluicegate status` shows what the commits wait for", place)
+        if limit.reaction == "warn":
+            return False
+        writer.pause(excess)
+    return True
 
 
 # --- the wait for an answer ---------------------------------------------------------------------------

@@ -1,4 +1,6 @@
-"""Writer of a plain Python worker: rows as Arrow data become files, and one event that describes them.
+"""Writers: rows as Arrow data become files, and events that describe them.
+
+`AttemptWriter` is one attempt, for Spark's tasks too. `Writer` is the writer of a plain Python worker.
 
 A worker may run in any process, also on another machine than the driver of its region. It is given an
 `OpenCheckpoint`, and it gives back a `WriterResult`. Both are data, and have a JSON form.
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
-# One attempt of one writer: rows become files, and events that describe the files.
+# --- an attempt: rows become files, and events that describe the files --------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,7 @@ def _summary(events: tuple[str, ...], files: tuple[FileInfo, ...]) -> Written:
     )
 
 
-# Result of one writer attempt. A driver completes a checkpoint with the results of its writers.
+# --- its result, with which a driver completes a checkpoint -------------------------------------------
 
 _SHOWN: Final = 200
 """Characters of a malformed text that an error shows."""
@@ -197,6 +199,9 @@ def read_json(text: str, kinds: Mapping[str, type]) -> dict[str, Any]:
     if wrong:
         raise BadOption(f"this JSON lacks {', '.join(wrong)}, or has another type there: {text[:_SHOWN]}")
     return given
+
+
+# --- the writer of a plain Python worker --------------------------------------------------------------
 
 
 class ArrowStream(Protocol):

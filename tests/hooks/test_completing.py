@@ -31,7 +31,7 @@ def test_a_commit_during_the_publication_is_read() -> None:
         digest = getattr(event.body, "source_digest")  # noqa: B009
         at = Position(incarnation=registered.incarnation, checkpoint=0, digest=digest)
         body = Committed(decision=1, cut={"r1": at}, snapshot=None, watermark=None, files=0)
-        made._state.read(Notification("c1", NotificationType.COMMITTED, "flights", "", "", body))
+        made._state.apply(Notification("c1", NotificationType.COMMITTED, "flights", "", "", body))
 
     with patch.object(driver, "publish_completion", publish):
         made._complete(registered, 0, (), '{"at": 7}', None, {})

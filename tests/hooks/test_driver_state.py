@@ -35,14 +35,14 @@ def state_with(*completed: int) -> tuple[DriverState, list[int]]:
     state = DriverState(region, lambda found: commits.append(found.number))
     state.begin(OWN, None)
     for number in completed:
-        state.completing(CommittedCheckpoint(number, {"n": number}, at(number)))
+        state.add_completed(CommittedCheckpoint(number, {"n": number}, at(number)))
     return state, commits
 
 
 def commit(state: DriverState, position: Position) -> None:
     """Let the driver read that a commit has its region at a position."""
     body = Committed(decision=1, cut={"r1": position}, snapshot=None, watermark=None, files=0)
-    state.read(Notification("c", NotificationType.COMMITTED, "flights", "", "", body))
+    state.apply(Notification("c", NotificationType.COMMITTED, "flights", "", "", body))
 
 
 def test_a_commit_frees_its_checkpoint_and_those_before_it() -> None:
@@ -128,7 +128,7 @@ def test_the_end_of_the_own_incarnation_is_a_doubt(
 
     monkeypatch.setattr(driver_state, "ask", ask)
     body = IncarnationsEnded(incarnations=incarnations)
-    state.read(Notification("e", NotificationType.ENDED, "flights", "", "", body))
+    state.apply(Notification("e", NotificationType.ENDED, "flights", "", "", body))
     state.check(OWN, None)
     assert bool(asked) is doubts
 

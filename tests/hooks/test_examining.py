@@ -58,11 +58,11 @@ def test_wrong_options_are_told_before_any_batch(
     says: str,
 ) -> None:
     answers = iter([None, None])
-    heartbeats.tell(Signal(Kind.STARTED, "q", "r", lambda: next(answers, options | change)))
+    heartbeats.put(Signal(Kind.STARTED, "q", "r", lambda: next(answers, options | change)))
     message = wait(told(caplog, says))
     assert "cannot write" in message
     assert "stop it, correct the options, and start it again" in message
-    heartbeats.tell(Signal(Kind.ENDED, "q", "r", lambda: None))
+    heartbeats.put(Signal(Kind.ENDED, "q", "r", lambda: None))
     heartbeats.stop(BACKSTOP)
     assert len(told(caplog, says)()) == 1
     assert told(caplog, "was not announced")() == []
@@ -76,7 +76,7 @@ def test_a_table_and_a_kafka_that_are_not_there_are_told(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("sluicegate.writer_hooks.spark.heartbeats._REACH", 0.5)
-    heartbeats.tell(Signal(Kind.STARTED, "q", "r", lambda: options | {"table": "/nowhere/flights"}))
+    heartbeats.put(Signal(Kind.STARTED, "q", "r", lambda: options | {"table": "/nowhere/flights"}))
     table = wait(told(caplog, "no Paimon table at file:///nowhere/flights"))
     assert table.startswith("region JFK of stream flights: its batches will fail as long as this lasts")
     assert options["kafka.bootstrap.servers"] in wait(told(caplog, "did not answer within 0.5 s"))

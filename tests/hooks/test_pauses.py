@@ -8,11 +8,10 @@ from unittest.mock import patch
 import pytest
 
 from sluicegate.events.models import RegionHeartbeat
-from sluicegate.writer_hooks import PublishFailed
+from sluicegate.writer_hooks import PublishFailed, publisher
 from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.region import Event, Registered
-from sluicegate.writer_hooks.spark import batch as begun
-from sluicegate.writer_hooks.spark import heartbeats
+from sluicegate.writer_hooks.spark import batch as spark_batch
 from sluicegate.writer_hooks.spark.batch import require_registered
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker, Pause
 from sluicegate.writer_hooks.spark.heartbeats import Heartbeats, Run
@@ -77,9 +76,8 @@ def query_in(folder: Path) -> Iterator[Query]:
     sent = Sent()
     marker = IncarnationMarker(query=None, incarnation=OWN.incarnation)
     with (
-        patch.object(begun, "shared_publisher", lambda kafka: sent),
-        patch.object(heartbeats, "shared_publisher", lambda kafka: sent),
-        patch.object(begun, "_check_began", lambda *_: marker),
+        patch.object(publisher, "shared_publisher", lambda kafka: sent),
+        patch.object(spark_batch, "_require_incarnation", lambda *_: marker),
     ):
         yield Query(folder, sent)
 

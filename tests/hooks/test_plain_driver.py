@@ -18,7 +18,7 @@ from sluicegate.writer_hooks import (
     SourceOffsetsUnknown,
     incarnation,
 )
-from sluicegate.writer_hooks.driver import Beats
+from sluicegate.writer_hooks.driver import DriverHeartbeats
 from sluicegate.writer_hooks.incarnation import offsets_text, parsed_offsets
 from sluicegate.writer_hooks.job import _ids_of, _newest
 from sluicegate.writer_hooks.region import KafkaSettings, Region, Registered
@@ -35,7 +35,7 @@ def region() -> Region:
 
 
 def test_a_driver_that_ends_without_kafka_says_what_waits_for_it(caplog: pytest.LogCaptureFixture) -> None:
-    beats = Beats(region(), interval=0.05, idle_after=0.0)
+    beats = DriverHeartbeats(region(), interval=0.05, idle_after=0.0)
     beats.start(Registered("driver-1", "run"))
     wait_until(lambda: "a heartbeat was not sent (2 in a row)" in caplog.text)
     beats.stop(idle=True)
@@ -49,7 +49,9 @@ class Sent:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.bodies: list[RegionHeartbeat] = []
         self.fails = False
-        monkeypatch.setattr(Beats, "_send", lambda beats, body, timeout: self.send(body))
+        monkeypatch.setattr(
+            DriverHeartbeats, "_send", lambda beats, event, timeout=None: self.send(event.body)
+        )
 
     def send(self, body: RegionHeartbeat) -> None:
         self.bodies.append(body)
@@ -67,7 +69,7 @@ class Sent:
 @pytest.mark.slow
 def test_a_checkpoint_after_a_pause_states_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = Sent(monkeypatch)
-    beats = Beats(region(), interval=0.01, idle_after=0.0)
+    beats = DriverHeartbeats(region(), interval=0.01, idle_after=0.0)
     beats.start(Registered("driver-1", "run"))
     wait_until(sent.idle)
     assert set(sent.idle()) == {None}
@@ -94,7 +96,7 @@ def test_a_beginning_without_acknowledgement_is_an_error_and_stated_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sent = Sent(monkeypatch)
-    beats = Beats(region(), interval=60.0, idle_after=0.0)
+    beats = DriverHeartbeats(region(), interval=60.0, idle_after=0.0)
     sent.fails = True
     beats.start(Registered("driver-1", "run"))
     # This one may be in the log, too.
@@ -111,7 +113,7 @@ def test_a_beginning_without_acknowledgement_is_an_error_and_stated_again(
 def test_a_region_whose_beginning_failed_is_idle_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing has begun, so other regions do not wait for it."""
     sent = Sent(monkeypatch)
-    beats = Beats(region(), interval=0.01, idle_after=0.0)
+    beats = DriverHeartbeats(region(), interval=0.01, idle_after=0.0)
     beats.start(Registered("driver-1", "run"))
     beats.begin(2)
     beats.complete(2)
@@ -128,7 +130,7 @@ def test_a_region_whose_beginning_failed_is_idle_again(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(("interval", "idle_after"), [(0.0, 1.0), (1.0, -1.0)])
 def test_a_wrong_cadence_is_refused(interval: float, idle_after: float) -> None:
     with pytest.raises(BadOption, match=r"must be above 0, and idle_after \(.*\) at least 0, in seconds"):
-        Beats(region(), interval, idle_after)
+        DriverHeartbeats(region(), interval, idle_after)
 
 
 @pytest.mark.parametrize("text", [None, "17", "{}", '{"jobs": 1}', '{"jobs": [1]}'])

@@ -30,8 +30,8 @@ from sluicegate.writer_hooks.spark.regions.division import (
     by_path,
 )
 from sluicegate.writer_hooks.spark.regions.plans import Plan, Plans, require_all_ages, seed
-from sluicegate.writer_hooks.spark.regions.query import UNPLANNABLE, Backoff
-from sluicegate.writer_hooks.spark.regions.supervision import RegionSupervisor, State
+from sluicegate.writer_hooks.spark.regions.query import Backoff
+from sluicegate.writer_hooks.spark.regions.supervision import UNPLANNABLE, RegionSupervisor, State
 from tests.hooks.region_queries import ACCEPTED, Answered, query_of
 
 PLAN = Plan(number=1, division=by_column("origin", {}, rest="r"))

@@ -37,13 +37,12 @@ from sluicegate.writer_hooks.spark.regions.offsets import EARLIEST, parse_offset
 from sluicegate.writer_hooks.spark.regions.plans import Plan, Plans, files_of, history, only_runner, seed
 from sluicegate.writer_hooks.spark.regions.query import (
     Backoff,
-    Reaction,
     RegionQuery,
     chosen_sink,
-    reaction,
     require_options,
 )
 from sluicegate.writer_hooks.spark.regions.runner import RegionRunner
+from sluicegate.writer_hooks.spark.regions.supervision import Reaction, reaction
 from sluicegate.writer_hooks.spark.reset import ResetOrder, reset_region
 from tests.hooks.region_queries import ACCEPTED, OPTIONS, Answered, query_of
 from tests.hooks.replica import Judges

@@ -122,7 +122,7 @@ def test_a_kafka_that_is_away_holds_up_the_drivers_end_for_a_bounded_time(
     options |= {"kafka.bootstrap.servers": f"127.0.0.1:{free_port()}", "kafka.request.timeout.ms": "500"}
     heartbeats = Heartbeats(interval=0.2, idle_after=60.0)
     for signal in ended(options):
-        heartbeats.tell(signal)
+        heartbeats.put(signal)
     with caplog.at_level(logging.ERROR):
         heartbeats.stop(3.0)  # time: it is bounded by this
     assert "region JFK of stream" in caplog.text

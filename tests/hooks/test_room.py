@@ -13,7 +13,7 @@ from sluicegate.writer_hooks import BadOption, RegistrationUnanswered, TooManyUn
 from sluicegate.writer_hooks.options import PATIENCE, SinkOptions
 from sluicegate.writer_hooks.region import Registered
 from sluicegate.writer_hooks.registration import Stopped
-from sluicegate.writer_hooks.spark.batch import Clock, Room, require_registered_alone
+from sluicegate.writer_hooks.spark.batch import Clock, UncommittedLimit, require_registered_alone
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
 from sluicegate.writer_hooks.spark.location import Location
 from sluicegate.writer_hooks.spark.registry import Registry
@@ -55,28 +55,28 @@ def registry(tmp_path: Path) -> Registry:
     return Registry(str(tmp_path / "registry"))
 
 
-def room(tmp_path: Path, registry: Registry, **limits: str) -> Room:
+def room(tmp_path: Path, registry: Registry, **limits: str) -> UncommittedLimit:
     """Return a room of a query that fails over a limit, and whose coordinator is away."""
     limited = options_of(tmp_path, backpressure="fail", **limits)
-    return Room(limited, "q", registry, lambda: MARKER, unanswered)
+    return UncommittedLimit(limited, "q", registry, lambda: MARKER, unanswered)
 
 
 def test_commits_of_the_incarnation_make_room(tmp_path: Path, registry: Registry) -> None:
     limited = room(tmp_path, registry, max_uncommitted_checkpoints="2")
     registry.put("q", {}, Registered("i", "r"), at(9, "another"))
-    limited.await_room(3)
+    limited.await_commits(3)
     with pytest.raises(TooManyUncommitted, match="2 completed checkpoints are not committed"):
-        limited.await_room(4)
+        limited.await_commits(4)
     registry.put("q", {}, Registered("i", "r"), at(2))
-    limited.await_room(4)
+    limited.await_commits(4)
     registry.commit("q", at(9, "another"))
     with pytest.raises(TooManyUncommitted):
-        limited.await_room(5)
+        limited.await_commits(5)
     registry.commit("q", at(4))
     registry.commit("q", at(3))  # a repetition of an old notification
-    limited.await_room(6)
+    limited.await_commits(6)
     registry.new_run("q")
-    limited.await_room(6)
+    limited.await_commits(6)
 
 
 def test_a_batch_that_has_begun_is_not_held_back_at_its_end(tmp_path: Path, registry: Registry) -> None:
@@ -84,15 +84,15 @@ def test_a_batch_that_has_begun_is_not_held_back_at_its_end(tmp_path: Path, regi
     limited = room(tmp_path, registry, max_uncommitted_age="60")
     plan(tmp_path, 2, age=50)
     plan(tmp_path, 3, age=0)
-    limited.await_room()
+    limited.await_commits()
     plan(tmp_path, 2, age=70)
-    limited.await_room()
+    limited.await_commits()
     registry.new_run("q")
     with pytest.raises(TooManyUncommitted, match="checkpoint 2 is not committed after 7"):
-        limited.await_room()
+        limited.await_commits()
     assert registry.excess("q") is not None
     registry.commit("q", at(2))
-    limited.await_room()
+    limited.await_commits()
     assert registry.excess("q") is None
 
 
@@ -101,9 +101,9 @@ def test_the_age_is_that_of_the_oldest_batch_that_spark_keeps(tmp_path: Path, re
     for batch, age in ((7, 70.0), (8, 10.0), (9, 0.0)):
         plan(tmp_path, batch, age)
     with pytest.raises(TooManyUncommitted, match="not committed after 7"):
-        limited.await_room()
+        limited.await_commits()
     (tmp_path / "checkpoint" / "offsets" / "7").unlink()
-    limited.await_room()
+    limited.await_commits()
 
 
 def test_limits_without_a_listener_are_refused(tmp_path: Path) -> None:
@@ -118,9 +118,9 @@ def test_a_downtime_does_not_count_for_the_age(tmp_path: Path, registry: Registr
     plan(tmp_path, 2, age=36_000)
     plan(tmp_path, 3, age=0)
     with pytest.raises(TooManyUncommitted):
-        limited.await_room()
+        limited.await_commits()
     registry.put("q", {}, Registered("i", "r"))
-    limited.await_room()
+    limited.await_commits()
 
 
 def test_a_file_that_spark_deletes_meanwhile_counts_as_old(
@@ -172,16 +172,16 @@ def test_a_wait_without_notifications_asks_the_coordinator(tmp_path: Path, regis
         clock=Clock(lambda: answers.time, answers.sleep),
     )
     registry.put("q", {}, Registered("i", "r"))
-    limited.await_room(6)
+    limited.await_commits(6)
     assert answers.asked == [5.0, 10.0, 20.0, 40.0, 70.0, 100.0]
     registry.stop_run("q")
     with pytest.raises(TooManyUncommitted, match="was stopped while batch 7 waited"):
-        replace(limited, ask=unanswered).await_room(7)
+        replace(limited, ask=unanswered).await_commits(7)
 
 
 def test_a_query_asks_before_it_fails(tmp_path: Path, registry: Registry) -> None:
     limited = room(tmp_path, registry, max_uncommitted_checkpoints="1")
     registry.put("q", {}, Registered("i", "r"))
-    replace(limited, ask=Answers(at(2)).ask).await_room(3)
+    replace(limited, ask=Answers(at(2)).ask).await_commits(3)
     with pytest.raises(TooManyUncommitted):
-        replace(limited, ask=Answers(at(2)).ask).await_room(4)
+        replace(limited, ask=Answers(at(2)).ask).await_commits(4)

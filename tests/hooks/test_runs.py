@@ -7,7 +7,7 @@ import pytest
 
 from sluicegate.events.models import Position, RegionRegistered
 from sluicegate.events.notifications import RegistrationAnswered
-from sluicegate.writer_hooks import RegionReplaced
+from sluicegate.writer_hooks import RegionReplaced, publisher
 from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.region import Event, Live, Registered
 from sluicegate.writer_hooks.spark import heartbeats, incarnation
@@ -118,8 +118,8 @@ def test_a_question_is_a_probe_that_nobody_waits_for(
 ) -> None:
     """After an adoption, the log does not have the registration, and no commit contradicts the run."""
     sent: list[Event] = []
-    publisher = SimpleNamespace(publish=lambda topic, events, timeout: sent.extend(events))
-    monkeypatch.setattr(heartbeats, "shared_publisher", lambda kafka: publisher)
+    keeping = SimpleNamespace(publish=lambda topic, events, timeout: sent.extend(events))
+    monkeypatch.setattr(publisher, "shared_publisher", lambda kafka: keeping)
     monkeypatch.setattr(heartbeats, "FIRST_QUESTION", 0.0)
     Checkpoint(options.checkpoint_location).write_marker(MARKER)
     run, registry = a_run(MARKER), Registry(str(tmp_path / "registry"))

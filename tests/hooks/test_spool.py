@@ -20,7 +20,7 @@ from sluicegate.lakes.storages import open_storage
 from sluicegate.writer_hooks.errors import SpoolUnusable
 from sluicegate.writer_hooks.options import Uploads
 from sluicegate.writer_hooks.region import Attempt, KafkaSettings, Region, files_written
-from sluicegate.writer_hooks.upload.overdue import Losses
+from sluicegate.writer_hooks.upload.overdue import OverdueUploads
 from sluicegate.writer_hooks.upload.process import ensure_uploader
 from sluicegate.writer_hooks.upload.spool import (
     BadEntry,
@@ -258,16 +258,16 @@ def test_a_loss_is_reported_of_the_oldest_checkpoint_that_nobody_here_uploads(
     region = replace(region, kafka=KafkaSettings(bootstrap_servers=log.bootstrap))
     uploads = Uploads.parse({"upload": "async", "upload.timeout": "100"})
     assert uploads is not None
-    losses = Losses(region, uploads)
-    losses.complete(4, now=0.0)
-    losses.complete(3, now=-50.0)
-    losses.report("i1", 60.0, here={3}, committed=lambda: pytest.fail("its uploader is here"))
-    losses.report("i1", 60.0, here={4}, committed=lambda: None)
-    losses.report("i1", 64.0, committed=lambda: pytest.fail("asked again at once"))
-    losses.report("i1", 65.0, committed=lambda: 3)
-    assert losses.committed == 3
-    losses.report("i1", 95.0, committed=lambda: pytest.fail("it has time"))
-    losses.report("i1", 100.0, committed=lambda: -1)
+    overdue = OverdueUploads(region, uploads)
+    overdue.complete(4, now=0.0)
+    overdue.complete(3, now=-50.0)
+    overdue.report("i1", 60.0, in_spool={3}, committed=lambda: pytest.fail("its uploader is here"))
+    overdue.report("i1", 60.0, in_spool={4}, committed=lambda: None)
+    overdue.report("i1", 64.0, committed=lambda: pytest.fail("asked again at once"))
+    overdue.report("i1", 65.0, committed=lambda: 3)
+    assert overdue.committed == 3
+    overdue.report("i1", 95.0, committed=lambda: pytest.fail("it has time"))
+    overdue.report("i1", 100.0, committed=lambda: -1)
     wait_until(lambda: log.of(CheckpointFailed))
     assert [envelope.checkpoint for envelope, _ in log.of(CheckpointFailed)] == [4]
 
@@ -276,16 +276,16 @@ def test_an_outage_of_kafka_does_not_count_for_losses(region: Region, log: Log) 
     region = replace(region, kafka=KafkaSettings(bootstrap_servers=log.bootstrap))
     uploads = Uploads.parse({"upload": "async", "upload.timeout": "100"})
     assert uploads is not None
-    losses = Losses(region, uploads)
-    losses.report("i1", now=0.0)
-    losses.complete(3, now=1.0)
-    losses.report("i1", now=20.0)
+    overdue = OverdueUploads(region, uploads)
+    overdue.report("i1", now=0.0)
+    overdue.complete(3, now=1.0)
+    overdue.report("i1", now=20.0)
     # No heartbeat was acknowledged for an hour.
-    losses.report("i1", now=3620.0)
-    losses.commit(3)
-    losses.complete(4, now=2.0)
+    overdue.report("i1", now=3620.0)
+    overdue.commit(3)
+    overdue.complete(4, now=2.0)
     for now in range(3630, 3720, 10):
-        losses.report("i1", now=now)
-    losses.report("i1", now=3721.0)
+        overdue.report("i1", now=now)
+    overdue.report("i1", now=3721.0)
     wait_until(lambda: log.of(CheckpointFailed))
     assert [envelope.checkpoint for envelope, _ in log.of(CheckpointFailed)] == [4]

@@ -10,7 +10,7 @@ import pytest
 from sluicegate.events.models import Assignment
 from sluicegate.writer_hooks.options import Uploads
 from sluicegate.writer_hooks.region import KafkaSettings, Region
-from sluicegate.writer_hooks.upload.overdue import Losses
+from sluicegate.writer_hooks.upload.overdue import OverdueUploads
 from sluicegate.writer_hooks.upload.spool import EntryName, Spool, make_spool
 
 REGION = "0" * 16
@@ -24,7 +24,7 @@ def uploads(**options: str) -> Uploads:
     return found
 
 
-class Reports(Losses):
+class Reports(OverdueUploads):
     """Losses whose reports are kept."""
 
     def __init__(self) -> None:
@@ -39,35 +39,37 @@ class Reports(Losses):
 
 
 def test_only_the_oldest_checkpoint_is_reported_after_its_time() -> None:
-    losses = Reports()
+    overdue = Reports()
     for now in range(0, 230, 10):
-        losses.report("q1", float(now))
+        overdue.report("q1", float(now))
         if now in (0, 50):
-            losses.complete(3 + now // 50, float(now))
-    assert losses.reported == [(3, 100.0), (3, 200.0)]
-    losses.commit(3)
-    losses.report("q1", 230.0)
-    assert losses.reported[-1] == (4, 230.0)
+            overdue.complete(3 + now // 50, float(now))
+    assert overdue.reported == [(3, 100.0), (3, 200.0)]
+    overdue.commit(3)
+    overdue.report("q1", 230.0)
+    assert overdue.reported[-1] == (4, 230.0)
 
 
-@pytest.mark.parametrize(("here", "reports"), [({3}, 0), ({2}, 0), ({4}, 1), (set(), 1)])
-def test_a_checkpoint_with_files_in_the_spool_is_left_to_its_uploader(here: set[int], reports: int) -> None:
-    losses = Reports()
-    losses.complete(3, 0.0)
+@pytest.mark.parametrize(("in_spool", "reports"), [({3}, 0), ({2}, 0), ({4}, 1), (set(), 1)])
+def test_a_checkpoint_with_files_in_the_spool_is_left_to_its_uploader(
+    in_spool: set[int], reports: int
+) -> None:
+    overdue = Reports()
+    overdue.complete(3, 0.0)
     for now in range(0, 110, 10):
-        losses.report("q1", float(now), here=here)
-    assert len(losses.reported) == reports
+        overdue.report("q1", float(now), in_spool=in_spool)
+    assert len(overdue.reported) == reports
 
 
 def test_time_in_which_kafka_was_away_does_not_count() -> None:
-    losses = Reports()
-    losses.report("q1", 0.0)
-    losses.complete(3, 0.0)
-    losses.report("q1", 3_600.0)
-    assert losses.reported == []
+    overdue = Reports()
+    overdue.report("q1", 0.0)
+    overdue.complete(3, 0.0)
+    overdue.report("q1", 3_600.0)
+    assert overdue.reported == []
     for now in range(3_610, 3_720, 10):
-        losses.report("q1", float(now))
-    assert losses.reported == [(3, 3_700.0)]
+        overdue.report("q1", float(now))
+    assert overdue.reported == [(3, 3_700.0)]
 
 
 # --- the spool ----------------------------------------------------------------------------------------

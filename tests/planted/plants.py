@@ -34,7 +34,7 @@ from sluicegate.listeners import tags
 from sluicegate.listeners.mark_done import policy as mark_policy
 from sluicegate.state_store.memory import MemoryStateStore
 from sluicegate.writer_hooks import incarnation
-from sluicegate.writer_hooks.driver import Beats, RegionDriver
+from sluicegate.writer_hooks.driver import DriverHeartbeats, RegionDriver
 from sluicegate.writer_hooks.incarnation import DriverState
 from sluicegate.writer_hooks.options import Backpressure, Repetition
 from sluicegate.writer_hooks.spark import batch
@@ -42,7 +42,7 @@ from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
 from sluicegate.writer_hooks.spark.heartbeats import Run
 from sluicegate.writer_hooks.spark.registry import Registry
 from sluicegate.writer_hooks.upload import uploader
-from sluicegate.writer_hooks.upload.overdue import Losses
+from sluicegate.writer_hooks.upload.overdue import OverdueUploads
 from sluicegate.writer_hooks.upload.spool import Spool
 
 DELIVERY: Final = "tests/coordinator/stream/test_delivery.py"
@@ -445,16 +445,16 @@ PLANTS: Final = (
     ),
     Plant(
         "a beginning takes back no idleness",
-        *(Beats.begin, "if may_be_idle:", "if False:", "tests/hooks/test_plain_driver.py"),
+        *(DriverHeartbeats.begin, "if may_be_idle:", "if False:", "tests/hooks/test_plain_driver.py"),
     ),
     Plant(
         "a beginning that failed counts as begun",
-        *(Beats.begin, "self._newest = before", "pass", "tests/hooks/test_plain_driver.py"),
+        *(DriverHeartbeats.begin, "self._newest = before", "pass", "tests/hooks/test_plain_driver.py"),
     ),
     Plant(
         "idleness counts only once it is acknowledged",
         *(
-            Beats._beat,
+            DriverHeartbeats._beat,
             "self._may_be_idle = self._may_be_idle or idle",
             "pass",
             "tests/hooks/test_plain_driver.py",
@@ -482,11 +482,21 @@ PLANTS: Final = (
     ),
     Plant(
         "a checkpoint with files in the spool is reported as lost",
-        *(Losses.report, "min(here, default=number + 1) <= number", "False", "tests/hooks/test_spooling.py"),
+        *(
+            OverdueUploads.report,
+            "min(in_spool, default=number + 1) <= number",
+            "False",
+            "tests/hooks/test_spooling.py",
+        ),
     ),
     Plant(
         "time in which Kafka was away counts",
-        *(Losses.report, "_OUTAGE < now - looked < math.inf", "False", "tests/hooks/test_spooling.py"),
+        *(
+            OverdueUploads.report,
+            "_OUTAGE < now - reported < math.inf",
+            "False",
+            "tests/hooks/test_spooling.py",
+        ),
     ),
     Plant(
         "the files of an attempt go before its entry",
@@ -511,10 +521,10 @@ PLANTS: Final = (
     Plant(
         "a completion is noted after its publication",
         RegionDriver._complete,
-        "self._state.completing(CommittedCheckpoint(number, parsed_offsets(offsets), position))\n"
+        "self._state.add_completed(CommittedCheckpoint(number, parsed_offsets(offsets), position))\n"
         "    self._publish(event, number, is_repeated=is_repeated)",
         "self._publish(event, number, is_repeated=is_repeated)\n"
-        "    self._state.completing(CommittedCheckpoint(number, parsed_offsets(offsets), position))",
+        "    self._state.add_completed(CommittedCheckpoint(number, parsed_offsets(offsets), position))",
         "tests/hooks/test_completing.py",
     ),
     Plant(
@@ -523,11 +533,11 @@ PLANTS: Final = (
     ),
     Plant(
         "a batch after a pause states nothing",
-        *(batch._state_beginning, "if not registry.may_be_idle(key):", "if True:", PAUSES),
+        *(batch._publish_beginning, "if not registry.may_be_idle(key):", "if True:", PAUSES),
     ),
     Plant(
         "an idle heartbeat is not noted",
-        *(Registry.say_idle, "self._idle(query).touch()", "pass", PAUSES),
+        *(Registry.record_idle, "self._idle(query).touch()", "pass", PAUSES),
     ),
     Plant(
         "a query whose batch waits for its commit asks nothing",

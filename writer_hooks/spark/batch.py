@@ -1,6 +1,10 @@
-"""Batch of a query: the work of its tasks and of its driver, for every way that Spark calls the sink.
+"""One batch of a query, for every way in which Spark calls the sink.
 
-`write_task` runs in executors. The rest runs on the driver's machine.
+A batch has three parts. On the driver's machine, `require_registered` and `UncommittedLimit` let it begin:
+the run is registered, the log has its beginning, and no limit of uncommitted batches is exceeded. In
+executors, `write_task` makes the files of each task. On the driver's machine, `complete_batch` publishes
+the completion, which names the events of the winning attempts. A batch that fails is only announced by
+`announce_abort`: Spark repeats it with the same number and the same source range.
 """
 
 import gc
@@ -14,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic import TypeAdapter
 
 from sluicegate.events.envelope import EventType
-from sluicegate.events.models import CheckpointCompleted, CheckpointFailed, Name, RegionHeartbeat
+from sluicegate.events.models import CheckpointCompleted, CheckpointFailed, Name
 from sluicegate.events.models import ListenerState as ListenerText
 from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.writer_hooks.errors import (
@@ -28,10 +32,10 @@ from sluicegate.writer_hooks.errors import (
     TopicMissing,
 )
 from sluicegate.writer_hooks.options import BACKPRESSURE_OPTIONS as BACKPRESSURE
-from sluicegate.writer_hooks.options import PATIENCE, Repetition, SinkOptions, questions, refuse_uploads
-from sluicegate.writer_hooks.publisher import publish_completion, shared_publisher
+from sluicegate.writer_hooks.options import PATIENCE, SinkOptions, refuse_uploads
+from sluicegate.writer_hooks.publisher import publish, publish_completion, shared_publisher
 from sluicegate.writer_hooks.region import Attempt, Registered
-from sluicegate.writer_hooks.registration import Stopped
+from sluicegate.writer_hooks.registration import Stopped, await_commits
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
 from sluicegate.writer_hooks.spark.incarnation import check_live, register_query
 from sluicegate.writer_hooks.spark.location import ReadOnce
@@ -44,31 +48,29 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-# Python workers that stay fast: what the first task of a worker loads is kept out of garbage collection.
+_log = logging.getLogger(__name__)
 
-_kept = False
+QUERY_PROPERTY: Final = "sql.streaming.queryId"
+BATCH_PROPERTY: Final = "streaming.sql.batchId"
+CONTINUOUS_PROPERTY: Final = "__is_continuous_processing"
 
-
-def keep_modules() -> None:
-    """Exclude all present objects of this worker from garbage collection, once.
-
-    Spark collects garbage after each task. The modules of a table format alone take 0.2 s of that.
-    """
-    global _kept  # noqa: PLW0603
-    if not _kept:
-        _kept = True
-        gc.collect()
-        gc.freeze()
-
-
-# Registration of a query that runs: before its first file, and again when its incarnation is in doubt.
-#
-# A batch after a pause takes "idle" back here, too: its beginning is in the log before a task gets a row.
-
+_WATERMARK_KEY: Final = "spark.watermarkDelayMs"  # Spark's metadata of a column that withWatermark named
+_STATES: TypeAdapter[dict[str, str]] = TypeAdapter(dict[Name, ListenerText])
+_MOST_HELD: Final = 32 * 1024
+"""Bytes of a task's events that its driver publishes. With 1,000 tasks, a driver gets at most 32 MiB."""
+_HINT_TIMEOUT: Final = 5.0  # seconds; the hint is optional, so a longer wait is not worthwhile
 _RESTART_PATIENCE: Final = 5.0
 """Seconds for an answer to a restart, which continues without one. The listener reads a later answer."""
+_WAIT_POLL: Final = 0.5
+"""Seconds between two comparisons during a wait for commits."""
 
-_log = logging.getLogger(__name__)
+ListenerState = Callable[[int], Mapping[str, str]]
+"""Function that returns the state of listeners, by their names, as of a batch."""
+AskLive = Callable[[SinkOptions, Registered, Stopped], RegistrationAnswered]
+"""Function that asks a coordinator, as `check_live`."""
+
+
+# --- the beginning: registration, and limits ----------------------------------------------------------
 
 
 def require_registered(
@@ -77,7 +79,7 @@ def require_registered(
     key: str,
     registry: Registry,
     checkpoint: Checkpoint,
-    began: Callable[[], None] = lambda: None,
+    on_registered: Callable[[], None] = lambda: None,
 ) -> IncarnationMarker:
     """Return the marker of a query that is registered by this run. The first call of a run waits for that.
 
@@ -85,42 +87,40 @@ def require_registered(
     have said idle before.
 
     `given` are the options as the user gave them; `key` names the query, or its stream, in the registry;
-    `checkpoint` is its location. `began` is called after the registration of a run. Raises HookError.
+    `checkpoint` is its location. `on_registered` is called after a registration. Raises HookError.
     """
-    # The listener may register, or say idle, at the same time. The later registration of the two would be
+    # The listener may register, or state idle, at the same time. The later registration of the two would be
     # unknown to the process that made the earlier one.
     with registry.registering(key):
         registered, stopped = registry.registered(key), partial(registry.stopped, key)
         found = registry.incarnation(key) if registered is None else None
-        marker = _check_began(checkpoint, registered, found)
+        marker = _require_incarnation(checkpoint, registered, found)
         if registered is None or marker is None:
             marker, registered, committed = register_query(options, stopped, patience=_RESTART_PATIENCE)
-            began()
+            on_registered()
             registry.put(key, given, registered, committed)
             # A registration is a beginning, and heartbeats of the one before do not count any more.
-            registry.take_idle_back(key)
+            registry.clear_idle(key)
         else:
             if registry.take_doubt(key):
                 check_live(options, registered, stopped)
-            _state_beginning(options, registered, key, registry, checkpoint)
+            _publish_beginning(options, registered, key, registry, checkpoint)
     return marker
 
 
-def _state_beginning(
+def _publish_beginning(
     options: SinkOptions, registered: Registered, key: str, registry: Registry, checkpoint: Checkpoint
 ) -> None:
-    """Publish that the newest planned batch begins, if a heartbeat may have said idle. Raises HookError.
+    """Publish that the newest planned batch begins, if a heartbeat may have stated idle. Raises HookError.
 
     The number is needed, because a heartbeat that is in flight may come after this event in the log. Spark
-    calls the sink again at the end of a batch: no heartbeat says idle until then.
+    calls the sink again at the end of a batch: no heartbeat states idle until then.
     """
     if not registry.may_be_idle(key):
         return
-    number, region = checkpoint.newest_planned(), options.region
-    body = RegionHeartbeat(begins=number, run=registered.run)
-    event = region.event(EventType.REGION_HEARTBEAT, registered.incarnation, body)
-    shared_publisher(region.kafka).publish(region.events_topic, [event], region.publish_timeout)
-    registry.take_idle_back(key)
+    beginning = options.region.heartbeat(registered, begins=checkpoint.newest_planned())
+    publish(options.region, [beginning])
+    registry.clear_idle(key)
 
 
 def require_registered_alone(
@@ -128,7 +128,7 @@ def require_registered_alone(
     key: str,
     known: MutableMapping[str, Registered],
     stopped: Stopped = lambda: False,
-    began: Callable[[], None] = lambda: None,
+    on_registered: Callable[[], None] = lambda: None,
 ) -> IncarnationMarker:
     """Return the marker as `require_registered` does, without a listener. `known` belongs to this process.
 
@@ -144,11 +144,11 @@ def require_registered_alone(
             f"the options {', '.join(BACKPRESSURE)} need sluicegate.writer_hooks.attach(spark), which learns "
             "of commits: call it once, before the query starts, or leave the options out"
         )
-    marker = _check_began(Checkpoint(options.checkpoint_location), known.get(key))
+    marker = _require_incarnation(Checkpoint(options.checkpoint_location), known.get(key))
     if marker is not None:
         return marker
     marker, known[key], _ = register_query(options, stopped)
-    began()
+    on_registered()
     _log.warning(
         "sluicegate.writer_hooks.attach(spark) was not called: the region %s sends no heartbeats, so it "
         "holds back commits while its source is idle, and is not closed when a bounded source ends",
@@ -157,16 +157,17 @@ def require_registered_alone(
     return marker
 
 
-def _check_began(
-    checkpoint: Checkpoint, registered: Registered | None, began: str | None = None
+def _require_incarnation(
+    checkpoint: Checkpoint, registered: Registered | None, found_at_start: str | None = None
 ) -> IncarnationMarker | None:
     """Return the marker of a run that is registered, None if it is not.
 
-    Raises RegionReplaced if the location has another incarnation than the run began with: it was reset.
+    `found_at_start` is the incarnation that the location had when the run started, if it is known. Raises
+    RegionReplaced if the location has another one than the run: it was reset.
     """
     marker = checkpoint.marker()
     found = marker.incarnation if marker is not None else None
-    known = registered.incarnation if registered is not None else began
+    known = registered.incarnation if registered is not None else found_at_start
     if known is not None and known != found:
         raise RegionReplaced(
             f"the query ran with the incarnation {known}, and its checkpoint location was reset meanwhile, "
@@ -175,17 +176,6 @@ def _check_began(
             "query again, in a new driver"
         )
     return marker if registered is not None else None
-
-
-# Limits of uncommitted batches of a query, which are compared before each batch.
-
-_ROOM_POLL: Final = 0.5
-"""Seconds between two comparisons during a wait."""
-_FIRST_WARNING: Final = 10.0
-"""Seconds of a wait before its second warning; the next ones follow at doubling intervals."""
-
-AskLive = Callable[[SinkOptions, Registered, Stopped], RegistrationAnswered]
-"""Function that asks a coordinator, as `check_live`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,8 +187,8 @@ class Clock:
 
 
 @dataclass(frozen=True, slots=True)
-class Room:
-    """Room of a query for another batch, within the limits of its options."""
+class UncommittedLimit:
+    """Limits of uncommitted batches of a query, which are compared before each batch."""
 
     options: SinkOptions
     key: str
@@ -209,7 +199,7 @@ class Room:
     ask: AskLive = check_live
     clock: Clock = Clock()
 
-    def await_room(self, batch: int | None = None) -> IncarnationMarker:
+    def await_commits(self, batch: int | None = None) -> IncarnationMarker:
         """Return the marker when the batch may begin.
 
         Without a number, it is the newest planned batch. Spark also calls the data source at the end of a
@@ -222,82 +212,72 @@ class Room:
         checkpoint = Checkpoint(self.options.checkpoint_location)
         number = checkpoint.newest_planned() if batch is None else batch
         if number is not None and self.registry.admitted(self.key) != number:
-            self._await(checkpoint, marker, number)
+            wait, region = _BatchWait(self, checkpoint, marker, number), self.options.region
+            limit, advice = self.options.backpressure, "Start the query again when they follow"
+            if await_commits(region, limit, wait, advice, self.clock.now):
+                self.registry.exceed(self.key, None)
             self.registry.admit(self.key, number)
         return marker
 
-    def _await(self, checkpoint: Checkpoint, marker: IncarnationMarker, batch: int) -> None:
-        reaction, now = self.options.backpressure.reaction, self.clock.now()
-        question, warning = questions(reaction, now), Repetition(now, _FIRST_WARNING)
-        while (excess := self._excess(checkpoint, marker, batch)) is not None:
-            if question.is_due(self.clock.now()):
-                self._ask()
-                continue
-            place = f"region {self.options.region.name} of stream {self.options.region.stream}: {excess}"
-            begins = self.registry.exceed(self.key, excess)
-            if reaction == "fail":
-                raise TooManyUncommitted(
-                    f"{place}. Nothing is lost; `sluicegate status` shows what the commits wait for. Start "
-                    "the query again when they follow"
-                )
-            repeats = reaction == "wait" and warning.is_due(self.clock.now())
-            if begins or repeats:
-                _log.warning("%s; `sluicegate status` shows what the commits wait for", place)
-            if reaction == "warn":
-                return
-            if self.registry.stopped(self.key):
-                raise TooManyUncommitted(
-                    f"{place}. The query was stopped while batch {batch} waited for commits; starting again "
-                    "is safe"
-                )
-            self.clock.sleep(_ROOM_POLL)
-            self.require_registered()
-        self.registry.exceed(self.key, None)
 
-    def _ask(self) -> None:
+@dataclass(frozen=True, slots=True)
+class _BatchWait:
+    """Wait of a query before a batch (see CommitWait). Its workers and its listener share the registry."""
+
+    limited: UncommittedLimit
+    checkpoint: Checkpoint
+    marker: IncarnationMarker
+    batch: int
+
+    def excess(self) -> str | None:
+        """Return the limit that is exceeded before the batch. All batches before it are completed."""
+        limited, limit = self.limited, self.limited.options.backpressure
+        committed = limited.registry.committed(limited.key, self.marker.incarnation)
+        first = self.marker.first if committed is None else max(self.marker.first, committed + 1)
+        now = time.time()
+        since = now
+        if limit.max_age is not None and first < self.batch:
+            # Time in which no query ran does not count: its last batch is repeated first.
+            since = max(self.checkpoint.planned_at(first), limited.registry.since(limited.key))
+        return limit.excess(dict.fromkeys(range(first, self.batch), since), now)
+
+    def ask(self) -> None:
         """Record the committed position that a coordinator states: a notification may never arrive here.
 
         The listener of another session may read them, or the topic was made again. Without an answer, nothing
         changes. Raises RegionReplaced.
         """
-        own = self.registry.registered(self.key)
+        limited, registry = self.limited, self.limited.registry
+        own = registry.registered(limited.key)
         if own is None:
             return
-        limit = min(self.options.region.registration_timeout, PATIENCE)
-        options = replace(self.options, region=replace(self.options.region, registration_timeout=limit))
+        limit = min(limited.options.region.registration_timeout, PATIENCE)
+        options = replace(limited.options, region=replace(limited.options.region, registration_timeout=limit))
         try:
-            answer = self.ask(options, own, partial(self.registry.stopped, self.key))
+            answer = limited.ask(options, own, partial(registry.stopped, limited.key))
         except (PublishFailed, RegistrationUnanswered, TopicMissing) as error:
             _log.info("region %s: %s", options.region.name, error)
             return
         if answer.live == own.incarnation and answer.committed is not None:
-            self.registry.commit(self.key, answer.committed)
+            registry.commit(limited.key, answer.committed)
 
-    def _excess(self, checkpoint: Checkpoint, marker: IncarnationMarker, batch: int) -> str | None:
-        """Return the limit that is exceeded before a batch. All batches before it are completed."""
-        limit = self.options.backpressure
-        committed = self.registry.committed(self.key, marker.incarnation)
-        first = marker.first if committed is None else max(marker.first, committed + 1)
-        now = time.time()
-        since = now
-        if limit.max_age is not None and first < batch:
-            # Time in which no query ran does not count: its last batch is repeated first.
-            since = max(checkpoint.planned_at(first), self.registry.since(self.key))
-        return limit.excess(dict.fromkeys(range(first, batch), since), now)
+    def note(self, excess: str, *, is_due: bool) -> bool:
+        """Record the excess. A query that only warns logs the beginning of an excess alone."""
+        begins = self.limited.registry.exceed(self.limited.key, excess)
+        return begins or (is_due and self.limited.options.backpressure.reaction == "wait")
+
+    def pause(self, excess: str) -> None:
+        region = self.limited.options.region
+        if self.limited.registry.stopped(self.limited.key):
+            raise TooManyUncommitted(
+                f"region {region.name} of stream {region.stream}: {excess}. The query was stopped while "
+                f"batch {self.batch} waited for commits; starting again is safe"
+            )
+        self.limited.clock.sleep(_WAIT_POLL)
+        self.limited.require_registered()
 
 
-QUERY_PROPERTY: Final = "sql.streaming.queryId"
-BATCH_PROPERTY: Final = "streaming.sql.batchId"
-CONTINUOUS_PROPERTY: Final = "__is_continuous_processing"
-
-_WATERMARK_KEY: Final = "spark.watermarkDelayMs"  # Spark's metadata of a column that withWatermark named
-_STATES: TypeAdapter[dict[str, str]] = TypeAdapter(dict[Name, ListenerText])
-_MOST_HELD: Final = 32 * 1024
-"""Bytes of a task's events that its driver publishes. With 1,000 tasks, a driver gets at most 32 MiB."""
-_HINT_TIMEOUT: Final = 5.0  # seconds; the hint is optional, so a longer wait is not worthwhile
-
-ListenerState = Callable[[int], Mapping[str, str]]
-"""Function that returns the state of listeners, by their names, as of a batch."""
+# --- the tasks, in executors --------------------------------------------------------------------------
 
 
 def write_task(
@@ -353,6 +333,24 @@ def _this_attempt(marker: IncarnationMarker) -> Attempt:
     return Attempt(marker.incarnation, int(batch), f"p{context.partitionId():05d}")
 
 
+_kept = False
+
+
+def keep_modules() -> None:
+    """Exclude all present objects of this worker from garbage collection, once.
+
+    Spark collects garbage after each task. The modules of a table format alone take 0.2 s of that.
+    """
+    global _kept  # noqa: PLW0603
+    if not _kept:
+        _kept = True
+        gc.collect()
+        gc.freeze()
+
+
+# --- the completion -----------------------------------------------------------------------------------
+
+
 def has_watermark(schema: "StructType") -> bool:
     """Return True if a query has a watermark, by the columns of its rows."""
     return any(_WATERMARK_KEY in (field.metadata or {}) for field in schema.fields)
@@ -366,18 +364,18 @@ def complete_batch(
     *,
     spark_watermark: bool,
     listener_state: ListenerState | None,
-    began: str | None = None,
+    source_digest: str | None = None,
 ) -> None:
     """Publish the events of the winning attempts, and the batch's completion, which names them.
 
-    `began` is the digest of the source range at the start of the batch, if it is known. Raises NotOurs if the
-    range has changed since.
+    `source_digest` is that of the source range at the start of the batch, if it is known. Raises NotOurs if
+    the range has changed since.
     """
     for outcome in outcomes:
         _require_own(outcome, marker, batch)
     region = options.region
     body = _completion(options, marker, batch, outcomes, spark_watermark, listener_state)
-    if began not in (None, body.source_digest):
+    if source_digest not in (None, body.source_digest):
         raise NotOurs(
             f"the source range of batch {batch} changed in {options.checkpoint_location} while the batch "
             "ran, so another query writes there. Nothing of this batch counts. Leave only one query there, "

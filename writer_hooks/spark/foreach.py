@@ -2,6 +2,10 @@
 
 The function runs in the driver. It registers before the first file, has Spark run the tasks as one action,
 and publishes the completion with the results that this action returned.
+
+Spark does not see what a function of foreachBatch does, so the sink checks it: `Calls` refuses a second
+call in one batch and a batch without a call, and `RunningBatch` refuses a call outside of a query, in
+another checkpoint location, or with a trigger or an output mode that has no batches to commit.
 """
 
 import re
@@ -19,7 +23,7 @@ from sluicegate.writer_hooks.region import Registered
 from sluicegate.writer_hooks.spark.batch import (
     BATCH_PROPERTY,
     QUERY_PROPERTY,
-    Room,
+    UncommittedLimit,
     announce_abort,
     complete_batch,
     has_watermark,
@@ -45,7 +49,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-# Calls of a sink within one batch: each stream is written exactly once in every batch of a run.
+# --- calls: each stream is written exactly once in every batch of a run -------------------------------
 
 
 class CallState(Enum):
@@ -114,7 +118,7 @@ def _require_next(last: Call | None, run: str, batch: int) -> None:
 CALLS = Calls()
 
 
-# Query that calls a `foreachBatch` function, as this function can see it from the driver.
+# --- the query that calls, as the function can see it from the driver ---------------------------------
 
 _RUN_PROPERTY: Final = "spark.jobGroup.id"
 _RUN_ID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
@@ -228,7 +232,7 @@ Split = Callable[["DataFrame", int], Mapping[str, "DataFrame"]]
 _COLUMN: Final = "outcome"
 _LOCATION: Final = "checkpointLocation"
 _NOT_INSTALLED: Final = "No module named 'sluicegate"
-_alone: Final[dict[str, Registered]] = {}
+_registered: Final[dict[str, Registered]] = {}
 """By run and checkpoint location, the registration of this process. Used only without `attach`."""
 
 
@@ -250,7 +254,7 @@ class ForeachBatch:
         require_arrow()
         self._streams = _one_stream(options) if split is None else _several_streams(options)
         self._split = split
-        ATTACHED.made(self)
+        ATTACHED.add_function(self)
 
     def options_at(self, query: str, location: str) -> Mapping[str, Options]:
         """Return the options of each stream by its key, if a query in this checkpoint location calls this.
@@ -269,18 +273,18 @@ class ForeachBatch:
             batch.require_location(stream.options.checkpoint_location)
         with CALLS.claim(batch.run, batch_id, [each.name_in(batch.query) for each in self._streams]) as calls:
             # No file is written before every stream is registered.
-            begun = [stream.begin(batch, call) for stream, call in zip(self._streams, calls, strict=True)]
+            streams = [stream.begin(batch, call) for stream, call in zip(self._streams, calls, strict=True)]
             self._announce(batch)
             if self._split is None:
-                begun[0].write(frame)
+                streams[0].write(frame)
             else:
-                _write_parts(self._split, frame, batch_id, begun)
+                _write_parts(self._split, frame, batch_id, streams)
 
     def _announce(self, batch: "RunningBatch") -> None:
         if self._split is not None and ATTACHED.registry is not None:
             keys = [each.key(batch.query) for each in self._streams]
-            for began in ATTACHED.began:
-                began(batch.query, keys)
+            for add_streams in ATTACHED.on_streams:
+                add_streams(batch.query, keys)
 
 
 @dataclass(frozen=True)
@@ -302,25 +306,25 @@ class _Stream:
         """Return the name of the stream in the registry of the session."""
         return query if self.is_only else stream_key(query, self.options.region.stream)
 
-    def begin(self, batch: "RunningBatch", call: Call) -> "_Begun":
+    def begin(self, batch: "RunningBatch", call: Call) -> "_StreamBatch":
         """Register the stream if this is its first batch of the run, and read the source range of the batch.
 
         Waits for commits if the options limit what is not committed. Raises HookError.
         """
-        marker = self._await_room(batch)
+        marker = self._await_commits(batch)
         require_counted(marker, batch.number)
         checkpoint = Checkpoint(self.options.checkpoint_location)
         checkpoint.require_follows(marker, batch.number)
         digest = checkpoint.digest(batch.number)
-        return _Begun(self, batch, call, marker, digest)
+        return _StreamBatch(self, batch, call, marker, digest)
 
-    def _await_room(self, batch: "RunningBatch") -> IncarnationMarker:
+    def _await_commits(self, batch: "RunningBatch") -> IncarnationMarker:
         registered = partial(self.require_registered, batch)
         if ATTACHED.registry is None:
             return registered()
-        return Room(self.options, self.key(batch.query), ATTACHED.registry, registered).await_room(
-            batch.number
-        )
+        return UncommittedLimit(
+            self.options, self.key(batch.query), ATTACHED.registry, registered
+        ).await_commits(batch.number)
 
     def require_registered(self, batch: "RunningBatch") -> IncarnationMarker:
         """Return the marker of the stream, which is registered by this run. Raises HookError."""
@@ -328,11 +332,11 @@ class _Stream:
             key, checkpoint = self.key(batch.query), Checkpoint(self.options.checkpoint_location)
             return require_registered(self.options, self.given, key, ATTACHED.registry, checkpoint)
         key = f"{batch.run} {self.name_in(batch.query)}"
-        return require_registered_alone(self.options, key, _alone, batch.is_stopped)
+        return require_registered_alone(self.options, key, _registered, batch.is_stopped)
 
 
 @dataclass(frozen=True)
-class _Begun:
+class _StreamBatch:
     """Stream that may write a batch."""
 
     stream: _Stream
@@ -361,7 +365,7 @@ class _Begun:
             outcomes,
             spark_watermark=self.batch.has_watermark,
             listener_state=ATTACHED.listener_state,
-            began=self.digest,
+            source_digest=self.digest,
         )
         Checkpoint(options.checkpoint_location).note_completed(self.marker, number)
         self.call.state = CallState.COMPLETED
@@ -385,13 +389,13 @@ class _Begun:
         return _outcomes([row[_COLUMN] for row in found])
 
 
-def _write_parts(split: Split, frame: "DataFrame", batch_id: int, begun: Sequence[_Begun]) -> None:
+def _write_parts(split: Split, frame: "DataFrame", batch_id: int, streams: Sequence[_StreamBatch]) -> None:
     """Write the rows of each stream. All of them see the same rows of the batch."""
     was_cached = frame.is_cached
     frame = frame.persist()
     try:
         parts = split(frame, batch_id)
-        known = [each.stream.name for each in begun]
+        known = [each.stream.name for each in streams]
         if unknown := sorted(set(parts) - set(known)):
             raise NotOurs(
                 f"split returned rows for {', '.join(map(repr, unknown))}, which ForeachBatch has no options "
@@ -399,7 +403,7 @@ def _write_parts(split: Split, frame: "DataFrame", batch_id: int, begun: Sequenc
             )
         if all(parts.get(name) is None for name in known):
             frame.count()  # A stateful query writes its state only if its rows are computed.
-        for each in begun:
+        for each in streams:
             each.write(parts.get(each.stream.name))
     finally:
         if not was_cached:

@@ -1,4 +1,9 @@
-"""Heartbeats and closings of the regions of one session, sent from a thread of its own."""
+"""Heartbeats and closings of the regions of one session, sent from a thread of its own.
+
+Spark's listener queues a `Signal` for each event of a query. `Heartbeats` keeps a `Run` for each query that
+has started and not ended, and sends its heartbeats. No file and no completion depends on this thread: if it
+fails, commits of other regions wait up to `alignment_timeout`, and nothing is lost.
+"""
 
 import logging
 import queue
@@ -14,35 +19,50 @@ from typing import Final, Protocol
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from sluicegate.events.envelope import EventType
-from sluicegate.events.models import RegionHeartbeat
 from sluicegate.kafka.clients import spread
 from sluicegate.writer_hooks.commit_feed import OnOutcome, Outcomes
 from sluicegate.writer_hooks.errors import (
     ACKNOWLEDGED,
     BatchUnfinished,
+    Failures,
     HookError,
     PublishFailed,
     RegionReplaced,
     RegistrationUnanswered,
 )
 from sluicegate.writer_hooks.options import PATIENCE, Repetition, SinkOptions
-from sluicegate.writer_hooks.publisher import shared_publisher
+from sluicegate.writer_hooks.publisher import publish
 from sluicegate.writer_hooks.region import Event, Live, Region, Registered
 from sluicegate.writer_hooks.spark.checkpoint import FOLDER, Checkpoint, IncarnationMarker, root_of, stream_of
 from sluicegate.writer_hooks.spark.incarnation import check_live, end_region, question, rest_region
 from sluicegate.writer_hooks.spark.location import Location
 from sluicegate.writer_hooks.spark.preflight import troubles, wrong_options
 from sluicegate.writer_hooks.spark.registry import Registry
-from sluicegate.writer_hooks.upload.overdue import Committed, Losses, keep_uploading
+from sluicegate.writer_hooks.upload.overdue import Committed, OverdueUploads, keep_uploading
 
-# Note in a checkpoint location of a batch that an earlier run has left to uploaders.
+_log = logging.getLogger(__name__)
+
+_OWN: Final = re.compile(r"sluicegate\.writer_hooks\.errors\.(\w+: .*)")
+"""An error of the hooks in the text of a failed run."""
+_LONGEST_SEARCH: Final = 0.5
+"""Longest pause in seconds between two attempts to find the options of a run."""
+_REACH: Final = 10.0
+"""Seconds for Kafka to respond before it is reported as unreachable."""
+_LEAST: Final = 0.5
+"""Minimum time in seconds for the last heartbeat."""
+_GRACE: Final = 2.0
+"""Additional seconds for the thread to end after its deadline."""
+_CLOSING: Final = 60.0
+"""Seconds for a coordinator to answer a query that ends without a batch; other regions wait meanwhile."""
+
+# --- batches that earlier runs have left to uploaders -------------------------------------------------
 #
-# A run that ends before `upload.timeout` reports no loss. So the next runs measure the time of its newest
-# batch together: the first of them notes the batch, and the time stays until the batch is committed.
+# A run that ends before `upload.timeout` reports no lost files. So the next runs measure the time of its
+# newest batch together: the first of them notes the batch in the checkpoint location, and the time stays
+# until the batch is committed.
 
 
-class Unsent(BaseModel):
+class InheritedBatch(BaseModel):
     """Newest batch that was completed when a run began."""
 
     model_config = ConfigDict(frozen=True)
@@ -53,7 +73,9 @@ class Unsent(BaseModel):
     """Time of the note, in seconds since the Unix epoch."""
 
 
-def inherited(uri: str, marker: IncarnationMarker, committed: int | None, now: float) -> Unsent | None:
+def inherited_batch(
+    uri: str, marker: IncarnationMarker, committed: int | None, now: float
+) -> InheritedBatch | None:
     """Return the batch of earlier runs whose events may be missing; note it if it is a new one.
 
     `committed` is the newest committed batch of the incarnation, if it is known; `now` is in seconds since
@@ -69,21 +91,21 @@ def inherited(uri: str, marker: IncarnationMarker, committed: int | None, now: f
         if note is not None:
             location.delete(name)
         return None
-    note = Unsent(incarnation=marker.incarnation, batch=newest, since=now)
+    note = InheritedBatch(incarnation=marker.incarnation, batch=newest, since=now)
     location.write(name, note.model_dump_json().encode())
     return note
 
 
-def _read_note(content: bytes | None) -> Unsent | None:
+def _read_note(content: bytes | None) -> InheritedBatch | None:
     try:
-        return None if content is None else Unsent.model_validate_json(content)
+        return None if content is None else InheritedBatch.model_validate_json(content)
     except ValidationError:
         return None  # Its time begins again.
 
 
-# Runs of queries, as the listener knows them, and the registrations that their events name.
+# --- runs of queries, as the listener knows them ------------------------------------------------------
 
-FIRST_LOOK: Final = 0.05
+FIRST_SEARCH: Final = 0.05
 FIRST_QUESTION: Final = 30.0
 """Seconds without a commit, while a completed batch waits for one, before the coordinator is asked."""
 _LONGEST_QUESTION: Final = 480.0
@@ -146,7 +168,7 @@ class Signal:
 class Signals(Protocol):
     """Receiver of signals."""
 
-    def tell(self, signal: Signal) -> None:
+    def put(self, signal: Signal) -> None:
         """Queue a signal; never blocks."""
         ...
 
@@ -182,8 +204,8 @@ class Run:
     """Region that this run follows in `outcomes`."""
     batches: dict[int, float] = field(default_factory=dict)
     """Batches with rows that have ended since the last heartbeat, with the times in monotonic seconds."""
-    losses: Losses | None = None
-    """Reports of lost files, if they are left to uploaders."""
+    overdue: OverdueUploads | None = None
+    """Batches whose files are left to uploaders, if the options say so."""
     completed: int | None = None
     """Newest batch with rows that has ended."""
     committed: int | None = None
@@ -192,11 +214,11 @@ class Run:
     """Times of the questions, while a completed batch waits for its commit."""
     inherited: int | None = None
     """Newest batch that earlier runs have completed, while its commit is not known."""
-    missed: int = 0
-    """Number of consecutive heartbeats that were not sent."""
+    missed: Failures = field(default_factory=Failures)
+    """Heartbeats that were not sent."""
     wall_clock: Callable[[], float] = time.time
     """Function that returns the seconds since the Unix epoch."""
-    look: float = FIRST_LOOK
+    search_pause: float = FIRST_SEARCH
     """Seconds between two attempts to find the options."""
 
     @property
@@ -218,7 +240,7 @@ class Run:
     def is_question_due(self, committed: int | None, now: float) -> bool:
         """Return True if the coordinator is to be asked for the region, and then not for a while.
 
-        Without a commit nobody else says that the log does not know this run, as after an adoption.
+        Without a commit nobody else reports that the log does not know this run, as after an adoption.
         `committed` is the newest committed batch of its incarnation.
         """
         waits = self.completed is not None and (committed is None or committed < self.completed)
@@ -230,7 +252,7 @@ class Run:
             self.question = Repetition(now + FIRST_QUESTION, FIRST_QUESTION, _LONGEST_QUESTION)
         return self.question.is_due(now)
 
-    def report_losses(
+    def report_overdue(
         self, options: SinkOptions, incarnation: str, committed: int | None, ask: Committed
     ) -> None:
         """Report batches whose files were left to uploaders that did not send them in time.
@@ -240,31 +262,33 @@ class Run:
         """
         if options.uploads is None:
             return
-        here = keep_uploading(options.uploads, options.region, incarnation)
-        losses = self.losses or Losses(options.region, options.uploads)
-        if self.losses is None:
-            self._inherit(options, incarnation, committed, losses)
-        self.losses = losses
+        in_spool = keep_uploading(options.uploads, options.region, incarnation)
+        overdue = self.overdue or OverdueUploads(options.region, options.uploads)
+        if self.overdue is None:
+            self._inherit(options, incarnation, committed, overdue)
+        self.overdue = overdue
         for number, at in self.batches.items():
-            losses.complete(number, at)
+            overdue.complete(number, at)
         self.batches.clear()
         if committed is not None:
-            losses.commit(committed)
-        losses.report(incarnation, time.monotonic(), here, ask)
-        if self.inherited is not None and self.inherited <= losses.committed:
+            overdue.commit(committed)
+        overdue.report(incarnation, time.monotonic(), in_spool, ask)
+        if self.inherited is not None and self.inherited <= overdue.committed:
             # The next run begins with what this one has completed.
-            self._inherit(options, incarnation, losses.committed, losses)
+            self._inherit(options, incarnation, overdue.committed, overdue)
             self.inherited = None
 
-    def _inherit(self, options: SinkOptions, incarnation: str, committed: int | None, losses: Losses) -> None:
+    def _inherit(
+        self, options: SinkOptions, incarnation: str, committed: int | None, overdue: OverdueUploads
+    ) -> None:
         """Count the time of the newest batch that earlier runs have completed."""
         if self.marker is None or self.marker.incarnation != incarnation:
             return
         now = self.wall_clock()
-        found = inherited(options.checkpoint_location, self.marker, committed, now)
+        found = inherited_batch(options.checkpoint_location, self.marker, committed, now)
         self.inherited = None if found is None else found.batch
         if found is not None:
-            losses.complete(found.batch, time.monotonic() - max(0.0, now - found.since))
+            overdue.complete(found.batch, time.monotonic() - max(0.0, now - found.since))
 
     def contradicted(self, registered: Registered) -> Live | None:
         """Return the newest answer if it states another incarnation or run than this registration.
@@ -308,19 +332,7 @@ class Run:
         return self.registration(options, registry)
 
 
-_log = logging.getLogger(__name__)
-
-_OWN: Final = re.compile(r"sluicegate\.writer_hooks\.errors\.(\w+: .*)")
-"""An error of the hooks in the text of a failed run."""
-_LOOK: Final = 0.5
-_REACH: Final = 10.0
-"""Seconds for Kafka to respond before it is reported as unreachable."""
-_LEAST: Final = 0.5
-"""Minimum time in seconds for the last heartbeat."""
-_GRACE: Final = 2.0
-"""Additional seconds for the thread to end after its deadline."""
-_CLOSING: Final = 60.0
-"""Seconds for a coordinator to answer a query that ends without a batch; other regions wait meanwhile."""
+# --- the sender ---------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
@@ -339,7 +351,7 @@ class Heartbeats:
     _until: float = 0.0
     """Deadline of `stop`, in monotonic seconds; 0 before `stop`."""
 
-    def tell(self, signal: Signal) -> None:
+    def put(self, signal: Signal) -> None:
         """Queue a signal; the first one starts the thread."""
         if self._thread is None:
             self._until = 0.0
@@ -361,14 +373,14 @@ class Heartbeats:
 
     def _work(self) -> None:
         while True:
-            for signal in self._told():
+            for signal in self._queued():
                 if signal is None:
                     self._finish()
                     return
                 self._handle(signal)
             self._beat_due()
 
-    def _told(self) -> Iterator[Signal | None]:
+    def _queued(self) -> Iterator[Signal | None]:
         """Yield all queued signals, after a wait for the first one until the next heartbeat is due.
 
         All are handled before the next heartbeat, so a query that restarts immediately is not reported as
@@ -408,7 +420,7 @@ class Heartbeats:
         now = time.monotonic()
         run = self._runs.get(signal.query)
         if signal.kind is Kind.STARTED or run is None:
-            run = Run(signal.run, signal.query, signal.find, now, now + FIRST_LOOK, signal.end, signal.over)
+            run = Run(signal.run, signal.query, signal.find, now, now + FIRST_SEARCH, signal.end, signal.over)
             self._runs[signal.query] = run
         if run.id != signal.run:
             return  # a late signal of a run that was replaced
@@ -422,9 +434,9 @@ class Heartbeats:
                 # Spark names only "Writing job failed" if the sink fails at the end of a batch.
                 _log.error("%s has failed: %s", run.name, own[-1])
         elif signal.kind is not Kind.STARTED:
-            self._note_rows(run, signal, now)
+            self._update_idle(run, signal, now)
 
-    def _note_rows(self, run: Run, signal: Signal, now: float) -> None:
+    def _update_idle(self, run: Run, signal: Signal, now: float) -> None:
         if signal.rows > 0:
             run.last_rows = now
             run.note_batch(signal.batch, now)
@@ -437,26 +449,25 @@ class Heartbeats:
         try:
             self._send(run)
         except Exception as error:
-            self._tell_missed(run, error)
+            self._log_missed(run, error)
         else:
-            self._tell_sent_again(run)
+            self._log_sent_again(run)
         if run.options is None:
             # Spark plans a query soon after its start. An early check reports a wrong option before the first
             # batch fails.
-            run.look = min(2 * run.look, self.interval, _LOOK)
-            run.due = time.monotonic() + run.look
+            run.search_pause = min(2 * run.search_pause, self.interval, _LONGEST_SEARCH)
+            run.due = time.monotonic() + run.search_pause
         else:
-            run.due = time.monotonic() + (spread(self.interval) if run.missed else self.interval)
+            run.due = time.monotonic() + (spread(self.interval) if run.missed.count else self.interval)
 
     @staticmethod
-    def _tell_sent_again(run: Run) -> None:
-        if run.missed:
-            _log.warning("%s: heartbeats are sent again, after %d that were not", run.name, run.missed)
-        run.missed = 0
+    def _log_sent_again(run: Run) -> None:
+        if missed := run.missed.clear():
+            _log.warning("%s: heartbeats are sent again, after %d that were not", run.name, missed)
 
     def _send(self, run: Run) -> None:
         if run.ended:
-            self._rest(run)
+            self._send_last(run)
             return
         if run.options is None and self._options(run):
             try:
@@ -476,7 +487,7 @@ class Heartbeats:
         with self.registry.registering(run.query, wait=False) if self.registry else nullcontext(True) as free:
             sent = self._send_heartbeat(run, parsed) if free else None
         if sent is not None:
-            self._report_losses(run, parsed, sent)
+            self._report_overdue(run, parsed, sent)
         if run.doubted and run.idle and run.registered is not None:
             self._ask(run, parsed, run.registered)
 
@@ -487,18 +498,16 @@ class Heartbeats:
             return None
         if registered == run.registered:
             self._compare(run, registered)
-        interval = max(1, round(self.interval * 1000))
         # Spark reports the end of a batch late, and perhaps while the next one runs: its location decides.
         pause = Checkpoint(options.checkpoint_location).pause() if run.idle else None
         if pause is not None and self.registry is not None:
             # Noted first: the event may be in the log without an acknowledgement.
-            self.registry.say_idle(run.query)
+            self.registry.record_idle(run.query)
         after = pause.after if pause is not None else None
-        body = RegionHeartbeat(idle=pause is not None, after=after, interval=interval, run=registered.run)
-        events = [*events, *self._question(run, options, registered)]
-        region = options.region
-        beat = region.event(EventType.REGION_HEARTBEAT, registered.incarnation, body)
-        shared_publisher(region.kafka).publish(region.events_topic, [*events, beat], self.interval)
+        interval = max(1, round(self.interval * 1000))
+        beat = options.region.heartbeat(registered, idle=pause is not None, after=after, interval=interval)
+        events = [*events, *self._question(run, options, registered), beat]
+        publish(options.region, events, self.interval)
         run.registered = registered
         return registered
 
@@ -513,9 +522,9 @@ class Heartbeats:
         found = question(options, own)
         return [found] if found is not None else []
 
-    def _report_losses(self, run: Run, options: SinkOptions, own: Registered) -> None:
+    def _report_overdue(self, run: Run, options: SinkOptions, own: Registered) -> None:
         committed = self.registry.committed(run.query, own.incarnation) if self.registry else None
-        run.report_losses(options, own.incarnation, committed, partial(self._committed, options, own))
+        run.report_overdue(options, own.incarnation, committed, partial(self._committed, options, own))
 
     def _committed(self, options: SinkOptions, own: Registered) -> int | None:
         """Return the committed batch of an incarnation, -1 for none; None if no coordinator answers."""
@@ -540,10 +549,10 @@ class Heartbeats:
         """
         run.marker = Checkpoint(options.checkpoint_location).marker()
         if self.registry is not None and run.marker is not None:
-            began = self.registry.incarnation(run.query)
-            if began is None:
+            found_at_start = self.registry.incarnation(run.query)
+            if found_at_start is None:
                 self.registry.begin(run.query, run.marker.incarnation)
-            elif began != run.marker.incarnation:
+            elif found_at_start != run.marker.incarnation:
                 run.marker = None
         run.followed = options.region
         committed = None if self.registry is None else partial(self.registry.commit, run.query)
@@ -589,7 +598,7 @@ class Heartbeats:
             return
         run.doubted = False
 
-    def _rest(self, run: Run) -> None:
+    def _send_last(self, run: Run) -> None:
         """Publish that the region of an ended query is idle.
 
         A region with an unfinished batch gets no heartbeat, because it is not idle.
@@ -606,13 +615,12 @@ class Heartbeats:
         except (PublishFailed, RegistrationUnanswered):
             raise  # the next heartbeat retries it
         except HookError as error:
-            self._tell_unannounced(run, error)
+            self._log_unannounced(run, error)
         del self._runs[run.query]
 
-    def _tell_missed(self, run: Run, error: Exception) -> None:
-        run.missed += 1
-        if run.missed & (run.missed - 1):
-            return  # logged the first time, the second, the fourth, the eighth ...
+    def _log_missed(self, run: Run, error: Exception) -> None:
+        if not run.missed.add():
+            return
         effect = (
             "Until one arrives, commits of the stream's other regions may wait for this one, which is idle"
             if run.idle or run.ended
@@ -621,7 +629,7 @@ class Heartbeats:
         _log.warning(
             "%s: a heartbeat was not sent (%d in a row): %s. %s; the next one follows in %g s",
             run.name,
-            run.missed,
+            run.missed.count,
             error,
             effect,
             self.interval,
@@ -667,10 +675,10 @@ class Heartbeats:
         except BatchUnfinished as error:
             _log.info("%s", error)
         except Exception as error:
-            self._tell_unannounced(run, error)
+            self._log_unannounced(run, error)
 
     @staticmethod
-    def _tell_unannounced(run: Run, error: Exception) -> None:
+    def _log_unannounced(run: Run, error: Exception) -> None:
         _log.error(
             "%s: its end was not announced: %s. %s. Commits of the stream's other regions may wait for it; "
             "announce it with sluicegate.writer_hooks.close_region(options), or start the query again",

@@ -14,8 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Final, NamedTuple
 
-from sluicegate.events.envelope import EventType
-from sluicegate.events.models import Position, RegionClosed, RegionHeartbeat
+from sluicegate.events.models import Position
 from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.events.problems import Code
 from sluicegate.writer_hooks.errors import (
@@ -25,7 +24,7 @@ from sluicegate.writer_hooks.errors import (
     RegistrationUnanswered,
 )
 from sluicegate.writer_hooks.options import SinkOptions
-from sluicegate.writer_hooks.publisher import shared_publisher
+from sluicegate.writer_hooks.publisher import publish
 from sluicegate.writer_hooks.region import Event, Region, Registered
 from sluicegate.writer_hooks.registration import (
     Stopped,
@@ -178,7 +177,7 @@ def question(options: SinkOptions, own: Registered) -> Event | None:
     return _restart_event(options.region, checkpoint, marker, probe=True)
 
 
-# --- incarnations that begin ----------------------------------------------------------------------
+# --- incarnations that begin --------------------------------------------------------------------------
 
 
 def start_incarnation(checkpoint_location: str, first: int, *, unwritten: bool = False) -> str:
@@ -364,7 +363,7 @@ def _check_owner(options: SinkOptions, checkpoint: Checkpoint, marker: Incarnati
         )
 
 
-# --- queries that end -----------------------------------------------------------------------------
+# --- queries that end ---------------------------------------------------------------------------------
 
 
 def close_region(options: Mapping[str, str], stopped: Stopped = running) -> int | None:
@@ -396,9 +395,7 @@ def end_region(
     # The last batch belongs to an earlier incarnation.
     if final is not None and marker is not None and final < marker.first:
         final = None
-    closed = RegionClosed(final=final, run=registered.run)
-    event = region.event(EventType.REGION_CLOSED, registered.incarnation, closed)
-    shared_publisher(region.kafka).publish(region.events_topic, [*before, event], region.publish_timeout)
+    publish(region, [*before, region.closing(registered, final)])
     return final
 
 
@@ -427,9 +424,7 @@ def rest_region(
         limited = replace(options, region=region)
         registered = register_query(limited, stopped, may_be_unplanned=True).registered
     region = options.region
-    idle = RegionHeartbeat(idle=True, after=newest, run=registered.run)
-    event = region.event(EventType.REGION_HEARTBEAT, registered.incarnation, idle)
-    shared_publisher(region.kafka).publish(region.events_topic, [*before, event], timeout)
+    publish(region, [*before, region.heartbeat(registered, idle=True, after=newest)], timeout)
 
 
 def _require_finished(options: SinkOptions) -> int | None:

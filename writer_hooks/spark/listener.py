@@ -72,12 +72,12 @@ class RegionListener(StreamingQueryListener):  # type: ignore[misc]
             Registry(self._folder).new_run(str(event.id))
         query, run = str(event.id), str(event.runId)
         self._runs[query] = run
-        self._tell(Kind.STARTED, event)
+        self._signal(Kind.STARTED, event)
         streams = {} if self._queries is None else self._queries.streams(run)
         if set(streams) - {query}:
-            self.streams_began(query, list(streams))
+            self.add_streams(query, list(streams))
 
-    def streams_began(self, query: str, keys: Sequence[str]) -> None:
+    def add_streams(self, query: str, keys: Sequence[str]) -> None:
         """Send heartbeats for each stream of a query, which the registry has by these keys from now on."""
         run = self._runs.get(query)
         if run is None or run in self._streams:
@@ -89,19 +89,19 @@ class RegionListener(StreamingQueryListener):  # type: ignore[misc]
     def onQueryProgress(self, event: Any) -> None:
         """Record the end of a batch."""
         progress = event.progress
-        self._tell(Kind.PROGRESS, progress, int(progress.numInputRows), batch=int(progress.batchId))
+        self._signal(Kind.PROGRESS, progress, int(progress.numInputRows), batch=int(progress.batchId))
 
     def onQueryIdle(self, event: Any) -> None:
         """Record that the sources have no new data."""
-        self._tell(Kind.IDLE, event)
+        self._signal(Kind.IDLE, event)
 
     def onQueryTerminated(self, event: Any) -> None:
         """Record the end of a run."""
         error = event.exception
-        self._tell(Kind.ENDED if error is None else Kind.FAILED, event, error=error or "")
+        self._signal(Kind.ENDED if error is None else Kind.FAILED, event, error=error or "")
         run = str(event.runId)
         if self._queries is not None:
-            self._queries.told(run)
+            self._queries.forget(run)
         self._streams.pop(run, None)
         if self._runs.get(str(event.id)) == run:
             del self._runs[str(event.id)]
@@ -109,11 +109,13 @@ class RegionListener(StreamingQueryListener):  # type: ignore[misc]
     def close(self) -> None:
         """Send the remaining events when the driver ends."""
         if self._queries is not None:
-            self._queries.await_news(time.monotonic() + _LAST_SIGNALS)
+            self._queries.await_ends(time.monotonic() + _LAST_SIGNALS)
         if self._signals is not None:
             self._signals.stop(_LAST_EVENTS)
 
-    def _tell(self, kind: Kind, about: Any, rows: int = 0, error: str = "", batch: int | None = None) -> None:
+    def _signal(
+        self, kind: Kind, about: Any, rows: int = 0, error: str = "", batch: int | None = None
+    ) -> None:
         query, run = str(about.id), str(about.runId)
         self._send(kind, query, run, self._finder(query, run), rows, error, batch)
         for key in self._streams.get(run, ()):
@@ -133,7 +135,7 @@ class RegionListener(StreamingQueryListener):  # type: ignore[misc]
             self._signals = self._make_signals()
         queries = self._queries
         end, over = (no_ender, unknown_end) if queries is None else (queries.ender(run), queries.ending(run))
-        self._signals.tell(Signal(kind, key, run, finder, rows, end, over, batch, error))
+        self._signals.put(Signal(kind, key, run, finder, rows, end, over, batch, error))
 
     def _finder(self, query: str, run: str) -> Finder:
         """Return a finder that reads the registry of the workers first, then the query itself.
@@ -208,7 +210,7 @@ class ClassicQueries:
         except (Py4JError, HookError, OSError) as error:
             _log.info("the incarnations of query %s are unknown at its start: %s", query, error)
 
-    def told(self, run: str) -> None:
+    def forget(self, run: str) -> None:
         """Forget a run whose end was reported."""
         with self._lock:
             self._running.pop(run, None)
@@ -241,7 +243,7 @@ class ClassicQueries:
             except OSError as error:
                 _log.warning("the stop of query %s could not be told to its workers: %s", query, error)
 
-    def await_news(self, deadline: float) -> None:
+    def await_ends(self, deadline: float) -> None:
         """Wait until the end of all ended runs is reported, or until the deadline, in monotonic seconds."""
         while time.monotonic() < deadline and any(_over(query) for query in list(self._running.values())):
             time.sleep(_POLL)

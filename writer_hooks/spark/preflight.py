@@ -27,7 +27,7 @@ from sluicegate.writer_hooks.registration import coordinator_advice
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
 from sluicegate.writer_hooks.spark.incarnation import check_location, probe_query
 
-# Releases of Spark, and the ways of writing that each of them has.
+# --- releases of Spark, and the ways of writing that each of them has ---------------------------------
 
 _OLDEST: Final = (3, 5)
 
@@ -77,7 +77,7 @@ def _numbers(version: str) -> tuple[int, int]:
     return int(major), int(minor)
 
 
-# Checks of a sink before its first batch. Spark does not call the sink before that.
+# --- checks before the first batch, at which Spark first calls the sink -------------------------------
 
 
 def wrong_options(options: Mapping[str, str]) -> list[str]:

@@ -1,7 +1,8 @@
 """Exchange of state between the sink's workers and the listener, which are processes on one machine.
 
-The registry is a folder of the session that only its user can read, because options may contain passwords.
-Only heartbeats and the number of repeated registrations depend on it; its loss loses no data.
+`ATTACHED` has what is shared within the driver's process. The registry is a folder of the session that only
+its user can read, because options may contain passwords. Only heartbeats and the number of repeated
+registrations depend on it; its loss loses no data.
 """
 
 import fcntl
@@ -118,7 +119,7 @@ class Registry:
 
     def begin(self, query: str, incarnation: str) -> None:
         """Record the incarnation that a run of the query found in its checkpoint location."""
-        self._write(self._began(query), incarnation)
+        self._write(self._incarnation_file(query), incarnation)
 
     def incarnation(self, query: str) -> str | None:
         """Return the incarnation that the current run of the query began with, None if it had none yet."""
@@ -126,13 +127,13 @@ class Registry:
         if registered is not None:
             return registered.incarnation
         try:
-            return self._began(query).read_text()
+            return self._incarnation_file(query).read_text()
         except FileNotFoundError:
             return None
 
     def new_run(self, query: str) -> None:
         """Delete the records of the previous run of the query, and of its streams."""
-        records = (self._file, self._began, self._stop_mark, self._doubt, self._idle)
+        records = (self._file, self._incarnation_file, self._stop_mark, self._doubt, self._idle)
         for path in (*records, self._admitted, self._excess):
             path(query).unlink(missing_ok=True)
             for each in self._folder.glob(path(f"{query}@*").name):
@@ -150,19 +151,19 @@ class Registry:
             return False
         return True
 
-    def say_idle(self, query: str) -> None:
-        """Record that a heartbeat may have said idle since the newest beginning that the log has."""
+    def record_idle(self, query: str) -> None:
+        """Record that a heartbeat may have stated idle since the newest beginning that the log has."""
         self._idle(query).touch()
 
     def may_be_idle(self, query: str) -> bool:
-        """Return True if a heartbeat may have said idle, and no beginning has followed."""
+        """Return True if a heartbeat may have stated idle, and no beginning has followed."""
         return self._idle(query).exists()
 
-    def take_idle_back(self, query: str) -> None:
-        """Record that the log has a beginning after every heartbeat that said idle."""
+    def clear_idle(self, query: str) -> None:
+        """Record that the log has a beginning after every heartbeat that stated idle."""
         self._idle(query).unlink(missing_ok=True)
 
-    # --- commits, and limits of what is not committed -------------------------------------------------
+    # --- commits, and limits of what is not committed ---------------------------------------------
 
     def commit(self, query: str, at: Position) -> None:
         """Record a committed position of the query's region."""
@@ -250,7 +251,7 @@ class Registry:
         # The streams of a query stop together.
         return self._folder / f"{query.partition('@')[0]}.stopped"
 
-    def _began(self, query: str) -> Path:
+    def _incarnation_file(self, query: str) -> Path:
         return self._folder / f"{query}.incarnation"
 
     def _idle(self, query: str) -> Path:
@@ -283,9 +284,9 @@ def _remove_if_dead(folder: Path) -> None:
         os.close(lock)
 
 
-# State that `attach` leaves in the driver's process, for a sink that runs there.
+# --- sessions of this process, and the sinks that run here --------------------------------------------
 
-StreamsBegan = Callable[[str, Sequence[str]], None]
+OnStreams = Callable[[str, Sequence[str]], None]
 """Function that learns the keys of a query's streams, which the registry has from now on."""
 
 
@@ -305,14 +306,14 @@ class Attached:
     """None: no session is attached."""
     listener_state: Callable[[int], Mapping[str, str]] | None = None
     """Function of the state of listeners. The first session of the process that has one decides."""
-    began: list[StreamsBegan] = field(default_factory=list)
-    """Listeners of the sessions. Each ignores queries of other sessions."""
+    on_streams: list[OnStreams] = field(default_factory=list)
+    """Functions of the listeners of the sessions. Each ignores queries of other sessions."""
     _functions: WeakValueDictionary[int, BatchFunction] = field(default_factory=WeakValueDictionary)
     """Sinks of this process that still exist, in the order in which they were made."""
     _number: "count[int]" = field(default_factory=count)
 
-    def made(self, function: BatchFunction) -> None:
-        """Note a sink. A query of Spark does not name the one that it calls."""
+    def add_function(self, function: BatchFunction) -> None:
+        """Add a sink. A query of Spark does not name the one that it calls."""
         self._functions[next(self._number)] = function
 
     def options_at(self, query: str, location: str) -> Mapping[str, Mapping[str, str]]:

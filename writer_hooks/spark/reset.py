@@ -18,6 +18,7 @@ from sluicegate.events.models import Assignment, Position, RegionRegistered
 from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.events.problems import Code
 from sluicegate.writer_hooks.errors import BadCheckpointLocation, RegistrationRefused
+from sluicegate.writer_hooks.registration import has_moved_on
 from sluicegate.writer_hooks.spark.checkpoint import (
     FOLDER,
     MARKER_FILE,
@@ -39,8 +40,6 @@ _STATE: Final = re.compile(r"^\.?(\d+)(_[\w-]+)*\.(delta|snapshot|zip|changelog)
 _COMMIT_VERSION: Final = "v1"
 _ATTEMPTS: Final = 5
 """Registrations of one reset, each after a newer decision."""
-_MOVED_ON: Final = frozenset({Code.BASE_DIFFERS, Code.INCARNATION_LIVE, Code.BASE_UNRESOLVED})
-"""Refusals of a reset that does not know the newest decision."""
 _ENDED: Final = frozenset({Code.REGION_REMOVED, Code.REGION_NOT_ASSIGNED})
 """Refusals of a region that has ended, and comes back with the next assignment."""
 _PAUSE: Final = 0.2
@@ -120,7 +119,7 @@ def _register(
             raise
         step.mark(answer)
         answer = step.register(ask, answer)
-        if answer.accepted or not _has_moved_on(answer):
+        if answer.accepted or not has_moved_on(answer):
             break
         if answer.unresolved is not None:
             answer = step.probe(ask)
@@ -133,10 +132,6 @@ def _register(
 
 def _has_ended(order: ResetOrder, answer: RegistrationAnswered) -> bool:
     return order.ended and answer.problem is not None and answer.problem.code in _ENDED
-
-
-def _has_moved_on(answer: RegistrationAnswered) -> bool:
-    return answer.problem is not None and answer.problem.code in _MOVED_ON
 
 
 def _refused(order: ResetOrder, answer: RegistrationAnswered) -> str:
@@ -202,7 +197,7 @@ class Reset:
             if answer.unresolved is None or time.monotonic() + _PAUSE >= until:
                 break
             time.sleep(_PAUSE)
-        may_begin = answer.accepted or _has_moved_on(answer) or _has_ended(self._order, answer)
+        may_begin = answer.accepted or has_moved_on(answer) or _has_ended(self._order, answer)
         if not may_begin or answer.unresolved is not None:
             known = self._known
             if known is not None and known.resetting and answer.live != known.incarnation:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from sluicegate.writer_hooks.spark.listener import RegionListener
 
 
-# The active session of a thread.
+# --- the active session of a thread -------------------------------------------------------------------
 
 
 @contextmanager
@@ -51,7 +51,7 @@ def active_in_thread(spark: "SparkSession") -> Iterator[None]:
             sessions.setActiveSession(former.get())
 
 
-# Entry point that prepares a Spark session.
+# --- attach -------------------------------------------------------------------------------------------
 
 
 def attach(
@@ -115,24 +115,24 @@ atexit.register(_registry.remove)
 def attach_to(
     spark: "SparkSession",
     source: type[Any] | None,
-    beats: tuple[float, float],
+    intervals: tuple[float, float],
     on_outcome: OnOutcome | None = None,
     listener_state: ListenerState | None = None,
 ) -> None:
     """Register the listener with a session, and the class of the data source if there is one, once."""
     with active_in_thread(spark):
         if spark not in _attached:
-            _attached[spark] = _attach(spark, source, beats, on_outcome, listener_state)
+            _attached[spark] = _attach(spark, source, intervals, on_outcome, listener_state)
 
 
 def _attach(
     spark: "SparkSession",
     source: type[Any] | None,
-    beats: tuple[float, float],
+    intervals: tuple[float, float],
     on_outcome: OnOutcome | None,
     listener_state: ListenerState | None,
 ) -> "RegionListener":
-    # They need PySpark, of which `attach` says what to install.
+    # They import PySpark, and `attach` names what to install if that is missing.
     from sluicegate.writer_hooks.spark.heartbeats import make_heartbeats
     from sluicegate.writer_hooks.spark.listener import RegionListener
 
@@ -147,14 +147,14 @@ def _attach(
         _check_python(spark.sparkContext.pythonExec)
     if source is not None:
         _register(spark, source, listener_state)
-    listener = RegionListener(_FOLDER, partial(make_heartbeats, _FOLDER, *beats, on_outcome))
+    listener = RegionListener(_FOLDER, partial(make_heartbeats, _FOLDER, *intervals, on_outcome))
     if not _is_remote(spark):
         listener.look_into(spark)
         _at_exit(listener.close)
     spark.streams.addListener(listener)
     ATTACHED.registry = _registry
     ATTACHED.listener_state = ATTACHED.listener_state or listener_state
-    ATTACHED.began.append(listener.streams_began)
+    ATTACHED.on_streams.append(listener.add_streams)
     return listener
 
 
@@ -185,8 +185,8 @@ def _at_exit(work: Callable[[], None]) -> None:
 def _register(spark: "SparkSession", source: type[Any], listener_state: ListenerState | None) -> None:
     # A subclass carries the folder's name to the workers.
     held = None if listener_state is None else staticmethod(listener_state)
-    told = {"registry_folder": _FOLDER, "listener_state": held}
-    source = type(source.__name__, (source,), told)
+    attributes = {"registry_folder": _FOLDER, "listener_state": held}
+    source = type(source.__name__, (source,), attributes)
     spark.dataSource.register(source)
 
 

@@ -1,4 +1,8 @@
-"""PySpark data source `sluicegate`."""
+"""Data source `sluicegate` of PySpark, with its writers of streams and of batch jobs.
+
+Spark pickles a writer from process to process: it is made in a worker on the driver's machine, `write` runs
+in executors, and `commit` or `abort` in another worker on the driver's machine. So a writer is data.
+"""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -20,7 +24,7 @@ from sluicegate.writer_hooks.options import NAME, SinkOptions, refuse_cluster_by
 from sluicegate.writer_hooks.region import Registered
 from sluicegate.writer_hooks.spark.batch import (
     ListenerState,
-    Room,
+    UncommittedLimit,
     announce_abort,
     complete_batch,
     has_watermark,
@@ -39,7 +43,7 @@ if TYPE_CHECKING:
     from sluicegate.writer_hooks.job import BegunJob
 
 
-# Writer of the data source: `write` runs in executors, `commit` and `abort` on the driver's machine.
+# --- streams ------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -96,10 +100,7 @@ def _result(message: WriterCommitMessage | None, batch: int) -> TaskResult:
     return message
 
 
-# Writer of a batch job: `df.write.format("sluicegate").option("job.id", ...)`.
-#
-# `JobWriter` is made in a worker on the driver's machine, which registers the job. Its `write` runs in
-# executors, and its `commit` in another worker on the driver's machine.
+# --- batch jobs: df.write.format("sluicegate").option("job.id", ...) ----------------------------------
 
 _log = logging.getLogger(__name__)
 
@@ -224,8 +225,8 @@ class SluicegateSource(DataSource):  # type: ignore[misc]
         forget = checkpoint.forget_completed
         if self.registry_folder is None:
             # Each worker of the query registers.
-            return require_registered_alone(options, location, _registered, began=forget)
+            return require_registered_alone(options, location, _registered, on_registered=forget)
         query = checkpoint.known_query()
         registry = Registry(self.registry_folder)
         registered = partial(require_registered, options, self.options, query, registry, checkpoint, forget)
-        return Room(options, query, registry, registered).await_room()
+        return UncommittedLimit(options, query, registry, registered).await_commits()

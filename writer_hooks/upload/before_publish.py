@@ -12,8 +12,8 @@ _NICENESS: Final = 10
 """Tasks and the uploader come first."""
 
 
-_LOOK: Final = 1.0
-"""Seconds between two looks at the uploader."""
+_POLL: Final = 1.0
+"""Seconds between two checks of the uploader."""
 
 
 def main() -> None:
@@ -28,7 +28,7 @@ def main() -> None:
 def _end_after(parent: int) -> None:
     """End this process, with its children, when the uploader has ended: the next one calls again."""
     while os.getppid() == parent:
-        time.sleep(_LOOK)
+        time.sleep(_POLL)
     os.killpg(0, signal.SIGKILL)
 
 

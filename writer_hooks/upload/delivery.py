@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_LOOK: Final = 0.05
-"""Seconds between two looks of a waiting task at the spool."""
+_POLL: Final = 0.05
+"""Seconds between two comparisons of a waiting task with the limits of the spool."""
 
 
 class Delivery(Protocol):
@@ -102,16 +102,16 @@ class Deferred:
             resolve_function(self._uploads.before_publish)
         spool = make_spool(self._uploads.spool_folder())
         try:
-            self._await_room(spool, final.uri)
+            self._await_spool(spool, final.uri)
             self._lock = spool.begin(self._attempt.id)
         except OSError as error:
-            _free_room(spool)
+            _free_disk(spool)
             raise unusable(spool.folder, error) from error
         self._spool = spool
         self._storage = SpooledStorage(final, spool.files(self._attempt.id))
         return self._storage
 
-    def _await_room(self, spool: Spool, storage: str) -> None:
+    def _await_spool(self, spool: Spool, storage: str) -> None:
         """Wait while the spool is over a limit. Raises UploadGivenUp."""
         since, warned = time.time(), False
         region = region_key(self._region, self._attempt.incarnation)
@@ -134,7 +134,7 @@ class Deferred:
                 warned = True
                 self._renew(spool, storage)
             ensure_uploader(spool)
-            time.sleep(_LOOK)
+            time.sleep(_POLL)
 
     def _renew(self, spool: Spool, storage: str) -> None:
         """Give the uploader the connections of this task: those of the entries that wait may be outdated."""
@@ -162,7 +162,7 @@ class Deferred:
             spool.put(name, entry.to_json())
         except OSError as error:
             self._unlock()
-            _free_room(spool)
+            _free_disk(spool)
             raise LakeUnavailable(
                 f"an entry cannot be put into the spool {spool.folder}: {error}. Another attempt is safe"
             ) from error
@@ -177,7 +177,7 @@ class Deferred:
             spool.discard(self._attempt.id)
         self._unlock()
         if spool is not None:
-            _free_room(spool)
+            _free_disk(spool)
 
     def _unlock(self) -> None:
         lock, self._lock = self._lock, None
@@ -185,7 +185,7 @@ class Deferred:
             os.close(lock)
 
 
-def _free_room(spool: Spool) -> None:
+def _free_disk(spool: Spool) -> None:
     """Remove files of dead tasks, which may be what fills the disk. Without entries no uploader does it."""
     with contextlib.suppress(OSError):
         spool.sweep()

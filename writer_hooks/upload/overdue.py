@@ -1,4 +1,8 @@
-"""Look of a driver at the spool of its own machine, if its tasks have left files there."""
+"""Uploads of a driver's tasks, as the driver sees them: those of its own machine, and those that are overdue.
+
+An uploader reports files that it can never send. If its machine is lost, nobody reports them, and the region
+would wait for ever. So the driver reports a checkpoint as lost that is not committed in time.
+"""
 
 import logging
 import math
@@ -9,10 +13,24 @@ from sluicegate.events.envelope import EventType
 from sluicegate.events.models import CheckpointFailed
 from sluicegate.writer_hooks.errors import SpoolUnusable
 from sluicegate.writer_hooks.options import Uploads
-from sluicegate.writer_hooks.publisher import shared_publisher
+from sluicegate.writer_hooks.publisher import publish
 from sluicegate.writer_hooks.region import Region
 from sluicegate.writer_hooks.upload.process import ensure_uploader
 from sluicegate.writer_hooks.upload.spool import existing_spool, format_way_back, region_key
+
+_log = logging.getLogger(__name__)
+
+_OUTAGE: Final = 30.0
+"""Seconds between two calls of `report` from which on Kafka was away, or this process stood still."""
+_PUBLISH: Final = 10.0
+"""Seconds for Kafka to acknowledge a report; the next call reports again."""
+_AGAIN: Final = 5.0
+"""Seconds until the committed position is asked for again without an answer; they double up to a limit."""
+_LONGEST: Final = 30.0
+
+Committed = Callable[[], int | None]
+"""Function that asks a coordinator for the committed checkpoint. It returns -1 for none, None for no answer.
+"""
 
 
 def keep_uploading(uploads: Uploads, region: Region, incarnation: str) -> frozenset[int]:
@@ -32,30 +50,13 @@ def keep_uploading(uploads: Uploads, region: Region, incarnation: str) -> frozen
     return frozenset(name.checkpoint for name in names if name.region == key)
 
 
-# Reports of lost files by a driver, for a machine that is lost with its spool.
-
-_log = logging.getLogger(__name__)
-
-_OUTAGE: Final = 30.0
-"""Seconds between two looks from which on Kafka was away, or this process stood still."""
-_PUBLISH: Final = 10.0
-"""Seconds for Kafka to acknowledge a report; the next look reports again."""
-_AGAIN: Final = 5.0
-"""Seconds until the committed position is asked for again without an answer; they double up to a limit."""
-_LONGEST: Final = 30.0
-
-Committed = Callable[[], int | None]
-"""Function that asks a coordinator for the committed checkpoint. It returns -1 for none, None for no answer.
-"""
-
-
-def nobody() -> int:
+def none_committed() -> int:
     """Return -1: no coordinator is asked, and the report decides nothing that is sealed."""
     return -1
 
 
-class Losses:
-    """Completed checkpoints of one region that are not committed, and reports of those that stay so.
+class OverdueUploads:
+    """Completed checkpoints of one region that are not committed, and reports of those that stay so for long.
 
     A report has no effect on a checkpoint that is sealed, as when commits wait for another region or for a
     coordinator. It stalls the region of one that is not. So time in which Kafka does not answer, and an
@@ -68,8 +69,8 @@ class Losses:
         self._timeout = uploads.timeout
         self._completed: dict[int, float] = {}
         """By number, the times from which the uploads have counted."""
-        self._looked = self._resumed = -math.inf
-        """Time of the last look, and of the end of the last outage."""
+        self._reported = self._resumed = -math.inf
+        """Time of the last call of `report`, and of the end of the last outage."""
         self._asks = -math.inf
         """Time from which on a coordinator is asked again."""
         self._again = _AGAIN
@@ -86,21 +87,25 @@ class Losses:
         self._completed = {each: at for each, at in self._completed.items() if each > number}
 
     def report(
-        self, incarnation: str, now: float, here: Set[int] = frozenset(), committed: Committed = nobody
+        self,
+        incarnation: str,
+        now: float,
+        in_spool: Set[int] = frozenset(),
+        committed: Committed = none_committed,
     ) -> None:
         """Report the oldest checkpoint as lost if it is over its time. Raises as `publish` does.
 
         Called after each heartbeat that Kafka has acknowledged. `here`: checkpoints with files in the spool
         of this machine.
         """
-        looked, self._looked = self._looked, now
-        if _OUTAGE < now - looked < math.inf:
+        reported, self._reported = self._reported, now
+        if _OUTAGE < now - reported < math.inf:
             self._resumed = now
             self._completed = dict.fromkeys(self._completed, now)
         number = min(self._completed, default=None)
         if number is None or now - self._completed[number] < self._timeout or now < self._asks:
             return
-        if min(here, default=number + 1) <= number:
+        if min(in_spool, default=number + 1) <= number:
             return
         found = committed()
         if found is None:
@@ -124,7 +129,7 @@ class Losses:
             CheckpointFailed(outcome="lost", reason=reason),
             checkpoint=number,
         )
-        shared_publisher(region.kafka).publish(region.events_topic, [event], _PUBLISH)
+        publish(region, [event], _PUBLISH)
         self._completed[number] = now
         _log.warning(
             "region %s of %s: checkpoint %d is not committed %g s after its completion. If its events have "

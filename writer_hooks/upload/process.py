@@ -15,7 +15,7 @@ from sluicegate.failpoints.points import arm_from
 from sluicegate.kafka.outages import quiet_clients
 from sluicegate.writer_hooks.upload.spool import Spool
 
-# Start of the uploader of a spool, as a process that outlives the task.
+# --- the start, by a task -----------------------------------------------------------------------------
 
 _log = logging.getLogger(__name__)
 
@@ -88,8 +88,10 @@ def _log_file(spool: Spool) -> Iterator[int]:
         os.close(descriptor)
 
 
-_LOOK: Final = 0.2
-"""Seconds between two looks at a lock that another process holds."""
+_POLL: Final = 0.2
+"""Seconds between two attempts to get a lock that another process holds."""
+# --- the process --------------------------------------------------------------------------------------
+
 IDLE_SECONDS: Final = 60.0
 """Seconds for which the spool is empty before the process ends."""
 
@@ -129,7 +131,7 @@ def work(spool: Spool, idle: float = IDLE_SECONDS) -> None:
             if not mine and time.monotonic() - began > STARTS:
                 return
             if not mine:
-                time.sleep(_LOOK)
+                time.sleep(_POLL)
 
 
 def main() -> None:

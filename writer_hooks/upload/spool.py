@@ -34,7 +34,7 @@ from sluicegate.writer_hooks.errors import SpoolUnusable
 from sluicegate.writer_hooks.options import Uploads
 from sluicegate.writer_hooks.region import DEFAULT_PREFIX, Attempt, Event, Region
 
-# Failures of an uploader.
+# --- files that are lost ------------------------------------------------------------------------------
 
 
 class Lost(Exception):
@@ -49,7 +49,7 @@ def format_way_back(stream: str, region: str) -> str:
     )
 
 
-# Names of the entries of a spool.
+# --- names of entries ---------------------------------------------------------------------------------
 
 _NAME: Final = re.compile(r"(\d{20})\.([0-9a-f]{16})\.(\d{1,19})\.(\d{1,19})\.([0-9a-f]{32})")
 
@@ -79,7 +79,7 @@ class EntryName(NamedTuple):
         return cls(int(created), region, int(checkpoint), int(size), attempt)
 
 
-# Type of the file system of a folder, where the machine states it.
+# --- network file systems, which a spool cannot use ---------------------------------------------------
 
 _NETWORK: Final = frozenset(
     {"afs", "beegfs", "ceph", "cifs", "gpfs", "glusterfs", "lustre", "nfs", "nfs4", "smb3", "smbfs"}
@@ -132,7 +132,7 @@ def _unescaped(text: str) -> str:
     return text
 
 
-# Entry of the spool: the files of one attempt, where they go, and the events to publish after that.
+# --- an entry: files of an attempt, where they go, and events to publish then -------------------------
 
 ENTRY_VERSION: Final = 1
 _OF_STORES: Final = ("AWS_", "GOOGLE_", "AZURE_")
@@ -295,6 +295,8 @@ def read_entry(spool: "Spool", name: EntryName) -> Entry | None:
     text = spool.read(name)
     return None if text is None else Entry.from_json(text)
 
+
+# --- the folder ---------------------------------------------------------------------------------------
 
 _CONNECTIONS: Final = "connections"
 _FOLDERS: Final = ("entries", "files", _CONNECTIONS, "reasons", "given-up")

@@ -45,7 +45,7 @@ from sluicegate.writer_hooks.upload.spool import (
     store_variables,
 )
 
-# Call of the user's function `before.publish`, in a process of its own with a lower priority.
+# --- before.publish: the user's function, in a process of its own -------------------------------------
 
 _BEFORE_PUBLISH: Final = "sluicegate.writer_hooks.upload.before_publish"
 _SHOWN: Final = 2_000
@@ -114,7 +114,7 @@ def _end_of(printed: IO[bytes]) -> bytes:
     return printed.read()
 
 
-# Upload of one entry: its files, then its events, then its removal. Each step may be repeated.
+# --- one entry: its files, its events, its removal; each step may be repeated -------------------------
 
 _PUBLISH_TIMEOUT: Final = 60.0
 _opening: Final = threading.Lock()
@@ -274,10 +274,12 @@ def _digest(storage: Storage, name: str) -> str | None:
     return None if content is None else hashlib.sha256(content).hexdigest()
 
 
+# --- the uploader of a spool --------------------------------------------------------------------------
+
 _log = logging.getLogger(__name__)
 
-_LOOK: Final = 0.05
-"""Seconds between two looks at a spool."""
+_POLL: Final = 0.05
+"""Seconds between two listings of a spool."""
 _SWEEP: Final = 60.0
 """Seconds between two sweeps."""
 _FIRST_PAUSE: Final = 0.25
@@ -380,11 +382,11 @@ class Uploader:
         return found
 
     def _await(self) -> None:
-        """Wait until an entry is sent, or for the next look."""
+        """Wait until an entry is sent, or for the next listing."""
         if not self._running:
-            time.sleep(_LOOK)
+            time.sleep(_POLL)
             return
-        done, _ = wait(self._running, timeout=_LOOK, return_when=FIRST_COMPLETED)
+        done, _ = wait(self._running, timeout=_POLL, return_when=FIRST_COMPLETED)
         for each in done:
             self._finish(self._running.pop(each), each)
 

@@ -209,7 +209,7 @@ class Change:
             require_accepted(region, incarnation, answer)
         return answer.committed
 
-    # --- ends of the old regions ----------------------------------------------------------------------
+    # --- ends of the old regions ------------------------------------------------------------------
 
     def _require_whole(self, query: RegionQuery) -> None:
         """Raise DivisionRefused if an operator ended the region before the end of its location."""

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-# Errors of the region runner.
+# --- errors of the runner -----------------------------------------------------------------------------
 
 
 class RegionsFailed(HookError):
@@ -159,7 +159,7 @@ def _names(names: Sequence[str] | Mapping[str, str]) -> tuple[str, ...]:
     return found
 
 
-# Source of the rows that the regions divide.
+# --- the source that is divided -----------------------------------------------------------------------
 
 Transform = Callable[["DataFrame"], "DataFrame"]
 

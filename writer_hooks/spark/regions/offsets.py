@@ -1,4 +1,4 @@
-"""Offsets of Kafka sources: the union over all regions, in the notation of Spark, as pure data."""
+"""Offsets of Kafka sources, in the notation of Spark, and the partitions of their topics."""
 
 import json
 import time
@@ -75,7 +75,7 @@ def starts(known: Offsets, assigned: Mapping[str, Iterable[int]]) -> Offsets:
     }
 
 
-# Partitions of the topics of a Kafka source, and where they begin.
+# --- partitions of the topics, and where they begin ---------------------------------------------------
 
 _TIMEOUT: Final = 60.0  # seconds
 _TRY: Final = 10.0  # seconds, after which a stop is noticed

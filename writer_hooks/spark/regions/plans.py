@@ -166,7 +166,7 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-# Files that the old regions have committed, recorded in the source log of a new location.
+# --- files that earlier plans have committed, seeded into new locations -------------------------------
 #
 # The seeded location has one batch that Spark counts as done: the files that are never read again. The
 # first batch of its query is 1.

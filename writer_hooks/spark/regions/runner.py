@@ -55,26 +55,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-# Notifications of the stream that concern the regions of a runner.
-
-
-def feed_of(region: Region, lives: "Mapping[str, RegionSupervisor]") -> CommitFeed:
-    """Return a feed that notes committed positions, and has a region reset whose files are lost."""
-
-    def read(found: Notification) -> None:
-        body = found.body
-        if isinstance(body, Committed):
-            for name, position in body.cut.items():
-                if name in lives:
-                    lives[name].committed(position)
-        elif isinstance(body, Stalled) and not body.ended and body.problem.code is Code.FILES_LOST:
-            life = lives.get(body.problem.region or "")
-            if life is not None:
-                life.lost(body.reason or "its files were lost")
-
-    return CommitFeed(region, read, lambda: None)
-
-
 _log = logging.getLogger(__name__)
 
 _POLL: Final = 0.2  # seconds
@@ -131,14 +111,14 @@ class RegionRunner:
             backoff or Backoff(),
             status_interval,
         )
-        self._lives: dict[str, RegionSupervisor] = {}
+        self._supervisors: dict[str, RegionSupervisor] = {}
         self._held = ExitStack()
         self._feed: CommitFeed | None = None
         self._stopping = threading.Event()
         self._topics_seen: dict[str, int] = {}
         self._plan: Plan | None = None
 
-    # --- the life of the runner -----------------------------------------------------------------------
+    # --- start and stop ---------------------------------------------------------------------------
 
     def run(self) -> None:
         """Start all regions, and return when they have ended, or after SIGTERM or SIGINT.
@@ -170,14 +150,14 @@ class RegionRunner:
             plan = self._plan = self._current_plan()
             self._prepare(plan)
             self._require_running()
-            lives = {name: RegionSupervisor(self._query(plan, name)) for name in plan.division.regions}
-            feed = feed_of(self._query(plan, plan.division.regions[0]).region, lives)
+            supervisors = {name: RegionSupervisor(self._query(plan, name)) for name in plan.division.regions}
+            feed = _feed_of(self._query(plan, plan.division.regions[0]).region, supervisors)
             feed.start()
-            self._feed, self._lives = feed, lives
-            for life in lives.values():
-                if self._stopping.is_set():  # The signal came before it could stop the lives.
-                    life.stop(drain=True)
-                life.start()
+            self._feed, self._supervisors = feed, supervisors
+            for supervisor in supervisors.values():
+                if self._stopping.is_set():  # The signal came before it could stop the supervisors.
+                    supervisor.stop(drain=True)
+                supervisor.start()
         except (RegistrationUnanswered, PublishFailed) as error:
             self._release()
             self._require_running(error)
@@ -196,15 +176,15 @@ class RegionRunner:
         With `drain`, each query finishes its batch. Repeated calls are allowed.
         """
         self._stopping.set()
-        for life in self._lives.values():
-            life.stop(drain=drain)
-        for life in self._lives.values():
-            life.join()
+        for supervisor in self._supervisors.values():
+            supervisor.stop(drain=drain)
+        for supervisor in self._supervisors.values():
+            supervisor.join()
         self._release()
 
     def status(self) -> dict[str, RegionStatus]:
         """Return the state of each region."""
-        return {name: life.status() for name, life in self._lives.items()}
+        return {name: supervisor.status() for name, supervisor in self._supervisors.items()}
 
     def require_ended_well(self) -> None:
         """Raise RegionsFailed if a region has failed for good."""
@@ -223,8 +203,8 @@ class RegionRunner:
     def _follow(self) -> None:
         """Wait until all regions have ended; log the state of each at intervals."""
         waited = 0.0
-        for life in self._lives.values():
-            while not life.join(_POLL):
+        for supervisor in self._supervisors.values():
+            while not supervisor.join(_POLL):
                 waited += _POLL
                 if waited >= self._settings.status_interval:
                     waited = 0.0
@@ -258,8 +238,8 @@ class RegionRunner:
                 "signal %s: %s", signal.Signals(number).name, "stopping at once" if again else "draining"
             )
             self._stopping.set()
-            for life in self._lives.values():
-                life.stop(drain=not again)
+            for supervisor in self._supervisors.values():
+                supervisor.stop(drain=not again)
 
         before = {each: signal.signal(each, handle) for each in _SIGNALS}
         try:
@@ -268,7 +248,7 @@ class RegionRunner:
             for number, handler in before.items():
                 signal.signal(number, handler)
 
-    # --- plans ----------------------------------------------------------------------------------------
+    # --- plans ------------------------------------------------------------------------------------
 
     def _current_plan(self) -> Plan:
         """Return the plan of the division: the newest one, or a new one after a change."""
@@ -382,7 +362,7 @@ class RegionRunner:
     def _query(self, plan: Plan, name: str) -> RegionQuery:
         return RegionQuery(self._spark, self._settings, self._source, self._plans, plan, name, self._topics)
 
-    # --- partitions of a Kafka source -----------------------------------------------------------------
+    # --- partitions of a Kafka source -------------------------------------------------------------
 
     @property
     def _has_topics(self) -> bool:
@@ -426,3 +406,20 @@ def _require_classic(spark: "SparkSession") -> None:
             "the RegionRunner does not work under Spark Connect, whose threads share no session; use a "
             "classic session"
         )
+
+
+def _feed_of(region: Region, supervisors: "Mapping[str, RegionSupervisor]") -> CommitFeed:
+    """Return a feed that notes committed positions, and has a region reset whose files are lost."""
+
+    def read(found: Notification) -> None:
+        body = found.body
+        if isinstance(body, Committed):
+            for name, position in body.cut.items():
+                if name in supervisors:
+                    supervisors[name].set_committed(position)
+        elif isinstance(body, Stalled) and not body.ended and body.problem.code is Code.FILES_LOST:
+            supervisor = supervisors.get(body.problem.region or "")
+            if supervisor is not None:
+                supervisor.request_reset(body.reason or "its files were lost")
+
+    return CommitFeed(region, read, lambda: None)

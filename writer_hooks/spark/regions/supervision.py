@@ -1,6 +1,12 @@
-"""Life of one region's query in a thread of its own: start, failure, pause, reset, end."""
+"""Supervision of one region's query, in a thread of its own: start, failure, pause, reset, end.
+
+A failure has one of three reactions. Most queries are restarted, after a pause that grows. A query whose
+incarnation has ended is reset to the committed position first. A query that no restart helps stays stopped,
+so that the reason is seen.
+"""
 
 import logging
+import re
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -11,19 +17,13 @@ from random import SystemRandom
 from typing import TYPE_CHECKING, Any, Final
 
 from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 
 from sluicegate.events.models import Position
+from sluicegate.events.problems import Code
 from sluicegate.writer_hooks.errors import HookError, LocationUnavailable
 from sluicegate.writer_hooks.spark.regions.division import RegionsFailed
-from sluicegate.writer_hooks.spark.regions.query import (
-    ONCE,
-    UNPLANNABLE,
-    Reaction,
-    RegionQuery,
-    planning_error,
-    reaction,
-)
+from sluicegate.writer_hooks.spark.regions.query import ONCE, RegionQuery
 from sluicegate.writer_hooks.spark.registry import ATTACHED
 
 if TYPE_CHECKING:
@@ -32,10 +32,94 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
-_POLL_SECONDS: Final = 0.2  # seconds
+_ERROR: Final = re.compile(r"sluicegate\.writer_hooks\.errors\.(\w+)|^(\w+):")
+"""Also without the module, as the end of an idle query names it."""
+_REFUSED: Final = re.compile(
+    r"\(incarnation [^\s,()]+, ([a-z-]+)\)|the reset of .* was refused \(([a-z-]+)\)"
+)
+"""The code of a refused registration, or of a refused reset."""
+_UNMENDABLE: Final = frozenset(
+    {
+        "BadCheckpointLocation",
+        "BadListenerState",
+        "BadOption",
+        "EventTooLarge",
+        "NotOurs",
+        "PreflightFailed",
+        "RegistrationRefused",
+        "TopicMissing",
+    }
+)
+_OTHER_PROCESS: Final = "another process runs"
+"""Part of an error: a reset would only take the region away from that process."""
+_PASSING: Final = frozenset(
+    {Code.NO_POLICY, Code.ASSIGNMENT_OPEN, Code.ASSIGNMENT_UNRESOLVED, Code.BASE_UNRESOLVED}
+)
+"""Refusals that end by themselves."""
+_MOVED_ON: Final = frozenset({Code.BASE_DIFFERS, Code.INCARNATION_LIVE})
+"""Refusals of a reset during which newer decisions came. The next try begins at the newest one."""
+_OF_ROWS: Final = "sluicegate.lakes.port.SchemaMismatch"
+"""Error of a task whose rows have other columns than the table."""
+_MAY_APPEAR: Final = "[PATH_NOT_FOUND]"
+"""Condition of an error of Spark that ends when somebody creates the folder of the source."""
+_VARYING: Final = re.compile(r"[0-9a-f]{8}-[0-9a-f-]{27}|\d+")
+"""Ids and numbers, which are other ones in the same error of the next run."""
+UNPLANNABLE: Final = 5
+"""Errors of planning in a row after which a query that never ran has failed."""
+_POLL: Final = 0.2  # seconds
 _PATIENCE: Final = 10.0
 """Seconds for which an end with a drain waits for a registration."""
 _random: Final = SystemRandom()
+
+
+# --- reactions to failures ----------------------------------------------------------------------------
+
+
+class Reaction(StrEnum):
+    """Reaction to the failure of a query."""
+
+    RESTART = "restart"
+    RESET = "reset"
+    """The location is set back to the committed position first."""
+    FAIL = "fail"
+    """No restart helps."""
+
+
+def reaction(error: str) -> Reaction:
+    """Return the reaction to the text of an error, which contains the class of the hooks' own errors."""
+    names = [long or short for long, short in _ERROR.findall(error)]
+    name = names[-1] if names else ""
+    if name == "RegionReplaced":
+        return Reaction.FAIL if _OTHER_PROCESS in error else Reaction.RESET
+    if name == "RegistrationRefused":
+        codes = _REFUSED.findall(error)
+        registration, reset = codes[-1] if codes else ("", "")
+        if registration == Code.INCARNATION_ENDED:
+            return Reaction.RESET
+        if (registration or reset) in _PASSING or reset in _MOVED_ON:
+            return Reaction.RESTART
+    return Reaction.FAIL if name in _UNMENDABLE else Reaction.RESTART
+
+
+def planning_error(error: BaseException) -> str | None:
+    """Return what is equal in each repetition of an error of planning; None for another error.
+
+    Such an error is that of a query whose columns, options or functions do not fit. A cause of the error
+    counts too, because an error of planning may end a query that has started.
+    """
+    each: BaseException | None = error
+    while each is not None:
+        if isinstance(each, AnalysisException) and _MAY_APPEAR not in str(each):
+            return _same(str(each))
+        each = getattr(each, "_cause", None) or each.__cause__
+    return _same(_OF_ROWS) if _OF_ROWS in str(error) else None
+
+
+def _same(text: str) -> str:
+    return _VARYING.sub("", text.partition("\n")[0])
+
+
+# --- the supervisor -----------------------------------------------------------------------------------
 
 
 class State(StrEnum):
@@ -73,7 +157,7 @@ class RegionStatus:
 
 
 class RegionSupervisor:
-    """Life of one region. `stop` ends it; `join` waits for its end."""
+    """Supervisor of one region's query. `stop` ends it; `join` waits for its end."""
 
     def __init__(self, query: RegionQuery, trigger: dict[str, Any] | None = None) -> None:
         self.query = query
@@ -82,7 +166,7 @@ class RegionSupervisor:
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._at_once = threading.Event()
-        self._lost: str | None = None
+        self._reset_reason: str | None = None
         """Reason for which the location must be reset although the query runs."""
         self._failures = 0
         self._unplannable: list[str] = []
@@ -90,7 +174,7 @@ class RegionSupervisor:
         self._thread = threading.Thread(target=self._run, name=f"sluicegate-region-{query.name}", daemon=True)
 
     def start(self) -> None:
-        """Begin the life."""
+        """Start the query in the background."""
         self._thread.start()
 
     def stop(self, *, drain: bool) -> None:
@@ -109,39 +193,39 @@ class RegionSupervisor:
         with self._lock:
             return self._status
 
-    def committed(self, position: Position | None) -> None:
+    def set_committed(self, position: Position | None) -> None:
         """Note the committed position."""
         self._set(committed=position)
 
-    def lost(self, reason: str) -> None:
+    def request_reset(self, reason: str) -> None:
         """Have the query stopped, its location reset, and the query started again."""
-        self._lost = reason
+        self._reset_reason = reason
 
     def _set(self, **changes: Any) -> None:
         with self._lock:
             self._status = replace(self._status, **changes)
 
-    # --- the thread -----------------------------------------------------------------------------------
+    # --- the thread -------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
-            self._live()
+            self._supervise()
         except Exception as error:
             _log.exception("region %s: the runner's own thread failed", self.query.name)
             self._fail(error)
         if self.status().state not in _LAST:
             self._set(state=State.STOPPED)
 
-    def _live(self) -> None:
+    def _supervise(self) -> None:
         while not self._stop.is_set():
             error = self._attempt(self._one_run)
             if error is None:
-                if self._lost is None:
+                if self._reset_reason is None:
                     return
-                wanted, reason = Reaction.RESET, self._lost
+                wanted, reason = Reaction.RESET, self._reset_reason
             else:
-                wanted, reason = reaction(f"{_name(error)}: {error}"), str(error)
-                if not self._note(error, wanted):
+                wanted, reason = reaction(f"{_class_name(error)}: {error}"), str(error)
+                if not self._await_restart(error, wanted):
                     return
             if wanted is Reaction.RESET and not self._reset(reason):
                 return
@@ -171,7 +255,7 @@ class RegionSupervisor:
             raise
         if not is_over:
             return
-        self._look(query)
+        self._update_progress(query)
         if (error := query.exception()) is not None:
             raise error
         self._set(state=State.ENDED)
@@ -179,17 +263,17 @@ class RegionSupervisor:
     def _follow(self, query: "StreamingQuery") -> bool:
         """Follow a query; return True when it has ended by itself."""
         while query.isActive:
-            self._look(query)
-            if self._stop.wait(_POLL_SECONDS):
+            self._update_progress(query)
+            if self._stop.wait(_POLL):
                 self._end(query)
                 return False
-            if self._lost is not None:
+            if self._reset_reason is not None:
                 query.stop()
                 return False
         return True
 
-    def _look(self, query: "StreamingQuery") -> None:
-        """Note the newest progress. A batch ends a row of failures."""
+    def _update_progress(self, query: "StreamingQuery") -> None:
+        """Record the newest progress. A batch ends a row of failures."""
         progress = query.lastProgress
         if progress is None:
             return
@@ -207,8 +291,8 @@ class RegionSupervisor:
         except LocationUnavailable:
             return False  # Spark uses the same storage, and ends the query if it has to.
 
-    def _note(self, error: Exception, wanted: Reaction) -> bool:
-        """Note a failure, and wait; return False if no start follows."""
+    def _await_restart(self, error: Exception, wanted: Reaction) -> bool:
+        """Count a failure, and wait; return False if no start follows."""
         self._failures += 1
         exhausted = self.query.settings.backoff.is_exhausted(self._failures)
         if wanted is Reaction.FAIL or exhausted or self._is_unplannable(error):
@@ -237,11 +321,11 @@ class RegionSupervisor:
             self._set(state=State.RESETTING)
             error = self._attempt(lambda: self._set_back(reason))
             if error is None:
-                self._lost = None
+                self._reset_reason = None
                 return True
             # Another reset would be refused in the same way.
-            wanted = reaction(f"{_name(error)}: {error}")
-            if not self._note(error, Reaction.FAIL if wanted is Reaction.RESET else wanted):
+            wanted = reaction(f"{_class_name(error)}: {error}")
+            if not self._await_restart(error, Reaction.FAIL if wanted is Reaction.RESET else wanted):
                 return False
         return False
 
@@ -257,7 +341,7 @@ class RegionSupervisor:
         self._set(state=State.FAILED, last_error=str(error))
         _log.error("region %s has failed, and is not started again: %s", self.query.name, error)
 
-    # --- the end --------------------------------------------------------------------------------------
+    # --- the end ----------------------------------------------------------------------------------
 
     def _end(self, query: "StreamingQuery") -> None:
         """Stop the query. With a drain, a batch that was begun is finished."""
@@ -292,18 +376,18 @@ class RegionSupervisor:
             and query.status["isTriggerActive"]
             and checkpoint.newest_completed() == before
             and not _is_unanswered(query, since)
-            and not self._at_once.wait(_POLL_SECONDS)
+            and not self._at_once.wait(_POLL)
         ):
-            self._look(query)
+            self._update_progress(query)
 
     def _finish(self, query: "StreamingQuery") -> None:
         """Follow the run of the last batch to its end, and stop it if no coordinator answers."""
         since = time.monotonic()
-        while query.isActive and not _is_unanswered(query, since) and not self._at_once.wait(_POLL_SECONDS):
-            self._look(query)
+        while query.isActive and not _is_unanswered(query, since) and not self._at_once.wait(_POLL):
+            self._update_progress(query)
         if query.isActive:
             query.stop()
-        self._look(query)
+        self._update_progress(query)
 
 
 def _is_registered(query: "StreamingQuery") -> bool:
@@ -322,14 +406,15 @@ def finish_planned(queries: Sequence[RegionQuery], stopped: threading.Event) -> 
 
     Raises RegionsFailed.
     """
-    lives = [RegionSupervisor(query, dict(ONCE)) for query in queries if query.is_unfinished()]
-    for life in lives:
-        life.start()
-    for life in lives:
-        while not life.join(_POLL_SECONDS):
+    supervisors = [RegionSupervisor(query, dict(ONCE)) for query in queries if query.is_unfinished()]
+    for each in supervisors:
+        each.start()
+    for each in supervisors:
+        while not each.join(_POLL):
             if stopped.is_set():
-                life.stop(drain=True)
-    failed = [life.status() for life in lives if life.status().state is not State.ENDED]
+                each.stop(drain=True)
+    ends = [each.status() for each in supervisors]
+    failed = [each for each in ends if each.state is not State.ENDED]
     if failed and not stopped.is_set():
         raise RegionsFailed(
             "the division cannot change before the old regions have finished: "
@@ -337,5 +422,5 @@ def finish_planned(queries: Sequence[RegionQuery], stopped: threading.Event) -> 
         )
 
 
-def _name(error: Exception) -> str:
+def _class_name(error: Exception) -> str:
     return f"{type(error).__module__}.{type(error).__qualname__}"
