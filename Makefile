@@ -45,7 +45,7 @@ demo: sync
 
 ## What must hold before a change lands. On two cores at most 18 minutes, the installation aside.
 test: check
-	$(PYTEST) -m "seam or not (servers or long or matrix)" $(ARGS)
+	$(PYTEST) -m "not matrix and (seam or not (servers or long))" $(ARGS)
 	$(MAKE) --no-print-directory short-demo
 
 ## The tests that need no server and little time, in two processes: before each commit.

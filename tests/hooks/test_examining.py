@@ -1,5 +1,6 @@
 """Sinks that cannot work are told of while their source has no data, and lost news by what they mean."""
 
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -37,6 +38,10 @@ def wait(look: Callable[[], list[str]]) -> str:
 
 def told(caplog: pytest.LogCaptureFixture, part: str) -> Callable[[], list[str]]:
     return lambda: [record.getMessage() for record in list(caplog.records) if part in record.getMessage()]
+
+
+def fails(*_: object) -> None:
+    raise OSError("made to fail")
 
 
 @pytest.mark.slow
@@ -80,3 +85,37 @@ def test_a_table_and_a_kafka_that_are_not_there_are_told(
     table = wait(told(caplog, "no Paimon table at file:///nowhere/flights"))
     assert table.startswith("region JFK of stream flights: its batches will fail as long as this lasts")
     assert options["kafka.bootstrap.servers"] in wait(told(caplog, "did not answer within 0.5 s"))
+
+
+@pytest.mark.slow
+def test_a_lost_heartbeat_names_its_region_and_what_it_means(
+    heartbeats: Heartbeats,
+    options: dict[str, str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Heartbeats, "_send", fails)
+    heartbeats.put(Signal(Kind.STARTED, "q", "r", lambda: options))
+    assert "Its files and commits do not depend on it" in wait(told(caplog, "a heartbeat was not sent (1 in"))
+    heartbeats.put(Signal(Kind.IDLE, "q", "r", lambda: options))
+    assert "other regions may wait" in wait(told(caplog, "a heartbeat was not sent (4 in"))
+    assert told(caplog, "(3 in a row)")() == [], "said ever more rarely"
+    assert "made to fail" in caplog.text
+
+
+def test_a_lost_end_says_how_to_announce_it(
+    heartbeats: Heartbeats,
+    options: dict[str, str],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("sluicegate.writer_hooks.spark.heartbeats.end_region", fails)
+    bounded = options | {"bounded": "true"}
+    heartbeats.put(Signal(Kind.STARTED, "q", "r", lambda: bounded))
+    heartbeats.put(Signal(Kind.ENDED, "q", "r", lambda: bounded))
+    message = wait(told(caplog, "its end was not announced"))
+    assert message.startswith("region JFK of stream flights:")
+    assert "made to fail" in message
+    assert "close_region(options)" in message
+    ours = [record for record in caplog.records if "of stream flights" in record.getMessage()]
+    assert [record.levelno for record in ours] == [logging.ERROR]

@@ -365,6 +365,22 @@ def test_state_goes_back_too_and_is_refused_where_it_was_deleted(stream: Stream)
     assert files(stream.root) == before
 
 
+def test_purged_offsets_and_foreign_locations_are_refused(stream: Stream, tmp_path: Path) -> None:
+    (stream.root / "offsets" / "2").unlink()
+    with pytest.raises(BadCheckpointLocation, match="minBatchesToRetain"):
+        stream.reset()
+    other = tmp_path / "other"
+    plan(other, *range(6))
+    with pytest.raises(
+        BadCheckpointLocation, match=r"was refused.*with an empty one. Else give the checkpointLocation"
+    ):
+        stream.reset(other)
+    marker = IncarnationMarker(query="q7", incarnation="x", stream="s", region="LGA")
+    Checkpoint(str(other)).write_marker(marker)
+    with pytest.raises(BadCheckpointLocation, match="belongs to region LGA of stream s"):
+        stream.reset(other)
+
+
 def test_a_location_with_another_batch_is_refused_before_anything_is_changed(stream: Stream) -> None:
     (stream.root / "sources/0/2").write_text(FILES.format(batch=2).replace("/in/2", "/in/9"))
     before = files(stream.root)
@@ -375,6 +391,19 @@ def test_a_location_with_another_batch_is_refused_before_anything_is_changed(str
     with pytest.raises(BadCheckpointLocation, match=r"up to 1 only.*Put the newer location"):
         stream.reset()
     assert {*before} - {*files(stream.root)} == {f"offsets/{batch}" for batch in (2, 3, 4, 5)}
+
+
+def test_batches_of_another_stream_are_not_written_again(stream: Stream) -> None:
+    """The query wrote batches 3 and 4 to another stream, and comes back: both streams have rows of it."""
+    marker = IncarnationMarker(query="q7", incarnation="back", first=5, stream="s", region="EWR")
+    Checkpoint(str(stream.root)).write_marker(marker)
+    before = files(stream.root)
+    with pytest.raises(BadCheckpointLocation, match=r"begins for this stream at batch 5.*an empty location"):
+        stream.reset()
+    assert files(stream.root) == before
+    assert stream.judges.live("s", "EWR") == "a"
+    done = stream.reset(stream.root.parent / "empty")
+    assert (done.empty, done.position) == (True, position(stream.root, "a", 2))
 
 
 def test_an_empty_location_that_a_reset_of_another_region_has_marked_is_freed(tmp_path: Path) -> None:

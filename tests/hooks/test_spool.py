@@ -32,6 +32,7 @@ from sluicegate.writer_hooks.upload.spool import (
     existing_spool,
     make_spool,
     name_of,
+    network_type,
 )
 from sluicegate.writer_hooks.upload.uploader import Uploader, call_before_publish
 from tests.hooks.log import Log
@@ -166,6 +167,24 @@ def test_a_store_that_refuses_for_long_loses_files_and_kafka_never_does(
     assert "not uploaded within 0.001 s" in spool.given_up(0.0)[0].reason
 
 
+def test_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    mounts = tmp_path / "mounts"
+    home = os.path.realpath(tmp_path)
+    mounts.write_text(
+        "/dev/vda / ext4 rw 0 0\n"
+        f"server:/home {home}/a\\040b nfs4 rw 0 0\n"
+        f"bucket {home}/s3 fuse.s3fs rw 0 0\n"
+        f"/dev/vdb {home}/a\\040b/local xfs rw 0 0\n"
+    )
+    places = ("", "a b/c", "s3", "a b/local/c", "a b2")
+    found = [network_type(f"{home}/{place}", str(mounts)) for place in places]
+    assert found == [None, "nfs4", "fuse.s3fs", None, None]
+    assert network_type(home, str(tmp_path / "no list")) is None
+    monkeypatch.setattr("sluicegate.writer_hooks.upload.spool.network_type", lambda _: "nfs4")
+    with pytest.raises(SpoolUnusable, match="to a folder of a local disk of each machine"):
+        make_spool(str(tmp_path / "spool"))
+
+
 def test_an_uploader_that_cannot_be_started_is_told_with_the_way_out(
     spool: Spool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -258,16 +277,16 @@ def test_a_loss_is_reported_of_the_oldest_checkpoint_that_nobody_here_uploads(
     region = replace(region, kafka=KafkaSettings(bootstrap_servers=log.bootstrap))
     uploads = Uploads.parse({"upload": "async", "upload.timeout": "100"})
     assert uploads is not None
-    overdue = OverdueUploads(region, uploads)
-    overdue.complete(4, now=0.0)
-    overdue.complete(3, now=-50.0)
-    overdue.report("i1", 60.0, in_spool={3}, committed=lambda: pytest.fail("its uploader is here"))
-    overdue.report("i1", 60.0, in_spool={4}, committed=lambda: None)
-    overdue.report("i1", 64.0, committed=lambda: pytest.fail("asked again at once"))
-    overdue.report("i1", 65.0, committed=lambda: 3)
-    assert overdue.committed == 3
-    overdue.report("i1", 95.0, committed=lambda: pytest.fail("it has time"))
-    overdue.report("i1", 100.0, committed=lambda: -1)
+    losses = OverdueUploads(region, uploads)
+    losses.complete(4, now=0.0)
+    losses.complete(3, now=-50.0)
+    losses.report("i1", 60.0, in_spool={3}, committed=lambda: pytest.fail("its uploader is here"))
+    losses.report("i1", 60.0, in_spool={4}, committed=lambda: None)
+    losses.report("i1", 64.0, committed=lambda: pytest.fail("asked again at once"))
+    losses.report("i1", 65.0, committed=lambda: 3)
+    assert losses.committed == 3
+    losses.report("i1", 95.0, committed=lambda: pytest.fail("it has time"))
+    losses.report("i1", 100.0, committed=lambda: -1)
     wait_until(lambda: log.of(CheckpointFailed))
     assert [envelope.checkpoint for envelope, _ in log.of(CheckpointFailed)] == [4]
 
@@ -276,16 +295,16 @@ def test_an_outage_of_kafka_does_not_count_for_losses(region: Region, log: Log) 
     region = replace(region, kafka=KafkaSettings(bootstrap_servers=log.bootstrap))
     uploads = Uploads.parse({"upload": "async", "upload.timeout": "100"})
     assert uploads is not None
-    overdue = OverdueUploads(region, uploads)
-    overdue.report("i1", now=0.0)
-    overdue.complete(3, now=1.0)
-    overdue.report("i1", now=20.0)
+    losses = OverdueUploads(region, uploads)
+    losses.report("i1", now=0.0)
+    losses.complete(3, now=1.0)
+    losses.report("i1", now=20.0)
     # No heartbeat was acknowledged for an hour.
-    overdue.report("i1", now=3620.0)
-    overdue.commit(3)
-    overdue.complete(4, now=2.0)
+    losses.report("i1", now=3620.0)
+    losses.commit(3)
+    losses.complete(4, now=2.0)
     for now in range(3630, 3720, 10):
-        overdue.report("i1", now=now)
-    overdue.report("i1", now=3721.0)
+        losses.report("i1", now=now)
+    losses.report("i1", now=3721.0)
     wait_until(lambda: log.of(CheckpointFailed))
     assert [envelope.checkpoint for envelope, _ in log.of(CheckpointFailed)] == [4]

@@ -4,6 +4,7 @@ import errno
 import os
 import shutil
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
@@ -18,12 +19,15 @@ from sluicegate.lakes.port import LakeUnavailable
 from sluicegate.lakes.spooled import SpooledStorage, Wrap
 from sluicegate.lakes.storage import Storage
 from sluicegate.lakes.storages import open_storage
+from sluicegate.writer_hooks.errors import SpoolUnusable
 from sluicegate.writer_hooks.options import Target, Uploads
 from sluicegate.writer_hooks.region import Attempt, Event, KafkaSettings, Region, files_written
 from sluicegate.writer_hooks.upload.delivery import Deferred
 from sluicegate.writer_hooks.upload.spool import Spool, make_spool
+from sluicegate.writer_hooks.upload.uploader import Uploader
 from tests.hooks.log import Log
 from tests.hooks.test_spool import enter, region, spool
+from tests.integration.waiting import BACKSTOP, wait_until
 
 __all__ = ["region", "spool"]
 
@@ -78,6 +82,37 @@ def test_a_spool_that_is_removed_under_a_writer_is_not_made_again_by_it(tmp_path
         spool.begin("two")
     assert not Path(folder).exists()
     os.close(make_spool(folder).begin("three"))
+
+
+def test_a_spool_that_is_removed_while_it_is_made_is_made_by_the_next_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "spool"
+    with monkeypatch.context() as cleaned:
+        cleaned.setattr("sluicegate.writer_hooks.upload.spool.network_type", shutil.rmtree)
+        with pytest.raises(SpoolUnusable, match="Another attempt is safe, and makes a new spool"):
+            make_spool(str(folder))
+    assert not folder.exists()
+    make_spool(str(folder))
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_spool_that_is_removed_under_a_waiting_task_fails_it(
+    spool: Spool, region: Region, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    target = str(tmp_path / "table")
+    enter(spool, region, target)
+    task, wrap = deferred(region, Uploads(spool=spool.folder, max_checkpoints=1))
+    with ThreadPoolExecutor(1) as threads, spool.uploading():
+        waiting = threads.submit(wrap, open_storage(target))
+        wait_until(lambda: "a task waits before it writes" in caplog.text)
+        os.rename(spool.folder, tmp_path / "removed")
+        with pytest.raises(SpoolUnusable, match=r"set upload\.spool to a folder that stays"):
+            waiting.result(BACKSTOP)
+    task.abort()
+    assert not Path(spool.folder).exists()
+    wrap(open_storage(target))
+    task.abort()
 
 
 def test_an_attempt_puts_no_entry_into_a_spool_that_replaced_its_own(
@@ -136,3 +171,27 @@ def test_a_drain_frees_a_full_disk_and_names_what_is_lost(
         lost = CliRunner().invoke(main, drain)
     assert lost.exit_code == 1
     assert f"lost: {region.stream} r1 checkpoint 0: the local file" in lost.stderr
+
+
+def test_a_drain_of_a_spool_that_is_removed_is_refused(
+    spool: Spool, region: Region, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enter(spool, region, str(tmp_path / "table"))
+    monkeypatch.setattr(Spool, "sweep", lambda each: os.rename(each.folder, tmp_path / "removed"))
+    refused = CliRunner().invoke(main, ["uploads", "drain", "--spool", spool.folder])
+    assert "was removed while it was used" in refused.stderr
+
+
+def test_garbage_that_cannot_be_removed_stops_no_upload(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(path: str) -> NoReturn:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    draft = Path(spool.folder, "entries", ".draft")
+    draft.write_text("")
+    os.utime(draft, (0, 0))
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "unlink", refuse)
+        Uploader(spool).run(lambda empty: empty)
+    assert "files that nobody needs stay" in caplog.text

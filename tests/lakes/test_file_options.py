@@ -12,17 +12,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.table.sorting import NullOrder, SortDirection
-from pyiceberg.transforms import IdentityTransform
 
-from sluicegate.lakes import parquet
+from sluicegate.lakes import parquet as row_buffer
 from sluicegate.lakes.file_options import FileOptions, open_writer
 from sluicegate.lakes.memory import MemoryAdapter
-from sluicegate.lakes.parquet import Dictionaries
 from sluicegate.lakes.port import FileWriter, TableRefused
-from tests.contracts.lakes.iceberg_lake import IcebergLake
 from tests.contracts.lakes.paimon_lake import PaimonLake
-from tests.lakes.filing import ICEBERG, ROWS, make, opened, paths, rows, written
+from tests.lakes.filing import ROWS, make, opened, paths, rows, written
 
 
 @pytest.fixture(params=["paimon", "iceberg", "delta"])
@@ -53,7 +49,7 @@ def test_a_file_that_reaches_its_size_is_closed_and_another_begins(lake: str, tm
 def test_few_of_many_partitions_are_open_at_a_time(
     lake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(parquet, "BUFFER_ROWS", 500)
+    monkeypatch.setattr(row_buffer, "BUFFER_ROWS", 500)
     made = make(lake, tmp_path, partitioned=True)
     writer = opened(made, open_partitions="20")
     before, most = len(os.listdir("/proc/self/fd")), 0
@@ -78,23 +74,6 @@ def in_memory(writer: Any) -> int:
     return sum(each.pending_row_count > 0 for each in writer._write.file_store_write.data_writers.values())
 
 
-@pytest.mark.slow
-def test_pypaimon_keeps_as_many_rows_as_the_table_allows(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(parquet, "BUFFER_ROWS", 1_000)
-    made = PaimonLake(tmp_path, ROWS, ["p"], {"write-buffer-size": "64 kb"})
-    writer: Any = opened(made)
-    held = []
-    for start in range(0, 40_000, 1_000):
-        writer.write(rows(range(start, start + 1_000), partitions=4))
-        writers = writer._write.file_store_write.data_writers.values()
-        held.append(sum(each.pending_row_count for each in writers))
-    # A row has 24 bytes and its nulls.
-    assert 0 < max(held) <= 65_536 / 24 + 1_000
-    assert sum(file.rows for file in writer.finish()) == 40_000
-
-
 def test_rows_of_a_row_group_are_sorted(lake: str, tmp_path: Path) -> None:
     made = make(lake, tmp_path)
     names = ["b", None, "a", "b", "c", None, "a"]
@@ -108,36 +87,6 @@ def test_rows_of_a_row_group_are_sorted(lake: str, tmp_path: Path) -> None:
     down = [("c", "-1.0"), ("b", "None"), ("b", "1.0"), ("a", "0.0"), ("a", "nan")]
     assert pairs == [*down, (None, "2.0"), (None, "3.0")]
     assert made.ids() == list(range(7))
-
-
-@pytest.mark.slow
-def test_rows_of_each_partition_are_sorted(lake: str, tmp_path: Path) -> None:
-    made = make(lake, tmp_path, partitioned=True)
-    event = written(made, opened(made, sort="id desc"), [rows(range(90), partitions=3)])
-    for path in paths(event):
-        found = pq.read_table(path, partitioning=None)["id"].to_pylist()
-        assert found == sorted(found, reverse=True)
-        assert len({number % 3 for number in found}) == 1
-    assert made.ids() == list(range(90))
-
-
-@pytest.mark.slow
-def test_the_option_precedes_the_sort_order_of_an_iceberg_table(tmp_path: Path) -> None:
-    made = IcebergLake(tmp_path, schema=ICEBERG)
-    with made.table.update_sort_order() as update:
-        update.desc("name", IdentityTransform(), NullOrder.NULLS_FIRST)
-    assert made.table.sort_order().fields[0].direction == SortDirection.DESC
-    batch = rows(range(3), name=["a", None, "b"])
-    assert ids_in_order(opened(made), batch) == [1, 2, 0]
-    assert ids_in_order(opened(made, sort="name"), batch) == [1, 0, 2]
-
-
-def ids_in_order(writer: FileWriter, batch: pa.RecordBatch) -> list[int]:
-    writer.write(batch)
-    (file,) = writer.finish()
-    path = Path(unquote(urlsplit(writer.location).path)) / file.path
-    found: list[int] = pq.read_table(path, partitioning=None)["id"].to_pylist()
-    return found
 
 
 @pytest.mark.slow
@@ -228,23 +177,3 @@ def test_files_have_a_dictionary_of_the_columns_that_repeat(lake: str, tmp_path:
         ("id", False),
         ("p", True),
     ]
-
-
-@pytest.mark.slow
-def test_a_dictionary_is_left_out_where_it_makes_a_file_larger() -> None:
-    numbers = random.Random(3).sample(range(1 << 40), 30_000)
-    table = pa.table(
-        {
-            "unique": pa.array(numbers, pa.int64()),
-            "repeated": pa.array([number % 50 for number in numbers], pa.int64()),
-            "text": [f"a text of some length {number % 90}" for number in numbers],
-            "nulls": pa.nulls(30_000, pa.string()),
-            # Its first rows do not show that it repeats.
-            "later": pa.array([at if at < 2_000 else at % 10 for at in range(30_000)], pa.int64()),
-        }
-    )
-    chosen = Dictionaries()
-    assert chosen.columns(table.schema.names, table) == ["repeated", "text", "nulls", "later"]
-    # The first sample decides about the files that follow.
-    assert chosen.columns(table.schema.names, table.slice(0, 10)) == ["repeated", "text", "nulls", "later"]
-    assert chosen.columns(["repeated"], table.select(["repeated"])) is True

@@ -63,33 +63,10 @@ def test_the_format_of_another_package_is_imported_when_it_is_asked_for(tmp_path
     assert ask(tmp_path, "memory") == ["False", "MemoryAdapter True", "False"]
 
 
-@pytest.mark.slow
-def test_formats_of_other_packages_are_among_those_that_are_known(tmp_path: Path) -> None:
-    install(tmp_path, ADAPTER.format(version=PORT_VERSION))
-    said = (
-        "unknown table format 'hudi'; this release knows: acme, delta, iceberg, paimon. Set `format` to one"
-    )
-    assert ask(tmp_path, "hudi") == ["False", said, "False"]
-
-
 def test_the_format_for_tests_is_known_and_not_listed() -> None:
     assert adapter("memory").name == "memory"
     with pytest.raises(TableRefused, match=r"this release knows: delta, iceberg, paimon\. "):
         adapter("hudi")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("extra", "install_line"), [("", '"acme-lake"'), ("other", '"acme-lake"'), ("acme", '"acme-lake[acme]"')]
-)
-def test_the_install_line_names_the_package_and_its_extra(
-    tmp_path: Path, extra: str, install_line: str
-) -> None:
-    install(tmp_path, "import acme_engine", extra=extra)
-    assert ask(tmp_path)[1] == (
-        "the table format acme needs a package that is not installed (acme_engine); "
-        f"install it with: pip install {install_line}"
-    )
 
 
 @pytest.mark.slow

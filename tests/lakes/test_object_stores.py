@@ -319,3 +319,24 @@ def test_requests_of_several_threads_do_not_wait_for_each_other(s3_double: S3Dou
     assert open_storage(f"s3://{BUCKET}/other").read(NAME) is None
     held.release.set()
     slow.join()
+
+
+@pytest.mark.parametrize(
+    ("location", "advice", "corrected"),
+    [
+        (f"s3a://{BUCKET}/t", "Write the location with s3://", f"s3://{BUCKET}/t"),
+        (f"s3://{BUCKET}/a%20b", "Use a folder without these", f"s3://{BUCKET}/a b"),
+        ("hdfs://host/t", "Use a local or mounted path", "/mnt/t"),
+    ],
+)
+def test_a_location_is_taken_after_its_correction(location: str, advice: str, corrected: str) -> None:
+    with pytest.raises(TableRefused) as raised:
+        location_uri(location)
+    assert advice in str(raised.value)
+    assert location_uri(corrected).endswith(corrected)
+
+
+def test_a_bucket_that_is_not_there_is_named(s3_double: S3Double) -> None:
+    with pytest.raises(LakeUnavailable, match="or correct the location of the table"):
+        open_storage("s3://laek/warehouse/numbers").read("schema/schema-0")
+    assert open_storage(f"s3://{BUCKET}/warehouse/numbers").read("schema/schema-0") is None

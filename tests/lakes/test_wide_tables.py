@@ -13,7 +13,6 @@ from tests.contracts.lakes.delta_lake import DeltaLake
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.iceberg_lake import IcebergLake
 from tests.contracts.lakes.paimon_lake import PaimonLake
-from tests.lakes.iceberg.reading import entries
 
 Lake = IcebergLake | DeltaLake | PaimonLake
 
@@ -44,31 +43,6 @@ def test_ten_thousand_columns_take_a_moment(tmp_path: Path, kind: str) -> None:
     stream = Stream(lake)
     assert isinstance(stream.publish(1, stream.head(1), stream.committer.check([event])), Published)
     assert time.process_time() - started < 16
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("properties", "first", "other"),
-    [
-        ({}, True, False),
-        ({"write.metadata.metrics.max-inferred-column-defaults": "300"}, True, True),
-        ({"write.metadata.metrics.default": "full"}, True, True),
-        ({"write.metadata.metrics.column.c200": "counts"}, True, True),
-        ({"write.metadata.metrics.max-inferred-column-defaults": "0"}, False, False),
-    ],
-)
-def test_an_iceberg_table_has_metrics_of_its_first_columns(
-    tmp_path: Path, properties: dict[str, str], first: bool, other: bool
-) -> None:
-    """As with Iceberg's own library."""
-    lake = made("iceberg", tmp_path, 250, properties)
-    assert isinstance(lake, IcebergLake)
-    stream = Stream(lake)
-    published = stream.publish(1, stream.head(1), [lake.write(rows(250))])
-    assert isinstance(published, Published)
-    (entry,) = entries(lake).values()
-    counted = {pair["key"] for pair in entry["data_file"]["value_counts"] or ()}
-    assert (1 in counted, 201 in counted) == (first, other)
 
 
 @pytest.mark.slow

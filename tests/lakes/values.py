@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import duckdb
 import pyarrow as pa
+import pytest
 from deltalake import QueryBuilder
 from pyiceberg.expressions import BooleanExpression, EqualTo, GreaterThan, LessThan
 from pyiceberg.expressions.literals import BinaryLiteral, BooleanLiteral, Literal, LongLiteral, literal
@@ -43,6 +44,8 @@ LAKES: Final[Mapping[str, Mapping[str, str]]] = {
     "delta": {},
 }
 """Properties of the tables of each format, with the formats of the files."""
+EACH_LAKE: Final = [pytest.param(name, marks=pytest.mark.matrix if "-" in name else ()) for name in LAKES]
+"""Names of these tables; files that are no Parquet belong to the matrix."""
 YEAR_0: Final = -719_528
 """Days: 0000-01-01, which Python has no date for."""
 NINES: Final = 2_932_896

@@ -120,46 +120,6 @@ async def write_unreadable(where: Deployment, stream: str) -> None:
         )
 
 
-async def test_an_adoption_that_was_too_early_is_repeated(make: Maker) -> None:
-    """The former name commits after the adoption. The new one stalls, and is adopted again as advised."""
-    where = await make(streams=("flights", "others"))
-    job, life = PlainJob(where, Tickets(where), {}), where.start()
-    program = Program(job)
-    try:
-        job.ask_for(2 * STEP)
-        await job.await_rows(job.target, program)
-        where.streams, where.policy = ("departures",), {"commit_user": "sluicegate-flights"}
-        where.tables["departures"] = where.tables["flights"]
-        adopt = ("stream", "adopt", "--stream", "departures", "--from-table", "--from-stream", "flights")
-        seen = await command(where, *adopt, port=life.port)
-        assert seen.exit_code == 2, seen.output
-        assert "has the former stream flights in its settings" in seen.stderr
-        assert "Remove it from the settings of all coordinators" in seen.stderr
-        # A coordinator on another host is not seen.
-        await done(where, *adopt)
-        job.ask_for(2 * STEP)
-        await job.await_rows(job.target, program)
-        program.kill()
-        life.end()
-        life = where.start()
-        told = await stalled(life, "table-ahead", "departures")
-        assert "sluicegate stream adopt --stream departures --from-table" in str(told)
-        life.end()
-        again = await done(where, *adopt)
-        assert "stream departures continues after decision" in again
-        by_itself = await command(where, *adopt)
-        assert (by_itself.exit_code, "itself. Start the coordinators" in by_itself.stderr) == (2, True)
-        changed(job, {"stream": "departures"})
-        job.ask_for(2 * STEP)
-        life, program = where.start(), Program(job)
-        await job.await_rows(job.target, program)
-        await done(where, "replay", "verify", "--stream", "departures")
-    finally:
-        program.kill()
-        life.kill()
-    job.exact()
-
-
 async def reloaded(where: Deployment, life: Life, streams: set[str]) -> None:
     """Give a coordinator the settings of now, and wait until it has exactly these streams."""
     where.write_settings(where.lives, life.port)

@@ -16,13 +16,12 @@ from deltalake import CommitProperties, DeltaTable, Field, Transaction, write_de
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.delta.adapter import ADAPTER
 from sluicegate.lakes.delta.committer import DeltaCommitter
-from sluicegate.lakes.delta.entries import FORMAT, FORMAT_VERSION
 from sluicegate.lakes.delta.log import Log, read_line
 from sluicegate.lakes.delta.maintenance import DeltaMaintenance
 from sluicegate.lakes.port import CommitRequest, LakeUnavailable, SnapshotRef
 from sluicegate.lakes.storage import Content, Storage
 from sluicegate.lakes.storage_local import LocalStorage
-from tests.contracts.lakes.harness import USER, Fault
+from tests.contracts.lakes.harness import USER, Fault, Killed, written
 
 PATIENT = CommitProperties(max_commit_retries=10_000)
 """For commits of the library that may meet many others."""
@@ -48,10 +47,6 @@ class FaultyStorage(LocalStorage):
             super().link(draft, target)
         if fault is not None:
             raise OSError(errno.EIO, "injected")
-
-
-class Killed(BaseException):
-    """The end of a process, which nothing catches."""
 
 
 class ThawingStorage(LocalStorage):
@@ -131,17 +126,7 @@ class DeltaLake:
         return self.write(pa.record_batch({"id": pa.array(list(ids), pa.int64())}))
 
     def write(self, *batches: pa.RecordBatch, event_time: str | None = None) -> FilesWritten:
-        writer = self.adapter.open_writer(self.adapter.parse_table(self.location), event_time)
-        for batch in batches:
-            writer.write(batch)
-        return FilesWritten(
-            format=FORMAT,
-            format_version=FORMAT_VERSION,
-            location=writer.location,
-            schema_id=writer.schema_id,
-            table_identity=writer.table_identity,
-            files=tuple(writer.finish()),
-        )
+        return written(self.adapter, self.adapter.parse_table(self.location), *batches, event_time=event_time)
 
     def ids(self) -> list[int]:
         """Read the files that the library finds in the newest version."""

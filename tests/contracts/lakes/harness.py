@@ -1,6 +1,6 @@
 """What the contract suite does to a table of any format, behind a committer's back or through it."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Protocol
 
@@ -18,6 +18,7 @@ from sluicegate.lakes.port import (
     Publication,
     Published,
     SnapshotRef,
+    TableRef,
 )
 
 USER = "stream-a"
@@ -29,6 +30,10 @@ class Fault(Enum):
     AWAY = "the storage fails before anything could be visible"
     LOST = "unknown outcome, and nothing is visible"
     LANDED = "unknown outcome, and the snapshot is visible"
+
+
+class Killed(BaseException):
+    """The end of a process, which nothing catches."""
 
 
 class Maintenance(ReadsHistory, FindsOrphans, CopiesFiles, Protocol):
@@ -118,6 +123,32 @@ class EvolvingLake(Lake, Protocol):
     def data_files(self) -> int:
         """Return how many data files there are, committed or not."""
         ...
+
+    def strand(self, decision: int, event: FilesWritten, meanwhile: Callable[[], None]) -> None:
+        """Publish by a process that stands still right before the deciding step, and dies right after it.
+
+        The fake of a format has no such process. `meanwhile` may raise Killed: then it dies before.
+        """
+        ...
+
+
+def written(
+    adapter: Adapter, table: TableRef, *batches: pa.RecordBatch, event_time: str | None = None
+) -> FilesWritten:
+    """Write rows with the writer half, and describe them as a job does."""
+    writer = adapter.open_writer(table, event_time)
+    for batch in batches:
+        writer.write(batch)
+    return FilesWritten(
+        format=adapter.name,
+        format_version=adapter.format_version,
+        location=writer.location,
+        schema_id=writer.schema_id,
+        spec_id=writer.spec_id,
+        table_identity=writer.table_identity,
+        schema_digest=writer.schema_digest,
+        files=tuple(writer.finish()),
+    )
 
 
 class Stream:

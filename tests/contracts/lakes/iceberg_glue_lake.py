@@ -11,8 +11,8 @@ from sluicegate.lakes.iceberg.adapter import IcebergAdapter
 from sluicegate.lakes.iceberg.catalog import Catalog, Identifier
 from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.glue import GlueCatalog
-from tests.contracts.lakes.harness import Fault
-from tests.contracts.lakes.iceberg_lake import IcebergLake, Killed
+from tests.contracts.lakes.harness import Fault, Killed
+from tests.contracts.lakes.iceberg_lake import IcebergLake
 from tests.doubles.glue import options_of
 
 

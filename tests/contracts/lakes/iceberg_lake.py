@@ -25,13 +25,12 @@ from sluicegate.lakes.iceberg.ancestry import USER as USER_KEY
 from sluicegate.lakes.iceberg.catalog import Catalog, Identifier
 from sluicegate.lakes.iceberg.committer import IcebergCommitter
 from sluicegate.lakes.iceberg.files import Files
-from sluicegate.lakes.iceberg.layout import FORMAT, FORMAT_VERSION
 from sluicegate.lakes.iceberg.maintenance import IcebergMaintenance
 from sluicegate.lakes.iceberg.metadata import MAIN, Append, Change, Metadata, parse
 from sluicegate.lakes.iceberg.sql import SqlCatalog
 from sluicegate.lakes.port import CommitRequest, LakeUnavailable, Published, SnapshotRef
 from sluicegate.lakes.storage import Uncertain
-from tests.contracts.lakes.harness import USER, Fault
+from tests.contracts.lakes.harness import USER, Fault, Killed, written
 from tests.contracts.lakes.iceberg_objects import S3Folder
 
 ID_ONLY = Schema(NestedField(1, "id", LongType(), required=False))
@@ -74,10 +73,6 @@ class FaultyFiles(Files):
         fault, self.fault = self.fault, None
         if fault is Fault.AWAY:
             raise LakeUnavailable("injected")
-
-
-class Killed(BaseException):
-    """The end of a process, which nothing catches."""
 
 
 class ThawingCatalog(SqlCatalog):
@@ -271,19 +266,7 @@ class IcebergLake:
         return self.write(pa.record_batch({"id": pa.array(list(ids), pa.int64())}))
 
     def write(self, *batches: pa.RecordBatch, event_time: str | None = None) -> FilesWritten:
-        writer = self.adapter.open_writer(self.adapter.parse_table(self.location), event_time)
-        for batch in batches:
-            writer.write(batch)
-        return FilesWritten(
-            format=FORMAT,
-            format_version=FORMAT_VERSION,
-            location=writer.location,
-            schema_id=writer.schema_id,
-            table_identity=writer.table_identity,
-            schema_digest=writer.schema_digest,
-            spec_id=writer.spec_id,
-            files=tuple(writer.finish()),
-        )
+        return written(self.adapter, self.adapter.parse_table(self.location), *batches, event_time=event_time)
 
     def read(self) -> pa.Table:
         return self.table.scan().to_arrow()

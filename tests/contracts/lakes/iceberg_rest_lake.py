@@ -15,9 +15,9 @@ from sluicegate.lakes.iceberg.committer import IcebergCommitter
 from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.rest import RestTable
 from sluicegate.lakes.port import LakeUnavailable, TableRef
-from tests.contracts.lakes.harness import Fault
+from tests.contracts.lakes.harness import Fault, Killed
 from tests.contracts.lakes.iceberg_glue_lake import GlueLake
-from tests.contracts.lakes.iceberg_lake import IcebergLake, Killed
+from tests.contracts.lakes.iceberg_lake import IcebergLake
 from tests.contracts.lakes.iceberg_objects import S3Folder, s3_folder
 from tests.iceberg_java.java import RestCatalogServer
 

@@ -7,8 +7,6 @@ import pyarrow as pa
 
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.memory import (
-    FORMAT,
-    FORMAT_VERSION,
     FaultPoint,
     MarkerKind,
     MemoryAdapter,
@@ -17,7 +15,7 @@ from sluicegate.lakes.memory import (
     by_one,
 )
 from sluicegate.lakes.port import LakeUnavailable, OutcomeUnknown, Publication, SnapshotRef
-from tests.contracts.lakes.harness import USER, Fault
+from tests.contracts.lakes.harness import USER, Fault, written
 
 
 class MemoryLake:
@@ -50,17 +48,7 @@ class MemoryLake:
         return self.write(pa.record_batch({"id": pa.array(list(ids), pa.int64())}))
 
     def write(self, *batches: pa.RecordBatch) -> FilesWritten:
-        writer = self.adapter.open_writer(self.adapter.parse_table(self.location), None)
-        for batch in batches:
-            writer.write(batch)
-        return FilesWritten(
-            format=FORMAT,
-            format_version=FORMAT_VERSION,
-            location=writer.location,
-            schema_id=writer.schema_id,
-            table_identity=writer.table_identity,
-            files=tuple(writer.finish()),
-        )
+        return written(self.adapter, self.adapter.parse_table(self.location), *batches)
 
     def ids(self) -> list[int]:
         batches = [batch for path in self.table.files for batch in self.table.data[path]]

@@ -16,14 +16,13 @@ from pypaimon.write.table_commit import StreamTableCommit
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.paimon.adapter import ADAPTER
 from sluicegate.lakes.paimon.committer import PaimonCommitter
-from sluicegate.lakes.paimon.entries import FORMAT, FORMAT_VERSION
 from sluicegate.lakes.paimon.maintenance import PaimonMaintenance
 from sluicegate.lakes.paimon.snapshots import Snapshots
 from sluicegate.lakes.port import CommitRequest, LakeUnavailable, SnapshotRef
 from sluicegate.lakes.storage import Storage
 from sluicegate.lakes.storage_local import LocalStorage
 from sluicegate.lakes.storages import open_storage
-from tests.contracts.lakes.harness import USER, Fault
+from tests.contracts.lakes.harness import USER, Fault, Killed, written
 
 ID_ONLY = pa.schema([pa.field("id", pa.int64())])
 
@@ -47,10 +46,6 @@ class FaultyStorage(LocalStorage):
             super().link(draft, target)
         if fault is not None:
             raise OSError(errno.EIO, "injected")
-
-
-class Killed(BaseException):
-    """The end of a process, which nothing catches."""
 
 
 class ThawingStorage(LocalStorage):
@@ -114,18 +109,7 @@ class PaimonLake:
         return self.write(pa.record_batch({"id": pa.array(list(ids), pa.int64())}))
 
     def write(self, *batches: pa.RecordBatch, event_time: str | None = None) -> FilesWritten:
-        writer = self.adapter.open_writer(self.adapter.parse_table(self.location), event_time)
-        for batch in batches:
-            writer.write(batch)
-        return FilesWritten(
-            format=FORMAT,
-            format_version=FORMAT_VERSION,
-            location=writer.location,
-            schema_id=writer.schema_id,
-            table_identity=writer.table_identity,
-            schema_digest=writer.schema_digest,
-            files=tuple(writer.finish()),
-        )
+        return written(self.adapter, self.adapter.parse_table(self.location), *batches, event_time=event_time)
 
     def read(self) -> pa.Table:
         builder = self.table.new_read_builder()

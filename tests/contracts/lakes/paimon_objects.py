@@ -9,8 +9,8 @@ import pytest
 from sluicegate.lakes.port import LakeUnavailable
 from sluicegate.lakes.storage import Content, Storage, Uncertain
 from sluicegate.lakes.storage_objects import ObjectStorage, connect
-from tests.contracts.lakes.harness import Fault
-from tests.contracts.lakes.paimon_lake import Killed, PaimonLake
+from tests.contracts.lakes.harness import Fault, Killed
+from tests.contracts.lakes.paimon_lake import PaimonLake
 from tests.s3proxy import BUCKET, S3Proxy
 
 PAIMON: Final = ("paimon", "paimon-fixed-buckets", pytest.param("paimon-on-s3", marks=pytest.mark.s3))

@@ -12,17 +12,15 @@ from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.capabilities import CopiesFiles
 from sluicegate.lakes.delta import adapter as delta
 from sluicegate.lakes.delta.entries import FORMAT as DELTA
-from sluicegate.lakes.delta.entries import FORMAT_VERSION as DELTA_VERSION
 from sluicegate.lakes.delta.log import Log
 from sluicegate.lakes.delta.maintenance import References
 from sluicegate.lakes.paimon import adapter as paimon
 from sluicegate.lakes.paimon.entries import FORMAT as PAIMON
-from sluicegate.lakes.paimon.entries import FORMAT_VERSION as PAIMON_VERSION
 from sluicegate.lakes.paimon.snapshots import Snapshots
 from sluicegate.lakes.port import Adapter
 from sluicegate.lakes.storages import open_storage
 from tests.contracts.lakes.delta_lake import DeltaLake
-from tests.contracts.lakes.harness import USER, Lake, Stream
+from tests.contracts.lakes.harness import USER, Lake, Stream, written
 from tests.contracts.lakes.paimon_lake import PaimonLake
 from tests.doubles.s3 import BUCKET, S3Double
 
@@ -34,7 +32,6 @@ class StoreTable(ABC):
     """A table like a local one, with one integer column `id`."""
 
     format: str
-    version: int
     adapter: Adapter
 
     def __init__(self, model: str) -> None:
@@ -45,15 +42,7 @@ class StoreTable(ABC):
 
     def event(self, ids: Iterable[int]) -> FilesWritten:
         """Write rows with the writer half."""
-        writer = self.adapter.open_writer(self.ref, None)
-        writer.write(pa.record_batch({"id": pa.array(list(ids), pa.int64())}))
-        return FilesWritten(
-            format=self.format,
-            format_version=self.version,
-            location=writer.location,
-            schema_id=writer.schema_id,
-            files=tuple(writer.finish()),
-        )
+        return written(self.adapter, self.ref, pa.record_batch({"id": pa.array(list(ids), pa.int64())}))
 
     def stream(self) -> Stream:
         """Open a committer with the environment as it is now."""
@@ -79,7 +68,7 @@ class StoreTable(ABC):
 class DeltaInStore(StoreTable):
     """A Delta table: a commit is a version of the log, after the one that made the table."""
 
-    format, version, adapter = DELTA, DELTA_VERSION, delta.ADAPTER
+    format, adapter = DELTA, delta.ADAPTER
 
     def __init__(self, folder: Path) -> None:
         super().__init__(DeltaLake(folder).location)
@@ -107,7 +96,7 @@ class DeltaInStore(StoreTable):
 class PaimonInStore(StoreTable):
     """A Paimon table: a commit is a snapshot."""
 
-    format, version, adapter = PAIMON, PAIMON_VERSION, paimon.ADAPTER
+    format, adapter = PAIMON, paimon.ADAPTER
 
     def __init__(self, folder: Path) -> None:
         super().__init__(PaimonLake(folder).location)

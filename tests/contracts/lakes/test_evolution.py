@@ -14,9 +14,9 @@ from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import VARIABLE
 from sluicegate.lakes.capabilities import TableColumns
 from sluicegate.lakes.new_columns import evolve
-from sluicegate.lakes.port import NotPublished, Published, SchemaMismatch, TableRef
+from sluicegate.lakes.port import Absent, Found, NotPublished, Published, SchemaMismatch, TableRef
 from tests.contracts.lakes.delta_objects import DELTA
-from tests.contracts.lakes.harness import EvolvingLake, Stream
+from tests.contracts.lakes.harness import EvolvingLake, Killed, Stream
 from tests.contracts.lakes.iceberg_rest_lake import ALL_ICEBERG
 from tests.contracts.lakes.paimon_objects import PAIMON
 from tests.lakes import racing
@@ -305,3 +305,28 @@ def test_a_writer_that_is_killed_beside_its_change_leaves_all_or_nothing(
     assert evolving.schemas() == 2
     commit(Stream(evolving), 1, FilesWritten.model_validate_json(printed))
     assert evolving.rows() == [{"id": 7, "note": "row 7"}]
+
+
+@pytest.mark.parametrize("lake", ON_STORAGE, indirect=True)
+@pytest.mark.parametrize("changed", [False, True], ids=["after", "before"])
+def test_a_committer_that_dies_beside_a_change_has_a_successor(evolving: EvolvingLake, changed: bool) -> None:
+    """The schema changes right before the step that decides a commit, which is not made then, or after it."""
+    event = evolving.event([1])
+
+    def change_and_die() -> None:
+        gain(evolving)
+        raise Killed
+
+    evolving.strand(1, event, change_and_die if changed else lambda: None)
+    gain(evolving)
+    stream = Stream(evolving)
+    stream.recorded = None
+    answer = stream.ask(1)
+    assert isinstance(answer, Absent if changed else Found)
+    if isinstance(answer, Found):
+        stream.recorded = answer.snapshot
+    else:
+        commit(stream, 1, event)
+    commit(stream, 2, evolving.write(noted(2)))
+    assert evolving.rows() == [{"id": 1, "note": None}, {"id": 2, "note": "row 2"}]
+    assert evolving.schemas() == 2

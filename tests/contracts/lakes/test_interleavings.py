@@ -59,7 +59,9 @@ class Coordinator:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize(
+    "seed", [*range(5), *(pytest.param(seed, marks=pytest.mark.matrix) for seed in range(5, 25))]
+)
 def test_nothing_is_lost_or_doubled(lake: Lake, seed: int) -> None:
     chance = random.Random(seed)
     log = [lake.event([decision]) for decision in range(1, DECISIONS + 1)]

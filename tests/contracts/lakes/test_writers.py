@@ -5,8 +5,6 @@ import pytest
 
 from tests.contracts.lakes.harness import EvolvingLake
 
-pytestmark = pytest.mark.slow
-
 
 def rows(*ids: int) -> pa.RecordBatch:
     return pa.record_batch({"id": pa.array(ids, pa.int64())})

@@ -4,8 +4,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from aiokafka.cluster import ClusterMetadata
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.coordinator.protocol import ConsumerProtocolMemberMetadata
 
-from sluicegate.coordinator.service.keys import Differences, differences
+from sluicegate.coordinator.service.keys import Differences, assignor, differences
 from sluicegate.coordinator.settings.model import KafkaSettings, MemberKeys, own_keys
 from sluicegate.events.signing import Mode
 
@@ -116,3 +119,11 @@ def test_a_member_publishes_no_key(tmp_path: Path) -> None:
     other = own_keys(settings_of(tmp_path, "cd" * 32))
     assert own.keys["2026-11"] != other.keys["2026-11"]
     assert own.keys == own_keys(settings_of(tmp_path)).keys
+
+
+def test_the_assignor_assigns_as_the_one_of_older_releases() -> None:
+    ours, cluster = assignor(member("a", "k1")), ClusterMetadata()
+    assert ours.name == RoundRobinPartitionAssignor.name
+    members = {name: ours.metadata([]) for name in ("a", "b")}
+    assert ours.assign(cluster, members) == RoundRobinPartitionAssignor.assign(cluster, members)
+    assert ConsumerProtocolMemberMetadata.decode(ours.metadata(["t"]).encode()).subscription == ["t"]

@@ -7,11 +7,14 @@ import pytest
 from deltalake import DeltaTable
 
 from sluicegate.lakes.port import (
+    Absent,
+    Ahead,
     BadFiles,
     Conflict,
     Found,
     Published,
     Refused,
+    TableRefused,
     TableReplaced,
 )
 from tests.contracts.lakes.delta_lake import DeltaLake
@@ -81,6 +84,30 @@ def test_files_of_another_partitioning_are_refused(tmp_path: Path) -> None:
     outcome = stream.publish(1, stream.head(1), [event])
     assert isinstance(outcome, Refused)
     assert "other partition columns" in outcome.reason
+
+
+def test_a_lower_decision_on_the_newest_head_is_not_published(lake: DeltaLake) -> None:
+    """Delta itself takes transactions with any version."""
+    stream = Stream(lake)
+    for decision in (1, 2, 3):
+        stream.commit(decision, [decision])
+    late = Stream(lake)
+    assert late.ask(1) == Ahead(3, (3, "digest-3"))
+    head = stream.head(4)
+    assert isinstance(stream.publish(2, head, [lake.event([20])]), Conflict)
+    assert isinstance(stream.publish(3, head, [lake.event([30])]), Conflict)
+    assert lake.ids() == [1, 2, 3]
+
+
+def test_a_table_that_is_dropped_is_refused_until_it_is_there_again(lake: DeltaLake) -> None:
+    stream = Stream(lake)
+    stream.commit(1, [1])
+    lake.drop()
+    with pytest.raises(TableRefused, match="no Delta table"):
+        lake.adapter.open_committer(lake.adapter.parse_table(lake.location), USER)
+    lake._create()
+    assert isinstance(stream.ask(1), TableReplaced)
+    assert Stream(lake).ask(1) == Absent(None)
 
 
 def test_a_version_that_another_writer_overwrote_after_a_checkpoint_counts_for_nothing(

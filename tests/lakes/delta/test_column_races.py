@@ -1,5 +1,6 @@
 """New columns of Delta tables beside commits of others, and with outcomes that are not known."""
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -7,23 +8,33 @@ import pyarrow as pa
 import pytest
 
 from sluicegate.lakes.delta.adapter import ADAPTER
+from sluicegate.lakes.delta.committer import DeltaCommitter
 from sluicegate.lakes.delta.new_columns import add_columns, read_columns
 from sluicegate.lakes.new_columns import evolve
 from sluicegate.lakes.port import (
-    Absent,
-    Found,
+    Conflict,
     LakeUnavailable,
     Published,
+    TableRefused,
 )
 from sluicegate.lakes.storage_local import LocalStorage
-from tests.contracts.lakes.delta_lake import DeltaLake, FaultyStorage, Killed
-from tests.contracts.lakes.harness import Fault, Stream
+from tests.contracts.lakes.delta_lake import DeltaLake, FaultyStorage
+from tests.contracts.lakes.harness import USER, Fault, Stream
 
 NOTE = pa.schema([("id", pa.int64()), ("note", pa.string())])
 
 
 def gain(root: Path | str, schema: pa.Schema = NOTE) -> None:
     evolve(ADAPTER, ADAPTER.parse_table(str(root)), schema)
+
+
+def test_a_table_that_was_made_again_is_read_again(tmp_path: Path) -> None:
+    lake = DeltaLake(tmp_path)
+    storage = LocalStorage(lake.location)
+    seen = read_columns(storage)
+    lake.replace()
+    assert add_columns(storage, [NOTE.field("note")], seen) is False
+    assert lake.schemas() == 1
 
 
 @pytest.mark.parametrize("fault", [Fault.AWAY, Fault.LOST])
@@ -87,25 +98,26 @@ def test_a_version_that_comes_too_late_does_not_count(tmp_path: Path) -> None:
     assert lake.rows() == [{"id": number, "note": None} for number in range(3)]
 
 
-@pytest.mark.parametrize("visible", [False, True])
-def test_a_committer_that_dies_beside_a_change_has_a_successor(tmp_path: Path, visible: bool) -> None:
-    """The schema changes right before the link that decides a commit, or right after it."""
+def test_a_commit_that_is_under_way_is_decided_again(tmp_path: Path) -> None:
     lake = DeltaLake(tmp_path)
-    event = lake.event([1])
-
-    def change_and_die() -> None:
-        gain(lake.location)
-        raise Killed
-
-    lake.strand(1, event, change_and_die if not visible else lambda: None)
-    gain(lake.location)
-    stream = Stream(lake)
-    stream.recorded = None
-    answer = stream.ask(1)
-    assert isinstance(answer, Found if visible else Absent)
-    if isinstance(answer, Absent):
-        assert isinstance(stream.publish(1, answer.head, stream.committer.check([event])), Published)
+    storage = Between(lake.location)
+    stream = Stream(lake, DeltaCommitter(storage, USER))
+    checked = stream.committer.check([lake.event([1])])
+    storage.act = lambda: gain(lake.location)
+    assert isinstance(stream.publish(1, stream.head(1), checked), Conflict)
     newer = lake.write(pa.record_batch([[2], ["b"]], schema=NOTE))
-    assert isinstance(stream.publish(2, stream.head(2), [newer]), Published)
-    assert [(row["id"], row["note"]) for row in lake.rows()] == [(1, None), (2, "b")]
-    assert lake.schemas() == 2
+    again = [*stream.committer.check([lake.event([1])]), *stream.committer.check([newer])]
+    assert isinstance(stream.publish(1, stream.head(1), again), Published)
+    assert [row["note"] for row in lake.rows()] == [None, "b"]
+
+
+def test_a_file_system_without_links_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = DeltaLake(tmp_path)
+
+    def no_links(draft: str, target: str) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(os, "link", no_links)
+    with pytest.raises(TableRefused, match="no hard links"):
+        gain(lake.location)
+    assert lake.schemas() == 1

@@ -14,6 +14,7 @@ from sluicegate.lakes.new_columns import evolve
 from sluicegate.lakes.port import BadFiles, LakeUnavailable
 from tests.contracts.lakes.delta_lake import DeltaLake
 from tests.contracts.lakes.harness import Stream
+from tests.lakes.delta.making import column, info, metadata, put
 
 
 @pytest.mark.slow
@@ -89,6 +90,21 @@ def test_a_table_like_another_has_its_features_and_an_identity_of_its_own(tmp_pa
     assert copy.schema() == lake.table.schema()
     assert copy.protocol() == lake.table.protocol()
     assert str(copy.metadata().id) != str(lake.table.metadata().id)
+
+
+def test_files_of_another_schema_are_not_taken_over(tmp_path: Path) -> None:
+    lake = DeltaLake(tmp_path)
+    event = lake.event([1])
+    other = tmp_path / "other"
+    put(
+        other,
+        0,
+        info(),
+        {"protocol": {"minReaderVersion": 1, "minWriterVersion": 2}},
+        metadata([column("x")]),
+    )
+    with pytest.raises(BadFiles, match="has another one"):
+        lake.maintenance(str(other)).adopt(event)
 
 
 NOTE = pa.schema([pa.field("id", pa.int64()), pa.field("note", pa.string())])

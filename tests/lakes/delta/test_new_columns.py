@@ -14,6 +14,7 @@ from sluicegate.lakes.delta.adapter import ADAPTER
 from sluicegate.lakes.new_columns import evolve
 from sluicegate.lakes.port import (
     SchemaMismatch,
+    TableRefused,
 )
 from tests.contracts.lakes.delta_lake import DeltaLake
 from tests.contracts.lakes.harness import Stream
@@ -177,6 +178,28 @@ ROW_IDS = {
 }
 
 
+@pytest.mark.parametrize(
+    ("field", "properties"),
+    [
+        (pa.field("a b", pa.int64()), {}),
+        (pa.field("", pa.int64()), {}),
+        (pa.field("s", pa.list_(pa.struct([("a;b", pa.int64())]))), {}),
+        (pa.field("_Change_Type", pa.string()), {"delta.enableChangeDataFeed": "true"}),
+        (pa.field("_row-id", pa.int64()), ROW_IDS),
+    ],
+    ids=str,
+)
+def test_names_that_readers_do_not_take_are_refused(
+    tmp_path: Path, field: pa.Field, properties: dict[str, str]
+) -> None:
+    features = protocol(["changeDataFeed", "rowTracking", "domainMetadata"])
+    root = made(tmp_path, features, metadata(properties=properties))
+    with pytest.raises(SchemaMismatch, match=f"the new column {field.name}.*another name"):
+        gain(root, pa.schema([ID, field]))
+    assert versions(root) == 1
+    gain(root, pa.schema([ID, pa.field("another", pa.int64())]))
+
+
 MAPPING = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "7"}
 MAPPED = protocol(["columnMapping"], ["columnMapping"])
 
@@ -208,6 +231,19 @@ def test_new_columns_of_a_mapped_table_get_ids_and_physical_names(tmp_path: Path
     (again,) = of_kind(root, 3, "metaData")
     assert again["configuration"]["delta.columnMapping.maxColumnId"] == "13"
     commit(root, 2, newer.model_copy(update={"files": ()}), written(root, pa.record_batch({"id": [3]})))
+
+
+def test_a_mapped_table_without_its_highest_id_is_refused(tmp_path: Path) -> None:
+    mode = {"delta.columnMapping.mode": "name"}
+    root = made(tmp_path, MAPPED, metadata([mapped("id", 1)], (), mode))
+    with pytest.raises(
+        TableRefused, match=r"maxColumnId = '' is no number.*with Spark, and set evolve to never"
+    ):
+        gain(root)
+    assert versions(root) == 1
+    wide = metadata([mapped("id", 1), mapped("note", 2, "string")], (), MAPPING)
+    put(root, 1, info(), wide)
+    written(root, pa.record_batch([[1], ["a"]], schema=NOTE))
 
 
 def test_the_time_in_the_commit_rises_under_a_clock_that_goes_back(

@@ -14,8 +14,7 @@ from sqlalchemy.pool import NullPool
 
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.iceberg.adapter import IcebergAdapter
-from sluicegate.lakes.iceberg.layout import FORMAT, FORMAT_VERSION
-from tests.contracts.lakes.harness import USER, Lake, Stream
+from tests.contracts.lakes.harness import USER, Lake, Stream, written
 from tests.contracts.lakes.iceberg_lake import ID_ONLY, IcebergLake
 from tests.doubles.s3 import BUCKET, S3Double
 
@@ -49,17 +48,7 @@ class ObjectTable:
 
     def write(self, *batches: pa.RecordBatch) -> FilesWritten:
         """Write rows with the writer half."""
-        writer = self.adapter.open_writer(self.ref, None)
-        for batch in batches:
-            writer.write(batch)
-        return FilesWritten(
-            format=FORMAT,
-            format_version=FORMAT_VERSION,
-            location=writer.location,
-            schema_id=writer.schema_id,
-            spec_id=writer.spec_id,
-            files=tuple(writer.finish()),
-        )
+        return written(self.adapter, self.ref, *batches)
 
     def stream(self) -> Stream:
         """Open a committer with the environment as it is now."""

@@ -49,16 +49,6 @@ def test_a_branch_gets_commits_of_its_own(lake: IcebergLake) -> None:
 
 
 @pytest.mark.slow
-def test_the_retention_of_a_branch_stays(lake: IcebergLake) -> None:
-    lake.edit(
-        lambda fields: fields["refs"]["audit"].update({"max-ref-age-ms": 5, "min-snapshots-to-keep": 3})
-    )
-    Stream(lake, on(lake, "audit")).commit(2, [2])
-    ref = lake.fields()["refs"]["audit"]
-    assert (ref["max-ref-age-ms"], ref["min-snapshots-to-keep"], ref["type"]) == (5, 3, "branch")
-
-
-@pytest.mark.slow
 def test_a_branch_that_is_dropped_is_unavailable(lake: IcebergLake) -> None:
     audit = Stream(lake, on(lake, "audit"))
     head = audit.head(2)

@@ -14,13 +14,10 @@ from sluicegate.lakes.iceberg.new_columns import add_columns
 from sluicegate.lakes.iceberg.table import TableView
 from sluicegate.lakes.new_columns import evolve
 from sluicegate.lakes.port import (
-    Absent,
-    Found,
     LakeUnavailable,
-    Published,
 )
-from tests.contracts.lakes.harness import Fault, Stream
-from tests.contracts.lakes.iceberg_lake import IcebergLake, Killed
+from tests.contracts.lakes.harness import Fault
+from tests.contracts.lakes.iceberg_lake import IcebergLake
 from tests.contracts.lakes.iceberg_rest_lake import ALL_ICEBERG, iceberg_of
 from tests.doubles.proxy import Proxy
 from tests.iceberg_java.java import RestCatalogServer
@@ -113,31 +110,3 @@ def test_a_change_of_others_at_the_same_time_is_kept(
     assert lake.schemas() == len(names)
     assert len(lake.rows()) == (1 if theirs == "append" else 0)
     catalog.close()
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["iceberg", "iceberg-v3", "iceberg-rest"])
-@pytest.mark.parametrize("changed", [False, True])
-def test_a_committer_that_dies_beside_a_change_has_a_successor(
-    request: pytest.FixtureRequest, tmp_path: Path, name: str, changed: bool
-) -> None:
-    """The schema changes right before the step that decides a commit, or right after it."""
-    lake = iceberg_of(name, request, tmp_path)
-    event = lake.event([1])
-
-    def change_and_die() -> None:
-        gain(lake)
-        raise Killed
-
-    lake.strand(1, event, change_and_die if changed else lambda: None)
-    gain(lake)
-    stream = Stream(lake)
-    stream.recorded = None
-    answer = stream.ask(1)
-    assert isinstance(answer, Absent if changed else Found)
-    if isinstance(answer, Absent):
-        assert isinstance(stream.publish(1, answer.head, stream.committer.check([event])), Published)
-    newer = lake.write(pa.record_batch([[2], ["b"]], schema=NOTE))
-    assert isinstance(stream.publish(2, stream.head(2), stream.committer.check([newer])), Published)
-    assert rows(lake) == [(1, None), (2, "b")]
-    assert lake.schemas() == 2

@@ -140,6 +140,14 @@ def test_files_with_a_column_that_was_dropped_are_refused(lake: IcebergLake) -> 
         stream.committer.check([waiting])
 
 
+def test_files_that_lack_a_required_column_are_refused(lake: IcebergLake) -> None:
+    stream, waiting = Stream(lake), written(lake, 1)
+    with lake.table.update_schema(allow_incompatible_changes=True) as update:
+        update.update_column("id", required=True)
+    with pytest.raises(BadFiles, match="id is required"):
+        stream.committer.check([waiting])
+
+
 @pytest.mark.slow
 def test_files_that_lack_a_required_part_of_a_column_are_refused(tmp_path: Path) -> None:
     place = StructType(NestedField(2, "x", LongType()))

@@ -5,6 +5,7 @@ The double has moto's Glue, with the check of `VersionId` that moto leaves out (
 
 import json
 import socket
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 from botocore.awsrequest import AWSResponse
 
+from sluicegate.lakes.iceberg.adapter import IcebergAdapter
 from sluicegate.lakes.iceberg.committer import IcebergCommitter
 from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.glue import GlueCatalog
@@ -201,3 +203,13 @@ def test_a_commit_whose_answer_is_lost_is_found(lake: GlueLake) -> None:
         assert isinstance(stream.publish(1, head, events), OutcomeUnknown)
         assert isinstance(stream.ask(1), Found)
         assert lake.ids() == [1, 2]
+
+
+def test_a_package_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = ("boto3", "pyiceberg.catalog.glue", "sluicegate.lakes.iceberg.glue")
+    for module in [name for name in sys.modules if name.startswith(ours)]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setitem(sys.modules, "boto3", None)
+    adapter = IcebergAdapter({"type": "glue"})
+    with pytest.raises(TableRefused, match=r'pip install "sluicegate\[iceberg,glue\]"'):
+        adapter.open_committer(adapter.parse_table(f"{tmp_path}/db/numbers"), USER)

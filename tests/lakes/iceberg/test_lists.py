@@ -11,7 +11,7 @@ import pytest
 from sluicegate.lakes.avro import BadContainer
 from sluicegate.lakes.iceberg.layout import Lists, UnknownMetadata
 from sluicegate.lakes.iceberg.metadata import MAIN
-from sluicegate.lakes.port import NotPublished, Published, Refused
+from sluicegate.lakes.port import Refused
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.iceberg_lake import IcebergLake, local
 from tests.lakes.iceberg.reading import avro, duck_rows, lines
@@ -79,22 +79,6 @@ def test_a_field_of_the_future_is_not_lost_silently(lake: IcebergLake) -> None:
     assert isinstance(outcome, Refused)
     assert "the field new" in outcome.reason
     assert lake.ids() == [100]
-
-
-@pytest.mark.slow
-def test_a_damaged_list_is_no_reason_for_a_wrong_commit(lake: IcebergLake) -> None:
-    lake.foreign([100])
-    path = head_list(lake)
-    content = path.read_bytes()
-    event = lake.event([1])
-    for bad in (b"", content[:40], content[:-3], b"x" * 200):
-        path.write_bytes(bad)
-        stream = Stream(lake)
-        assert isinstance(stream.publish(1, stream.head(1), [event]), NotPublished)
-    path.write_bytes(content)
-    stream = Stream(lake)
-    assert isinstance(stream.publish(1, stream.head(1), [event]), Published)
-    assert lake.ids() == [1, 100]
 
 
 @pytest.mark.slow

@@ -118,15 +118,6 @@ def test_never_more_than_130_manifests_stay(tmp_path: Path, version: int) -> Non
 
 
 @pytest.mark.slow
-def test_a_table_can_forbid_merges(tmp_path: Path) -> None:
-    lake = IcebergLake(tmp_path, properties={**LEAST, "commit.manifest-merge.enabled": "false"})
-    stream = Stream(lake)
-    for decision in range(1, 9):
-        stream.commit(decision, [decision])
-    assert len(lines(lake)) == 8
-
-
-@pytest.mark.slow
 def test_manifests_of_a_spec_whose_column_was_dropped_stay_as_they_are(tmp_path: Path, version: int) -> None:
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "x", LongType()))
     spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "x"))
@@ -150,19 +141,6 @@ def test_manifests_of_a_spec_whose_column_was_dropped_stay_as_they_are(tmp_path:
     assert before <= {line["manifest_path"] for line in lines(lake)}
     # DuckDB ends its process with an error when it reads such a table.
     assert len(described(lake)) == 7
-
-
-@pytest.mark.slow
-def test_a_restarted_committer_merges_what_others_of_us_wrote(tmp_path: Path, version: int) -> None:
-    lake = IcebergLake(tmp_path, version, properties=LEAST)
-    recorded = None
-    for decision in range(1, 16):
-        stream = Stream(lake)
-        if recorded is not None:
-            stream.recorded = recorded
-        recorded = stream.commit(decision, [decision])
-    assert len(lines(lake)) < 9
-    assert lake.ids() == list(range(1, 16))
 
 
 @pytest.mark.slow

@@ -75,37 +75,6 @@ def test_metadata_files_that_leave_the_log_are_deleted_where_the_table_says_so(t
 
 
 @pytest.mark.slow
-def test_fewer_former_versions_delete_the_others_at_once(tmp_path: Path) -> None:
-    lake = IcebergLake(tmp_path)
-    stream = Stream(lake)
-    for decision in range(1, 8):
-        stream.commit(decision, [decision])
-    lake.edit(lambda fields: fields.setdefault("properties", {}).update(DELETES))
-    assert len(metadata_files(lake)) == 9
-    stream.commit(8, [8])
-    # The log of the edited file lacks the one before it.
-    assert len(metadata_files(lake)) == 5
-    assert lake.ids() == list(range(1, 9))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "kept",
-    [
-        {"write.metadata.delete-after-commit.enabled": "false"},
-        # Another table may have files of this one.
-        {"gc.enabled": "false"},
-    ],
-)
-def test_metadata_files_are_kept_where_the_table_says_so(tmp_path: Path, kept: Mapping[str, str]) -> None:
-    lake = IcebergLake(tmp_path, properties={**DELETES, **kept})
-    stream = Stream(lake)
-    for decision in range(1, 8):
-        stream.commit(decision, [decision])
-    assert len(metadata_files(lake)) == 8
-
-
-@pytest.mark.slow
 def test_a_log_of_metadata_files_deletes_nothing_else(tmp_path: Path) -> None:
     """The log is text: of a copy of the table it names files of the original, and it can be forged."""
     lake = IcebergLake(tmp_path, properties=DELETES)
@@ -246,17 +215,6 @@ def test_a_mark_that_was_changed_proves_nothing(lake: IcebergLake, value: str) -
     lake.edit(lambda fields: fields["properties"].update({marker_property(USER, MAIN): value}))
     assert isinstance(stream.ask(2), Unproven)
     assert isinstance(stream.ask(3), Unproven)
-
-
-@pytest.mark.slow
-def test_a_mark_in_a_copy_of_the_table_proves_nothing(lake: IcebergLake) -> None:
-    stream = Stream(lake)
-    stream.commit(1, [1])
-    lake.edit(lambda fields: fields.update({"table-uuid": "0" * 8 + fields["table-uuid"][8:]}))
-    other = Stream(lake)
-    lake.foreign([100])
-    lake.expire(1)
-    assert isinstance(other.ask(2), Unproven)
 
 
 @pytest.mark.slow

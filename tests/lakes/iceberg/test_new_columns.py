@@ -32,7 +32,7 @@ WITH_TIME = Schema(
 BY_DAY = PartitionSpec(PartitionField(2, 1000, DayTransform(), "at_day"))
 
 
-@pytest.fixture(params=[2, 3])
+@pytest.fixture(params=[pytest.param(2, marks=pytest.mark.matrix), 3])
 def version(request: pytest.FixtureRequest) -> int:
     number: int = request.param
     return number

@@ -1,6 +1,7 @@
 """Files of every partition transform: the library and DuckDB read what was committed, filters included."""
 
 import math
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,13 @@ import pytest
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
-from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, Transform
+from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, Transform, TruncateTransform
 from pyiceberg.types import (
     DateType,
+    DecimalType,
     DoubleType,
     FloatType,
+    IntegerType,
     LongType,
     NestedField,
     PrimitiveType,
@@ -32,7 +35,7 @@ from tests.lakes.values import stored
 NUMBERS = range(24)
 
 
-@pytest.fixture(params=[2, 3])
+@pytest.fixture(params=[pytest.param(2, marks=pytest.mark.matrix), 3])
 def version(request: pytest.FixtureRequest) -> int:
     number: int = request.param
     return number
@@ -176,6 +179,30 @@ AMONG_NAN = {
     "y = 'nan' AND x = 1": [1],
     "isnan(x) AND isnan(y)": [3],
 }
+
+
+def test_a_value_with_too_many_digits_is_refused_at_the_writer(tmp_path: Path) -> None:
+    lake = partitioned(tmp_path, DecimalType(9, 2), TruncateTransform(10))
+    stream = Stream(lake)
+    good = lake.write(numbered([Decimal("-9999999.90"), Decimal("9999999.99")], pa.decimal128(9, 2)))
+    stream.committer.check([good])
+    with pytest.raises(SchemaMismatch, match="p of the rows has more than 9 digits"):
+        lake.write(numbered([Decimal("-9999999.99")], pa.decimal128(9, 2)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "arrow", "least"),
+    [(IntegerType(), pa.int32(), -(1 << 31)), (LongType(), pa.int64(), -(1 << 63))],
+    ids=str,
+)
+def test_a_number_that_cannot_be_truncated_is_refused_at_the_writer(
+    tmp_path: Path, kind: PrimitiveType, arrow: pa.DataType, least: int
+) -> None:
+    lake = partitioned(tmp_path, kind, TruncateTransform(10))
+    Stream(lake).committer.check([lake.write(numbered([least + 8, None, 7], arrow))])
+    with pytest.raises(SchemaMismatch, match="too low to be truncated"):
+        lake.write(numbered([least], arrow))
 
 
 @pytest.mark.parametrize("transform", [DayTransform(), HourTransform(), IdentityTransform()], ids=str)

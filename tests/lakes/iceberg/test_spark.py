@@ -1,35 +1,23 @@
 """Spark with Iceberg's own runtime: it reads our commits, and writes, deletes and cleans up between them."""
 
-import datetime
 import os
 import time
-from collections.abc import Sequence
-from decimal import Decimal
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from pyiceberg.schema import Schema
 
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.port import Conflict, Published
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.iceberg_lake import IcebergLake
 from tests.iceberg_java.java import sql_catalog
-from tests.lakes.iceberg import rich
 from tests.lakes.recipes import statements
 from tests.spark_judge.judge import SparkJudge
 
 CATALOG: Final = "spark.sql.catalog.lake"
 TABLE: Final = "lake.db.numbers"
 DAY: Final = 86_400
-RICH: Final = Schema(*(field for field in rich.RICH.fields if field.name != "clock"))
-"""Spark has no type for a time of day."""
-COLUMNS: Final = [field.name for field in RICH.fields]
-FLAT: Final = [name for name in COLUMNS if name not in ("place", "tags", "counts")]
-NUMBERS: Final = range(24)
-ROWS: Final = rich.rows(NUMBERS).to_pylist()
-CHOSEN: Final = (1, 9, 23)
 
 
 class SparkLake(IcebergLake):
@@ -103,62 +91,6 @@ def row_ids(judge: SparkJudge) -> dict[int, int]:
     found = rows_of(judge, "id, _row_id")
     assert all(number is not None for _, number in found)
     return dict(found)
-
-
-def literal(value: Any) -> str:
-    match value:
-        case bool() | int():
-            return str(value)
-        case float():
-            return f"double('{value}')"
-        case Decimal():
-            return f"CAST('{value}' AS DECIMAL(38, 10))"
-        case bytes():
-            return f"X'{value.hex()}'"
-        case datetime.datetime():
-            kind = "TIMESTAMP_NTZ" if value.tzinfo is None else "TIMESTAMP"
-            return f"{kind} '{value.isoformat(sep=' ')}'"
-        case datetime.date():
-            return f"DATE '{value}'"
-        case _:
-            return f"'{value}'"
-
-
-def asked(judge: SparkJudge, wheres: Sequence[str]) -> dict[str, list[int]]:
-    """Return the rows that each filter finds, all by one statement."""
-    parts = [
-        f"SELECT {number} AS number, id FROM {TABLE} WHERE {where}"  # noqa: S608
-        for number, where in enumerate(wheres)
-    ]
-    found: list[list[int]] = [[] for _ in wheres]
-    for number, row in judge.sql(" UNION ALL ".join(parts)):
-        found[number].append(row)
-    return {where: sorted(rows) for where, rows in zip(wheres, found, strict=True)}
-
-
-@pytest.mark.parametrize(("version", "partitions"), [(2, "name"), (3, "buckets"), (3, "day")])
-def test_a_filter_of_any_column_finds_its_rows(
-    spark_judge: SparkJudge, tmp_path: Path, version: int, partitions: str
-) -> None:
-    """A wrong bound, summary or partition value would hide some of them."""
-    lake = SparkLake(tmp_path, version, RICH, rich.spec(partitions))
-    joined(spark_judge, lake)
-    stream = Stream(lake)
-    for decision, part in enumerate((NUMBERS[:11], NUMBERS[11:]), 1):
-        publish(stream, decision, lake.write(rich.rows(part).select(COLUMNS)))
-    expected = {}
-    for column in FLAT:
-        expected[f"`{column}` IS NULL"] = [row["id"] for row in ROWS if row[column] is None]
-        for value in {ROWS[number][column] for number in CHOSEN}:
-            matching = [row["id"] for row in ROWS if row[column] == value]
-            expected[f"`{column}` = {literal(value)}"] = matching
-    assert asked(spark_judge, list(expected)) == expected
-    total = [(len(ROWS), sum(NUMBERS), str(sum(row["price"] or 0 for row in ROWS)))]
-    assert rows_of(spark_judge, "count(*), sum(id), sum(price)") == total
-    files = spark_judge.sql(f"SELECT partition, record_count FROM {TABLE}.files")  # noqa: S608
-    parts = dict(spark_judge.sql(f"SELECT to_json(partition), record_count FROM {TABLE}.partitions"))  # noqa: S608
-    assert len(files) >= len(parts) > 1
-    assert sum(parts.values()) == len(ROWS)
 
 
 def aged(lake: IcebergLake, days: int) -> None:

@@ -19,15 +19,14 @@ from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.paimon.new_columns import add_columns, read_columns
 from sluicegate.lakes.paimon.table import Table
 from sluicegate.lakes.port import (
-    Absent,
-    Found,
     LakeUnavailable,
     Published,
     SchemaMismatch,
+    TableRefused,
 )
 from sluicegate.lakes.storage_local import LocalStorage
 from tests.contracts.lakes.harness import USER, Fault, Stream
-from tests.contracts.lakes.paimon_lake import FaultyStorage, Killed, PaimonLake
+from tests.contracts.lakes.paimon_lake import FaultyStorage, PaimonLake
 
 NOTE = pa.schema([("id", pa.int64()), ("note", pa.string())])
 WIDE = pa.schema([("id", pa.int64()), ("day", pa.string()), ("place", pa.struct([("x", pa.int64())]))])
@@ -103,6 +102,18 @@ def test_a_dropped_columns_id_is_not_used_again(tmp_path: Path) -> None:
     assert lake.rows() == [{"id": 1, "note": None}]
 
 
+def test_columns_go_before_the_partition_if_the_table_says_so(tmp_path: Path) -> None:
+    schema = pa.schema([("id", pa.int64()), ("day", pa.string())])
+    lake = PaimonLake(tmp_path, schema, ["day"], {"add-column-before-partition": "true"})
+    gain(lake, schema.append(pa.field("note", pa.string())))
+    assert [field["name"] for field in schema_file(lake, 1)["fields"]] == ["id", "note", "day"]
+    wide = schema.append(pa.field("note", pa.string()))
+    stream = Stream(lake)
+    event = lake.write(pa.record_batch([[1], ["a"], ["n"]], schema=wide))
+    assert isinstance(stream.publish(1, None, [event]), Published)
+    assert lake.rows() == [{"id": 1, "note": "n", "day": "a"}]
+
+
 AT = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
 
 
@@ -171,6 +182,14 @@ def test_names_of_paimons_own_are_refused(tmp_path: Path, name: str) -> None:
     gain(lake, pa.schema([("id", pa.int64()), ("another", pa.int64())]))
 
 
+def test_a_table_that_was_made_again_is_read_again(tmp_path: Path) -> None:
+    lake = PaimonLake(tmp_path)
+    seen = read_columns(Table(lake.storage))
+    lake.replace()
+    assert add_columns(lake.storage, [NOTE.field("note")], seen) is False
+    assert lake.schemas() == 1
+
+
 @pytest.mark.parametrize("fault", [Fault.LOST, Fault.LANDED])
 def test_an_unknown_outcome_is_asked_about(tmp_path: Path, fault: Fault) -> None:
     lake = PaimonLake(tmp_path)
@@ -180,6 +199,18 @@ def test_an_unknown_outcome_is_asked_about(tmp_path: Path, fault: Fault) -> None
     assert lake.schemas() == (2 if fault is Fault.LANDED else 1)
     gain(lake)
     assert lake.schemas() == 2
+
+
+def test_a_file_system_without_links_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake = PaimonLake(tmp_path)
+
+    def no_links(draft: str, target: str) -> None:
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(os, "link", no_links)
+    with pytest.raises(TableRefused, match="no hard links"):
+        gain(lake)
+    assert lake.schemas() == 1
 
 
 class Between(LocalStorage):
@@ -206,27 +237,3 @@ def test_a_commit_that_is_under_way_is_finished_with_the_schema_that_it_began_wi
     assert isinstance(stream.publish(2, stream.head(2), [newer, lake.event([3])]), Published)
     assert json.loads((lake.root / "snapshot/snapshot-2").read_bytes())["schemaId"] == 1
     assert [row["note"] for row in lake.rows()] == [None, "b", None]
-
-
-@pytest.mark.parametrize("visible", [False, True])
-def test_a_committer_that_dies_after_a_change_has_a_successor(tmp_path: Path, visible: bool) -> None:
-    """The schema changes right before the link that decides a commit, which is made or not."""
-    lake = PaimonLake(tmp_path)
-    event = lake.event([1])
-
-    def change_and_perhaps_die() -> None:
-        gain(lake)
-        if not visible:
-            raise Killed
-
-    lake.strand(1, event, change_and_perhaps_die)
-    assert lake.schemas() == 2
-    stream = Stream(lake)
-    stream.recorded = None
-    answer = stream.ask(1)
-    assert isinstance(answer, Found if visible else Absent)
-    if isinstance(answer, Absent):
-        assert isinstance(stream.publish(1, answer.head, stream.committer.check([event])), Published)
-    newer = lake.write(pa.record_batch([[2], ["b"]], schema=NOTE))
-    assert isinstance(stream.publish(2, stream.head(2), [newer]), Published)
-    assert [(row["id"], row["note"]) for row in lake.rows()] == [(1, None), (2, "b")]

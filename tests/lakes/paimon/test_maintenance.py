@@ -1,12 +1,14 @@
 """What a Paimon table refers to beside its snapshots, and what is no data file of it."""
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
 from sluicegate.lakes.capabilities import FileStatus
-from sluicegate.lakes.port import LakeUnavailable
+from sluicegate.lakes.paimon.maintenance import PaimonMaintenance
+from sluicegate.lakes.port import BadFiles, LakeUnavailable
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.paimon_lake import PaimonLake
 
@@ -54,6 +56,16 @@ def test_tags_and_branches_of_the_library_are_read(lake: PaimonLake) -> None:
     }
 
 
+def test_nothing_is_deleted_while_a_manifest_is_missing(lake: PaimonLake) -> None:
+    committed(lake)
+    loser = lake.event([9]).files[0].path
+    head = json.loads((lake.root / "snapshot" / "snapshot-1").read_bytes())
+    (lake.root / "manifest" / head["deltaManifestList"]).unlink()
+    with pytest.raises(LakeUnavailable, match="a manifest of it is not"):
+        lake.maintenance().delete_unreferenced(loser)
+    assert (lake.root / loser).exists()
+
+
 @pytest.mark.parametrize(
     "path",
     [
@@ -83,3 +95,15 @@ def test_a_folder_that_leads_out_of_the_table_is_not_followed(lake: PaimonLake, 
     with pytest.raises(LakeUnavailable, match="leads out of the table"):
         lake.maintenance().delete_unreferenced("bucket-7/precious")
     assert (elsewhere / "precious").exists()
+
+
+def test_files_are_not_taken_over_into_another_schema(lake: PaimonLake, tmp_path: Path) -> None:
+    event = lake.event([1])
+    (tmp_path / "other" / "schema").mkdir(parents=True)
+    schema = json.loads((lake.root / "schema" / "schema-0").read_bytes())
+    schema["fields"][0]["name"] = "number"
+    (tmp_path / "other" / "schema" / "schema-0").write_text(json.dumps(schema))
+    maintenance = lake.adapter.open_maintenance(lake.adapter.parse_table(str(tmp_path / "other")))
+    assert isinstance(maintenance, PaimonMaintenance)
+    with pytest.raises(BadFiles, match="make the new table with the same schemas"):
+        maintenance.adopt(event)

@@ -123,20 +123,6 @@ def test_a_manifests_range_is_that_of_all_its_partitions(lake: PaimonLake, entri
         assert_ranges(lake, line)
 
 
-@pytest.mark.slow
-def test_the_range_of_merged_manifests_is_that_of_all_of_them(
-    lake: PaimonLake, entries: list[Entries]
-) -> None:
-    head: Snapshot | None = None
-    for number in range(MIN_COUNT + 1):
-        head = commit(lake, head, entries[2 * number : 2 * number + 2])
-    assert head is not None
-    listed = lines(lake, head)
-    assert max(line["_NUM_ADDED_FILES"] for line in listed) > 2
-    for line in listed:
-        assert_ranges(lake, line)
-
-
 def test_a_filter_beyond_the_last_partition_of_a_commit_finds_its_rows(tmp_path: Path) -> None:
     """Paimon's own reader skips manifests by their range."""
     lake = PaimonLake(tmp_path, DAYS, ["day"])

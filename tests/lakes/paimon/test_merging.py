@@ -8,7 +8,6 @@ from typing import Any
 import fastavro
 import pyarrow as pa
 import pytest
-from pypaimon.manifest.schema.manifest_entry import MANIFEST_ENTRY_SCHEMA
 from pypaimon.manifest.schema.manifest_file_meta import MANIFEST_FILE_META_SCHEMA
 
 from sluicegate.lakes.paimon.manifests import MIN_COUNT, plan
@@ -78,20 +77,6 @@ def test_the_list_stays_short_over_many_commits(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_commits_of_others_in_between_are_kept(tmp_path: Path) -> None:
-    lake = PaimonLake(tmp_path)
-    stream = Stream(lake)
-    expected = []
-    for decision in range(1, 80):
-        stream.commit(decision, [decision])
-        lake.foreign([1_000 + decision])
-        expected += [decision, 1_000 + decision]
-    assert lake.ids() == sorted(expected)
-    assert len(reading.manifests(lake.root, len(expected))) <= MIN_COUNT + 2
-    assert reading.rows(lake.root, len(expected)).num_rows == len(expected)
-
-
-@pytest.mark.slow
 def test_deletions_by_others_still_hit(tmp_path: Path) -> None:
     """An overwrite deletes files; commits and merges after it must not bring them back."""
     lake = PaimonLake(tmp_path)
@@ -109,24 +94,6 @@ def test_deletions_by_others_still_hit(tmp_path: Path) -> None:
         stream.commit(decision, [decision])
     assert lake.ids() == [*range(41, 121), 5_000]
     assert reading.snapshot(lake.root, 121)["totalRecordCount"] == 81
-
-
-@pytest.mark.slow
-def test_a_manifest_of_another_kind_is_left_alone(tmp_path: Path) -> None:
-    lake = PaimonLake(tmp_path)
-    stream = Stream(lake)
-    for decision in range(1, MIN_COUNT):
-        stream.commit(decision, [decision])
-    odd = reading.manifests(lake.root, MIN_COUNT - 1)[3]["_FILE_NAME"]
-    lines = reading.records(lake.root, odd)
-    with open(lake.root / "manifest" / odd, "wb") as file:
-        fastavro.writer(file, MANIFEST_ENTRY_SCHEMA, lines, codec="deflate")
-    for decision in range(MIN_COUNT, 3 * MIN_COUNT):
-        stream.commit(decision, [decision])
-    listed = reading.manifests(lake.root, 3 * MIN_COUNT - 1)
-    assert odd in [line["_FILE_NAME"] for line in listed]
-    assert len(listed) <= MIN_COUNT + 5
-    assert lake.ids() == list(range(1, 3 * MIN_COUNT))
 
 
 def rewrite_list(
