@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from sluicegate.cli.coordinators import ask_coordinator
 from sluicegate.cli.errors import UserError, run_async
-from sluicegate.cli.kafka import count_members, partition_count
+from sluicegate.cli.kafka import StateKey, partition_count
 from sluicegate.cli.options import (
     config_option,
     forged_option,
@@ -20,7 +20,7 @@ from sluicegate.cli.options import (
     stream_option,
 )
 from sluicegate.cli.orders import note_order, require_permissions
-from sluicegate.cli.recovery import remove_view
+from sluicegate.cli.recovery import refuse_members, remove_view, write_records
 from sluicegate.coordinator.core.state_record import StateRecord, base_key, encode_record, listener_key
 from sluicegate.coordinator.listeners.records import ListenerRecord, encode, furthest
 from sluicegate.coordinator.listeners.records import read_held as read_listener_records
@@ -42,9 +42,7 @@ from sluicegate.coordinator.stream.records import Held, read_held
 from sluicegate.events.envelope import partition_of
 from sluicegate.events.models import Position
 from sluicegate.events.problems import Code, Problem
-from sluicegate.kafka.clients import started
 from sluicegate.kafka.permissions import Client
-from sluicegate.kafka.producer import SessionProducer
 from sluicegate.lakes.port import TableRefused
 
 # Records of listeners for `stream adopt`: those of the former stream continue, missing ones are named.
@@ -315,7 +313,7 @@ async def _adopt(settings: Settings, order: _Order) -> _Found:
         raise UserError(str(error)) from error
     if held.record is not None or logged.events:
         # Else no coordinator has the stream: it would have written its record or its policy at once.
-        await _refuse_members(settings, stream)
+        await refuse_members(settings, stream, "would replace what this command writes")
     listeners = await read_listeners(settings, stream, former, adopted.account.decision)
     view_stays = None
     if not order.dry:
@@ -327,7 +325,9 @@ async def _adopt(settings: Settings, order: _Order) -> _Found:
         # Base records of a log that was longer would be taken for those of this one.
         stale = {key: None for start in held.bases if (key := base_key(stream, start)) != base}
         # Only the last one is read first, so an interrupted command is simply repeated.
-        await _write(settings, stream, {**listeners.messages(), **stale, base: value, stream: value})
+        values = {**listeners.messages(), **stale, base: value, stream: value}
+        home = partition_of(stream, await partition_count(settings, settings.kafka.topic_names().state))
+        await write_records(settings, [(StateKey(home, key), each) for key, each in values.items()])
         # Its revision is an offset of the former log, and may be higher than those of the new one.
         view_stays = await remove_view(settings, stream)
     return _Found(adopted, logged.events, listeners, view_stays)
@@ -351,18 +351,6 @@ async def _commits(settings: Settings, order: _Order) -> Commits:
             table.close()
 
 
-async def _refuse_members(settings: Settings, stream: str) -> None:
-    """Refuse a stream that may be served. Raises UserError, KafkaError."""
-    members = await count_members(settings)
-    if members != 0:
-        who = f"{members} run" if members else "they cannot be seen from here"
-        raise UserError(
-            f"coordinators of the group {settings.kafka.group_id} may serve stream {stream} ({who}), and "
-            "would replace what this command writes. Stop them first (a killed one counts until its session "
-            "ends)"
-        )
-
-
 async def _refuse_former(settings: Settings, former: str) -> None:
     """Refuse while the coordinator that this command sees commits by the former name. Raises UserError."""
     if former in await ask_coordinator(settings):
@@ -371,16 +359,6 @@ async def _refuse_former(settings: Settings, former: str) -> None:
             "its settings, and may commit more to the table. Remove it from the settings of all "
             "coordinators, send them SIGHUP, and repeat"
         )
-
-
-async def _write(settings: Settings, stream: str, values: Mapping[str, bytes | None]) -> None:
-    topic = settings.kafka.topic_names().state
-    partition = partition_of(stream, await partition_count(settings, topic))
-    kafka = settings.kafka
-    producer = SessionProducer(kafka.max_message_bytes, kafka.limits(), **kafka.client_options())
-    async with started(producer):
-        for key, value in values.items():
-            await producer.send_and_wait(topic, value, key=key.encode(), partition=partition)
 
 
 # --- output ---------------------------------------------------------------------------------------

@@ -67,7 +67,7 @@ def in_full(letter: Letter, redactor: Redactor, *, whole: bool) -> str:
     return "\n".join(lines)
 
 
-def as_json(letter: Letter, redactor: Redactor, *, whole: bool) -> dict[str, Any]:
+def letter_values(letter: Letter, redactor: Redactor, *, whole: bool = False) -> dict[str, Any]:
     """Return a letter as JSON values."""
     body, cut = _body(letter, redactor, whole=whole)
     content = letter.content
@@ -151,7 +151,7 @@ def list_letters(settings: Settings, stream: str | None, everything: bool, as_js
     if as_json:
         # One line for each letter: indented JSON needs Python's own encoder, which is slow for thousands of
         # letters.
-        lines = ",\n".join(json.dumps(_json(letter, redactor)) for letter in shown)
+        lines = ",\n".join(json.dumps(letter_values(letter, redactor)) for letter in shown)
         click.echo(f'{{"letters": [\n{lines}\n]}}')
         return
     for letter in shown:
@@ -171,7 +171,7 @@ def show(settings: Settings, offset: int, full: bool, as_json: bool) -> None:
     letter = run_async(settings, _find(settings, offset))
     redactor = Redactor(settings.secrets())
     if as_json:
-        click.echo(json.dumps(_json(letter, redactor, full=full), indent=2))
+        click.echo(json.dumps(letter_values(letter, redactor, whole=full), indent=2))
     else:
         click.echo(in_full(letter, redactor, whole=full))
 
@@ -299,7 +299,3 @@ async def _notes(settings: Settings, sent: Sent, record: StateRecord | Problem |
     if await count_members(settings) == 0:
         found.append("no coordinator runs; one that is started reads the message")
     return found
-
-
-def _json(letter: Letter, redactor: Redactor, *, full: bool = False) -> dict[str, Any]:
-    return as_json(letter, redactor, whole=full)

@@ -11,8 +11,6 @@ from click.exceptions import NoSuchCommand
 import sluicegate
 from sluicegate.coordinator.service.signals import hold_signals
 
-# Command groups whose command list shows whole sentences.
-
 
 class Commands(click.Group):
     """Command group that lists each command with a whole sentence; click itself truncates long ones."""
@@ -24,7 +22,7 @@ class Commands(click.Group):
 
 
 class LazyCommands(Commands):
-    """Command group that imports a command on its first use.
+    """Command group that imports a command on its first use, beside those that are added to it.
 
     One command then does not need the packages, or the import time, of another.
     """
@@ -37,7 +35,7 @@ class LazyCommands(Commands):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the names of all commands, imported or not."""
-        return sorted(self._places)
+        return sorted({*self._places, *self.commands})
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Return a command, imported on its first use; None if there is no such command."""
@@ -56,7 +54,7 @@ class LazyCommands(Commands):
         try:
             return super().resolve_command(ctx, args)
         except NoSuchCommand as error:
-            raise NoSuchCommand(error.command_name, possibilities=self._places, ctx=ctx) from None
+            raise NoSuchCommand(error.command_name, possibilities=self.list_commands(ctx), ctx=ctx) from None
 
 
 def _first_sentence(text: str) -> str:
@@ -72,7 +70,7 @@ COMMANDS: Final = {
     "completion": "completion",
     "conformance": "writers",
     "dead-letters": "deadletters",
-    "demo": "demo",
+    "demo": "local.demo",
     "history": "history",
     "init": "run",
     "orphans": "orphans",

@@ -1,9 +1,10 @@
 """`sluicegate stream recover` and `stream forget`: state records that are replaced, or deleted."""
 
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 import click
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from sluicegate.cli.coordinators import ask_coordinator
 from sluicegate.cli.errors import UserError, run_async
@@ -56,6 +57,26 @@ async def remove_view(settings: Settings, stream: str) -> str | None:
     return None
 
 
+async def refuse_members(settings: Settings, stream: str, consequence: str) -> None:
+    """Refuse a stream that may be served: its owner writes records, too. Raises UserError, KafkaError."""
+    members = await count_members(settings)
+    if members != 0:
+        who = f"{members} run" if members else "they cannot be seen from here"
+        raise UserError(
+            f"coordinators of the group {settings.kafka.group_id} may serve stream {stream} ({who}), and "
+            f"{consequence}. Stop them first (a killed one counts until its session ends)"
+        )
+
+
+async def write_records(settings: Settings, values: Iterable[tuple[StateKey, bytes | None]]) -> None:
+    """Write state records in their order; None: delete them. Raises KafkaError."""
+    kafka, topic = settings.kafka, settings.kafka.topic_names().state
+    producer = SessionProducer(kafka.max_message_bytes, kafka.limits(), **kafka.client_options())
+    async with started(producer):
+        for key, value in values:
+            await producer.send_and_wait(topic, value, key=key.name.encode(), partition=key.partition)
+
+
 # `sluicegate stream recover`: replace an unusable state record, so that the log is read again.
 
 
@@ -102,7 +123,7 @@ async def _recover(settings: Settings, stream: str) -> StateRecord:
     keys = [each for each in await read_state_keys(settings, stream) if each.name == stream]
     await require_permissions(settings, Client.KEEPER, TopicRole.STATE)
     await note_order(settings, stream)
-    await _write(settings, keys, record)
+    await write_records(settings, [(key, encode_record(record)) for key in keys])
     return record
 
 
@@ -134,17 +155,6 @@ def _start(settings: Settings, stream: str, held: Held, begin: int) -> StateReco
     return StateRecord(stream=stream, applied=-1, low_water=0, state=LogState(), commit_user=user)
 
 
-async def _write(settings: Settings, keys: list[StateKey], record: StateRecord) -> None:
-    kafka = settings.kafka
-    producer = SessionProducer(kafka.max_message_bytes, kafka.limits(), **kafka.client_options())
-    topic = settings.kafka.topic_names().state
-    async with started(producer):
-        for each in keys:
-            await producer.send_and_wait(
-                topic, encode_record(record), key=each.name.encode(), partition=each.partition
-            )
-
-
 # The record from which a stream reads its log again, if its table is ahead and the log has what is missing.
 #
 # A coordinator without a key reads the decisions of another one as dead letters. Its state record then
@@ -166,7 +176,7 @@ async def record_of_log(settings: Settings, stream: str, held: Held, newest: Sta
                         f"the state record of stream {stream} is not malformed, and its table has no later "
                         f"decision, so it is not replaced. See: sluicegate status --stream {stream}"
                     )
-                await _refuse_members(settings, stream)
+                await refuse_members(settings, stream, "write their own record again")
                 async with open_log(settings, stream) as log:
                     record = _earliest(stream, newest, held, await log.begin())
                     _judge(stream, ahead, await _verdict(log, record, table))
@@ -175,17 +185,6 @@ async def record_of_log(settings: Settings, stream: str, held: Held, newest: Sta
         except (ReplayRefused, TableRefused) as error:
             raise UserError(str(error)) from error
     return record
-
-
-async def _refuse_members(settings: Settings, stream: str) -> None:
-    """Refuse a stream that is served: its owner would write its own record again. Raises UserError."""
-    members = await count_members(settings)
-    if members != 0:
-        who = f"{members} run" if members else "they cannot be seen from here"
-        raise UserError(
-            f"coordinators of the group {settings.kafka.group_id} may serve stream {stream} ({who}), and "
-            "write their own record again. Stop them first (a killed one counts until its session ends)"
-        )
 
 
 def _earliest(stream: str, newest: StateRecord, held: Held, begin: int) -> StateRecord:
@@ -313,7 +312,7 @@ async def _forget(settings: Settings, stream: str, *, yes: bool) -> tuple[list[S
     if yes and (keys or viewed):
         await require_permissions(settings, Client.KEEPER, TopicRole.STATE)
         await note_order(settings, stream)
-        await _delete(settings, keys)
+        await write_records(settings, [(key, None) for key in keys])
         # The view last: while it is there, a command that failed can be repeated.
         if viewed and (reason := await remove_view(settings, stream)) is not None:
             raise _redis_away(stream, reason)
@@ -322,11 +321,3 @@ async def _forget(settings: Settings, stream: str, *, yes: bool) -> tuple[list[S
 
 def _redis_away(stream: str, reason: str) -> UserError:
     return UserError(f"{reason}. It may have a view of stream {stream}. Repeat when it responds")
-
-
-async def _delete(settings: Settings, keys: list[StateKey]) -> None:
-    producer = AIOKafkaProducer(**settings.kafka.client_options(), acks="all", enable_idempotence=True)
-    async with started(producer):
-        for each in keys:
-            topic = settings.kafka.topic_names().state
-            await producer.send_and_wait(topic, None, key=each.name.encode(), partition=each.partition)

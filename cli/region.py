@@ -12,7 +12,7 @@ from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from sluicegate.cli.completion import complete_folders
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.kafka import POLL_MS, READ_SECONDS
-from sluicegate.cli.main import Commands, LazyCommands
+from sluicegate.cli.main import Commands
 from sluicegate.cli.options import (
     by_option,
     config_option,
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
     from sluicegate.writer_hooks.spark.reset import Ask, ResetDone, ResetOrder
 
 
-@click.group(cls=LazyCommands, package="sluicegate.cli", places={"remove": "region", "reset": "region"})
+@click.group(cls=Commands)
 def region() -> None:
     """End a region, or set it back to its committed position."""
 
@@ -66,7 +66,7 @@ def region() -> None:
 # `sluicegate region remove`: end a region.
 
 
-@click.command()
+@region.command()
 @config_option
 @stream_option
 @order_options
@@ -193,7 +193,7 @@ def _parse_silence(context: click.Context, option: click.Parameter, value: str |
     return None if value is None else parse_timeout(context, option, value)
 
 
-@click.command()
+@region.command()
 @config_option
 @stream_option
 @by_option

@@ -1,11 +1,9 @@
 """`sluicegate replay`: compare a stream's table with its log, repair it, or build a fresh one."""
 
 import json
-import os
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any, Final, NamedTuple
-from urllib.parse import urlsplit
 
 import click
 from pydantic import SecretStr
@@ -15,6 +13,7 @@ from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.kafka import count_members, partition_count
 from sluicegate.cli.main import Commands
 from sluicegate.cli.options import (
+    absolute,
     config_option,
     current_order,
     forged_option,
@@ -344,11 +343,6 @@ DIFFERENT: Final = 1
 """Exit status if the table differs from the log."""
 
 
-def _absolute(_: click.Context, __: click.Parameter, value: str) -> str:
-    """Return a local table path as an absolute path, because logs and records name the table by it."""
-    return value if urlsplit(value).scheme else os.path.abspath(value)
-
-
 def _pairs(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, SecretStr]:
     """Return options of a table by name. Raises BadParameter."""
     if wrong := [value for value in values if not value.partition("=")[0] or "=" not in value]:
@@ -480,7 +474,8 @@ def repair(
     required=True,
     shell_complete=complete_folders,
     metavar="TABLE",
-    callback=_absolute,
+    # Logs and records name the table by its location.
+    callback=lambda _context, _option, value: absolute(value),
     help="Location of the new table.",
 )
 @click.option(

@@ -51,17 +51,7 @@ from sluicegate.lakes.registry import adapter
 @click.group(
     cls=LazyCommands,
     package="sluicegate.cli",
-    places={
-        "adopt": "adopt",
-        "cancel": "stream",
-        "drain": "stream",
-        "forget": "recovery",
-        "pause": "stream",
-        "recover": "recovery",
-        "resume": "stream",
-        "savepoint": "stream",
-        "skip": "stream",
-    },
+    places={"adopt": "adopt", "forget": "recovery", "recover": "recovery"},
 )
 def stream() -> None:
     """Pause, resume, adopt, recover or forget a stream, take savepoints, wait for its end, skip a record."""
@@ -70,7 +60,7 @@ def stream() -> None:
 # `sluicegate stream pause` and `sluicegate stream resume`.
 
 
-@click.command()
+@stream.command()
 @config_option
 @stream_option
 @order_options
@@ -101,7 +91,7 @@ def _parse_head(_context: click.Context, _option: click.Parameter, value: str | 
         ) from error
 
 
-@click.command()
+@stream.command()
 @config_option
 @stream_option
 @order_options
@@ -206,7 +196,7 @@ def _inspect(settings: StreamSettings) -> TableState:
 _name_option = click.option("--name", help="Name of the order. Default: made of the time.")
 
 
-@click.command()
+@stream.command()
 @config_option
 @stream_option
 @order_options
@@ -226,7 +216,7 @@ def savepoint(
     _take(context, settings, stream, ("savepoint", name), timeout, as_json=as_json)
 
 
-@click.command()
+@stream.command()
 @config_option
 @stream_option
 @order_options
@@ -246,7 +236,7 @@ def drain(
     _take(context, settings, stream, ("drain", name), timeout, as_json=as_json)
 
 
-@click.command()
+@stream.command()
 @config_option
 @stream_option
 @order_options
@@ -371,7 +361,7 @@ def _values(state: LogState) -> dict[str, Any]:
 # `sluicegate stream skip`: read over one record that only a newer release reads.
 
 
-@click.command()
+@stream.command()
 @config_option
 @stream_option
 @order_options

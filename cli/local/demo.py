@@ -1,4 +1,7 @@
-"""The command `sluicegate demo`."""
+"""`sluicegate demo`: its options, its output, and its exit status.
+
+This module is imported without the packages of the demo, to name those that are missing.
+"""
 
 import importlib.util
 import json
@@ -11,18 +14,16 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import asdict
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, TextIO
 
 import click
 
-from sluicegate.cli.local.errors import DemoError, Unavailable
+from sluicegate.cli.local.errors import DemoError, EmbeddedError, JavaError, Unavailable
+from sluicegate.cli.local.jars import find_java
 
 if TYPE_CHECKING:
     from sluicegate.cli.local.run import Outcome
-    from sluicegate.cli.local.watch import MarksVerdict
 
 
 TOTAL_ROWS: Final = 336_776
@@ -104,7 +105,7 @@ def demo(
     work_dir: Path | None,
     **wish: Any,
 ) -> None:
-    """Write real flights through real servers into a table, and count the rows in it.
+    """Run the whole system on this machine, with real servers and real data.
 
     Three streaming jobs, one for each airport of New York, write the flights of 2013 into one table. A
     coordinator process commits their files. Then the table is compared with its source. The exit status is 0
@@ -114,7 +115,13 @@ def demo(
     try:
         with _interruptible():
             wish["kills"] = kills if kill_coordinator else 0
-            work, outcome = _run(wish, work_dir)
+            _check_prerequisites(wish["table_format"])
+            work = _open_work_dir(work_dir)
+            (work / "logs").mkdir()
+            with _output_in(work / "logs" / "output.log") as terminal:
+                outcome = _run(wish, work, terminal)
+    except DemoError as error:
+        raise NotRun(str(error)) from error
     except KeyboardInterrupt:
         context.exit(_INTERRUPTED)
     seconds = round(time.monotonic() - began, 1)
@@ -128,7 +135,7 @@ def demo(
 
 def figures(outcome: "Outcome", seconds: float) -> dict[str, object]:
     """Return the result as JSON values."""
-    verdict = outcome.verdict
+    verdict, marks = outcome.verdict, outcome.marks
     return {
         "rows": verdict.rows,
         "expected": verdict.expected,
@@ -138,14 +145,16 @@ def figures(outcome: "Outcome", seconds: float) -> dict[str, object]:
         "kills": outcome.kills,
         "kill_phases": outcome.kill_phases,
         "seconds": seconds,
-        **(asdict(outcome.regional) if outcome.regional else {}),
-        **(_marks(outcome.marks) if outcome.marks is not None else {}),
+        **(outcome.regional._asdict() if outcome.regional is not None else {}),
+        **(
+            {
+                "months_marked": {each.month: each.decision for each in marks.months},
+                "marks_wrong": list(marks.wrong),
+            }
+            if marks is not None
+            else {}
+        ),
     }
-
-
-def _marks(marks: "MarksVerdict") -> dict[str, object]:
-    months = {each.month: each.decision for each in marks.months}
-    return {"months_marked": months, "marks_wrong": list(marks.wrong)}
 
 
 def summary(outcome: "Outcome", seconds: float) -> str:
@@ -156,8 +165,6 @@ def summary(outcome: "Outcome", seconds: float) -> str:
         f"commits, in {seconds:g} s",
         f"missing {verdict.missing}, duplicated {verdict.duplicated}, unknown {verdict.foreign}, "
         f"altered {verdict.altered}",
-        f"sums by month and airport: {verdict.sums_compared - len(verdict.sums_wrong)} of "
-        f"{verdict.sums_compared} equal the source's",
     ]
     if outcome.kills:
         phases = ", ".join(
@@ -172,11 +179,13 @@ def summary(outcome: "Outcome", seconds: float) -> str:
             f"other regions: {regional.healthy_p50_while_slow_ms:g} ms from a batch to its commit while one "
             f"was slow, {regional.healthy_p50_ms:g} ms over all (p50)",
         ]
-    if outcome.marks is not None:
-        marks = outcome.marks
-        lines += [*marks.wrong, f"{len(marks.months)} months marked, {len(marks.wrong)} of 12 not in time"]
-        if marks.exact:
-            lines[-1] = "twelve months marked, each once, when all airports had passed its end"
+    if (marks := outcome.marks) is not None:
+        lines += marks.wrong
+        lines.append(
+            "twelve months marked, each once, when all airports had passed its end"
+            if marks.exact
+            else f"{len(marks.months)} months marked, {len(marks.wrong)} of 12 not in time"
+        )
     lines.append("every row exactly once" if verdict.exact else "NOT EXACT")
     return "\n".join(lines)
 
@@ -190,9 +199,6 @@ def _check_prerequisites(table_format: str) -> None:
         raise Unavailable(
             f'the demo needs {", ".join(missing)}, not installed here; run pip install ".[{extras}]"'
         )
-    from sluicegate.cli.local.errors import JavaError
-    from sluicegate.cli.local.jars import find_java
-
     try:
         find_java()
     except JavaError as error:
@@ -212,21 +218,8 @@ def _open_work_dir(wanted: Path | None) -> Path:
     return wanted.resolve()
 
 
-def _run(wish: Mapping[str, Any], work_dir: Path | None) -> "tuple[Path, Outcome]":
-    """Run the demo and end all its processes. Raises NotRun with the error as a message."""
-    try:
-        _check_prerequisites(wish["table_format"])
-        work = _open_work_dir(work_dir)
-    except DemoError as error:
-        raise NotRun(str(error)) from error
-    logs = work / "logs"
-    logs.mkdir()
-    with _output_in(logs / "output.log") as terminal:
-        return work, _run_in(work, wish, terminal)
-
-
-def _run_in(work: Path, wish: Mapping[str, Any], terminal: TextIO) -> "Outcome":
-    from sluicegate.cli.local.errors import EmbeddedError
+def _run(wish: Mapping[str, Any], work: Path, terminal: TextIO) -> "Outcome":
+    """Run the demo in a folder, and end all its processes. Raises NotRun with the error as a message."""
     from sluicegate.cli.local.run import Wish, run_demo
     from sluicegate.cli.local.watch import Display
     from sluicegate.kafka.topics import TopicError
@@ -245,6 +238,8 @@ def _run_in(work: Path, wish: Mapping[str, Any], terminal: TextIO) -> "Outcome":
     except KeyboardInterrupt:
         display.note(f"stopped; the files of the run are in {work}")
         raise
+    finally:
+        display.keep()
     return outcome
 
 
@@ -287,13 +282,9 @@ def _news_to(note: Callable[[str], None], skipped: Sequence[str] = ()) -> Iterat
 def _interruptible() -> Iterator[None]:
     """Handle SIGTERM like Ctrl-C: end the run in order, with all processes."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt

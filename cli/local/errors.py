@@ -17,9 +17,6 @@ class StartError(EmbeddedError):
     """A server did not start, or a property was read that only a running server has."""
 
 
-# Errors of the demo; each message is one sentence with the remedy.
-
-
 class DemoError(Exception):
     """Base of the errors that the demo raises on purpose."""
 

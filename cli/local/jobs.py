@@ -4,29 +4,31 @@ import math
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql import SparkSession
 
-from sluicegate.cli.local import slow_storage
 from sluicegate.cli.local.errors import RunFailed
-from sluicegate.cli.local.flights import EVENT_TIME, REGIONS, spark_schema
-from sluicegate.cli.local.services import STREAM, TOPICS
-from sluicegate.cli.local.slow_storage import VARIABLE, Slowness
+from sluicegate.cli.local.flights import EVENT_TIME, REGIONS, ROW_ID, STREAM, spark_schema
 from sluicegate.cli.local.tables import DemoTable
+from sluicegate.cli.local.watch import TOPICS
 from sluicegate.writer_hooks import attach
 from sluicegate.writer_hooks.options import TABLE_PREFIX
 from sluicegate.writer_hooks.spark.incarnation import close_region
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 _TRIGGER: Final = "50 milliseconds"
 _RHYTHMS: Final = (700, 750, 800)
 """Trigger intervals in milliseconds. They differ, because Spark rounds equal ones to the same moments."""
-_CHECKPOINT_FILES: Final = (
-    "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-)
+_SLOW_SECONDS: Final = 1.5
+_SILENT_SECONDS: Final = 8.0
+_IDLE_SECONDS: Final = 10.0
 _SESSION: Final = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -39,34 +41,29 @@ _SESSION: Final = {
     "spark.sql.shuffle.partitions": "2",
     "spark.sql.streaming.stopTimeout": "3s",
     # The default manager starts a process for each file, because Hadoop's native library is missing.
-    "spark.sql.streaming.checkpointFileManagerClass": _CHECKPOINT_FILES,
-    # A job without new files reports it soon, and does not delay the commits of the others.
-    "spark.sql.streaming.noDataProgressEventInterval": "250",
+    "spark.sql.streaming.checkpointFileManagerClass": (
+        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+    ),
 }
 
 
-_AWAITED: Final = {"spark.sql.streaming.noDataProgressEventInterval": "3600000"}
-_IDLE_SECONDS: Final = 10.0
-
-
-def start_session(work: Path, slowness: Slowness | None = None, *, awaited: bool = False) -> SparkSession:
+def start_session(work: Path, *, parallel: bool = False, awaited: bool = False) -> SparkSession:
     """Start Spark; its processes inherit this one's standard error. Raises RunFailed.
 
-    With `slowness` each job has a task slot of its own, as on a separate machine. Only the storage of one job
-    is then slow, not the processor of all. With `awaited`, a job without new files is not idle: it holds the
-    watermark back until its next file.
+    With `parallel` each job has a task slot of its own, as on a separate machine, so that a slow one does not
+    delay the others. With `awaited`, a job without new files is not idle: it holds the watermark back until
+    its next file.
     """
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    master = "local[2]" if slowness is None else f"local[{len(REGIONS)}]"
-    builder = SparkSession.builder.master(master).appName("sluicegate-demo")
-    folders = {
+    slots = len(REGIONS) if parallel else 2
+    builder = SparkSession.builder.master(f"local[{slots}]").appName("sluicegate-demo")
+    options = _SESSION | {
         "spark.local.dir": str(work / "spark"),
         "spark.sql.warehouse.dir": str(work / "spark-warehouse"),
+        # A job without new files reports it soon, and does not delay the commits of the others.
+        "spark.sql.streaming.noDataProgressEventInterval": "3600000" if awaited else "250",
     }
-    if slowness is not None:
-        os.environ[VARIABLE] = slowness.to_text()
-        builder = builder.config("spark.python.daemon.module", slow_storage.__name__)
-    for name, value in {**_SESSION, **folders, **(_AWAITED if awaited else {})}.items():
+    for name, value in options.items():
         builder = builder.config(name, value)
     interrupt = signal.getsignal(signal.SIGINT)
     try:
@@ -77,6 +74,24 @@ def start_session(work: Path, slowness: Slowness | None = None, *, awaited: bool
     signal.signal(signal.SIGINT, interrupt)
     attach(spark, heartbeat_interval=2.0, idle_after=math.inf if awaited else _IDLE_SECONDS)
     return spark
+
+
+def slow_batches(batches: int) -> dict[int, float]:
+    """Return the seconds by which batches of a slow region are late: a few batches, then one for long."""
+    first, count = max(1, batches // 8), max(1, batches // 10)
+    return {**dict.fromkeys(range(first, first + count), _SLOW_SECONDS), first + count: _SILENT_SECONDS}
+
+
+def _late(delays: Mapping[int, float]) -> "Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]":
+    """Return a function for Spark that pauses before the rows of a file, by the id of its first flight."""
+
+    def pause(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        for batch in batches:
+            if batch.num_rows:
+                time.sleep(delays.get(batch.column(ROW_ID)[0].as_py(), 0.0))
+            yield batch
+
+    return pause
 
 
 class Jobs:
@@ -91,17 +106,21 @@ class Jobs:
         self.finals: dict[str, int | None] = {}
         """Final batch of each closed region."""
 
-    def start(self, inbox: Callable[[str], Path], *, evenly: bool = False) -> None:
+    def start(
+        self, inbox: Callable[[str], Path], late: Mapping[str, Mapping[int, float]], *, evenly: bool
+    ) -> None:
         """Start a job for each region, which reads the files that appear in `inbox(region)`.
 
-        With `evenly` each job has its own trigger interval, so that they do not always compete for the
-        processor.
+        `late` has the delays of files of regions, by the id of their first flight. With `evenly` each job has
+        its own trigger interval, so that they do not always compete for the processor.
         """
         for region, rhythm in zip(REGIONS, _RHYTHMS, strict=True):
+            reader = self._spark.readStream.schema(spark_schema()).option("maxFilesPerTrigger", 1)
+            rows = reader.parquet(str(inbox(region)))
+            if region in late:
+                rows = rows.mapInArrow(_late(late[region]), spark_schema())
+            writer = rows.writeStream.format("sluicegate").queryName(region).options(**self._options(region))
             trigger = f"{rhythm} milliseconds" if evenly else _TRIGGER
-            files = self._spark.readStream.schema(spark_schema()).option("maxFilesPerTrigger", 1)
-            writer = files.parquet(str(inbox(region))).writeStream.format("sluicegate")
-            writer = writer.queryName(region).options(**self._options(region))
             self._queries[region] = writer.trigger(processingTime=trigger).start()
 
     def check(self) -> None:

@@ -1,18 +1,22 @@
-"""Phase of the coordinator at the moment of a kill, read from the end of its log."""
+"""The coordinator of the demo, and its kills in the middle of its work.
+
+A kill is aimed at a step of the coordinator, by the debug lines of its log. The phase in which it was hit is
+read from the last lines afterwards, so each kill is counted where it happened, not where it was aimed.
+"""
 
 import json
 import math
 import random
+import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO, Final, NamedTuple
+from typing import Final, NamedTuple
 
-from sluicegate.cli.local.errors import DemoError
-from sluicegate.cli.local.services import Coordinator
+from sluicegate.cli.local.errors import DemoError, RunFailed
+from sluicegate.cli.local.process import ChildProcess
 
 COMMIT_STEPS: Final = (
     "CheckFiles",
@@ -26,12 +30,87 @@ COMMIT_STEPS: Final = (
     "ReleaseOffsets",
 )
 """The steps of a commit, in their order."""
-
 START_STEPS: Final = ("InspectTable", "FetchEnd")
 """Steps of every start, in their order."""
-
+REGISTRATION_STEPS: Final = ("Append stream.policy", "WriteRecord", "Announce", "WriteView", "ReleaseOffsets")
+"""Steps before the first commit: regions register."""
 STARTING: Final = "starting"
 READING: Final = "reading"
+EARLY_KILLS: Final = 2
+"""Maximum number of kills before the first commit; later kills wait for it."""
+
+_AT_ANY_TIME: Final = 0.2
+"""Probability of a kill at any time instead of in a chosen step, until one was killed between commits."""
+_ONE_BEFORE: Final = 0.5
+"""Probability of taking the step before the chosen one as the signal: log lines may come late."""
+_LONGEST_WAIT: Final = 1.5
+_LONGEST_DELAY: Final = 0.008
+_LIFE_SECONDS: Final = 60.0
+"""Maximum seconds of waiting for the chosen step after a start, before there are commits."""
+_HUNT_SECONDS: Final = 10.0
+"""Maximum seconds of waiting for the chosen step, once there are commits."""
+_POLL_START: Final = 0.01
+_POLL: Final = 0.0015
+_STOP_SECONDS: Final = 20.0
+_TAIL_LINES: Final = 15
+
+
+class Coordinator:
+    """Coordinator process that can be killed and started again; each life has its own log."""
+
+    def __init__(self, settings: Path, logs: Path) -> None:
+        self.settings = settings
+        self._logs = logs
+        self._process: ChildProcess | None = None
+        self._lock = threading.Lock()
+        self._lives = 0
+
+    @property
+    def log_file(self) -> Path:
+        """Log file of the current life."""
+        return self._logs / f"coordinator-{self._lives}.log"
+
+    def start(self) -> None:
+        """Start a new life."""
+        with self._lock:
+            self._start()
+
+    def kill(self) -> None:
+        """End this life with SIGKILL, and start the next. Raises RunFailed if there is none."""
+        with self._lock:
+            self._check()
+            if self._process is None:
+                raise RunFailed("the coordinator cannot be killed: it has been stopped")
+            self._process.kill()
+            self._start()
+
+    def check(self) -> None:
+        """Raise RunFailed if the coordinator has ended by itself."""
+        with self._lock:
+            self._check()
+
+    def stop(self) -> None:
+        """Stop the coordinator and wait until it has ended; may be repeated."""
+        with self._lock:
+            process, self._process = self._process, None
+            if process is not None:
+                process.end(_STOP_SECONDS)
+
+    def _start(self) -> None:
+        self._lives += 1
+        # Run the package's command with this interpreter: the command itself may not be on PATH.
+        program = [sys.executable, "-c", "from sluicegate.cli.main import main; main()"]
+        command = [*program, "run", "--config", str(self.settings)]
+        self._process = ChildProcess(command, log_file=self.log_file, cwd=self._logs)
+
+    def _check(self) -> None:
+        status = self._process.poll() if self._process is not None else None
+        if status is not None:
+            tail = self.log_file.read_text(encoding="utf-8", errors="replace").splitlines()[-_TAIL_LINES:]
+            raise RunFailed(
+                f"the coordinator ended by itself with status {status}; from {self.log_file}:\n"
+                + "\n".join(tail)
+            )
 
 
 class Step(NamedTuple):
@@ -46,53 +125,38 @@ class Trace:
 
     def __init__(self, log_file: Path) -> None:
         self._log_file = log_file
-        self._log: BinaryIO | None = None
-        self._rest = b""
-        self._open: Counter[str] = Counter()
-        self._latest: list[str] = []
+        self._read = 0
+        self._running: list[str] = []
         self._finished: str | None = None
-        self._begun = False
 
     def advance(self) -> list[Step]:
-        """Read the log lines since the last call; an incomplete line is kept for the next call."""
-        if self._log is None:
-            if not self._log_file.exists():
-                return []
-            self._log = self._log_file.open("rb")
-        *lines, self._rest = (self._rest + self._log.read()).split(b"\n")
-        steps = [step for line in lines if (step := parse(line)) is not None]
-        for step in steps:
-            self._note(step)
+        """Read the log lines since the last call; an incomplete line is left for the next call."""
+        try:
+            with self._log_file.open("rb") as log:
+                log.seek(self._read)
+                lines = log.read().rpartition(b"\n")
+        except FileNotFoundError:
+            return []
+        self._read += len(lines[0] + lines[1])
+        steps = [step for line in lines[0].split(b"\n") if (step := parse(line)) is not None]
+        for effect, started in steps:
+            if started:
+                self._running.append(effect)
+            else:
+                self._finished = effect
+                if effect in self._running:
+                    self._running.remove(effect)
         return steps
-
-    def close(self) -> None:
-        """Close the log; the steps read so far stay."""
-        if self._log is not None:
-            self._log.close()
 
     @property
     def phase(self) -> str:
         """The running step, or the pair of steps around the present moment, as of the last `advance`."""
-        running = [effect for effect in self._latest if self._open[effect] > 0]
-        if running:
-            return running[-1]
-        if not self._begun:
-            return STARTING
+        if self._running:
+            return self._running[-1]
         if self._finished in COMMIT_STEPS[:-1]:
             following = COMMIT_STEPS[COMMIT_STEPS.index(self._finished) + 1]
             return f"between {self._finished} and {following}"
-        return READING
-
-    def _note(self, step: Step) -> None:
-        self._begun = True
-        if step.started:
-            self._open[step.effect] += 1
-            if step.effect in self._latest:
-                self._latest.remove(step.effect)
-            self._latest.append(step.effect)
-        else:
-            self._open[step.effect] -= 1
-            self._finished = step.effect
+        return STARTING if self._finished is None else READING
 
 
 def parse(line: bytes) -> Step | None:
@@ -100,42 +164,18 @@ def parse(line: bytes) -> Step | None:
     if b'"effect"' not in line:
         return None
     try:
-        said = json.loads(line)
+        found = json.loads(line)
     except ValueError:
         return None
-    if not isinstance(said, dict) or said.get("event") != "effect":
+    if not isinstance(found, dict) or found.get("event") != "effect":
         return None
-    effect, state = said.get("effect"), said.get("state")
+    effect, state = found.get("effect"), found.get("state")
     if not isinstance(effect, str) or state not in ("started", "finished"):
         return None
     return Step(effect, state == "started")
 
 
-# Kills the coordinator repeatedly, in the middle of its work.
-
-REGISTRATION_STEPS: Final = ("Append stream.policy", "WriteRecord", "Announce", "WriteView", "ReleaseOffsets")
-"""Steps before the first commit: regions register."""
-
-EARLY_KILLS: Final = 2
-"""Maximum number of kills before the first commit; later kills wait for it."""
-
-_AT_ANY_TIME: Final = 0.2
-"""Probability of a kill at any time instead of in a chosen step, until one was killed between commits."""
-_ONE_BEFORE: Final = 0.5
-"""Probability of taking the step before the chosen one as the signal: log lines may come late."""
-_LONGEST_WAIT: Final = 1.5
-_LONGEST_DELAY: Final = 0.008
-_LIFE_SECONDS: Final = 60.0
-"""Maximum seconds of waiting for the chosen step after a start, before there are commits."""
-_HUNT_SECONDS: Final = 10.0
-"""Maximum seconds of waiting for the chosen step, once there are commits."""
-_START_ENDED: Final = Step("FetchEnd", started=False)
-_POLL_START: Final = 0.01
-_POLL: Final = 0.0015
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(NamedTuple):
     """Moment of a kill: `delay` seconds after a step has begun for the `turn`-th time in this life.
 
     Without a step: `delay` seconds after the start has finished.
@@ -207,31 +247,24 @@ class Killer(threading.Thread):
         steps = [*START_STEPS, *(REGISTRATION_STEPS if early else COMMIT_STEPS)]
         fresh = [step for step in steps if step not in self.phases] or steps
         # The start is the longest part of every life, but the steps of a commit are the interesting ones.
-        weights = [1 if step in START_STEPS else 4 for step in fresh]
-        step = self._random.choices(fresh, weights)[0]
+        step = self._random.choices(fresh, [1 if step in START_STEPS else 4 for step in fresh])[0]
         if not early and step in COMMIT_STEPS[1:] and self._random.random() < _ONE_BEFORE:
             step = COMMIT_STEPS[COMMIT_STEPS.index(step) - 1]
         turn = 1 if early or step in START_STEPS else self._random.randint(1, self._turns)
         # Some steps take 1 ms, others 20 ms. About half of the kills have no delay, to hit the short ones.
-        delay = max(0.0, self._random.uniform(-_LONGEST_DELAY, _LONGEST_DELAY))
-        return Plan(step, delay, turn)
+        return Plan(step, max(0.0, self._random.uniform(-_LONGEST_DELAY, _LONGEST_DELAY)), turn)
 
     def _is_early(self) -> bool:
         return not self._committing() and self.killed < EARLY_KILLS
 
     def _strike(self) -> None:
-        plan = self.plan()
-        trace = Trace(self._coordinator.log_file)
-        try:
-            self._await(plan, trace)
-            self._over.wait(plan.delay)
-            if self._over.is_set():
-                return
-            self._coordinator.kill()
-            # Read the last lines of the killed life, to find the interrupted step.
-            trace.advance()
-        finally:
-            trace.close()
+        plan, trace = self.plan(), Trace(self._coordinator.log_file)
+        self._await(plan, trace)
+        if self._over.wait(plan.delay):
+            return
+        self._coordinator.kill()
+        # Read the last lines of the killed life, to find the interrupted step.
+        trace.advance()
         self.phases[trace.phase] += 1
         self.ready_since = None
         self._note(f"killed the coordinator ({self.killed} of {self._kills}): {trace.phase}")
@@ -241,15 +274,13 @@ class Killer(threading.Thread):
 
         The limit counts from the end of the start, and for a later kill from the first commit.
         """
-        deadline = math.inf
-        early = self._is_early()
-        turns = 0
+        deadline, turns, early = math.inf, 0, self._is_early()
         while time.monotonic() < deadline and not self._over.wait(_POLL if self.ready_since else _POLL_START):
             steps = trace.advance()
-            turns += sum(step.started and step.effect == plan.step for step in steps)
+            turns += steps.count(Step(plan.step or "", started=True))
             if turns >= plan.turn:
                 return
-            if self.ready_since is None and _START_ENDED in steps:
+            if self.ready_since is None and Step("FetchEnd", started=False) in steps:
                 self.ready_since = time.monotonic()
                 deadline = self.ready_since + _LIFE_SECONDS if early else math.inf
             if self.ready_since is not None and self._committing():

@@ -1,47 +1,77 @@
 """One run of the demo, from an empty folder to the comparison of the table with its source."""
 
+import asyncio
 import time
-from collections.abc import Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
-from typing import Final
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-from sluicegate.cli.local.errors import RunFailed, TableDamaged
+from sluicegate.cli.local.errors import RunFailed
 from sluicegate.cli.local.flights import (
+    PARTITION,
     REGIONS,
+    STREAM,
     Feed,
     Verdict,
     batches_for,
     compare,
     load_flights,
-    rows_by_region,
     share_due,
     write_batches,
 )
-from sluicegate.cli.local.jobs import Jobs, start_session
-from sluicegate.cli.local.kills import Killer
-from sluicegate.cli.local.services import Coordinator, Servers
-from sluicegate.cli.local.slow_storage import Slowness
+from sluicegate.cli.local.jobs import Jobs, slow_batches, start_session
+from sluicegate.cli.local.kills import Coordinator, Killer
+from sluicegate.cli.local.servers import EmbeddedKafka, EmbeddedValkey
 from sluicegate.cli.local.tables import DemoTable, create_table
 from sluicegate.cli.local.watch import (
-    LISTENER,
     MAX_FALLBACKS,
     MONTHS,
+    PARTITIONS,
+    TOPICS,
     Display,
     MarksVerdict,
     Progress,
     Watch,
-    describe,
-    read_marks,
 )
+from sluicegate.kafka.topics import ensure_topics, topic_specs
 
 _POLL: Final = 0.2
 _STUCK_SECONDS: Final = 300.0
+_MONTHLY: Final = 16
+"""Batches of a region with marks, so that most commits pass one month."""
+
+# A restart after a kill waits until the session of the killed member times out, so it is short.
+_SETTINGS: Final = """\
+state_record_interval = "10m"
+
+[kafka]
+bootstrap_servers = "{bootstrap}"
+topic_prefix = "{prefix}"
+group_id = "demo"
+partitions = {partitions}
+session_timeout = "2s"
+
+[redis]
+url = "{redis}"
+key_prefix = "demo"
+
+[http]
+port = 0
+
+[log]
+level = "debug"
+format = "json"
+
+[streams.{stream}]
+format = "{table.format}"
+table = "{table.location}"
+{policy}
+[streams.{stream}.options]
+{options}{listeners}"""
 
 # About the time between the ends of the regions' batches in a healthy run: see docs/benchmarks.md.
 _POLICY: Final = f"""\
@@ -49,30 +79,30 @@ partial = "allow"
 alignment_timeout = "250ms"
 max_consecutive_fallbacks = {MAX_FALLBACKS}
 """
-
-
 # A lagging airport falls back as often as it must, and holds the watermark back meanwhile.
 _MARKS_POLICY: Final = """\
 partial = "allow"
 alignment_timeout = "1s"
 max_consecutive_fallbacks = 1000
 """
-_MONTHLY: Final = 16
-"""Batches of a region with marks, so that most commits pass one month."""
+_LISTENER: Final = f"""
+[streams.{STREAM}.listeners.months]
+type = "mark-done"
+start = "earliest"
+timestamp_pattern = "${PARTITION}-01"
+interval = "1 month"
+actions = ["success-file", "mark-event"]
+"""
 
-_Data = tuple[pa.Table, Feed, DemoTable]
-"""Rows of the source, its files, and the table."""
 
-
-@dataclass(frozen=True, slots=True)
-class Wish:
+class Wish(NamedTuple):
     """Options of the user."""
 
     rows: int
     kills: int
     seed: int | None
     slow_region: str | None
-    """Region with slow storage for a while; None if no storage is slow."""
+    """Region with slow files for a while; None if none is slow."""
     calm: bool
     """With a slow region: use the same setup without the slowness, for comparison."""
     full_cuts: bool
@@ -90,31 +120,7 @@ class Wish:
         return max(batches_for(self.rows), _MONTHLY if self.mark_done else 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """Result of the run."""
-
-    verdict: Verdict
-    commits: int
-    files: int
-    kill_phases: dict[str, int]
-    regional: "Regional | None" = None
-    marks: MarksVerdict | None = None
-    """None: without marks."""
-
-    @property
-    def exact(self) -> bool:
-        """True if the table is exactly its source, and each month was marked in time."""
-        return self.verdict.exact and (self.marks is None or self.marks.exact)
-
-    @property
-    def kills(self) -> int:
-        """Number of times that the coordinator was killed."""
-        return sum(self.kill_phases.values())
-
-
-@dataclass(frozen=True, slots=True)
-class Regional:
+class Regional(NamedTuple):
     """Effect of one slow region on the commits; times in milliseconds."""
 
     partial_cuts: int
@@ -129,19 +135,37 @@ class Regional:
     """Longest time from the completion of a batch of the slow region to its commit notification."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Parts:
+class Outcome(NamedTuple):
+    """Result of the run."""
+
+    verdict: Verdict
+    commits: int
+    files: int
+    kill_phases: dict[str, int]
+    regional: Regional | None = None
+    marks: MarksVerdict | None = None
+    """None: without marks."""
+
+    @property
+    def exact(self) -> bool:
+        """True if the table is exactly its source, and each month was marked in time."""
+        return self.verdict.exact and (self.marks is None or self.marks.exact)
+
+    @property
+    def kills(self) -> int:
+        """Number of times that the coordinator was killed."""
+        return sum(self.kill_phases.values())
+
+
+class _Run(NamedTuple):
     """All parts of the run, started or ready to start."""
 
     wish: Wish
-    bootstrap: str
     source: pa.Table
-    totals: Mapping[str, int]
     table: DemoTable
     feed: Feed
     coordinator: Coordinator
     jobs: Jobs
-    progress: Progress
     watch: Watch
     killer: Killer
 
@@ -152,37 +176,31 @@ def run_demo(wish: Wish, display: Display, stack: ExitStack) -> Outcome:
     Raises:
         DemoError, EmbeddedError, TopicError: the run failed, or the table cannot be read.
     """
-    parts = _prepare(wish, display, stack)
-    parts.killer.start()
-    parts.watch.start()
-    parts.jobs.start(parts.feed.folder, evenly=wish.slow_region is not None)
+    run = _prepare(wish, display, stack)
     slow = f"; the storage of {wish.slow_region} is going to be slow" if wish.slow_region else ""
-    display.note(f"three jobs write, the coordinator commits{slow if not wish.calm else ''}")
-    _follow(parts, display)
-    parts.coordinator.stop()
+    display.note(f"three jobs write, the coordinator commits{'' if wish.calm else slow}")
+    _follow(run, display)
+    run.coordinator.stop()
+    # The last marks may have come after the last look at the log.
+    run.watch.end()
+    run.watch.check()
+    display.keep()
     display.note("everything is committed; reading the table back")
-    marks = read_marks(parts.bootstrap).verdict() if wish.mark_done else None
-    contents = parts.table.read()
-    counted = parts.table.count()
-    if counted != contents.rows.num_rows:
-        raise TableDamaged(
-            f"the reader of {wish.table_format} finds {counted} rows, the independent one "
-            f"{contents.rows.num_rows}"
-        )
-    verdict = compare(contents.rows, parts.source)
-    phases = dict(sorted(parts.killer.phases.items()))
+    contents, progress = run.table.read(), run.watch.progress
     return Outcome(
-        verdict, len(contents.commits), contents.files, phases, _regional(wish, parts.progress), marks
+        compare(contents.rows, run.source),
+        contents.commits,
+        contents.files,
+        dict(sorted(run.killer.phases.items())),
+        _regional(wish, progress) if wish.slow_region is not None else None,
+        progress.marks.verdict() if wish.mark_done else None,
     )
 
 
-def _regional(wish: Wish, progress: Progress) -> Regional | None:
-    slowness = _slowness(wish)
-    if slowness is None:
-        return None
-    healthy = [region for region in REGIONS if region != slowness.region]
-    planned = Slowness.plan(slowness.region, wish.batches).delays
-    at = progress.regions[slowness.region].completed_at
+def _regional(wish: Wish, progress: Progress) -> Regional:
+    slow = str(wish.slow_region)
+    healthy = [region for region in REGIONS if region != slow]
+    planned, at = slow_batches(wish.batches), progress.regions[slow].completed_at
     span = at[min(planned) - 1], at[max(planned)]
     return Regional(
         partial_cuts=progress.partial_cuts,
@@ -191,111 +209,118 @@ def _regional(wish: Wish, progress: Progress) -> Regional | None:
         max_consecutive_fallbacks=progress.max_fallbacks,
         healthy_p50_ms=median(progress.waits(healthy)),
         healthy_p50_while_slow_ms=median(progress.waits(healthy, span)),
-        slow_longest_ms=max(progress.waits([slowness.region])),
+        slow_longest_ms=max(progress.waits([slow])),
     )
 
 
-def _slowness(wish: Wish) -> Slowness | None:
-    if wish.slow_region is None:
-        return None
-    planned = Slowness.plan(wish.slow_region, wish.batches)
-    return Slowness(planned.region, {}) if wish.calm else planned
-
-
-def _prepare(wish: Wish, display: Display, stack: ExitStack) -> _Parts:
-    work = wish.work
+def _prepare(wish: Wish, display: Display, stack: ExitStack) -> _Run:
+    """Start the servers, the coordinator, Spark and the jobs. The files of the flights are made meanwhile."""
+    work, slow = wish.work, wish.slow_region
     display.note(f"starting Kafka, Valkey and Spark in {work}")
-    servers = Servers(work)
-    stack.callback(servers.stop)
+    valkey, kafka = EmbeddedValkey(work / "valkey"), EmbeddedKafka(work / "kafka")
     coordinator = Coordinator(work / "coordinator.toml", work / "logs")
-    stack.callback(coordinator.stop)
+    for end in (valkey.stop, kafka.stop, coordinator.stop):
+        stack.callback(end)
+
+    def start_servers() -> None:
+        valkey.start()
+        kafka.start()
+        asyncio.run(ensure_topics(kafka.bootstrap, topic_specs(TOPICS, partitions=PARTITIONS)))
+
     with ThreadPoolExecutor(max_workers=3) as pool:
-        serving = pool.submit(servers.start)
-        data = pool.submit(_prepare_data, wish)
-        coordinating = pool.submit(_start_coordinator, coordinator, servers, serving, data, wish)
-        spark = start_session(work, _slowness(wish), awaited=wish.mark_done)
+        serving = pool.submit(start_servers)
+        loading = pool.submit(load_flights, wish.rows)
+        making = pool.submit(create_table, wish.table_format, work / "warehouse")
+        spark = start_session(work, parallel=slow is not None, awaited=wish.mark_done)
         stack.callback(spark.stop)
-        source, feed, table = data.result()
+        source, table = loading.result(), making.result()
+        files = write_batches(source, work / "source", wish.batches)
         serving.result()
-        coordinating.result()
+    _write_settings(coordinator.settings, wish, kafka, valkey, table)
+    coordinator.start()
     display.note(f"{source.num_rows:,} flights are ready, for the regions {', '.join(REGIONS)}")
-    jobs = Jobs(spark, servers.kafka.bootstrap, table, work / "checkpoints")
-    stack.callback(jobs.stop)
-    progress = Progress(REGIONS)
-    watch = Watch(servers.kafka.bootstrap, progress)
-    stack.callback(watch.end)
+
+    feed, watch = Feed(files, work / "inbox"), Watch(kafka.bootstrap)
+    jobs = Jobs(spark, kafka.bootstrap, table, work / "checkpoints")
     # A life must see a few commits, but not consume all files.
     turns = wish.batches // (3 * (wish.kills + 1))
-    killer = Killer(coordinator, wish.kills, wish.seed, turns, lambda: progress.commits > 0, display.note)
-    stack.callback(killer.end)
-    totals, bootstrap = rows_by_region(source), servers.kafka.bootstrap
-    return _Parts(wish, bootstrap, source, totals, table, feed, coordinator, jobs, progress, watch, killer)
+    killer = Killer(
+        coordinator, wish.kills, wish.seed, turns, lambda: watch.progress.commits > 0, display.note
+    )
+    for stop in (jobs.stop, watch.end, killer.end):
+        stack.callback(stop)
+    killer.start()
+    watch.start()
+    late = {}
+    if slow is not None:
+        delays = {} if wish.calm else slow_batches(wish.batches)
+        late[slow] = {files[slow][batch].first: seconds for batch, seconds in delays.items()}
+    jobs.start(feed.folder, late, evenly=slow is not None)
+    return _Run(wish, source, table, feed, coordinator, jobs, watch, killer)
 
 
-def _start_coordinator(
-    coordinator: Coordinator,
-    servers: Servers,
-    serving: "Future[None]",
-    data: "Future[_Data]",
-    wish: Wish,
+def _write_settings(
+    path: Path, wish: Wish, kafka: EmbeddedKafka, valkey: EmbeddedValkey, table: DemoTable
 ) -> None:
-    serving.result()
     policy = _POLICY if wish.slow_region is not None else _MARKS_POLICY if wish.mark_done else ""
-    listeners = LISTENER if wish.mark_done else ""
-    table = data.result()[2]
-    servers.write_settings(coordinator.settings, table, "" if wish.full_cuts else policy, listeners)
-    coordinator.start()
+    text = _SETTINGS.format(
+        bootstrap=kafka.bootstrap,
+        prefix=TOPICS.prefix,
+        partitions=PARTITIONS,
+        redis=valkey.url,
+        stream=STREAM,
+        table=table,
+        policy="" if wish.full_cuts else policy,
+        options="".join(f'{name} = "{value}"\n' for name, value in table.options.items()),
+        listeners=_LISTENER if wish.mark_done else "",
+    )
+    path.write_text(text, encoding="utf-8")
 
 
-def _prepare_data(wish: Wish) -> _Data:
-    source = load_flights(wish.rows)
-    files = write_batches(source, wish.work / "source", wish.batches)
-    return source, Feed(files, wish.work / "inbox"), create_table(wish.table_format, wish.work / "warehouse")
-
-
-def _follow(parts: _Parts, display: Display) -> None:
+def _follow(run: _Run, display: Display) -> None:
     """Show the progress until all regions are closed, committed and marked. Raises RunFailed."""
-    progress, jobs, kills = parts.progress, parts.jobs, parts.wish.kills
-    seen: object = None
-    moved = time.monotonic()
-    while not _is_done(parts):
-        _feed(parts, kills)
-        for each in (parts.coordinator, parts.watch, parts.killer, jobs):
-            each.check()
-        for region, total in parts.totals.items():
+    wish, progress, killer = run.wish, run.watch.progress, run.killer
+    totals = {each["values"]: each["counts"] for each in run.source["origin"].value_counts().to_pylist()}
+    seen, moved = "", time.monotonic()
+    while not _is_done(run):
+        ready = None if killer.ready_since is None else time.monotonic() - killer.ready_since
+        run.feed.open(share_due(wish.kills, killer.killed, wish.batches, ready))
+        for part in (run.coordinator, run.watch, killer, run.jobs):
+            part.check()
+        for region, total in totals.items():
             if progress.regions[region].rows_written >= total:
-                jobs.finish(region)
-        for month in progress.marks.fresh():
-            display.note(str(month))
-        more = f", {progress.marks.marked} of {len(MONTHS)} months done" if parts.wish.mark_done else ""
-        more += f", coordinator killed {parts.killer.killed} of {kills} times" if kills else ""
-        state = describe(progress, parts.totals, more, bars=display.live)
-        display.show(state)
-        if state != seen:
-            seen, moved = state, time.monotonic()
-        elif time.monotonic() - moved > _STUCK_SECONDS:
-            raise RunFailed(f"nothing has moved for {_STUCK_SECONDS:g} s: {'; '.join(state)}")
+                run.jobs.finish(region)
+        seen, moved = _show(run, display, seen, moved)
         time.sleep(_POLL)
+    _show(run, display, seen, moved)
+    display.show(str(progress), at_once=True)
+
+
+def _show(run: _Run, display: Display, seen: str, moved: float) -> tuple[str, float]:
+    """Show the state; return it, with the time of its last change. Raises RunFailed if that is long ago."""
+    progress, kills = run.watch.progress, run.wish.kills
     for month in progress.marks.fresh():
         display.note(str(month))
-    display.show(describe(progress, parts.totals, "", bars=display.live), at_once=True)
+    state = str(progress)
+    state += f"; {progress.marks.marked} of {len(MONTHS)} months done" if run.wish.mark_done else ""
+    state += f"; coordinator killed {run.killer.killed} of {kills} times" if kills else ""
+    display.show(state)
+    if state != seen:
+        return state, time.monotonic()
+    if time.monotonic() - moved > _STUCK_SECONDS:
+        raise RunFailed(f"nothing has moved for {_STUCK_SECONDS:g} s: {state}")
+    return seen, moved
 
 
-def _feed(parts: _Parts, kills: int) -> None:
-    """Release the files that are due."""
-    since = parts.killer.ready_since
-    ready = None if since is None else time.monotonic() - since
-    parts.feed.open(share_due(kills, parts.killer.killed, parts.wish.batches, ready))
-
-
-def _is_done(parts: _Parts) -> bool:
+def _is_done(run: _Run) -> bool:
     """True if every region is closed, its final batch is in the table, and all kills and marks are done."""
+    progress, finals = run.watch.progress, run.jobs.finals
     return (
-        not parts.killer.is_alive()
-        and (not parts.wish.mark_done or parts.progress.marks.marked == len(MONTHS))
-        and len(parts.jobs.finals) == len(parts.totals)
+        not run.killer.is_alive()
+        and (not run.wish.mark_done or progress.marks.marked == len(MONTHS))
+        and len(finals) == len(REGIONS)
         and all(
-            parts.progress.regions[region].committed == (-1 if final is None else final)
-            for region, final in parts.jobs.finals.items()
+            progress.regions[region].committed == (-1 if final is None else final)
+            for region, final in finals.items()
         )
     )

@@ -1,58 +1,109 @@
-"""The tables of the demo, one kind for each format: made empty, described to the service, and read back."""
+"""The demo's table, in three formats: an append table that is partitioned by month.
+
+The library of the format makes it and reads it back. The coordinator commits without these libraries, so they
+judge its work independently.
+"""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 
-DATABASE: Final = "demo"
-NAME: Final = "flights"
+from sluicegate.cli.local.errors import TableDamaged
+from sluicegate.cli.local.flights import PARTITION, SCHEMA
+
+_DATABASE: Final = "demo"
+_NAME: Final = "flights"
+_TABLE: Final = f"{_DATABASE}.{_NAME}"
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
-    """Changes of one snapshot."""
-
-    snapshot: int
-    user: str
-    identifier: int
-    files: int
-    rows: int
-
-
-@dataclass(frozen=True, slots=True)
-class Contents:
+class Contents(NamedTuple):
     """A table as of its newest snapshot."""
 
     rows: pa.Table
     files: int
-    commits: tuple[Commit, ...]
+    commits: int
 
 
-class DemoTable(Protocol):
-    """An append table that is partitioned by month."""
+class DemoTable(NamedTuple):
+    """A table, with the values of the coordinator's settings."""
 
     format: str
-    """Value of the setting `format`."""
     location: str
-    """Value of the setting `table`."""
     options: Mapping[str, str]
-    """Options of the format's adapter."""
+    load: Callable[[], Contents]
 
     def read(self) -> Contents:
-        """Read it with a reader that shares no code with any writer. Raises TableDamaged."""
-        ...
-
-    def count(self) -> int:
-        """Count the rows with the reader of the format's own library."""
-        ...
+        """Read the table. Raises TableDamaged."""
+        try:
+            return self.load()
+        except Exception as error:  # the libraries raise errors of many types
+            raise TableDamaged(
+                f"the table at {self.location} cannot be read ({type(error).__name__}: {error})"
+            ) from error
 
 
 def create_table(table_format: str, folder: Path) -> DemoTable:
     """Create the table in a new folder: `paimon`, `iceberg` or `delta`."""
-    module = import_module(f"sluicegate.cli.local.table_{table_format}")
-    create: Callable[[Path], DemoTable] = module.create_table
-    return create(folder)
+    return {"paimon": _paimon, "iceberg": _iceberg, "delta": _delta}[table_format](folder)
+
+
+def _paimon(folder: Path) -> DemoTable:
+    from pypaimon import CatalogFactory, Schema
+
+    catalog = CatalogFactory.create({"warehouse": str(folder)})
+    catalog.create_database(_DATABASE, True)
+    # Without a fixed bucket number every writer may write every row, so writers need not exchange rows.
+    schema = Schema.from_pyarrow_schema(SCHEMA, partition_keys=[PARTITION], options={"bucket": "-1"})
+    catalog.create_table(_TABLE, schema, False)
+
+    def load() -> Contents:
+        table = catalog.get_table(_TABLE)
+        newest, builder = table.snapshot_manager().get_latest_snapshot(), table.new_read_builder()
+        if newest is None:
+            return Contents(pa.table({}), 0, 0)
+        splits = builder.new_scan().plan().splits()
+        return Contents(
+            builder.new_read().to_arrow(splits), sum(len(split.files) for split in splits), newest.id
+        )
+
+    return DemoTable("paimon", str(folder / f"{_DATABASE}.db" / _NAME), {}, load)
+
+
+def _iceberg(folder: Path) -> DemoTable:
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    folder.mkdir(parents=True)
+    place, uri, catalog_name = folder / _DATABASE / _NAME, f"sqlite:///{folder / 'catalog.db'}", "default"
+    catalog = SqlCatalog(catalog_name, uri=uri, warehouse=folder.as_uri())
+    catalog.create_namespace(_DATABASE)
+    with catalog.create_table(_TABLE, SCHEMA, location=place.as_uri()).update_spec() as update:
+        update.add_identity(PARTITION)
+    catalog.close()
+
+    def load() -> Contents:
+        catalog = SqlCatalog(catalog_name, uri=uri, warehouse=folder.as_uri())
+        try:
+            table = catalog.load_table(_TABLE)
+            files = len(list(table.scan().plan_files()))
+            return Contents(table.scan().to_arrow(), files, len(table.snapshots()))
+        finally:
+            catalog.close()
+
+    options = {"type": "sql", "uri": uri, "catalog": catalog_name, "identifier": _TABLE}
+    return DemoTable("iceberg", str(place), options, load)
+
+
+def _delta(folder: Path) -> DemoTable:
+    from deltalake import DeltaTable
+
+    location = str(folder / _DATABASE / _NAME)
+    DeltaTable.create(location, SCHEMA, partition_by=[PARTITION])
+
+    def load() -> Contents:
+        table = DeltaTable(location)
+        # The version 0 is that of the creation.
+        return Contents(table.to_pyarrow_table(), len(table.file_uris()), table.version())
+
+    return DemoTable("delta", location, {}, load)

@@ -1,4 +1,7 @@
-"""`sluicegate servers`: run Kafka and Valkey on this machine, to try the service without containers."""
+"""`sluicegate servers` and `up`: run Kafka and Valkey on this machine, and a coordinator with them.
+
+Both are for a try without containers. The servers are imported when they run: their clients are heavy.
+"""
 
 import asyncio
 import logging
@@ -20,6 +23,8 @@ from click.core import ParameterSource
 from sluicegate.cli.completion import complete_formats
 from sluicegate.cli.coordinators import ask_member
 from sluicegate.cli.errors import UserError, as_user_errors
+from sluicegate.cli.local.errors import EmbeddedError
+from sluicegate.cli.local.process import ChildProcess, port_is_free
 from sluicegate.cli.options import TABLE_HELP, parse_tables
 from sluicegate.cli.run import key, parse_options, quoted, section
 from sluicegate.cli.terminal import until_interrupted
@@ -30,7 +35,6 @@ from sluicegate.lakes.port import TableRefused
 from sluicegate.lakes.registry import DEFAULT_FORMAT, adapter
 
 if TYPE_CHECKING:
-    from sluicegate.cli.local.process import ChildProcess
     from sluicegate.cli.local.servers import EmbeddedKafka, EmbeddedValkey
 
 
@@ -59,7 +63,6 @@ def servers(folder: Path, kafka_port: int, valkey_port: int) -> None:
     For tests only: one broker, on the loopback interface, without passwords. Valkey does not persist its
     data.
     """
-    from sluicegate.cli.local.errors import EmbeddedError
     from sluicegate.cli.local.servers import EmbeddedKafka, EmbeddedValkey
 
     log_fetches()
@@ -139,7 +142,6 @@ def up(folder: Path, tables: dict[str, str], lake: str, options: tuple[str, ...]
     file, and need no option but the directory; a new --table is added to it. SIGHUP reloads the settings. For
     tests only: one broker, on the loopback interface, without passwords.
     """
-    from sluicegate.cli.local.errors import EmbeddedError
     from sluicegate.cli.local.servers import EmbeddedKafka, EmbeddedValkey
 
     path = folder.absolute() / "sluicegate.toml"
@@ -269,8 +271,6 @@ def _ports(settings: Settings, path: Path) -> tuple[int, int]:
 
 def _require_ports(path: Path, given: dict[str, int], used: tuple[int, int, int]) -> None:
     """Raise UserError if an option contradicts the file, or if a port is taken."""
-    from sluicegate.cli.local.process import port_is_free
-
     context = click.get_current_context()
     for (name, server, setting), port in zip(_PORTS, used, strict=True):
         wanted, option = given[name], f"--{name.replace('_', '-')}"
@@ -285,7 +285,7 @@ def _require_ports(path: Path, given: dict[str, int], used: tuple[int, int, int]
 
 
 @contextmanager
-def _reloading(coordinator: "ChildProcess") -> Iterator[None]:
+def _reloading(coordinator: ChildProcess) -> Iterator[None]:
     """Pass SIGHUP on to the coordinator. The SIGHUP of a terminal that was closed ends all in order."""
     terminal = os.isatty(0)
 
@@ -301,10 +301,8 @@ def _reloading(coordinator: "ChildProcess") -> Iterator[None]:
         signal.signal(signal.SIGHUP, before)
 
 
-def _start(path: Path, log: Path) -> "ChildProcess":
+def _start(path: Path, log: Path) -> ChildProcess:
     """Start a coordinator with this interpreter: the command may not be on the PATH."""
-    from sluicegate.cli.local.process import ChildProcess
-
     command = [sys.executable, "-c", _PROGRAM, "run", "--config", str(path)]
     # The child begins with the signal blocked, and has it when it can reload: the default would end it.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
@@ -314,7 +312,7 @@ def _start(path: Path, log: Path) -> "ChildProcess":
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
 
 
-def _require_coordinator(coordinator: "ChildProcess", log: Path) -> None:
+def _require_coordinator(coordinator: ChildProcess, log: Path) -> None:
     """Raise UserError if the coordinator has ended by itself."""
     if coordinator.poll() is not None:
         last = log.read_text(encoding="utf-8", errors="replace").splitlines()[-1:]
@@ -325,11 +323,6 @@ def _tell_ready(path: Path, settings: Settings, log: Path) -> bool:
     """Print how to reach the coordinator when it answers; return True then."""
     if asyncio.run(ask_member(settings)) is None:
         return False
-    _tell(path, settings, log)
-    return True
-
-
-def _tell(path: Path, settings: Settings, log: Path) -> None:
     click.echo(f"export SLUICEGATE_CONFIG={shlex.quote(str(path))}")
     click.echo(
         f"Kafka is at {settings.kafka.bootstrap_servers}, and the page of the coordinator at "
@@ -337,3 +330,4 @@ def _tell(path: Path, settings: Settings, log: Path) -> None:
         "shell, use the line above, and `sluicegate status`",
         err=True,
     )
+    return True

@@ -4,7 +4,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
-from sluicegate.cli.local.flights import compare, sums
+from sluicegate.cli.local.flights import compare
 
 pytestmark = pytest.mark.slow
 
@@ -22,14 +22,12 @@ def test_same_rows_in_another_order_are_exact(few: pa.Table) -> None:
     verdict = compare(shuffled.select(sorted(few.column_names)), few)
     assert verdict.exact
     assert (verdict.rows, verdict.expected, verdict.missing, verdict.duplicated) == (300, 300, 0, 0)
-    assert verdict.sums_compared == len(sums(few))
 
 
 @pytest.mark.slow
 def test_missing_rows_are_counted(few: pa.Table) -> None:
     verdict = compare(pa.concat_tables([few.slice(0, 100), few.slice(107)]), few)
     assert (verdict.rows, verdict.missing, verdict.duplicated, verdict.exact) == (293, 7, 0, False)
-    assert verdict.sums_wrong
 
 
 @pytest.mark.slow
@@ -69,14 +67,11 @@ def test_lost_column_is_found(few: pa.Table) -> None:
     assert compare(few.drop_columns(["tailnum"]), few).altered == 300
 
 
-def test_swapped_distances_are_found_by_the_checksum(few: pa.Table) -> None:
-    same = few.filter(
-        pc.and_(pc.equal(few.column("origin"), "JFK"), pc.equal(few.column("month"), "2013-07"))
-    )
-    first, second = same.column("distance")[0].as_py(), same.column("distance")[1].as_py()
+def test_swapped_values_are_two_changed_rows(few: pa.Table) -> None:
+    first, second = few["distance"][0].as_py(), few["distance"][1].as_py()
     assert first != second, "the sample has two flights of different length"
-    swapped = _changed(_changed(same, "distance", 0, second), "distance", 1, first)
-    assert compare(swapped, same).sums_wrong == ["2013-07 JFK"]
+    swapped = _changed(_changed(few, "distance", 0, second), "distance", 1, first)
+    assert compare(swapped, few).altered == 2
 
 
 def test_empty_table_misses_everything(few: pa.Table) -> None:

@@ -8,7 +8,7 @@ import pytest
 from sluicegate.cli.local.demo import _OF_FORMAT
 from sluicegate.cli.local.errors import TableDamaged
 from sluicegate.cli.local.flights import compare
-from sluicegate.cli.local.tables import Commit, DemoTable, create_table
+from sluicegate.cli.local.tables import DemoTable, create_table
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.port import Absent, CommitRequest, Published
 from sluicegate.lakes.registry import adapter
@@ -51,7 +51,7 @@ def commit(table: DemoTable, *parts: pa.Table) -> None:
 
 def test_an_empty_table_has_no_rows(table: DemoTable) -> None:
     contents = table.read()
-    assert (contents.files, contents.commits, table.count()) == (0, (), 0)
+    assert (contents.rows.num_rows, contents.files, contents.commits) == (0, 0, 0)
 
 
 @pytest.mark.slow
@@ -59,26 +59,13 @@ def test_rows_and_commits_are_read_back(table: DemoTable, few: pa.Table) -> None
     commit(table, few.slice(0, 100), few.slice(100))
     contents = table.read()
     assert compare(contents.rows, few).exact
-    assert table.count() == few.num_rows
-    first, second = contents.commits
-    assert (first.user, first.identifier, first.rows) == ("demo-user", 1, 100)
-    assert (second.user, second.identifier, second.rows) == ("demo-user", 2, few.num_rows - 100)
-    assert first.files + second.files == contents.files
-    assert isinstance(first, Commit)
-
-
-@pytest.mark.slow
-def test_a_file_of_another_size_is_damage(table: DemoTable, few: pa.Table) -> None:
-    commit(table, few)
-    data = max(Path(table.location).rglob("*.parquet"))
-    data.write_bytes(data.read_bytes() + b"x")
-    with pytest.raises(TableDamaged):
-        table.read()
+    assert contents.commits == 2
+    assert contents.files == len(list(Path(table.location).rglob("*.parquet")))
 
 
 @pytest.mark.slow
 def test_a_file_that_is_gone_is_damage(table: DemoTable, few: pa.Table) -> None:
     commit(table, few)
     max(Path(table.location).rglob("*.parquet")).unlink()
-    with pytest.raises(TableDamaged):
+    with pytest.raises(TableDamaged, match=f"the table at {table.location} cannot be read"):
         table.read()

@@ -14,7 +14,7 @@ from sluicegate.cli.local.run import Outcome
 
 
 def test_result_has_exactly_these_keys(few: pa.Table) -> None:
-    outcome = Outcome(compare(few, few), commits=7, files=30, kill_phases={"Ask": 2, "reading": 1})
+    outcome = Outcome(compare(few, few), 7, 30, {"Ask": 2, "reading": 1})
     assert json.loads(json.dumps(figures(outcome, 61.5))) == {
         "rows": 300,
         "expected": 300,

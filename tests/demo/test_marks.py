@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from sluicegate.cli.local.watch import MONTHS, Marks, end_of
+from sluicegate.cli.local.watch import MONTHS, Progress, end_of
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
 from sluicegate.events.models import CheckpointCompleted, CommitSummary, Head, Position
 from sluicegate.events.notifications import Committed, Notification, NotificationType, PartitionDone
@@ -21,12 +21,13 @@ class Log:
     """A log in which each commit has one more checkpoint of each airport, of one month."""
 
     def __init__(self) -> None:
-        self.marks = Marks(AIRPORTS)
+        self.progress = Progress(AIRPORTS)
+        self.marks = self.progress.marks
 
     def completed(self, region: str, checkpoint: int, watermark: int) -> None:
         envelope = Envelope("e", EventType.CHECKPOINT_COMPLETED, "flights", region, "q.0", checkpoint)
         body = CheckpointCompleted(events=(), predecessor=None, source_digest="d", watermark=watermark)
-        self.marks.apply(LogRecord(0, 0, envelope, body))
+        self.progress.apply(LogRecord(0, 0, envelope, body))
 
     def committed(self, decision: int, month: str, **positions: int) -> None:
         body = Committed(
@@ -40,7 +41,9 @@ class Log:
             files=1,
             summary=CommitSummary(table="t", touched=({"month": month},), visible=0),
         )
-        self.marks.notice(Notification(f"c{decision}", NotificationType.COMMITTED, "flights", "", "", body))
+        self.progress.notice(
+            Notification(f"c{decision}", NotificationType.COMMITTED, "flights", "", "", body)
+        )
 
     def mark(self, month: str, cause: int, decision: int, name: str = "") -> None:
         """Append a mark with the commit `cause`; `decision` is the newest one that gave it files."""
@@ -57,7 +60,7 @@ class Log:
             late=False,
             number=1,
         )
-        self.marks.notice(
+        self.progress.notice(
             Notification(name or f"m{month}", NotificationType.PARTITION_DONE, "flights", "", "", body)
         )
 

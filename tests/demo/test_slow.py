@@ -1,62 +1,32 @@
 """The slow region of the demo: when it is slow, for whom, and what the log says of it."""
 
-from collections.abc import Iterator
 from typing import Literal
 
 import pyarrow as pa
 import pytest
 
-from sluicegate.cli.local.slow_storage import Slowness, SlowWriter
+from sluicegate.cli.local.jobs import _late, slow_batches
 from sluicegate.cli.local.watch import Progress
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
-from sluicegate.events.models import CheckpointCompleted, CutAbandoned, FileInfo, Position
+from sluicegate.events.models import CheckpointCompleted, CutAbandoned, Position
 from sluicegate.events.notifications import Committed, Notification, NotificationType
 
 
 @pytest.mark.parametrize("batches", [8, 40])
 def test_it_begins_well_gets_slow_falls_silent_and_recovers(batches: int) -> None:
-    planned = Slowness.plan("JFK", batches)
-    first, last = min(planned.delays), max(planned.delays)
+    delays = slow_batches(batches)
+    first, last = min(delays), max(delays)
     assert 0 < first < last < batches / 2
-    assert planned.delays[last] == max(planned.delays.values())
-    assert sorted(planned.delays) == list(range(first, last + 1))
+    assert delays[last] == max(delays.values())
+    assert sorted(delays) == list(range(first, last + 1))
 
 
-def test_only_the_region_is_slow_and_only_in_its_batches() -> None:
-    planned = Slowness.from_text(Slowness.plan("JFK", 40).to_text())
-    assert planned == Slowness.plan("JFK", 40)
-    assert planned.delay("JFK", 5) > 0
-    assert (planned.delay("EWR", 5), planned.delay("JFK", 0), planned.delay("JFK", 39)) == (0, 0, 0)
-
-
-class _Files:
-    location, schema_id, spec_id = "file:///t", 3, 4
-    table_identity = "first"
-    schema_digest = ""
-
-    def __init__(self) -> None:
-        self.said: list[str] = []
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        self.said.append(f"write {batch.num_rows}")
-
-    def finish(self) -> Iterator[FileInfo]:
-        self.said.append("finish")
-        return iter(())
-
-    def abort(self) -> None:
-        self.said.append("abort")
-
-
-def test_files_are_durable_only_after_the_delay() -> None:
-    files = _Files()
-    writer = SlowWriter(files, lambda: files.said.append("pause"))
-    writer.write(pa.record_batch({"id": [1, 2]}))
-    assert list(writer.finish()) == []
-    writer.abort()
-    assert files.said == ["write 2", "pause", "finish", "abort"]
-    assert (writer.location, writer.schema_id, writer.spec_id) == ("file:///t", 3, 4)
-    assert writer.table_identity == "first"
+def test_rows_of_a_late_file_come_after_its_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr("time.sleep", pauses.append)
+    batches = [pa.record_batch({"flight_id": ids}) for ids in ([7, 8], [9], pa.array([], pa.int64()), [12])]
+    assert list(_late({7: 1.5, 8: 3.0, 12: 8.0})(iter(batches))) == batches
+    assert pauses == [1.5, 0.0, 8.0]
 
 
 def _at(checkpoint: int) -> Position:

@@ -9,7 +9,6 @@ from typing import Final
 import click
 import pytest
 
-from sluicegate.cli.local.demo import demo
 from sluicegate.cli.main import main
 from sluicegate.events.problems import Code
 from tools.docs import metrics_page
@@ -45,8 +44,7 @@ def problem_of(words: list[str]) -> str | None:
             found = command.get_command(context, word)
             if found is None:
                 return word
-            # `demo` is a thin wrapper: its options are those of the package that it needs.
-            command = demo if word == "demo" else found
+            command = found
             context = click.Context(command, context, info_name=word)
         elif not words[place - 1].startswith("--") and not takes_arguments(command):
             return word

@@ -9,11 +9,11 @@ import fastavro
 import pyarrow as pa
 from pypaimon import CatalogFactory, Schema
 
-from sluicegate.cli.local.table_paimon import read_table
 from tests.faults.listener_points import LISTENER_POINTS
 from tests.faults.tallies import Tally, tally_of
 from tests.faults.upload_points import UPLOAD_POINTS
 from tests.integration.job import SCHEMA
+from tests.lakes.paimon.independent_reader import read_table
 
 LACKING: Final = UPLOAD_POINTS | LISTENER_POINTS
 """Places of a commit that this format has not."""

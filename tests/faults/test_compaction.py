@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.cli.local.errors import TableDamaged
-from sluicegate.cli.local.table_paimon import read_table
 from sluicegate.failpoints.names import Failpoint
 from tests.faults.compactions import KINDS, verify
 from tests.faults.compactor import LibraryMissing, compactor
 from tests.faults.feeds import Feed
 from tests.faults.rolling import conclude, exact
 from tests.faults.scenes import Maker, reached
+from tests.lakes.paimon.independent_reader import TableDamaged, read_table
 
 pytestmark = [pytest.mark.kafka, pytest.mark.redis]
 

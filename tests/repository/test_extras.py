@@ -39,7 +39,10 @@ MODULES: Final = {
 }
 """Folders of the modules of extras; of the empty one, of the package without an extra."""
 NEED_MORE: Final = {
-    "": ("cli/local", "writer_hooks/spark", "coordinator/observe/spans.py"),
+    "": (
+        *(f"cli/local/{name}.py" for name in ("flights", "jobs", "run", "tables", "watch")),
+        *("writer_hooks/spark", "coordinator/observe/spans.py"),
+    ),
     "iceberg": ("lakes/iceberg/glue.py",),
 }
 """Modules in these folders that need another extra."""

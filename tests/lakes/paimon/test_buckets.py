@@ -14,13 +14,13 @@ from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 from pypaimon.write.table_commit import StreamTableCommit
 
-from sluicegate.cli.local.table_paimon import read_table
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.paimon.adapter import ADAPTER
 from sluicegate.lakes.port import BadFiles, CommitRequest, Published, Refused, TableRefused
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.paimon_lake import PaimonLake
 from tests.lakes.paimon import reading
+from tests.lakes.paimon.independent_reader import read_table
 from tests.lakes.paimon.test_commits import comparable
 from tests.lakes.paimon.test_entries import edited
 

@@ -8,22 +8,39 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import fastavro
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pypaimon import CatalogFactory, Schema
-
-from sluicegate.cli.local.errors import TableDamaged
-from sluicegate.cli.local.flights import PARTITION, SCHEMA
-from sluicegate.cli.local.tables import DATABASE, NAME, Commit, Contents
 
 Record = dict[str, Any]
 
 _SNAPSHOT: Final = re.compile(r"snapshot-(\d+)")
 _ADD: Final = 0
+
+
+class TableDamaged(Exception):
+    """The table cannot be read as its own metadata describe it."""
+
+
+class Commit(NamedTuple):
+    """Changes of one snapshot."""
+
+    snapshot: int
+    user: str
+    identifier: int
+    files: int
+    rows: int
+
+
+class Contents(NamedTuple):
+    """A table as of its newest snapshot."""
+
+    rows: pa.Table
+    files: int
+    commits: tuple[Commit, ...]
 
 
 def read_table(root: Path, *, compacted: bool = False) -> Contents:
@@ -173,41 +190,3 @@ def decode_string_row(raw: bytes) -> str:
         size, offset = int.from_bytes(field[:4], "little"), int.from_bytes(field[4:], "little")
         text = raw[4 + offset : 4 + offset + size]
     return text.decode()
-
-
-# The demo's table in Paimon: one append table, partitioned by month.
-
-
-class PaimonTable:
-    """The table in a warehouse, a folder with one folder for each database."""
-
-    format = "paimon"
-    options: Mapping[str, str] = {}
-
-    def __init__(self, warehouse: Path) -> None:
-        self._catalog = CatalogFactory.create({"warehouse": str(warehouse)})
-        self.folder = warehouse / f"{DATABASE}.db" / NAME
-        self.location = str(self.folder)
-
-    def create(self) -> None:
-        """Create the table."""
-        self._catalog.create_database(DATABASE, True)
-        # Without a fixed bucket number every writer may write every row, so writers need not exchange rows.
-        schema = Schema.from_pyarrow_schema(SCHEMA, partition_keys=[PARTITION], options={"bucket": "-1"})
-        self._catalog.create_table(f"{DATABASE}.{NAME}", schema, False)
-
-    def read(self) -> Contents:
-        return read_table(self.folder)
-
-    def count(self) -> int:
-        table = self._catalog.get_table(f"{DATABASE}.{NAME}")
-        builder = table.new_read_builder().with_projection(["flight_id"])
-        rows = builder.new_read().to_arrow(builder.new_scan().plan().splits())
-        return int(rows.num_rows)
-
-
-def create_table(folder: Path) -> PaimonTable:
-    """Create the table in a new warehouse."""
-    table = PaimonTable(folder)
-    table.create()
-    return table
