@@ -62,7 +62,7 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
 PROGRAM = "from sluicegate.cli.main import main; main()"
 STUCK = """
 import threading
-from sluicegate.coordinator.runtime import service
+from sluicegate.coordinator.service import service
 from sluicegate.lakes.paimon.committer import PaimonCommitter
 service.GRACE = 1.0
 def hang(*_):
