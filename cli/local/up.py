@@ -101,7 +101,6 @@ def require_running(*servers: "EmbeddedKafka | EmbeddedValkey") -> None:
 
 # `sluicegate up`: servers and a coordinator on this machine, in one command.
 
-"""Seconds between two looks at the processes."""
 _GRACE: Final = 30.0
 """Seconds in which the coordinator ends in order."""
 _HOST: Final = "127.0.0.1"

@@ -32,12 +32,7 @@ from sluicegate.lakes.paimon.data_files import (
 )
 from sluicegate.lakes.paimon.entries import encode_entry, partition_folder
 from sluicegate.lakes.paimon.table import Layout, SchemaTable, Table, hash_once, layout, one_group
-from sluicegate.lakes.parquet import (
-    RowBuffer,
-    refuse_long_names,
-    refuse_long_path,
-    refuse_long_values,
-)
+from sluicegate.lakes.parquet import RowBuffer, refuse_long_names, refuse_long_path, refuse_long_values
 from sluicegate.lakes.port import LakeUnavailable, SchemaMismatch, TableRefused
 from sluicegate.lakes.storage import Storage, is_too_long, unwritable
 from sluicegate.lakes.storage_local import make_inside
