@@ -2,7 +2,7 @@
 
 Why the parts exist
 -------------------
-Spark calls a sink in several processes, and none of them lives as long as the query. Tasks run in
+Spark calls a sink in several processes, and most of them end before the query does. Tasks run in
 executors. The data source is called before each batch in one Python worker on the driver's machine, and
 after it in another one. ForeachBatch runs in the driver itself. Queries may be idle for hours, and then
 nobody calls the sink. So the state of a query is in three places:
