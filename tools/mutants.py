@@ -135,7 +135,7 @@ class Source:
         return self.text[: mutant.start] + mutant.new.encode() + self.text[mutant.end :]
 
     def is_valid(self, mutant: Mutant) -> bool:
-        """Tell whether an edit gives other code."""
+        """Return True if an edit gives other code."""
         try:
             return ast.dump(ast.parse(self.changed(mutant))) != ast.dump(self.tree)
         except SyntaxError:

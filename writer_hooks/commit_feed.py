@@ -1,7 +1,7 @@
 """Notifications of the coordinator, read from the commits topic in the background.
 
-Nothing that is written depends on them. They tell a driver what is committed, and that its incarnation may
-have ended, which it then asks. There are two readers:
+Nothing that is written depends on them. From them, a driver learns which checkpoints are committed, and
+that its incarnation may have ended, which it then asks. There are two readers:
 
 - `CommitFeed` reads the partition of one stream from a point before the registration, for a driver without
   Spark and for the runner of regions.

@@ -2,7 +2,7 @@
 
 Such a driver keeps nothing on disk. It starts a new incarnation at the committed position of its region,
 and gets the source offsets of that position back from the coordinator. Its checkpoints are completed in
-order, each with the source offsets after it. The notifications of the stream tell which of them are
+order, each with the source offsets after it. The notifications of the stream say which of them are
 committed.
 """
 

@@ -1,4 +1,4 @@
-"""What people and programs see of the service: logs, metrics, spans, messages, and the view of a stream.
+"""Signs of the service for people and programs: logs, metrics, spans, messages, and the view of a stream.
 
 Everything here is made from state that exists anyway, and nothing is decided from it. So a fault here costs
 sight, never rows.

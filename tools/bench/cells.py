@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 Figures = Sequence[dict[str, Any]]
-"""What a benchmark printed: one object for each line."""
+"""Output of a benchmark: one object for each line."""
 Tables = Mapping[str, Callable[[Figures], str]]
 """Functions that make a table of figures, by the name of the result."""
 

@@ -1,4 +1,4 @@
-"""What the benchmarks share: servers, the coordinator as a process, a region's events, and figures."""
+"""Parts that the benchmarks share: servers, the coordinator as a process, a region's events, and figures."""
 
 import asyncio
 import json
@@ -99,7 +99,7 @@ async def make_topics(bootstrap: str) -> TopicNames:
 
 
 def digest_of(checkpoint: int, stream: str = STREAM, region: str = "r1", incarnation: str = "q1") -> str:
-    """What the names of the files must carry that a `Region` lists for a checkpoint."""
+    """Attempt in the names of the files that a `Region` lists for a checkpoint."""
     return attempt_digest(stream, region, incarnation, checkpoint, WRITER, ATTEMPT)
 
 
@@ -134,7 +134,7 @@ class Region:
         return Envelope(str(uuid.uuid4()), kind, *place, *written)
 
     def digest(self, checkpoint: int) -> str:
-        """What the names of the files must carry that are listed for a checkpoint."""
+        """Attempt in the names of the files that are listed for a checkpoint."""
         return digest_of(checkpoint, self.stream, self.name, self.incarnation)
 
     async def send(self, envelope: Envelope, body: Body) -> "asyncio.Future[Any]":
@@ -287,7 +287,7 @@ def quantiles(values: Sequence[float]) -> dict[str, float]:
 
 
 def machine() -> dict[str, Any]:
-    """What the figures depend on: cores, and how busy they were."""
+    """Conditions of the figures: cores, and their load."""
     return {"cores": os.cpu_count(), "load": [round(each, 2) for each in os.getloadavg()]}
 
 

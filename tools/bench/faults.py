@@ -74,7 +74,7 @@ class Campaign:
         self.tables = 0
         self.missed: list[str] = []
         self.others: Counter[str] = Counter()
-        """What happened beside."""
+        """Counts of other events."""
 
     async def make(self, **differing: Any) -> Deployment:
         """A deployment with topics and tables of its own."""

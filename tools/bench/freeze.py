@@ -1,4 +1,4 @@
-"""What a frozen coordinator does to running jobs: nothing. And what it does afterwards: one commit.
+"""A frozen coordinator: running jobs do not notice it, and one commit follows afterwards.
 
     python -m tools.bench.freeze [--batches 50] [--rounds 2] [--regions 1] [--json]
 

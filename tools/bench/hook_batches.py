@@ -1,4 +1,4 @@
-"""What the hook adds to a micro-batch, over the same files without events, in round trips to the broker.
+"""Time that the hook adds to a micro-batch, over the same files without events, in round trips to the broker.
 
     python -m tools.bench.hook_batches [--format paimon] [--tasks 1,4,16,64] [--batches 8] [--rounds 5]
         [--json]
@@ -8,7 +8,7 @@ hook are timed inside of Spark's own processes: the two calls of `streamWriter`,
 does beside the writing of its files. What the hook adds is the sum of their medians, with the tasks shared by
 the cores. Ours is the data source with a coordinator at work, and with one that is frozen (SIGSTOP).
 
-Spark's own durations of a batch (`triggerExecution`) are told too, also those of a plain sink, which writes
+Spark's own durations of a batch (`triggerExecution`) are shown too, also those of a plain sink, which writes
 the same files with the same writer, and publishes nothing. Their difference is no measure: it is smaller than
 that of two runs of one sink. The first batches of each query do not count. A round runs all of them once for
 each number of tasks. A round trip is the median time of a small event of the same publisher, from the call to

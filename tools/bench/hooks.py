@@ -1,4 +1,4 @@
-"""What the benchmarks of the writer hooks share: a session of Spark, and a table with its coordinator."""
+"""Parts that the benchmarks of the hooks share: a session of Spark, and a table with its coordinator."""
 
 import asyncio
 import json

@@ -67,7 +67,7 @@ SIDES: Final = ("raw", "ours", "calm")
 
 
 def body_of(table: Path, files: int) -> FilesWritten:
-    """What the writer half says of so many real files."""
+    """Descriptions that the writer half makes of so many real files."""
     writer = adapter("paimon").open_writer(
         adapter("paimon").parse_table(str(table)), "at", "0" * DIGEST_LENGTH
     )
@@ -127,7 +127,7 @@ async def fill(bootstrap: str, topics: TopicNames, body: FilesWritten, count: in
 
 
 class Mark(NamedTuple):
-    """How many events were read when, and what they cost this process."""
+    """Numbers of events by time, and their cost in this process."""
 
     seen: int
     time: float

@@ -83,7 +83,7 @@ _PATIENCE: Final = 1_800.0
 
 @dataclass(frozen=True)
 class _Sign:
-    """What is seen when a commit becomes visible."""
+    """Signs of a commit that becomes visible."""
 
     folder: str
     """Relative to the table's."""

@@ -1,4 +1,4 @@
-"""How long after the last event of a checkpoint its snapshot is visible, beside bare pypaimon commits.
+"""Time from the last event of a checkpoint to its visible snapshot, beside bare pypaimon commits.
 
     python -m tools.bench.latency [--checkpoints 500] [--rate 5] [--json]
 

@@ -1,4 +1,4 @@
-"""How long one update of the live page takes in a browser, with 64 regions and 50 cuts.
+"""Time of one update of the live page in a browser, with 64 regions and 50 cuts.
 
     python -m tools.bench.live_page [--json] [--regions 64] [--rounds 150] [--runs 5]
 

@@ -1,4 +1,4 @@
-"""Whether many streams in one coordinator commit later than few do at the same load, and what they cost.
+"""Delays and cost of many streams in one coordinator, beside few streams with the same load.
 
     python -m tools.bench.many_streams [--few 10] [--many 1000] [--rate 20] [--seconds 20] [--rounds 5]
         [--json]

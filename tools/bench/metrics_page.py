@@ -1,4 +1,4 @@
-"""How long the page of metrics takes with 1,000 streams, and what it costs the steps of commits meanwhile.
+"""Time of the page of metrics with 1,000 streams, and its cost for the steps of commits meanwhile.
 
     python -m tools.bench.metrics_page [--json] [--streams 1000] [--scrapes 30] [--runs 3]
 

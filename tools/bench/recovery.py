@@ -1,4 +1,4 @@
-"""How long commits stand still when a coordinator dies.
+"""Time without commits after the death of a coordinator.
 
     python -m tools.bench.recovery [--rounds 20] [--takeovers 5] [--session 10]
         [--rebalance-delay 3000] [--json]
@@ -7,7 +7,7 @@ Kafka and the coordinators are processes of their own, with the session timeout 
 settings. A restart: the coordinator has committed, is killed with SIGKILL and started again at once, while a
 batch is published. The figure is the time from the kill until that batch is in the newest snapshot.
 
-A takeover: a second coordinator stands by; the owner is frozen (SIGSTOP, as nothing tells the group then)
+A takeover: a second coordinator stands by; the owner is frozen (SIGSTOP, as the group does not notice that)
 until the batch is in the table; then it is woken up. In the end the table must be exact. The broker waits
 `--rebalance-delay` milliseconds with the first rebalance of an empty group, as brokers do by default (3000).
 """

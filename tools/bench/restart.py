@@ -1,9 +1,9 @@
-"""How soon a restarted coordinator decides again, with very many files pending, beside a raw read of them.
+"""Time until a restarted coordinator decides again, with very many files pending, beside a raw read of them.
 
     python -m tools.bench.restart [--events 10000] [--each 100] [--rounds 5] [--kill] [--json]
 
 One region has so many events of so many files in a completed checkpoint of which one event is missing, so
-that none of them can be committed and all have to be read again; another region goes on, and partial cuts
+that none of them can be committed and all have to be read again; another region continues, and partial cuts
 are allowed. Round by round the coordinator is stopped (SIGTERM, or SIGKILL with `--kill`), the other region
 completes a checkpoint, and the coordinator is started again: from the start of the process to the append of
 the decision that takes this checkpoint. Beside it, in turn, `tools.bench.raw`: from the start of a process

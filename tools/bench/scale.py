@@ -1,4 +1,4 @@
-"""What one checkpoint of very many files costs the coordinator: its memory above idle, and its time.
+"""Cost of one checkpoint of very many files for the coordinator: its memory above idle, and its time.
 
     python -m tools.bench.scale [--formats paimon] [--files 10000 100000 1000000] [--each 100]
         [--rounds 1] [--json]
@@ -57,7 +57,7 @@ def memory(pid: int, field: str) -> int:
 
 
 def processor_seconds(pid: int) -> float:
-    """What a process has used."""
+    """Usage of a process."""
     fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 

@@ -2,11 +2,12 @@
 
     python -m tools.bench.soak [--minutes 60] [--format paimon] [--seed 1] [--every 20] [--json]
 
-Region r1 is a streaming query of Spark, and four more regions are plain Python. Partial commits are allowed.
-Every `--every` seconds something random happens. A second coordinator joins and is killed, or is frozen and
-goes on. Spark's driver or one of its Python workers is killed. Kafka or Valkey is killed and started again. A
-region stays silent. One coordinator lives through all of it, and its memory, open files and threads are
-sampled. At the end the table must have each row once, for a reader that shares no code with any writer.
+Region r1 is a streaming query of Spark, and four more regions are plain Python. Partial commits are
+allowed. Every `--every` seconds something random happens. A second coordinator joins and is killed, or is
+frozen and continues. Spark's driver or one of its Python workers is killed. Kafka or Valkey is killed and
+started again. A region stays silent. One coordinator lives through all of it, and its memory, open files
+and threads are sampled. At the end the table must have each row once, for a reader that shares no code with
+any writer.
 
 A process is flat if the last quarter of the samples is like the second one: the first quarter warms up.
 """

@@ -1,4 +1,4 @@
-"""Whether stuck streams hold up the others: commit delays of many streams, with some stuck and without.
+"""Delays of streams beside stuck ones: commit delays of many streams, with some stuck and without.
 
     python -m tools.bench.streams [--streams 200] [--stuck 1] [--rate 20] [--rounds 5] [--turns 6] [--json]
 
@@ -96,7 +96,7 @@ class Sabotage:
             await asyncio.to_thread(wait_until_gone, self._ticket)
 
     def release(self) -> None:
-        """Let all go on."""
+        """Let all continue."""
         self._gate.touch()
 
 

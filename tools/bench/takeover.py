@@ -1,4 +1,4 @@
-"""How long the streams of a killed coordinator pause: several coordinators with many streams, killed in turn.
+"""Pause of the streams of a killed coordinator: several coordinators with many streams, killed in turn.
 
     python -m tools.bench.takeover [--streams 300] [--members 3] [--rate 20] [--minutes 10]
         [--every 20] [--json]

@@ -33,7 +33,7 @@ from tests.faults.spools import spools_hurt
 from tests.faults.tables import FORMATS
 
 _OTHERS: Final = frozenset({"unnamed attempts"})
-"""What is counted beside faults."""
+"""Counts beside the faults."""
 
 
 async def foreach(make: Maker, given: argparse.Namespace, random: Random) -> Counter[str]:
