@@ -27,7 +27,8 @@ from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.kafka import partition_count, read_records
 from sluicegate.cli.options import config_option, json_option
 from sluicegate.cli.stream_log import known_record, open_log
-from sluicegate.coordinator.core.state_record import StateRecord, TableProgress
+from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.core.table import TableProgress
 from sluicegate.coordinator.listeners.facts import refusals
 from sluicegate.coordinator.observe.messages import format_problem
 from sluicegate.coordinator.settings.model import HttpSettings, Settings, read_tokens

@@ -23,10 +23,10 @@ from redis.exceptions import TimeoutError as RedisTimeoutError
 from sluicegate.cli.errors import kafka_away
 from sluicegate.cli.kafka import admin_client, count_members, security
 from sluicegate.cli.orders import settled_keys
-from sluicegate.coordinator.core.commit import asked_decision, known_head, lost_decision, ref_of
 from sluicegate.coordinator.core.effects import NO_DIGEST
 from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.core.table import asked_decision
 from sluicegate.coordinator.observe.messages import duration, format_problem
 from sluicegate.coordinator.service.keys import differences
 from sluicegate.coordinator.settings.model import (
@@ -407,10 +407,10 @@ def compare(name: str, committer: Committer, found: TableState, record: StateRec
     named, expected = f"{name}, history", state.decided + 1
     if found.identity != identity:
         return Comparison(_replaced(named, found.identity, stream))
-    if (lost := lost_decision(state, found, record.table)) is not None:
+    if (lost := record.table.lost_decision(state, found)) is not None:
         return Comparison(problem(named, format_problem(lost, stream)))
     # Everything before an unresolved decision is in the table: its absence is proven from the same head.
-    known = ref_of(known_head(record.table, state, found))
+    known = record.table.known_head(state, found)
     match committer.ask(expected, NO_DIGEST, identity, known):
         case Absent():
             return Comparison(fine(named, _agreement(state, found)))

@@ -130,7 +130,7 @@ def _outcome_line(outcome: Outcome) -> str:
         )
         return f"{text}: {why}; behind: {listed(body.regions)}"
     if body.snapshot is not None:
-        text += f", snapshot {body.snapshot.snapshot}"
+        text += f", snapshot {body.snapshot.id}"
     if isinstance(body, CutReverted):
         return text
     text += f", {_count(body.files, 'file')}{_content(body.summary)}"
@@ -277,7 +277,7 @@ def _what(audited: Audited) -> str:
         given = command.model_dump(mode="json", exclude_defaults=True, exclude={"command", "head"})
         arguments = [f"{key} {value}" for key, value in given.items()]
         if command.head is not None:
-            arguments.append(f"head {command.head.snapshot}:{command.head.identity}")
+            arguments.append(f"head {command.head.id}:{command.head.identity}")
     if order is not None and order.about:
         arguments.append(order.about)
     name, written_by = _written(audited, claimed)

@@ -49,10 +49,11 @@ from sluicegate.coordinator.replay.verify import verify as verify_table
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream.other_groups import OwnedElsewhere, refuse_other_groups
 from sluicegate.coordinator.stream.records import read_held
+from sluicegate.events.models import SnapshotRef
 from sluicegate.events.problems import CauseCode, Code, Problem
 from sluicegate.lakes.capabilities import Opened
 from sluicegate.lakes.maintenance import format_problems
-from sluicegate.lakes.port import SnapshotRef, TableRefused
+from sluicegate.lakes.port import TableRefused
 
 # Output of `sluicegate replay`, as lines and as JSON values.
 
@@ -129,7 +130,7 @@ def repaired_output(stream: str, repaired: Repaired, *, dry: bool) -> Output:
     if repaired.orders and (head := repaired.orders[0].head) is not None:
         lines.append(
             "the log named a snapshot that the table does not have any more. It now states that decision "
-            f"{repaired.orders[0].decision} is absent up to snapshot {head.snapshot}, so that a coordinator "
+            f"{repaired.orders[0].decision} is absent up to snapshot {head.id}, so that a coordinator "
             "continues from there"
         )
     values = {
@@ -311,7 +312,7 @@ def _moves(logged: LoggedDecision) -> list[str]:
 
 
 def _ref_as_json(ref: SnapshotRef) -> dict[str, Any]:
-    """Return a snapshot as status and notifications have it; its identity may exceed a JSON number."""
+    """Return a snapshot; its identity is a text, as it may exceed a JSON number."""
     return {"snapshot": ref.id, "identity": ref.identity}
 
 

@@ -92,7 +92,7 @@ def _commit(shown: Shown) -> str:
 
 def _head(label: str, head: Shown | None) -> str:
     """Format a snapshot as the option --head of `sluicegate stream resume` takes it."""
-    return "" if head is None else f"{label} {head['snapshot']}:{head['identity']}"
+    return "" if head is None else f"{label} {head['id']}:{head['identity']}"
 
 
 def _source(shown: Shown, now: int) -> str:

@@ -3,10 +3,12 @@
 import asyncio
 import time
 import uuid
+from dataclasses import asdict
 from typing import Any
 
 import click
 from aiokafka import ConsumerRecord
+from pydantic import TypeAdapter
 
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.main import LazyCommands
@@ -33,15 +35,15 @@ from sluicegate.cli.orders import (
     timestamped,
 )
 from sluicegate.cli.stream_log import Step, StreamLog, Unreadable, connect_log, known_record, open_log
-from sluicegate.coordinator.core.commit import asked_decision, disproves, lost_decision
 from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state import LogState, RegionPhase, RegionState
+from sluicegate.coordinator.core.table import asked_decision, disproves
 from sluicegate.coordinator.observe.messages import format_problem, iso_time
 from sluicegate.coordinator.settings.model import Settings, StreamSettings
 from sluicegate.events.codec import newer_envelope
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import PER_REGION, Envelope, EventType
-from sluicegate.events.models import Head, StreamCommand
+from sluicegate.events.models import SnapshotRef, StreamCommand
 from sluicegate.events.orders import digest_of, order_header
 from sluicegate.events.problems import Code, Problem
 from sluicegate.lakes.port import LakeUnavailable, TableRefused, TableState
@@ -78,13 +80,13 @@ def pause(settings: Settings, stream: str) -> None:
     )
 
 
-def _parse_head(_context: click.Context, _option: click.Parameter, value: str | None) -> Head | None:
+def _parse_head(_context: click.Context, _option: click.Parameter, value: str | None) -> SnapshotRef | None:
     if value is None:
         return None
     snapshot, _, identity = value.partition(":")
     try:
         # An empty identity is refused by the model.
-        return Head(snapshot=int(snapshot), identity=identity)
+        return TypeAdapter(SnapshotRef).validate_python({"id": int(snapshot), "identity": identity})
     except ValueError as error:
         raise click.BadParameter(
             f"{value!r} is not SNAPSHOT:IDENTITY. `sluicegate check` shows the head of the table so"
@@ -102,13 +104,7 @@ def _parse_head(_context: click.Context, _option: click.Parameter, value: str | 
     help="Your statement that this snapshot is in the history of the table, and that no commit of the "
     "unresolved decision is in the table at or before it.",
 )
-@click.option(
-    "--committed",
-    is_flag=True,
-    help="With --head: your statement that the commit of the unresolved decision is in the table at or "
-    "before that snapshot, and only its own snapshot has expired.",
-)
-def resume(settings: Settings, stream: str, head: Head | None, committed: bool) -> None:
+def resume(settings: Settings, stream: str, head: SnapshotRef | None) -> None:
     """Resume a paused stream, or prove to a stalled one that its decision is not in the table.
 
     A stalled stream needs no order: it continues when the cause that `status` shows is removed. Only a stall
@@ -116,8 +112,6 @@ def resume(settings: Settings, stream: str, head: Head | None, committed: bool) 
     committed decision was rolled back: no statement brings that back.
     """
     require_stream(settings, stream)
-    if committed and head is None:
-        raise click.UsageError("--committed needs --head: `sluicegate check` shows the head of the table")
     was_paused = False
 
     def make(state: LogState) -> StreamCommand:
@@ -126,12 +120,11 @@ def resume(settings: Settings, stream: str, head: Head | None, committed: bool) 
         if head is None:
             return StreamCommand(command="resume")
         asked = state.pending.id if state.pending is not None else state.decided + 1
-        arguments = {"command": "resume", "decision": asked, "head": head, "committed": committed}
-        return make_command(arguments)
+        return make_command({"command": "resume", "decision": asked, "head": head})
 
     async def send() -> Ordered[bool]:
         if head is not None:
-            await _require_history(settings, stream, committed=committed)
+            await _require_history(settings, stream)
         return await order(settings, stream, make, at_once)
 
     ordered = run_async(settings, send())
@@ -139,7 +132,7 @@ def resume(settings: Settings, stream: str, head: Head | None, committed: bool) 
         place, decision = place_of(ordered, settings), ordered.command.decision
         click.echo(
             f"your statement about stream {stream} is in the log {place}: decision {decision} is "
-            f"{'' if committed else 'not '}in the table at or before snapshot {head.snapshot}"
+            f"not in the table at or before snapshot {head.id}"
         )
     elif was_paused:
         click.echo(f"stream {stream} is resumed {place_of(ordered, settings)}")
@@ -150,7 +143,7 @@ def resume(settings: Settings, stream: str, head: Head | None, committed: bool) 
         )
 
 
-async def _require_history(settings: Settings, stream: str, *, committed: bool) -> None:
+async def _require_history(settings: Settings, stream: str) -> None:
     """Check that the table has the newest committed decision, and that it does not disprove the statement.
 
     Both as far as its history can be read. The evidence of a rollback can expire after the statement, so the
@@ -167,12 +160,12 @@ async def _require_history(settings: Settings, stream: str, *, committed: bool) 
             f"the table of stream {stream} cannot be read, so your statement about it cannot be checked: "
             f"{own.table}: {error}"
         ) from error
-    if (lost := lost_decision(state, found, progress)) is not None:
+    if (lost := progress.lost_decision(state, found)) is not None:
         raise UserError(f"no statement was made: {format_problem(lost, stream)}")
     if disproves(found, state.decided + 1):
         ahead = Problem(code=Code.TABLE_AHEAD, number=state.decided, other=found.newest_made)
         raise UserError(f"no statement was made: {format_problem(ahead, stream)}")
-    if disproves(found, asked := asked_decision(state)) and not committed:
+    if disproves(found, asked := asked_decision(state)):
         raise UserError(
             f"no statement was made: the table of stream {stream} has decision {asked} of its commit user. A "
             "coordinator compares that with the log by itself: see what it tells then with "
@@ -338,7 +331,7 @@ def _ended_before(stream: str) -> str:
 def _text(stream: str, kind: str, name: str, state: LogState) -> str:
     number = state.assignment.number if state.assignment is not None else "none"
     done = f"is drained of assignment {number}" if kind == "drain" else f"has the savepoint {name}"
-    snapshot = "no snapshot" if state.snapshot is None else f"snapshot {state.snapshot.snapshot}"
+    snapshot = "no snapshot" if state.snapshot is None else f"snapshot {state.snapshot.id}"
     decision = f"commit {state.decided}" if state.decided else "no commit"
     lines = [f"stream {stream} {done}: {decision}, {snapshot}"]
     lines += [
@@ -353,7 +346,7 @@ def _values(state: LogState) -> dict[str, Any]:
         "assignment": state.assignment.number if state.assignment is not None else None,
         "decision": state.decided,
         "cut": {region: at.model_dump(mode="json") for region, at in sorted(state.cut.items())},
-        "snapshot": None if state.snapshot is None else state.snapshot.model_dump(mode="json"),
+        "snapshot": None if state.snapshot is None else asdict(state.snapshot),
         "watermark": state.watermark,
     }
 

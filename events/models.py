@@ -11,6 +11,7 @@ that leaves room for its successors.
 
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, model_validator
@@ -169,11 +170,14 @@ class Position(Body):
     """Digest of the source range of this checkpoint. Replays have the same digest."""
 
 
-class Head(Body):
-    """A snapshot of the table: its number and the identity of its content."""
+@dataclass(frozen=True, slots=True)
+class SnapshotRef:
+    """A snapshot by its position and the identity of its content, so that a rolled back table is noticed."""
 
-    snapshot: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
+    id: Annotated[int, Field(ge=-(2**63), le=2**63 - 1)]
+    """Its position: higher than that of the snapshot that it was made on, not always by one."""
     identity: Annotated[str, StringConstraints(min_length=1, max_length=256)]
+    """Identity of its content."""
 
 
 class Planned(Body):
@@ -376,7 +380,7 @@ class StreamCommand(Body):
     - `cancel`: forget a savepoint or a drain. With a name that none has, it is the note of an order whose
       work is outside of the log.
     - `pause`, `resume`: stop and start decisions. `resume` with a head states that no commit of the
-      unresolved decision is in the table at or before that snapshot; with `committed`, that one is.
+      unresolved decision is in the table at or before that snapshot.
     - `skip`: read over one record that only a newer release reads. Its region stalls until a new incarnation.
     """
 
@@ -387,8 +391,7 @@ class StreamCommand(Body):
     decision: DecisionId | None = None
     name: Name | None = None
     """Name of the savepoint or drain."""
-    head: Head | None = None
-    committed: bool = False
+    head: SnapshotRef | None = None
     """True: the head contains the commit of the decision. Only `resume` has it, with a head."""
     offset: Count | None = None
     """Offset of the record to skip, which is before the order."""
@@ -426,7 +429,7 @@ class CutDecided(Body):
     """True if the cut reaches a barrier. Only full cuts may reach one."""
     digest: Digest
     """Digest of the completions that the decision includes."""
-    head: Head | None = None
+    head: SnapshotRef | None = None
     """Head of the table before this event was appended; None: an empty table. It is not part of the digest.
     """
 
@@ -464,7 +467,7 @@ class CommitSummary(Body):
     """Regions whose position the decision changed."""
     forced: bool = False
     """True for a full cut that had to be full: a region had fallen back as often as the policy allows."""
-    previous: Head | None = None
+    previous: SnapshotRef | None = None
     """The table's head before the decision; null: an empty table."""
     first_event: Millis | None = None
     """Append time of the first event of the checkpoints in it."""
@@ -483,7 +486,7 @@ class CutCommitted(Body):
     digest: Digest
     table: Identity
     """Identity of the table."""
-    snapshot: Head | None = None
+    snapshot: SnapshotRef | None = None
     """None: the table's history contains only later snapshots."""
     summary: CommitSummary | None = None
 
@@ -495,7 +498,7 @@ class CutReverted(Body):
     digest: Digest
     """Digest of the revert."""
     table: Identity
-    snapshot: Head | None = None
+    snapshot: SnapshotRef | None = None
 
 
 class CutAbandoned(Body):

@@ -16,11 +16,11 @@ from sluicegate.events.models import (
     CutReverted,
     DecisionId,
     EventId,
-    Head,
     IncarnationId,
     Millis,
     Name,
     Position,
+    SnapshotRef,
     SourceOffsets,
 )
 from sluicegate.events.problems import Problem
@@ -62,7 +62,7 @@ class Committed(Body):
     fallbacks: Mapping[Name, Position | None] = {}
     """Active regions that stayed at their position; empty for a full cut."""
     listeners: Mapping[Name, Mapping[Name, str]] = {}
-    snapshot: Head | None
+    snapshot: SnapshotRef | None
     watermark: Millis | None
     files: Count
     summary: CommitSummary | None = None
@@ -77,7 +77,7 @@ class SavepointTaken(Body):
     decision: Count
     """Newest decision; 0: there is no decision yet."""
     cut: dict[Name, Position]
-    snapshot: Head | None
+    snapshot: SnapshotRef | None
     watermark: Millis | None
 
 

@@ -33,9 +33,9 @@ in the table, beside the name of its commit user.
 2. Publish, only if the decision is proven absent. The new snapshot follows exactly the head that was asked,
    or it does not appear. Each format has one atomic step for this: Paimon and Delta put a file whose name
    is free, Iceberg changes the entry of a catalog.
-3. The outcome is done (Published), certainly not done (Conflict, NotPublished, Refused), or unknown
-   (OutcomeUnknown). A committer never retries: after any other outcome than the first, the coordinator asks
-   again.
+3. The outcome is done (Published), certainly not done (Refused), or unknown (OutcomeUnknown). A refusal says
+   if its cause may pass, such as another writer that was first. A committer never retries. After an unknown
+   outcome, or a refusal that may pass, the coordinator asks again.
 
 This is safe although a process may crash, or stand still for an hour, at any point. A successor asks the
 table. A late step of the predecessor needs a name or a version that is taken by then, or the format proves
@@ -45,7 +45,7 @@ What may never happen
 ---------------------
 
 - A decision is in a table twice. Absence is proven, never assumed. Without a proof the stream stalls.
-- An outcome is guessed. A failure before the atomic step is NotPublished. A failure in it or after it is
+- An outcome is guessed. A failure before the atomic step is Refused. A failure in it or after it is
   OutcomeUnknown, unless the answer of the storage excludes one of the two cases.
 - A file is deleted that a snapshot may refer to, now or later. After an unknown outcome no data file and no
   manifest is deleted.

@@ -11,8 +11,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, TypeVar, get_args, runtime_checkable
 
-from sluicegate.events.models import FilesWritten
-from sluicegate.lakes.port import Adapter, SnapshotRef, TableMaintenance, TableRef, TableRefused
+from sluicegate.events.models import FilesWritten, SnapshotRef
+from sluicegate.lakes.port import Adapter, TableMaintenance, TableRef, TableRefused
 from sluicegate.lakes.storage import Storage
 
 if TYPE_CHECKING:

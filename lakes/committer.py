@@ -10,7 +10,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
 from sluicegate.events.files import is_same_place
-from sluicegate.events.models import FileInfo, FilesWritten
+from sluicegate.events.models import FileInfo, FilesWritten, SnapshotRef
 from sluicegate.events.problems import Cause, CauseCode
 from sluicegate.lakes.footers import read_footers
 from sluicegate.lakes.history import PastSnapshot
@@ -19,14 +19,12 @@ from sluicegate.lakes.port import (
     BadFiles,
     Checked,
     CommitRequest,
-    Conflict,
     LakeUnavailable,
-    NotPublished,
     OutcomeUnknown,
     Outdated,
     Premises,
     Publication,
-    SnapshotRef,
+    Refused,
     Unproven,
 )
 from sluicegate.lakes.storage import Storage
@@ -208,9 +206,9 @@ class BaseCommitter(ABC):
         try:
             return self._publish(request)
         except LakeUnavailable as error:
-            return NotPublished(str(error))
+            return Refused(str(error), again=True)
         except Outdated:
-            return NotPublished(cause=Cause(code=CauseCode.CHECKS_OUTDATED))
+            return Refused(cause=Cause(code=CauseCode.CHECKS_OUTDATED), again=True)
 
     @abstractmethod
     def _publish(self, request: CommitRequest) -> Publication:
@@ -259,19 +257,22 @@ def made_by(past: PastSnapshot, user: str, request: CommitRequest) -> bool:
     return (past.commit_user, past.decision, past.digest) == (user, request.decision, request.digest)
 
 
-def overtaken(asked: SnapshotRef | None, there: PastSnapshot | None) -> Conflict:
-    """Return the conflict of a commit on `asked`, in place of which another snapshot is there, or none."""
+OVERTAKEN: Final = Refused(cause=Cause(code=CauseCode.OTHER_WRITER), again=True)
+"""Another writer has changed the table first."""
+
+
+def overtaken(asked: SnapshotRef | None, there: PastSnapshot | None) -> Refused:
+    """Return the outcome of a commit on `asked`, in place of which another snapshot is there, or none."""
     expected = asked.id if asked is not None else None
     if there is None:
-        return Conflict(cause=Cause(code=CauseCode.SNAPSHOTS_GONE, expected=expected))
-    return Conflict(
-        cause=Cause(
-            code=CauseCode.OTHER_WRITER,
-            snapshot=there.ref.id,
-            expected=expected,
-            names=(there.commit_user,) if there.commit_user else (),
-        )
+        return Refused(cause=Cause(code=CauseCode.SNAPSHOTS_GONE, expected=expected), again=True)
+    cause = Cause(
+        code=CauseCode.OTHER_WRITER,
+        snapshot=there.ref.id,
+        expected=expected,
+        names=(there.commit_user,) if there.commit_user else (),
     )
+    return Refused(cause=cause, again=True)
 
 
 def outcome_unknown(code: CauseCode, snapshot: int, error: LakeUnavailable | None = None) -> OutcomeUnknown:

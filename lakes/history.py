@@ -9,8 +9,9 @@ from enum import Enum
 from itertools import count
 from typing import NamedTuple
 
+from sluicegate.events.models import SnapshotRef
 from sluicegate.events.problems import Cause, CauseCode
-from sluicegate.lakes.port import Absent, Ahead, Answer, Found, OtherDigest, SnapshotRef, Unproven
+from sluicegate.lakes.port import Absent, Ahead, Answer, Found, OtherDigest, Unproven
 
 
 class PastSnapshot(NamedTuple):

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
-from sluicegate.events.models import FileInfo, FilesWritten
+from sluicegate.events.models import FileInfo, FilesWritten, SnapshotRef
 from sluicegate.events.problems import Cause, CauseCode
 from sluicegate.lakes.capabilities import FileStatus, TableColumns
-from sluicegate.lakes.committer import checked_event, is_plain
+from sluicegate.lakes.committer import OVERTAKEN, checked_event, is_plain
 from sluicegate.lakes.history import (
     Marker,
     NoParent,
@@ -29,16 +29,13 @@ from sluicegate.lakes.port import (
     BadFiles,
     Checked,
     CommitRequest,
-    Conflict,
     LakeUnavailable,
-    NotPublished,
     OutcomeUnknown,
     Premises,
     Publication,
     Published,
     Refused,
     SchemaMismatch,
-    SnapshotRef,
     TableRef,
     TableRefused,
     TableReplaced,
@@ -451,8 +448,8 @@ FaultPoint = Literal["inspect", "ask", "check", "publish.before", "publish.after
 Faults = Callable[[FaultPoint], Publication | None]
 """Called at each point: returns None to continue, or raises LakeUnavailable.
 
-At `publish.before` it may return Conflict, NotPublished, Refused or OutcomeUnknown, and nothing becomes
-visible; at `publish.after`, where the snapshot is visible, it may return OutcomeUnknown.
+At `publish.before` it may return Refused or OutcomeUnknown, and nothing becomes visible; at `publish.after`,
+where the snapshot is visible, it may return OutcomeUnknown.
 """
 
 
@@ -509,25 +506,23 @@ class MemoryCommitter:
         try:
             early = self._faults("publish.before")
         except LakeUnavailable as error:
-            return NotPublished(str(error))
+            return Refused(str(error), again=True)
         if isinstance(early, Published):
-            raise TypeError(
-                "a fault cannot publish; return Conflict, NotPublished, Refused or OutcomeUnknown"
-            )
+            raise TypeError("a fault cannot publish; return Refused or OutcomeUnknown")
         if early is not None:
             return early
         if self._identity not in (None, self._table.identity):
-            return Conflict(cause=Cause(code=CauseCode.OTHER_TABLE))
+            return Refused(cause=Cause(code=CauseCode.OTHER_TABLE), again=True)
         given = list(request.files)
         events = [_event(each) for each in given]
         if any(isinstance(each, Checked) and each.premises != self.premises() for each in given):
-            return NotPublished(cause=Cause(code=CauseCode.CHECKS_OUTDATED))
+            return Refused(cause=Cause(code=CauseCode.CHECKS_OUTDATED), again=True)
         problem = self._problem(events)
         if problem is not None:
             return Refused(problem)
         made = self._table.commit(self._user, request, events)
         if made is None:
-            return self._ours(request) or Conflict()
+            return self._ours(request) or OVERTAKEN
         late = self._faults("publish.after")
         if late is None:
             return Published(made.ref)

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, runtime_checkable
 
-from sluicegate.events.models import FileInfo, FilesWritten
-from sluicegate.events.problems import Cause, CauseCode
+from sluicegate.events.models import FileInfo, FilesWritten, SnapshotRef
+from sluicegate.events.problems import Cause
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,15 +85,6 @@ class TableRef:
     """URI of the folder of the data files, as events name it. Each table has one."""
     options: Mapping[str, str] = field(default_factory=dict, repr=False)
     """Options of the adapter. They may contain credentials, so they are not shown."""
-
-
-@dataclass(frozen=True, slots=True)
-class SnapshotRef:
-    """A snapshot by its position and the identity of its content, so that a rolled back table is noticed."""
-
-    id: int
-    """Its position: higher than that of the snapshot that it was made on, not always by one."""
-    identity: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,25 +167,6 @@ class Published:
     snapshot: SnapshotRef
 
 
-_OTHER_WRITER: Final = Cause(code=CauseCode.OTHER_WRITER)
-
-
-@dataclass(frozen=True, slots=True)
-class Conflict:
-    """Another writer moved the head first; nothing of ours is visible. Ask again."""
-
-    reason: str = ""
-    cause: Cause | None = _OTHER_WRITER
-
-
-@dataclass(frozen=True, slots=True)
-class NotPublished:
-    """The storage failed before the snapshot could be visible: this attempt published nothing. Ask again."""
-
-    reason: str = ""
-    cause: Cause | None = None
-
-
 @dataclass(frozen=True, slots=True)
 class OutcomeUnknown:
     """The snapshot may or may not be visible; the cause is what failed. Ask again, delete nothing."""
@@ -205,15 +177,20 @@ class OutcomeUnknown:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The table will never take this commit; the cause says why. Nothing is visible."""
+    """This attempt has published nothing, and will not; the cause says why."""
 
     reason: str = ""
     cause: Cause | None = None
     region: str | None = None
     """The region whose files are refused; None: unknown, or the cause is no file."""
+    again: bool = False
+    """True: the cause may pass, as another writer that was first, or a storage that failed. Ask again.
+
+    False: the table takes this commit never, or not before somebody acts.
+    """
 
 
-Publication = Published | Conflict | NotPublished | OutcomeUnknown | Refused
+Publication = Published | Refused | OutcomeUnknown
 
 
 @dataclass(frozen=True, slots=True)
@@ -275,7 +252,7 @@ class Committer(Protocol):
     def publish(self, request: CommitRequest) -> Publication:
         """Commit conditionally on the head that was asked. Never retries, never deletes after an unknown.
 
-        A failure of the storage before anything could have become visible is NotPublished.
+        A failure of the storage before anything could have become visible is Refused, and may be asked again.
         """
         ...
 

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 import structlog
 from pydantic import AfterValidator, model_validator
 
-from sluicegate.events.models import CutReverted, Head
+from sluicegate.events.models import CutReverted, SnapshotRef
 from sluicegate.events.notifications import SavepointTaken
 from sluicegate.lakes.capabilities import (
     MakesTags,
@@ -23,7 +23,7 @@ from sluicegate.lakes.capabilities import (
     TagTaken,
     capable,
 )
-from sluicegate.lakes.port import LakeUnavailable, SnapshotRef, TableRefused
+from sluicegate.lakes.port import LakeUnavailable, TableRefused
 from sluicegate.listeners.intervals import DAY, HOUR, MONTH, Duration, Interval, Zone, bounds, milliseconds
 from sluicegate.listeners.mark_done.formats import LETTERS, field_of, literal
 from sluicegate.listeners.port import (
@@ -256,7 +256,7 @@ class TagsListener(Listener[TagsState]):
         # Without a former tag there is no gap.
         return islice(found, None if self._options.fill_gaps and after is not None else 1)
 
-    def _of_savepoint(self, body: SavepointTaken, snapshot: Head) -> tuple[Action, ...]:
+    def _of_savepoint(self, body: SavepointTaken, snapshot: SnapshotRef) -> tuple[Action, ...]:
         if not self._options.savepoints:
             return ()
         pattern = self._options.savepoint_name
@@ -265,9 +265,8 @@ class TagsListener(Listener[TagsState]):
         other = "" if "{decision}" in pattern else f"{name}-{body.decision}"
         return (self._action(name, snapshot, body.decision, other),)
 
-    def _action(self, name: str, snapshot: Head, decision: int, other: str = "") -> MakeTag:
-        ref = SnapshotRef(snapshot.snapshot, snapshot.identity)
-        return MakeTag(f"tag/{name}@{decision}", f"make the tag {name}", name, ref, decision, other)
+    def _action(self, name: str, snapshot: SnapshotRef, decision: int, other: str = "") -> MakeTag:
+        return MakeTag(f"tag/{name}@{decision}", f"make the tag {name}", name, snapshot, decision, other)
 
     def due(self, now: int, state: TagsState) -> Step[TagsState]:
         return Step(state)

@@ -8,7 +8,7 @@ from typing import Annotated, Final, Literal, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from sluicegate.events.models import Head, Millis, Name, Position
+from sluicegate.events.models import Millis, Name, Position, SnapshotRef
 
 VIEW_VERSION: Final = 3
 """Version 3 has conditions with codes in place of reasons, and positions with digests."""
@@ -138,7 +138,7 @@ class StreamView(_View):
     """Newest decision; 0: none yet."""
     committed: Number = 0
     """Newest decision with an outcome; 0: none yet. One above it is still on its way into the table."""
-    snapshot: Head | None = None
+    snapshot: SnapshotRef | None = None
     """The table's snapshot of the newest outcome."""
     cut: dict[Name, Position] = {}
     """Committed position of each region. Regions without one are absent."""

@@ -235,7 +235,7 @@ class Marks:
     def _done(self, mark: PartitionDone) -> MonthDone | None:
         """Return a mark with its commit, which has the snapshot that the mark names; None: not read yet."""
         for decision, body in list(self.commits.items()):
-            if body.snapshot is not None and body.snapshot.snapshot == mark.snapshot:
+            if body.snapshot is not None and body.snapshot.id == mark.snapshot:
                 if (watermarks := self._watermarks(decision)) is None:
                     return None
                 return MonthDone(str(mark.values[PARTITION]), decision, watermarks)

@@ -11,7 +11,7 @@ from typing import Final
 import cramjam
 from pydantic import TypeAdapter, ValidationError
 
-from sluicegate.coordinator.core import cuts
+from sluicegate.coordinator.core import undo
 from sluicegate.coordinator.core.state import (
     AssignmentState,
     Former,
@@ -86,7 +86,7 @@ def account_of(stream: str, state: LogState, digest: str) -> Account | None:
     if made is None:
         return None
     # Only the rules of a revert know what it undoes: phases of removed regions, the assignment before.
-    after = state if digest == made.digest else cuts.undone(stream, state, made)
+    after = state if digest == made.digest else undo.undone(stream, state, made)
     return account_after(stream, after, digest)
 
 

@@ -7,9 +7,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from sluicegate.coordinator.core import cuts
-from sluicegate.coordinator.core.commands import unreached
 from sluicegate.coordinator.core.effects import Retries
 from sluicegate.coordinator.core.log import Log
+from sluicegate.coordinator.core.savepoints import unreached
 from sluicegate.coordinator.core.state_record import Condition
 from sluicegate.events.envelope import Envelope
 from sluicegate.events.problems import Code, Problem

@@ -14,8 +14,10 @@ from math import floor
 from types import MappingProxyType
 from typing import Final, Literal
 
+from sluicegate.coordinator.core import undo
 from sluicegate.coordinator.core.log import Log, Sealed
-from sluicegate.coordinator.core.state import Before, Decision, LogState, RegionPhase, RegionState, reaches
+from sluicegate.coordinator.core.savepoints import is_awaited
+from sluicegate.coordinator.core.state import Before, Decision, RegionState, reaches
 from sluicegate.events.models import (
     CutAbandoned,
     CutCommitted,
@@ -316,7 +318,7 @@ def barrier_reached(log: Log, moves: Moves) -> bool:
     if not reaches_barrier(log, moves):
         return True
     state = log.state
-    if any(log.is_awaited(each, name) for each in state.savepoints for name in each.awaited):
+    if any(is_awaited(log, each, name) for each in state.savepoints for name in each.awaited):
         return False
     return all(reaches(moves.get(name), *target) for name in state.regions for target in log.targets(name))
 
@@ -567,7 +569,7 @@ def outcome_problem(log: Log, body: CutCommitted | CutReverted) -> Problem | Non
     made = log.state.pending
     if made is None or made.id != body.decision:
         return Problem(code=Code.OUT_OF_ORDER, number=body.decision, other=log.state.decided)
-    wanted = made.digest if isinstance(body, CutCommitted) else revert_digest(made)
+    wanted = made.digest if isinstance(body, CutCommitted) else undo.revert_digest(made)
     if body.digest != wanted:
         return Problem(code=Code.OTHER_DIGEST, number=body.decision)
     return None
@@ -581,77 +583,8 @@ def resolve(log: Log, body: CutCommitted | CutReverted) -> Problem | None:
     state.pending = None
     state.snapshot, state.table = body.snapshot, state.table or body.table
     if isinstance(body, CutReverted):
-        _revert(log, made)
+        undo.revert(log, made)
     else:
         log.forget_ended(made.moves.keys())
     log.decided = {}
     return None
-
-
-def revert_digest(made: Decision) -> str | None:
-    """Return the digest of the empty commit that takes a decision's place; None without a valid order."""
-    if made.revert is None:
-        return None
-    text = f"revert/{made.id}/{made.digest}/{made.revert.offset}/{made.revert.region}"
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def undone(stream: str, state: LogState, made: Decision) -> LogState:
-    """Return the state after a revert of the unresolved decision; `state` stays as it is."""
-    log = Log(stream, state.model_copy(deep=True))
-    log.state.pending = None
-    _revert(log, made)
-    return log.state
-
-
-def _revert(log: Log, made: Decision) -> None:
-    """Undo the effects of a decision that was given up.
-
-    Its checkpoints are pending again, except those of incarnations that have ended. The incarnation of the
-    named region ends. No other one stands on the decision: a new incarnation begins at a committed position.
-    `_restore` comes first: the end of an incarnation then discards everything after the position before.
-    """
-    state = log.state
-    _restore_assignment(log, made)
-    for name, region in state.regions.items():
-        was = made.before.regions.get(name, RegionState())
-        region.watermark, region.source_offsets = was.watermark, was.source_offsets
-        region.listeners, region.fallbacks = was.listeners, was.fallbacks
-        region.doubt = was.doubt
-    state.watermark = made.before.watermark
-    for name in made.moves:
-        region = state.regions[name]
-        _restore(log, name, region, made)
-        if made.revert is not None and name == made.revert.region:
-            _end_reverted(log, name, region, made.id)
-
-
-def _restore(log: Log, name: str, region: RegionState, made: Decision) -> None:
-    """Put one region back to the position before the decision."""
-    was, to = made.before.regions[name], made.moves[name]
-    region.position = was.position
-    if region.removed and region.final is None:
-        # The operator removed the region at the position that is undone, which it must reach again.
-        region.final = to.checkpoint
-    # Savepoints that await the region were ordered after the decision, when all of this was sealed.
-    log.retarget(name, to)
-    log.pending[name].restore(log.decided[name])
-    if region.removed:
-        log.pending[name].keep_sealed()
-
-
-def _end_reverted(log: Log, name: str, region: RegionState, number: int) -> None:
-    """End an incarnation that a revert leaves without its position: the region reads again."""
-    log.end_incarnation(name, region.phase if region.removed else RegionPhase.WAITING)
-    region.final = None
-    if not region.removed:
-        region.fault = Problem(code=Code.REVERTED, region=name, number=number)
-
-
-def _restore_assignment(log: Log, made: Decision) -> None:
-    state, before = log.state, made.before
-    if not before.provisional or state.assignment is None:
-        return
-    state.assignment.provisional, state.former = True, before.former
-    back = before.former.suspended if before.former is not None else []
-    state.ended = {life: name for life, name in state.ended.items() if life not in back}

@@ -12,9 +12,9 @@ from typing import Final, NamedTuple
 
 from sluicegate.coordinator.core.state_record import Condition, Due, StateRecord
 from sluicegate.events.envelope import EventType
-from sluicegate.events.models import Body, Head, Position, SingleRegionReason, StreamPolicy
+from sluicegate.events.models import Body, Position, SingleRegionReason, SnapshotRef, StreamPolicy
 from sluicegate.events.problems import Cause, Code, Problem
-from sluicegate.lakes.port import Answer, Conflict, NotPublished, OutcomeUnknown, Publication, TableState
+from sluicegate.lakes.port import Answer, OutcomeUnknown, Publication, Refused, TableState
 
 # Settings of the core; whoever runs it reads them. Times are in milliseconds.
 
@@ -119,7 +119,7 @@ class Ask:
     decision: int
     digest: str
     table: str
-    known: Head | None
+    known: SnapshotRef | None
     """A head that no commit of this decision precedes; None: the table was empty."""
 
 
@@ -132,7 +132,7 @@ class Publish:
 
     decision: int
     digest: str
-    head: Head | None
+    head: SnapshotRef | None
     watermark: int | None
     offsets: tuple[int, ...]
     allowed_locations: tuple[str, ...]
@@ -225,9 +225,14 @@ class FilesChecked:
     """Offsets that were not checked, because they do not fit."""
 
 
-Retried = Failed | Conflict | NotPublished | OutcomeUnknown
-"""Results after which an effect is tried again."""
 Result = Done | Failed | TableState | TableUnfit | EndOffset | Appended | FilesChecked | Answer | Publication
+
+
+def failure_of(result: Result) -> Failed | OutcomeUnknown | Refused | None:
+    """Return a result after which the effect is tried again; None for others."""
+    if isinstance(result, Failed | OutcomeUnknown) or (isinstance(result, Refused) and result.again):
+        return result
+    return None
 
 
 # Retries: slots for effects in flight, and the failures that count as a stall after a while.
@@ -308,10 +313,11 @@ class Retries:
     def finished(self, effect: Effect, result: Result, now: int) -> None:
         """Note a result."""
         kind = KINDS[type(effect)]
-        if not isinstance(result, Retried):
+        failure = failure_of(result)
+        if failure is None:
             self.ended(kind)
             return
-        problem = Problem(code=Code.RETRYING, names=(kind,), cause=result.cause, detail=result.reason)
+        problem = Problem(code=Code.RETRYING, names=(kind,), cause=failure.cause, detail=failure.reason)
         known = self._open.get(kind, _Retry(problem, now, 0))
         lasts = now - known.since >= self._stall_after and kind not in OPTIONAL
         self._open[kind] = _Retry(problem, known.since, known.failures + 1, lasts)

@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from sluicegate.coordinator.core import savepoints
 from sluicegate.coordinator.core.state import (
     MOST_ENDED,
     MOST_STEP,
@@ -405,19 +406,6 @@ class Log:
         stalled = region is not None and region.fault is not None
         return bool(sealed) and not stalled and self.at_barrier(name, sealed[0].position)
 
-    def is_awaited(self, savepoint: Savepoint, name: str) -> bool:
-        """True if a savepoint waits for the region's next sealed checkpoint."""
-        region = self.state.regions.get(name)
-        gone = region is not None and region.has_ended
-        return name in savepoint.awaited and not gone and not self.is_idle(name)
-
-    def retarget(self, name: str, at: Position) -> None:
-        """Make a position the target of every savepoint that waits for the region."""
-        for savepoint in self.state.savepoints:
-            if name in savepoint.awaited:
-                savepoint.targets[name] = at
-                savepoint.awaited = [each for each in savepoint.awaited if each != name]
-
     # --- changes ----------------------------------------------------------------------------------
 
     def end_incarnation(self, name: str, phase: RegionPhase, *, upto: Position | None = None) -> None:
@@ -432,7 +420,7 @@ class Log:
             found.keep_sealed()
         # A discarded target becomes the position. A revert takes that back, and it must be reached again.
         removed = phase is RegionPhase.REMOVED
-        self._cap_targets(name, upto, region.position if removed and upto is None else upto)
+        savepoints.cap_targets(self.state, name, upto, region.position if removed and upto is None else upto)
 
     def remember_ended(self, name: str, region: RegionState) -> None:
         """Note that the region's incarnation has ended, until a registration of it fails by its base."""
@@ -452,15 +440,6 @@ class Log:
         regions, ended = self.state.regions, self.state.ended
         newest = {each.incarnation.id for each in regions.values() if each.incarnation is not None}
         self.state.ended = {life: name for life, name in ended.items() if name not in moved or life in newest}
-
-    def _cap_targets(self, name: str, upto: Position | None, end: Position | None) -> None:
-        """Move a region's targets to its end, unless `upto` includes them; without an end drop them."""
-        for savepoint in self.state.savepoints:
-            target = savepoint.targets.pop(name, None)
-            if end is not None and (target is not None or name in savepoint.awaited):
-                kept = target if target and upto and target.checkpoint <= upto.checkpoint else None
-                savepoint.targets[name] = kept or end
-            savepoint.awaited = [each for each in savepoint.awaited if each != name]
 
     def low_water(self, position: int) -> int:
         """Return the smallest offset that a recovery reads, if everything before `position` was read."""

@@ -9,14 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from sluicegate.coordinator.core import effects
-from sluicegate.coordinator.core.commit import (
-    OF_OTHERS,
-    Committing,
-    asked_decision,
-    head_of,
-    known_head,
-    mismatch,
-)
+from sluicegate.coordinator.core.commit import OF_OTHERS, Committing
 from sluicegate.coordinator.core.conditions import Conditions
 from sluicegate.coordinator.core.effects import Effect, MachineSettings, Result, Retries, RetrySlot
 from sluicegate.coordinator.core.log import Applied
@@ -25,6 +18,7 @@ from sluicegate.coordinator.core.proposal import Candidate
 from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import Condition, StateRecord
+from sluicegate.coordinator.core.table import asked_decision
 from sluicegate.events.envelope import FILES_WRITTEN, EventType, LogRecord
 from sluicegate.events.models import CutDecided, StreamCommand, StreamPolicy
 from sluicegate.events.problems import Code, Problem
@@ -230,7 +224,7 @@ class StreamMachine:
         """Start to act, unless partition, log, table and state record contradict each other."""
         state = self.replica.state
         self.replica.finish_refill()
-        if problem := self.replica.problem(self.low_water) or mismatch(state, found, self.table):
+        if problem := self.replica.problem(self.low_water) or self.table.mismatch(state, found):
             if problem.code is Code.TABLE_CONTRADICTS:
                 self.table.contradicted = state.snapshot
             self._stall_stream(problem)
@@ -240,7 +234,7 @@ class StreamMachine:
         before = asked_decision(state) - 1
         seen = (found.newest_decision or 0) == before and (not state.pending or found.newest_made == before)
         if seen and (self._head_expired or self.table.upto < before):
-            self.table.head, self.table.upto = head_of(found.head), before
+            self.table.prove(found.head, before)
             self._head_expired = False
         self.ready = True
         self._stall = self._stall if self._committing.under_way else None
@@ -262,7 +256,7 @@ class StreamMachine:
             return self._committing.next(state, self._inspected)
         if self._head_due:
             table = state.table or self.table.identity or ""
-            known = known_head(self.table, state, self._inspected)
+            known = self.table.known_head(state, self._inspected)
             return effects.Ask(state.decided + 1, effects.NO_DIGEST, table, known)
         if self._of_log.running is not None or self.outbox.busy:
             # Outcomes are recorded and announced before the next cut is checked.
@@ -349,8 +343,8 @@ class StreamMachine:
             case Absent(head):
                 self.table.contradicted = None
                 self._stall = None if self.ready else self._stall
-                if self.table.upto != state.decided or self.table.head != head_of(head):
-                    self.table.head, self.table.upto = head_of(head), state.decided
+                if self.table.upto != state.decided or self.table.head != head:
+                    self.table.prove(head, state.decided)
                     self.outbox.note_change()
             case Unproven():
                 self._unproven(answer)
@@ -366,7 +360,7 @@ class StreamMachine:
 
     def _unproven(self, answer: Unproven) -> None:
         """Use an inspected head if the known one has expired; a table that was rolled back stays a stall."""
-        known = known_head(self.table, self.replica.state, self._inspected)
+        known = self.table.known_head(self.replica.state, self._inspected)
         self.table.contradicted = self.table.contradicted if answer.expired else known
         if answer.expired and not self._head_expired and (known is None or known != self.table.contradicted):
             self._head_expired = True

@@ -22,14 +22,8 @@ from sluicegate.coordinator.core.effects import (
 )
 from sluicegate.coordinator.core.log import Applied, Log
 from sluicegate.coordinator.core.state import Decision, LogState, RegionPhase, Savepoint
-from sluicegate.coordinator.core.state_record import (
-    Condition,
-    Due,
-    Notification,
-    StateRecord,
-    TableProgress,
-    Waiting,
-)
+from sluicegate.coordinator.core.state_record import Condition, Due, Notification, StateRecord, Waiting
+from sluicegate.coordinator.core.table import TableProgress
 from sluicegate.events.envelope import EventType, LogRecord
 from sluicegate.events.models import (
     CheckpointCompleted,

@@ -10,7 +10,14 @@ from sluicegate.coordinator.core import cuts
 from sluicegate.coordinator.core.effects import Append, CheckFiles, FilesChecked, MachineSettings
 from sluicegate.coordinator.core.log import Applied, Log, Sealed
 from sluicegate.events.envelope import EventType, LogRecord
-from sluicegate.events.models import CutAbandoned, CutDecided, Head, Position, StreamCommand, StreamPolicy
+from sluicegate.events.models import (
+    CutAbandoned,
+    CutDecided,
+    Position,
+    SnapshotRef,
+    StreamCommand,
+    StreamPolicy,
+)
 from sluicegate.events.problems import Problem
 
 
@@ -218,7 +225,7 @@ class Candidate:
         names_checked, moves = state.policy.file_names == "checked", cuts.moves_of(self._log, cut)
         return CheckFiles(parts, state.policy.allowed_locations, table, names_checked, moves)
 
-    def next_append(self, now: int, head: Head | None) -> Append | None:
+    def next_append(self, now: int, head: SnapshotRef | None) -> Append | None:
         """Return the event of the cut, once all of its files are checked; `head` is that of the table."""
         chosen = self._find(now, self.excluded)
         if isinstance(chosen, CutAbandoned):

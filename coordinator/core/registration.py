@@ -135,28 +135,6 @@ def _begin_assignment(log: Log, body: RegionRegistered) -> None:
             region.phase = RegionPhase.LEFT
 
 
-def withdraw(log: Log, offset: int, number: int) -> Problem | None:
-    """Undo the acceptance of an assignment; return the reason if that is impossible."""
-    state, current, former = log.state, log.state.assignment, log.state.former
-    if current is None or current.number != number or not current.provisional:
-        return Problem(code=Code.NOT_APPLICABLE, number=number)
-    suspended = former.suspended if former is not None else []
-    for name, region in state.regions.items():
-        if region.incarnation is not None and region.incarnation.id not in suspended:
-            log.remember_ended(name, region)
-    state.assignment = former.assignment if former is not None else None
-    state.regions = former.regions if former is not None else {}
-    state.former, state.savepoints = None, []
-    state.withdrawn = max(state.withdrawn, number)
-    log.pending.clear()
-    for name, region in state.regions.items():
-        if region.accepts_checkpoints and region.incarnation is not None:
-            # Events that a zombie of it sent meanwhile had no effect. A recovery reads them again.
-            region.incarnation.from_offset = offset
-            log.begin_pending(name, region)
-    return None
-
-
 # --- incarnations ---------------------------------------------------------------------------------
 
 

@@ -4,7 +4,7 @@
 collects the pending checkpoints of it; it changes nothing else.
 """
 
-from sluicegate.coordinator.core import commands, cuts, registration
+from sluicegate.coordinator.core import commands, cuts, registration, savepoints
 from sluicegate.coordinator.core.log import Applied, Log, PendingCheckpoints
 from sluicegate.coordinator.core.state import LogState, RegionPhase, RegionState, SkippedRecord, reaches
 from sluicegate.events.envelope import FILES_WRITTEN, PER_REGION, Envelope, EventType, LogRecord
@@ -142,7 +142,7 @@ def seal(log: Log, name: str, time: int) -> None:
         stall(log.state.regions[name], problem)
     if len(pending.sealed) > before:
         # A savepoint that was ordered while the region lagged waits for its next sealed checkpoint.
-        log.retarget(name, pending.sealed[0].position)
+        savepoints.retarget(log.state, name, pending.sealed[0].position)
 
 
 def stall(region: RegionState, problem: Problem) -> None:
@@ -217,7 +217,7 @@ class Replica:
         # Nothing but a valid outcome ends an unresolved decision.
         resolved = made if self.state.pending is None else None
         ended = dict(lived.items() - self._live().items()) if ordered else {}
-        return Applied(ignored, answer, resolved, tuple(commands.reached(self.log)), ended)
+        return Applied(ignored, answer, resolved, tuple(savepoints.reached(self.log)), ended)
 
     def _add_files(self, record: LogRecord) -> Problem | None:
         """Add the files of one writer attempt to their checkpoint; return the reason if it has no effect."""

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from pydantic import BaseModel, ConfigDict
 
 from sluicegate.events.envelope import EventType
-from sluicegate.events.models import Head, Position, StreamPolicy
+from sluicegate.events.models import Position, SnapshotRef, StreamPolicy
 from sluicegate.events.problems import Problem
 
 MOST_ENDED: Final = 1_000
@@ -201,11 +201,9 @@ class Decision(Light):
     files: int
     first_offset: int
     """Offset of the first event of a checkpoint up to its positions: a recovery reads them again."""
-    head: Head | None = None
+    head: SnapshotRef | None = None
     """The table's head before the decision was appended."""
     revert: Revert | None = None
-    vouched: Head | None = None
-    """An operator's statement: the commit is in the table at or before this head."""
     before: Before
 
     @property
@@ -218,7 +216,7 @@ class Proof(Light):
     """An operator's statement: no commit of this decision is in the table at or before this head."""
 
     decision: int
-    head: Head
+    head: SnapshotRef
 
 
 class SkippedRecord(Light):
@@ -261,7 +259,7 @@ class LogState(Light):
     pending: Decision | None = None
     """The newest valid decision, while it has no outcome."""
     proof: Proof | None = None
-    snapshot: Head | None = None
+    snapshot: SnapshotRef | None = None
     """The table's snapshot of the newest outcome."""
     watermark: int | None = None
     attempt: int = 0

@@ -7,7 +7,8 @@ import cramjam
 from pydantic import Field, TypeAdapter, ValidationError, ValidationInfo, field_validator
 
 from sluicegate.coordinator.core.state import Light, LogState
-from sluicegate.events.models import CutAbandoned, CutReverted, Head, SingleRegionReason
+from sluicegate.coordinator.core.table import TableProgress
+from sluicegate.events.models import CutAbandoned, CutReverted
 from sluicegate.events.notifications import (
     NOTIFICATION_BODIES,
     Committed,
@@ -41,20 +42,6 @@ Notification = (
     | IncarnationsEnded
     | Stalled
 )
-
-
-class TableProgress(Light):
-    """The table as of its last answer. Only answers set it; a head that an operator names withdraws one."""
-
-    identity: str | None = None
-    head: Head | None = None
-    """A head of the table that no commit of an id after `upto` precedes; None: an empty table."""
-    upto: int = -1
-    """-1: no head is known."""
-    contradicted: Head | None = None
-    """A known head that the table was seen to lack. An expiry afterwards hides that, and repairs nothing."""
-    single_region: SingleRegionReason | None = None
-    """Reason for which the table makes all writers one failure domain."""
 
 
 class Due(Light):

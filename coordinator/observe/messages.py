@@ -665,8 +665,8 @@ _REBUILD: Final = (
 _PROOF: Final = (
     "Look for decision {number} of the commit user in the table's history. If no snapshot up to the head, "
     "which `sluicegate check` shows, has it, and the earlier ones are there, state that: `sluicegate stream "
-    "resume --stream {stream} --head SNAPSHOT:IDENTITY`. If its files are in the table, and only its "
-    "snapshot has expired, add --committed"
+    "resume --stream {stream} --head SNAPSHOT:IDENTITY`. If its files are in the table, state "
+    "nothing: begin a stream at what the table has, see `sluicegate stream adopt --help`"
 )
 
 STREAM_MESSAGES: Final[Mapping[Code, Message]] = {

@@ -5,16 +5,19 @@ It is derived from a state record and from the log as one coordinator has it. No
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from sluicegate.coordinator.core.commands import unreached
+from pydantic import BaseModel
+
 from sluicegate.coordinator.core.log import Checkpoint, Log
+from sluicegate.coordinator.core.savepoints import unreached
 from sluicegate.coordinator.core.state import AssignmentState, LogState, RegionPhase, RegionState, Savepoint
 from sluicegate.coordinator.core.state_record import Condition, StateRecord
 from sluicegate.coordinator.observe.messages import Message, duration, fill, format_problem, iso_time
 from sluicegate.coordinator.settings.model import StreamSettings
-from sluicegate.events.models import Position
+from sluicegate.events.models import Position, SnapshotRef
 from sluicegate.events.problems import Code, Problem
 from sluicegate.state_store import (
     AssignmentView,
@@ -120,8 +123,8 @@ def overview(record: StateRecord, as_of: int) -> dict[str, Any]:
         "pending": _pending(state),
         "savepoints": [_savepoint(state, each) for each in state.savepoints],
         "watermark": committed_watermark(state),
-        "snapshot": _dump(state.snapshot),
-        "table": {"identity": record.table.identity or state.table, "head": _dump(record.table.head)},
+        "snapshot": _ref(state.snapshot),
+        "table": {"identity": record.table.identity or state.table, "head": _ref(record.table.head)},
         "waiting": _waiting_in_all(record, as_of),
         "regions": {name: _region(record, name, as_of) for name in names},
         "strangers": {name: _problem(why, stream) for name, why in strangers(record).items()},
@@ -296,7 +299,11 @@ def age(since: int, as_of: int) -> float:
     return max(0.0, (as_of - since) / 1000)
 
 
-def _dump(model: Any) -> dict[str, Any] | None:
+def _ref(ref: SnapshotRef | None) -> dict[str, Any] | None:
+    return None if ref is None else asdict(ref)
+
+
+def _dump(model: BaseModel | None) -> dict[str, Any] | None:
     return None if model is None else dict(model.model_dump(mode="json"))
 
 

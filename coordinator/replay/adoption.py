@@ -23,8 +23,6 @@ from sluicegate.coordinator.core.account import (
     account_of,
     decode_account,
 )
-from sluicegate.coordinator.core.commit import head_of, mismatch
-from sluicegate.coordinator.core.cuts import revert_digest
 from sluicegate.coordinator.core.state import (
     MOST_ENDED,
     AssignmentState,
@@ -33,7 +31,9 @@ from sluicegate.coordinator.core.state import (
     RegionPhase,
     RegionState,
 )
-from sluicegate.coordinator.core.state_record import StateRecord, TableProgress
+from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.core.table import TableProgress
+from sluicegate.coordinator.core.undo import revert_digest
 from sluicegate.coordinator.observe.messages import NEW_STREAM, fill, format_problem
 from sluicegate.coordinator.replay.decisions import Group, LogFold, ReplayRefused, Start, start_of
 from sluicegate.coordinator.replay.log import StreamLog
@@ -43,11 +43,11 @@ from sluicegate.coordinator.stream.continuity import Home, LogRange, last_events
 from sluicegate.coordinator.stream.records import Held
 from sluicegate.events.codec import event_id, read_attributes
 from sluicegate.events.envelope import Envelope, EventType
-from sluicegate.events.models import Position
+from sluicegate.events.models import Position, SnapshotRef
 from sluicegate.events.problems import Code, Problem
 from sluicegate.lakes.capabilities import KeepsAccounts
 from sluicegate.lakes.history import PastSnapshot, TableHistory
-from sluicegate.lakes.port import SnapshotRef, TableState
+from sluicegate.lakes.port import TableState
 
 
 class Place(NamedTuple):
@@ -76,7 +76,7 @@ class Adopted(NamedTuple):
 
         `former` is the record that it replaces. Its notifications are of outcomes, so they are still true.
         """
-        head, place = head_of(self.ref), logged.place
+        head, place = self.ref, logged.place
         state = state_of(self.account)
         # A driver that registered after the commit has an incarnation that the table does not name.
         state.ended = dict.fromkeys([*state.ended, *logged.lives][-MOST_ENDED:])
@@ -384,7 +384,7 @@ async def read_logged(
         # `stream recover` needs the whole log.
         found.problem = usable if isinstance(usable, Problem) else found.problem
     fold = LogFold(stream, log.partition, start, log.decode, lambda decision: decision == commits.decision)
-    if start.resolved == commits.decision and start.state.snapshot == head_of(commits.ref):
+    if start.resolved == commits.decision and start.state.snapshot == commits.ref:
         found.account = account_after(stream, start.state, commits.digest)
     async with aclosing(log.read(within.begin, within.end)) as batches:
         async for batch in batches:
@@ -453,7 +453,7 @@ def refuse_needless(stream: str, commits: Commits, logged: Logged, give_up: int 
     _refuse_other_course(stream, commits, logged)
     if logged.problem is not None or other or logged.digest not in (None, commits.digest):
         return
-    if mismatch(state, commits.seen, TableProgress()) is not None:
+    if TableProgress().mismatch(state, commits.seen) is not None:
         return
     if commits.newest is None:
         raise ReplayRefused(

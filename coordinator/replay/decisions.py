@@ -11,17 +11,23 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from sluicegate.coordinator.core.account import Account, account_after, account_of
-from sluicegate.coordinator.core.cuts import revert_digest
 from sluicegate.coordinator.core.log import Applied
 from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state import Decision, LogState, reaches
 from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.core.undo import revert_digest
 from sluicegate.events.codec import Flaw, Reading, read_record
 from sluicegate.events.envelope import EventType, LogRecord, RawHeader
-from sluicegate.events.models import CutCommitted, CutDecided, CutReverted, Position, StreamPolicy
+from sluicegate.events.models import (
+    CutCommitted,
+    CutDecided,
+    CutReverted,
+    Position,
+    SnapshotRef,
+    StreamPolicy,
+)
 from sluicegate.events.problems import CauseCode, Code, Problem
 from sluicegate.lakes.history import PastSnapshot, TableHistory
-from sluicegate.lakes.port import SnapshotRef
 
 
 class ReplayRefused(Exception):

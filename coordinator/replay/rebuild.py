@@ -3,7 +3,6 @@
 from contextlib import suppress
 from dataclasses import dataclass
 
-from sluicegate.coordinator.core.commit import head_of
 from sluicegate.coordinator.observe.messages import format_cause, format_problem
 from sluicegate.coordinator.replay.decisions import (
     CommitStatus,
@@ -17,7 +16,7 @@ from sluicegate.coordinator.replay.reading import Reading, Window, read_decision
 from sluicegate.coordinator.replay.tables import ReplayTable
 from sluicegate.events.codec import read_files
 from sluicegate.events.files import location_problem, normal
-from sluicegate.events.models import Head, StreamPolicy
+from sluicegate.events.models import SnapshotRef, StreamPolicy
 from sluicegate.events.problems import Problem
 from sluicegate.kafka.bodies import BodyUnavailable, WrittenEvent
 from sluicegate.lakes.capabilities import CopiesFiles
@@ -70,7 +69,7 @@ class Rebuild:
         """Identity of the stream's table, which the new one is like; empty until the log names a lost one."""
         self._present = ""
         """Identity of the table that is where the metadata was lost; empty if none is there."""
-        self._known: Head | None = None
+        self._known: SnapshotRef | None = None
         """The newest snapshot that this rebuild has made or found."""
         self._result = Rebuilt()
 
@@ -153,7 +152,7 @@ class Rebuild:
         finding = self._history.judge(logged) if self._history is not None else None
         if finding is not None and finding.status is CommitStatus.THERE:
             self._result.found += 1
-            self._known = head_of(finding.snapshots[0])
+            self._known = finding.snapshots[0]
             return
         if finding is not None and finding.snapshots:
             raise ReplayRefused(

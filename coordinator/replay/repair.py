@@ -9,8 +9,7 @@ rise along a table's history.
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from sluicegate.coordinator.core.commit import asked_decision, head_of, known_head, ref_of
-from sluicegate.coordinator.core.state_record import TableProgress
+from sluicegate.coordinator.core.table import TableProgress, asked_decision
 from sluicegate.coordinator.observe.messages import ADOPT, fill, format_cause, format_problem
 from sluicegate.coordinator.replay.decisions import (
     CommitStatus,
@@ -23,7 +22,7 @@ from sluicegate.coordinator.replay.decisions import (
 from sluicegate.coordinator.replay.log import Log, Print
 from sluicegate.coordinator.replay.reading import Reading, Window, read_decisions
 from sluicegate.coordinator.replay.tables import ReplayTable
-from sluicegate.events.models import Head, StreamCommand, StreamPolicy
+from sluicegate.events.models import SnapshotRef, StreamCommand, StreamPolicy
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.bodies import BodyUnavailable
 from sluicegate.lakes.history import TableHistory
@@ -58,7 +57,7 @@ class Repair:
         self._table = table
         self._refuse_if_owned = refuse_if_owned
         self._dry = dry
-        self._before: tuple[int, Head | None] | None = None
+        self._before: tuple[int, SnapshotRef | None] | None = None
         """The last decision that the table has with its own digest, and its snapshot."""
         self._last: int | None = None
         """Id of the stream's last commit in the table; 0 if there is none, None if unknown."""
@@ -80,7 +79,7 @@ class Repair:
                 raise ReplayRefused(format_problem(replaced, self._stream))
             finding = history.judge(logged)
             if finding.status is CommitStatus.THERE:
-                self._before = finding.decision, head_of(finding.snapshots[0])
+                self._before = finding.decision, finding.snapshots[0]
             elif self._is_missing(finding, history):
                 await self._commit(finding, logged, history.history, note)
 
@@ -144,11 +143,11 @@ class Repair:
         known = self._known(logged, history)
         outcome = await self._table.commit(logged, history.identity, known, policy, bodies)
         self._before = decision.id, outcome.snapshot
-        made = ref_of(outcome.snapshot)
+        made = outcome.snapshot
         note(f"decision {decision.id} is in the table{f' as snapshot {made.id}' if made else ''}")
         self._result.committed.append(finding._replace(snapshots=(made,) if made else ()))
 
-    def _known(self, logged: LoggedDecision, history: TableHistory) -> Head | None:
+    def _known(self, logged: LoggedDecision, history: TableHistory) -> SnapshotRef | None:
         """Return a head that no commit of the decision precedes; None if the whole history is readable."""
         if self._before is not None and self._before[0] == logged.decision.id - 1:
             # Commits are ordered: no snapshot up to that of the decision before has this one.
@@ -162,7 +161,7 @@ class Repair:
         So they do if the owner of the table has brought the commits back in other snapshots.
         """
         state = done.fold.replica.state
-        asked, known = asked_decision(state), ref_of(known_head(TableProgress(), state, None))
+        asked, known = asked_decision(state), TableProgress().known_head(state, None)
         if self._before is None or (not self._result.committed and self._before[0] != asked - 1):
             return []
         user = self._table.settings.commit_user
@@ -173,7 +172,7 @@ class Repair:
         expired = known is not None and not history.whole and known.id < history.commits[-1].ref.id
         if there or expired or not history.commits:
             return []
-        head = head_of(history.commits[0].ref)
+        head = history.commits[0].ref
         orders = [StreamCommand(command="resume", decision=asked, head=head)]
         # The statement ends a pause, which another operator may have ordered for another reason.
         return [*orders, StreamCommand(command="pause")] if state.paused else orders

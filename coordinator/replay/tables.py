@@ -16,18 +16,18 @@ from sluicegate.coordinator.core.effects import (
     TableUnfit,
 )
 from sluicegate.coordinator.core.state import LogState, Proof
-from sluicegate.coordinator.core.state_record import TableProgress
+from sluicegate.coordinator.core.table import TableProgress
 from sluicegate.coordinator.observe.messages import ADOPT, fill, format_cause, format_problem
 from sluicegate.coordinator.replay.decisions import LoggedDecision, ReplayRefused, Start
 from sluicegate.coordinator.replay.log import StreamLog, open_log, stream_records
 from sluicegate.coordinator.settings.model import Settings, StreamSettings
 from sluicegate.coordinator.stream.table import StreamTable
-from sluicegate.events.models import Head, StreamPolicy
+from sluicegate.events.models import SnapshotRef, StreamPolicy
 from sluicegate.events.problems import Code
 from sluicegate.kafka.bodies import WrittenEvent
 from sluicegate.lakes.capabilities import Opened, OpensNewest, ReadsHistory, capable
 from sluicegate.lakes.history import TableHistory
-from sluicegate.lakes.port import BadFiles, LakeUnavailable, NotPublished, TableRefused, TableState
+from sluicegate.lakes.port import BadFiles, LakeUnavailable, Refused, TableRefused, TableState
 from sluicegate.lakes.registry import adapter
 
 T = TypeVar("T")
@@ -119,7 +119,7 @@ class ReplayTable:
         self,
         logged: LoggedDecision,
         identity: str,
-        known: Head | None,
+        known: SnapshotRef | None,
         policy: StreamPolicy,
         bodies: dict[int, WrittenEvent],
     ) -> Outcome:
@@ -140,8 +140,10 @@ class ReplayTable:
                 result = await self._table.ask(effect)
             elif effect is not None:
                 result = await self._table.publish(effect, bodies, account=logged.account)
-            if isinstance(result, Failed | NotPublished):
-                raise ReplayRefused(f"{self.settings.table}: {result.reason}. Try again")
+            match result:
+                case Failed(reason) | Refused(reason, cause=None, again=True):
+                    # The storage failed. A race that was lost has a cause, and is run again.
+                    raise ReplayRefused(f"{self.settings.table}: {reason}. Try again")
             problem = committing.apply(effect, result) if effect is not None else None
             if problem is not None and problem.code is Code.COMMIT_REFUSED:
                 raise self._lacking(made.id, format_cause(problem.cause) if problem.cause else problem.detail)

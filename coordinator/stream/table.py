@@ -11,7 +11,6 @@ from typing import Any, Final, Generic, Protocol, TypeVar, overload
 from aiokafka.errors import KafkaError
 
 from sluicegate.coordinator.core.account import Account, encode_account
-from sluicegate.coordinator.core.commit import ref_of
 from sluicegate.coordinator.core.effects import (
     Ask,
     CheckFiles,
@@ -38,7 +37,6 @@ from sluicegate.lakes.port import (
     Committer,
     LakeError,
     LakeUnavailable,
-    NotPublished,
     OutcomeUnknown,
     Premises,
     Refused,
@@ -167,7 +165,7 @@ class StreamTable:
         """Ask for a decision."""
         committer = self._opened()
         try:
-            known = ref_of(effect.known)
+            known = effect.known
             return await self._call(
                 lambda: committer.ask(effect.decision, effect.digest, effect.table, known)
             )
@@ -202,7 +200,7 @@ class StreamTable:
         try:
             return await self._call(lambda: self._publish(effect, bodies, passed, account))
         except _Unusable as error:
-            return Refused(error.problem.detail, _cause_of(error.problem), error.region)
+            return Refused(error.problem.detail, _cause_of(error.problem), region=error.region)
         except BodyUnavailable as error:
             return Refused(cause=error.cause)
         except Exception as error:
@@ -319,9 +317,9 @@ class StreamTable:
             result = self._publish_checked(effect, bodies, done, text)
         except BadFiles as error:
             result = Refused(str(error))
-        if isinstance(result, Refused) and result.cause is None:
+        if isinstance(result, Refused) and not result.again and result.cause is None:
             return replace(result, region=self._refused_region(effect, bodies))
-        if done and isinstance(result, NotPublished) and result.cause == _OUTDATED:
+        if done and isinstance(result, Refused) and result.cause == _OUTDATED:
             # The table has changed since the check before the decision, so all events are checked again.
             return self._publish_checked(effect, bodies, {}, text)
         return result
@@ -359,7 +357,7 @@ class StreamTable:
             CommitRequest(
                 decision=effect.decision,
                 digest=effect.digest,
-                head=ref_of(effect.head),
+                head=effect.head,
                 watermark=effect.watermark,
                 files=_Events(sorted(effect.offsets), read),
                 account=account,

@@ -21,7 +21,7 @@ from sluicegate.coordinator.core.effects import (
     Effect,
     Publish,
     Result,
-    Retried,
+    failure_of,
 )
 from sluicegate.coordinator.core.log import Log
 from sluicegate.coordinator.core.state import Decision
@@ -112,7 +112,7 @@ class StreamTelemetry:
     def effect(self, effect: Effect, result: Result) -> None:
         """Count an effect that will be retried."""
         kind = KINDS[type(effect)]
-        if not isinstance(result, Retried):
+        if failure_of(result) is None:
             self._failing.pop(kind, None)
             return
         self._failing.setdefault(kind, time.monotonic())
@@ -357,7 +357,8 @@ class Traces:
 
     def finished(self, effect: Effect, result: Result, finish: Finish) -> None:
         """Note the result of an effect whose step ends with it."""
-        failure = result.reason if isinstance(result, Retried) else None
+        failed = failure_of(result)
+        failure = failed.reason if failed is not None else None
         done = failure is None
         finish(type(result).__name__, failure)
         if isinstance(effect, Announce) and done and (decision := _decision(effect)) is not None:

@@ -6,7 +6,7 @@ from typing import Any, Final, Literal
 from pydantic import BaseModel, ConfigDict
 from pydantic.json_schema import models_json_schema
 
-from sluicegate.events.models import Head
+from sluicegate.events.models import SnapshotRef
 from sluicegate.events.schemas import DocumentedSchema
 from sluicegate.state_store import StreamView
 
@@ -109,7 +109,7 @@ class Cut(_Answer):
     decision: int
     attempt: int | None = None
     """Of an abandoned one, which has no decision: the number of attempts since the last decision."""
-    snapshot: Head | None = None
+    snapshot: SnapshotRef | None = None
     watermark: int | None = None
     files: int | None = None
     rows: int | None = None
@@ -164,7 +164,7 @@ class DecidedCheckpoint(CheckpointDetails):
     """Time of the decision."""
     visible: int | None = None
     """Time at which the snapshot was visible; null: it is not known, or not committed yet."""
-    snapshot: Head | None = None
+    snapshot: SnapshotRef | None = None
 
 
 class DeadLetter(_Answer):

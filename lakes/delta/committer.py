@@ -3,7 +3,7 @@
 import time
 from collections.abc import Sequence
 
-from sluicegate.events.models import FilesWritten
+from sluicegate.events.models import FilesWritten, SnapshotRef
 from sluicegate.events.problems import Cause, CauseCode
 from sluicegate.lakes.committer import (
     BaseCommitter,
@@ -26,7 +26,6 @@ from sluicegate.lakes.port import (
     BadFiles,
     Checked,
     CommitRequest,
-    Conflict,
     Found,
     LakeUnavailable,
     OutcomeUnknown,
@@ -34,7 +33,6 @@ from sluicegate.lakes.port import (
     Publication,
     Published,
     Refused,
-    SnapshotRef,
     TableRefused,
     TableReplaced,
     TableState,
@@ -121,7 +119,7 @@ class DeltaCommitter(BaseCommitter):
     def _publish(self, request: CommitRequest) -> Publication:
         state = self._newest()
         if state.metadata.id != self._identity:
-            return Conflict(cause=Cause(code=CauseCode.OTHER_TABLE))
+            return Refused(cause=Cause(code=CauseCode.OTHER_TABLE), again=True)
         # The decision was made on `request.head`: on another head, the request may be committed already.
         if head_of(state) != request.head:
             return self._ours(request, state) or self._overtaken(request.head, state.head)
@@ -205,6 +203,6 @@ class DeltaCommitter(BaseCommitter):
     def _is(self, version: Version, request: CommitRequest) -> bool:
         return made_by(past_of(version, self._user), self._user, request)
 
-    def _overtaken(self, asked: SnapshotRef | None, there: Version) -> Conflict:
+    def _overtaken(self, asked: SnapshotRef | None, there: Version) -> Refused:
         gone = asked is not None and there.ref.id < asked.id
         return overtaken(asked, None if gone else past_of(there, None))

@@ -12,7 +12,8 @@ from io import BytesIO
 from typing import Any, Final, NamedTuple, TypeGuard
 from urllib.parse import unquote
 
-from sluicegate.lakes.port import LakeUnavailable, SnapshotRef
+from sluicegate.events.models import SnapshotRef
+from sluicegate.lakes.port import LakeUnavailable
 from sluicegate.lakes.storage import Parts, Storage
 
 # Actions of a Delta log, as far as commits need them.

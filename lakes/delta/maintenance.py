@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import unquote
 
-from sluicegate.events.models import FilesWritten
+from sluicegate.events.models import FilesWritten, SnapshotRef
 from sluicegate.lakes.capabilities import Cleaner, FileStatus, Opened, PartitionField, PartitionLayout
 from sluicegate.lakes.delta.checks import EventChecks, UnknownSchema, schemas_field
 from sluicegate.lakes.delta.features import keeps_timestamps
@@ -35,7 +35,7 @@ from sluicegate.lakes.maintenance import (
     require_unchanged,
     spread,
 )
-from sluicegate.lakes.port import BadFiles, LakeUnavailable, SnapshotRef, TableRef
+from sluicegate.lakes.port import BadFiles, LakeUnavailable, TableRef
 from sluicegate.lakes.storage import CannotPut, Storage, Uncertain
 from sluicegate.lakes.storages import open_storage
 

@@ -13,12 +13,13 @@ from typing import Any, Final, NamedTuple
 
 from backports import zstd
 
+from sluicegate.events.models import SnapshotRef
 from sluicegate.lakes import history
 from sluicegate.lakes.delta.entries import Entries, with_row_ids
 from sluicegate.lakes.delta.features import keeps_timestamps, tracks_rows
 from sluicegate.lakes.delta.log import WATERMARK, Log, State, Txn, Version, is_whole
 from sluicegate.lakes.history import Marker, Newest, NoParent, PastSnapshot, TableHistory
-from sluicegate.lakes.port import Answer, Checked, CommitRequest, SnapshotRef, TableRefused
+from sluicegate.lakes.port import Answer, Checked, CommitRequest, TableRefused
 
 # Decisions in a Delta table: how a commit of ours carries one, and how it is found again.
 #

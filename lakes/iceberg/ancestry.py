@@ -3,10 +3,11 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from sluicegate.events.models import SnapshotRef
 from sluicegate.lakes import history
 from sluicegate.lakes.history import Marker, Newest, NoParent, PastSnapshot, TableHistory
 from sluicegate.lakes.iceberg.metadata import MAIN, Metadata, Snapshot
-from sluicegate.lakes.port import Answer, SnapshotRef
+from sluicegate.lakes.port import Answer
 
 USER: Final = "sluicegate.user"
 DECISION: Final = "sluicegate.decision"

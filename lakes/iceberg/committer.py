@@ -7,9 +7,10 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
-from sluicegate.events.models import FilesWritten
+from sluicegate.events.models import FilesWritten, SnapshotRef
 from sluicegate.events.problems import Cause, CauseCode
 from sluicegate.lakes.committer import (
+    OVERTAKEN,
     BaseCommitter,
     Describe,
     EventContents,
@@ -45,14 +46,12 @@ from sluicegate.lakes.port import (
     BadFiles,
     Checked,
     CommitRequest,
-    Conflict,
     LakeUnavailable,
     OutcomeUnknown,
     Premises,
     Publication,
     Published,
     Refused,
-    SnapshotRef,
     TableRefused,
     TableReplaced,
     TableState,
@@ -168,7 +167,7 @@ class IcebergCommitter(BaseCommitter):
     def _publish_once(self, request: CommitRequest) -> Publication:
         metadata = self._load()
         if metadata.identity != self._identity:
-            return Conflict(cause=Cause(code=CauseCode.OTHER_TABLE))
+            return Refused(cause=Cause(code=CauseCode.OTHER_TABLE), again=True)
         head = metadata.head(self._branch)
         # The decision was made on `request.head`: on another head, the request may be committed already.
         if (ref_of(head) if head is not None else None) != request.head:
@@ -198,17 +197,17 @@ class IcebergCommitter(BaseCommitter):
             self._opened[2].remember(draft)
         return Published(ref_of(change.snapshot))
 
-    def _overtaken_meanwhile(self, request: CommitRequest) -> Conflict:
+    def _overtaken_meanwhile(self, request: CommitRequest) -> Refused:
         try:
             return self._overtaken(request.head, self._load())
         except LakeUnavailable:
-            return Conflict()
+            return OVERTAKEN
 
-    def _overtaken(self, asked: SnapshotRef | None, metadata: Metadata) -> Conflict:
+    def _overtaken(self, asked: SnapshotRef | None, metadata: Metadata) -> Refused:
         there = metadata.head(self._branch)
         if (ref_of(there) if there is not None else None) == asked:
             # Not all changes make a snapshot: a new schema, another branch, a property.
-            return Conflict()
+            return OVERTAKEN
         return overtaken(asked, past_of(there, metadata) if there is not None else None)
 
     def _append(

@@ -12,7 +12,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, MonthTransform, YearTransform
 from pyiceberg.types import TimestamptzNanoType, TimestamptzType
 
-from sluicegate.events.models import FileInfo, FilesWritten
+from sluicegate.events.models import FileInfo, FilesWritten, SnapshotRef
 from sluicegate.lakes.avro import BadContainer, records
 from sluicegate.lakes.capabilities import (
     Cleaner,
@@ -45,7 +45,7 @@ from sluicegate.lakes.maintenance import (
     require_unchanged,
     spread,
 )
-from sluicegate.lakes.port import BadFiles, LakeError, LakeUnavailable, SnapshotRef, TableRef, TableRefused
+from sluicegate.lakes.port import BadFiles, LakeError, LakeUnavailable, TableRef, TableRefused
 from sluicegate.lakes.storage import Uncertain
 from sluicegate.lakes.storages import open_storage
 

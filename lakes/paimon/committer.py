@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from sluicegate.events.models import FilesWritten
+from sluicegate.events.models import FilesWritten, SnapshotRef
 from sluicegate.events.problems import Cause, CauseCode
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
@@ -31,7 +31,6 @@ from sluicegate.lakes.port import (
     BadFiles,
     Checked,
     CommitRequest,
-    Conflict,
     Found,
     LakeUnavailable,
     OutcomeUnknown,
@@ -39,7 +38,6 @@ from sluicegate.lakes.port import (
     Publication,
     Published,
     Refused,
-    SnapshotRef,
     TableRefused,
     TableReplaced,
     TableState,
@@ -126,7 +124,7 @@ class PaimonCommitter(BaseCommitter):
 
     def _publish(self, request: CommitRequest) -> Publication:
         if self._table.identity() != self._identity:
-            return Conflict(cause=Cause(code=CauseCode.OTHER_TABLE))
+            return Refused(cause=Cause(code=CauseCode.OTHER_TABLE), again=True)
         head = self._snapshots.newest()
         # The decision was made on `request.head`: on another head, the request may be committed already.
         if (head.ref if head is not None else None) != request.head:

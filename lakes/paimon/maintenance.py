@@ -11,7 +11,7 @@ from typing import Any, Final
 from pydantic_core import to_json
 from pypaimon.table.row.generic_row import GenericRowDeserializer
 
-from sluicegate.events.models import FilesWritten
+from sluicegate.events.models import FilesWritten, SnapshotRef
 from sluicegate.lakes.capabilities import (
     Cleaner,
     FileStatus,
@@ -34,7 +34,7 @@ from sluicegate.lakes.paimon.manifests import FOLDER
 from sluicegate.lakes.paimon.plain_files import columns_of
 from sluicegate.lakes.paimon.snapshots import DECISION, Ancestry, Gone, Snapshot, Snapshots, records
 from sluicegate.lakes.paimon.table import SchemaTable, Table
-from sluicegate.lakes.port import BadFiles, LakeUnavailable, SnapshotRef, TableRef
+from sluicegate.lakes.port import BadFiles, LakeUnavailable, TableRef
 from sluicegate.lakes.storage import CannotPut, Storage, Uncertain
 from sluicegate.lakes.storages import open_storage
 

@@ -11,9 +11,10 @@ from typing import Any, Final
 
 from pydantic_core import to_json
 
+from sluicegate.events.models import SnapshotRef
 from sluicegate.lakes import avro, history
 from sluicegate.lakes.history import Newest, NoParent, PastSnapshot, TableHistory
-from sluicegate.lakes.port import Answer, LakeUnavailable, SnapshotRef, Unproven
+from sluicegate.lakes.port import Answer, LakeUnavailable, Unproven
 from sluicegate.lakes.storage import Storage
 
 # Proof that one snapshot was made on another, from their manifests.

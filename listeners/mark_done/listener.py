@@ -589,7 +589,7 @@ def _facts(outcome: Outcome) -> Commit | None:
     body = outcome.body
     if isinstance(body, CutReverted):
         return None
-    snapshot = body.snapshot.snapshot if body.snapshot is not None else None
+    snapshot = body.snapshot.id if body.snapshot is not None else None
     if isinstance(body, SavepointTaken):
         if not body.drained:
             return None

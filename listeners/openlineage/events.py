@@ -29,7 +29,7 @@ from openlineage.client.transport.http import HttpConfig, HttpTransport, TokenPr
 from openlineage.client.transport.kafka import KafkaConfig
 
 import sluicegate
-from sluicegate.events.models import CommitSummary, CutReverted, Head
+from sluicegate.events.models import CommitSummary, CutReverted, SnapshotRef
 from sluicegate.events.notifications import Committed
 from sluicegate.listeners.openlineage.listener import OpenLineageOptions
 from sluicegate.listeners.port import Done, Failed, ListenerUnready, Outcome, Result, Stream, Unknown
@@ -181,8 +181,8 @@ def _output(stream: Stream, body: Committed) -> OutputDataset:
     return OutputDataset(*dataset_name(stream.table.location), facets=facets, outputFacets=counts)
 
 
-def _version(head: Head) -> str:
-    return str(head.snapshot)
+def _version(head: SnapshotRef) -> str:
+    return str(head.id)
 
 
 def _time(millis: int) -> str:

@@ -9,10 +9,10 @@ from aiokafka import AIOKafkaProducer
 from click.testing import Result
 
 from sluicegate.coordinator.core import cuts
-from sluicegate.coordinator.core.cuts import revert_digest
 from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import Condition, StateRecord, encode_record
+from sluicegate.coordinator.core.undo import revert_digest
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import NO_CHECKPOINT, Envelope, EventType, LogRecord, partition_of
 from sluicegate.events.models import (
@@ -21,9 +21,9 @@ from sluicegate.events.models import (
     CheckpointCompleted,
     CutCommitted,
     CutReverted,
-    Head,
     RegionClosed,
     RegionRegistered,
+    SnapshotRef,
     StreamPolicy,
 )
 from sluicegate.events.orders import is_note
@@ -102,7 +102,7 @@ class History:
         """Append the outcome that the unresolved decision is visible."""
         made = self.state.pending
         assert made is not None
-        head = Head(snapshot=made.id, identity=f"i{made.id}")
+        head = SnapshotRef(id=made.id, identity=f"i{made.id}")
         body = CutCommitted(decision=made.id, digest=made.digest, table="t", snapshot=head)
         self.append(EventType.CUT_COMMITTED, body)
 

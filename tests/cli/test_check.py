@@ -12,7 +12,7 @@ from sluicegate.cli.local.process import free_port
 from sluicegate.coordinator.core.state import Before, Decision, LogState
 from sluicegate.coordinator.core.state_record import StateRecord, encode_record
 from sluicegate.coordinator.settings.model import KafkaSettings
-from sluicegate.events.models import Head
+from sluicegate.events.models import SnapshotRef
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.topics import verify_topics
 from sluicegate.lakes.port import CommitRequest, Committer, Published
@@ -181,13 +181,13 @@ def test_a_table_that_agrees_with_its_record(deployment: Deployment) -> None:
     published = committer.publish(CommitRequest(1, "digest", None, None, ()))
     committer.close()
     assert isinstance(published, Published)
-    head = Head(snapshot=published.snapshot.id, identity=published.snapshot.identity)
+    head = SnapshotRef(id=published.snapshot.id, identity=published.snapshot.identity)
     agreed = LogState(table=identity, decided=1, snapshot=head)
     write_record(deployment, agreed)
     verdict, detail = findings(deployment.run("check"))["table of flights, history"]
     assert (verdict, detail) == ("OK", "agrees with the record, up to decision 1")
     shown = findings(deployment.run("check"))["table of flights"][1]
-    assert f"; snapshot {head.snapshot}:{head.identity}, last commit by sluicegate-flights: 1" in shown
+    assert f"; snapshot {head.id}:{head.identity}, last commit by sluicegate-flights: 1" in shown
     before = Before(regions={}, watermark=None, provisional=False, former=None)
     made = Decision(
         id=2,
@@ -216,7 +216,7 @@ def test_a_table_that_was_replaced_or_rolled_back_is_a_problem(deployment: Deplo
     verdict, detail = findings(result)["table of flights, history"]
     assert (result.exit_code, verdict) == (1, "PROBLEM")
     assert f"the table is another one ({identity}) than that with which the stream began" in detail
-    lost = Head(snapshot=3, identity="lost")
+    lost = SnapshotRef(id=3, identity="lost")
     write_record(deployment, LogState(table=identity, decided=3, snapshot=lost))
     verdict, detail = findings(deployment.run("check"))["table of flights, history"]
     assert verdict == "PROBLEM"

@@ -35,7 +35,7 @@ def test_a_savepoint_is_taken_with_the_commit_of_everything_completed(history: H
     shown = as_json(result)
     assert (shown["order"], shown["decision"]) == ({"command": "savepoint", "name": "s1"}, 2)
     assert {name: at["checkpoint"] for name, at in shown["cut"].items()} == {"EWR": 1, "JFK": 1}
-    assert shown["snapshot"] == {"snapshot": 2, "identity": "i2"}
+    assert shown["snapshot"] == {"id": 2, "identity": "i2"}
 
 
 def test_a_savepoint_that_waits_is_cancelled(history: History) -> None:

@@ -10,7 +10,7 @@ import pytest
 from sluicegate.coordinator.core.state import AssignmentState, Incarnation, LogState, RegionPhase, RegionState
 from sluicegate.coordinator.core.state_record import Condition, StateRecord, encode_record
 from sluicegate.events.envelope import partition_of
-from sluicegate.events.models import Head, Position
+from sluicegate.events.models import Position, SnapshotRef
 from sluicegate.events.problems import Code, Problem
 from tests.cli.deployment import PARTITIONS, Deployment, as_json
 from tests.cli.test_servers import PROGRAM
@@ -36,7 +36,7 @@ def _record(decided: int = 41, **more: Any) -> StateRecord:
     state = LogState(
         partition=partition_of("flights", PARTITIONS),
         table="uuid",
-        snapshot=Head(snapshot=57, identity="x"),
+        snapshot=SnapshotRef(id=57, identity="x"),
         assignment=AssignmentState(number=2, regions=["EWR", "JFK", "LGA", "NEW"], after=30),
         regions=regions,
         decided=decided,
@@ -69,7 +69,7 @@ def test_newest_record_wins_and_other_keys_are_ignored(deployment: Deployment) -
     shown = _stream(deployment)
     assert (shown["committed"], shown["snapshot"], shown["watermark"]) == (
         41,
-        {"snapshot": 57, "identity": "x"},
+        {"id": 57, "identity": "x"},
         AT_NOON,
     )
     assert (shown["assignment"]["number"], shown["assignment"]["after"], shown["low_water"]) == (2, 30, 80)

@@ -6,7 +6,7 @@ import pytest
 
 from sluicegate.cli.local.watch import MONTHS, Progress, end_of
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
-from sluicegate.events.models import CheckpointCompleted, CommitSummary, Head, Position
+from sluicegate.events.models import CheckpointCompleted, CommitSummary, Position, SnapshotRef
 from sluicegate.events.notifications import Committed, Notification, NotificationType, PartitionDone
 
 HOUR = 3_600_000
@@ -36,7 +36,7 @@ class Log:
                 name: Position(incarnation="q", checkpoint=number, digest="d")
                 for name, number in positions.items()
             },
-            snapshot=Head(snapshot=decision * 10, identity="i"),
+            snapshot=SnapshotRef(id=decision * 10, identity="i"),
             watermark=None,
             files=1,
             summary=CommitSummary(table="t", touched=({"month": month},), visible=0),

@@ -16,12 +16,12 @@ from sluicegate.events.models import (
     FileInfo,
     FilesOfSize,
     FilesWritten,
-    Head,
     Planned,
     Position,
     RegionClosed,
     RegionHeartbeat,
     RegionRegistered,
+    SnapshotRef,
     StreamCommand,
     StreamPolicy,
 )
@@ -40,7 +40,7 @@ from sluicegate.events.problems import Cause, CauseCode, Code, Problem
 TIME: Final = 1_234_567_890_042
 POSITION: Final = Position(incarnation="q1.0", checkpoint=6, digest="range-6")
 OTHER: Final = Position(incarnation="q2.0", checkpoint=10**18 - 1, digest="range-x")
-HEAD: Final = Head(snapshot=2**63 - 1, identity="snap-7")
+HEAD: Final = SnapshotRef(id=2**63 - 1, identity="snap-7")
 SUMMARY: Final = CommitSummary(
     table="file:/t",
     rows=3,
@@ -53,7 +53,7 @@ SUMMARY: Final = CommitSummary(
     ),
     moved=("EWR", "JFK"),
     forced=True,
-    previous=Head(snapshot=-4, identity="snap-6"),
+    previous=SnapshotRef(id=-4, identity="snap-6"),
     first_event=TIME - 40,
     sealed=TIME - 30,
     decided=TIME - 20,
@@ -123,7 +123,6 @@ BODIES: Final[dict[EventType, Body]] = {
         head=HEAD,
         offset=17,
         digest="d17",
-        committed=True,
     ),
     EventType.CUT_DECIDED: CutDecided(
         decision=5, cut={"EWR": POSITION, "JFK": OTHER}, final=True, digest="d5", head=HEAD

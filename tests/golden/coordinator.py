@@ -4,7 +4,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, cast
 
-from sluicegate.coordinator.core.commit import ref_of
 from sluicegate.coordinator.core.effects import (
     Announce,
     Append,
@@ -267,7 +266,7 @@ class Coordinator:
             case InspectTable():
                 return committer.inspect()
             case Ask(decision, digest, table, known):
-                return committer.ask(decision, digest, table, ref_of(known))
+                return committer.ask(decision, digest, table, known)
             case CheckFiles(parts=parts, table=table):
                 if table != world.table.identity:
                     return TableReplaced(world.table.identity)
@@ -283,7 +282,7 @@ class Coordinator:
                 if any(offset < world.begin for offset in effect.offsets):
                     raise LakeUnavailable(f"the log begins at offset {world.begin}")
                 files = [world.files(offset) for offset in effect.offsets]
-                head = ref_of(effect.head)
+                head = effect.head
                 return committer.publish(
                     CommitRequest(effect.decision, effect.digest, head, effect.watermark, files)
                 )

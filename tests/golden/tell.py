@@ -18,9 +18,9 @@ from sluicegate.events.models import (
     CutCommitted,
     CutDecided,
     CutReverted,
-    Head,
     Position,
     RegionHeartbeat,
+    SnapshotRef,
     StreamPolicy,
 )
 from sluicegate.events.notifications import (
@@ -30,13 +30,11 @@ from sluicegate.events.notifications import (
     SavepointTaken,
     Stalled,
 )
-from sluicegate.events.problems import Problem
+from sluicegate.events.problems import Cause, CauseCode, Problem
 from sluicegate.lakes.port import (
     Absent,
     Ahead,
-    Conflict,
     Found,
-    NotPublished,
     OtherDigest,
     OutcomeUnknown,
     Published,
@@ -82,8 +80,8 @@ def _at(position: Position | None) -> str:
     return f"{position.incarnation}:{position.checkpoint}" if position else "none"
 
 
-def _number(head: Head | None) -> int:
-    return head.snapshot if head else 0
+def _number(head: SnapshotRef | None) -> int:
+    return head.id if head else 0
 
 
 def _event(body: object) -> str:
@@ -113,13 +111,13 @@ def _result(result: Result | None) -> str:
             return " -> other content"
         case Ahead(decision):
             return f" -> ahead at {decision}"
-        case Failed() | Unproven() | Refused() | NotPublished() | OutcomeUnknown():
+        case Refused(cause=Cause(code=CauseCode.OTHER_WRITER)):
+            return " -> conflict"
+        case Failed() | Unproven() | Refused() | OutcomeUnknown():
             why = ", ".join(str(each) for each in (result.cause, result.reason) if each)
             return f" -> {type(result).__name__.lower()}: {why}"
         case TableReplaced():
             return " -> another table"
-        case Conflict():
-            return " -> conflict"
     return ""
 
 

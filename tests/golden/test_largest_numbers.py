@@ -19,7 +19,7 @@ from tests.golden.test_over_the_wire import read_messages
 
 LARGEST_ATTRIBUTE: Final = 10**18 - 1
 _AT: Final = {"incarnation": "q.0", "checkpoint": 0, "digest": "range-0"}
-_HEAD: Final = {"snapshot": 1, "identity": "1"}
+_HEAD: Final = {"id": 1, "identity": "1"}
 _COMMANDS: Final[Mapping[str, Mapping[str, Any]]] = {
     **{name: {"region": "r1", "number": 0} for name in ("remove", "discard")},
     **{name: {"number": 0} for name in ("close", "withdraw")},

@@ -1,6 +1,6 @@
 """Words of golden cases that append to the log: events of drivers, writers, operators, other coordinators."""
 
-from sluicegate.coordinator.core import cuts
+from sluicegate.coordinator.core import cuts, undo
 from sluicegate.coordinator.core.effects import MachineSettings
 from sluicegate.coordinator.core.replica import Replica
 from sluicegate.events.envelope import PER_CHECKPOINT, EventType
@@ -13,12 +13,12 @@ from sluicegate.events.models import (
     CutCommitted,
     CutDecided,
     CutReverted,
-    Head,
     Planned,
     Position,
     RegionClosed,
     RegionHeartbeat,
     RegionRegistered,
+    SnapshotRef,
     StreamCommand,
     StreamPolicy,
 )
@@ -156,7 +156,7 @@ class LogWords:
         if "head" in how:
             number = int(how["head"])
             there = self.world.table.at(number)
-            found["head"] = Head(snapshot=number, identity=there.identity if there else "gone")
+            found["head"] = SnapshotRef(id=number, identity=there.identity if there else "gone")
         self.world.append(
             EventType.STREAM_COMMAND, StreamCommand.model_validate({"command": command, **found})
         )
@@ -177,7 +177,7 @@ class LogWords:
             cut=cuts.whole_cut(log, moves),
             final="final" in cut,
             digest=digest,
-            head=Head(snapshot=head.id, identity=head.identity) if head else None,
+            head=SnapshotRef(id=head.id, identity=head.identity) if head else None,
         )
         self.world.append(EventType.CUT_DECIDED, body)
 
@@ -186,13 +186,13 @@ class LogWords:
         made, head = self.reader().state.pending, self.world.table.head
         digest, reverted = made.digest if made else "none", "reverted" in flags
         if reverted and made is not None:
-            digest = cuts.revert_digest(made) or "no order"
+            digest = undo.revert_digest(made) or "no order"
         kind = CutReverted if reverted else CutCommitted
         body: Body = kind(
             decision=int(number),
             digest="wrong" if "wrong-digest" in flags else digest,
             table=self.world.table.identity,
-            snapshot=Head(snapshot=head.id, identity=head.identity) if head else None,
+            snapshot=SnapshotRef(id=head.id, identity=head.identity) if head else None,
         )
         self.world.append(EventType.CUT_REVERTED if reverted else EventType.CUT_COMMITTED, body)
 

@@ -4,7 +4,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from sluicegate.coordinator.core import cuts
+from sluicegate.coordinator.core import cuts, undo
 from sluicegate.coordinator.core.log import Applied
 from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state import RegionPhase
@@ -81,7 +81,7 @@ class Judges:
         assert pending is not None
         self.order(stream, StreamCommand(command="revert", decision=pending.id, region=region))
         with self._lock:
-            digest = cuts.revert_digest(pending) or ""
+            digest = undo.revert_digest(pending) or ""
             body = CutReverted(decision=pending.id, digest=digest, table="t")
             assert self._append(stream, EventType.CUT_REVERTED, body).ignored is None
 

@@ -20,7 +20,7 @@ from sluicegate.lakes.iceberg import catalog
 from sluicegate.lakes.iceberg.committer import IcebergCommitter
 from sluicegate.lakes.new_columns import evolve
 from sluicegate.lakes.paimon.committer import PaimonCommitter
-from sluicegate.lakes.port import CommitRequest, Committer, Conflict, NotPublished, Publication, Published
+from sluicegate.lakes.port import CommitRequest, Committer, Publication, Published, Refused
 from sluicegate.lakes.registry import adapter
 from tests.faults.tables import FORMATS
 from tests.integration.conftest import Place, place_of
@@ -38,8 +38,8 @@ _COMMITTERS: Final[dict[str, Any]] = {
     "iceberg": IcebergCommitter,
     "delta": DeltaCommitter,
 }
-_OUTDATED = (NotPublished, CauseCode.CHECKS_OUTDATED)
-_OVERTAKEN = (Conflict, CauseCode.OTHER_WRITER)
+_OUTDATED = (Refused, CauseCode.CHECKS_OUTDATED)
+_OVERTAKEN = (Refused, CauseCode.OTHER_WRITER)
 _MADE = (Published, None)
 
 

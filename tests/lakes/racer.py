@@ -11,10 +11,11 @@ import sys
 import time
 from pathlib import Path
 
-from sluicegate.events.models import FilesWritten
+from sluicegate.events.models import FilesWritten, SnapshotRef
 from sluicegate.failpoints.points import arm_from
-from sluicegate.lakes.port import Absent, CommitRequest, Conflict, Found, Published, SnapshotRef
+from sluicegate.lakes.port import Absent, CommitRequest, Found, Published
 from sluicegate.lakes.registry import adapter
+from tests.lakes.outcomes import is_refused
 
 
 def main(name: str, location: str, options: str, user: str, events: str, pause_ms: str) -> None:
@@ -43,7 +44,7 @@ def main(name: str, location: str, options: str, user: str, events: str, pause_m
             if isinstance(outcome, Published):
                 recorded = outcome.snapshot
                 break
-            assert isinstance(outcome, Conflict), outcome
+            assert is_refused(outcome, again=True), outcome
             conflicts += 1
     print(conflicts)
 

@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from sluicegate.events.models import SnapshotRef
 from sluicegate.events.problems import Cause, CauseCode
 from sluicegate.lakes.history import Marker, NoParent, PastSnapshot, look_for, newest_decisions, read_history
-from sluicegate.lakes.port import Absent, Ahead, Found, OtherDigest, SnapshotRef, Unproven
+from sluicegate.lakes.port import Absent, Ahead, Found, OtherDigest, Unproven
 
 USER = "stream-a"
 

@@ -97,7 +97,7 @@ async def test_a_commit_is_a_run_with_a_start_and_an_end() -> None:
     assert (end["job"]["namespace"], end["job"]["name"]) == ("sluicegate", "flights")
     (output,) = end["outputs"]
     assert (output["namespace"], output["name"]) == ("file", "/lake/db.db/flights")
-    assert output["facets"]["version"]["datasetVersion"] == str(body.snapshot.snapshot)
+    assert output["facets"]["version"]["datasetVersion"] == str(body.snapshot.id)
     statistics = output["outputFacets"]["outputStatistics"]
     assert statistics["rowCount"] == body.summary.rows
     assert statistics["size"] == body.summary.bytes

@@ -7,7 +7,7 @@ from typing import Any, Final
 import pytest
 from pydantic import BaseModel
 
-from sluicegate.coordinator.core import cuts
+from sluicegate.coordinator.core import cuts, undo
 from sluicegate.coordinator.core.account import (
     Account,
     RegionAccount,
@@ -43,18 +43,18 @@ from sluicegate.events.models import (
     CutCommitted,
     CutDecided,
     CutReverted,
-    Head,
     Position,
     RegionClosed,
     RegionRegistered,
+    SnapshotRef,
     StreamCommand,
     StreamPolicy,
 )
 from sluicegate.events.problems import CauseCode, Code, Problem
 from sluicegate.lakes.history import PastSnapshot
-from sluicegate.lakes.port import SnapshotRef, TableState
+from sluicegate.lakes.port import TableState
 
-HEAD: Final = Head(snapshot=1, identity="1")
+HEAD: Final = SnapshotRef(id=1, identity="1")
 
 
 class Stream:
@@ -112,7 +112,7 @@ class Stream:
         """Order a revert, and return the digest of its commit."""
         self.order("revert", decision=self.state.decided, region=region)
         assert self.state.pending is not None
-        digest = cuts.revert_digest(self.state.pending)
+        digest = undo.revert_digest(self.state.pending)
         assert digest is not None
         return digest
 
@@ -461,7 +461,7 @@ def test_incarnations_of_the_log_end_with_the_adoption_and_its_notices_are_kept(
     record = choose("s", commits(), log, None).record("s", "user", "t", log, former)
     assert record.state.ended == dict.fromkeys(["q", "p", "after-the-copy"])
     assert (record.applied, record.low_water, record.stalls, record.state.table) == (99, 100, 3, "t")
-    assert record.table.head == Head(snapshot=4, identity="4")
+    assert record.table.head == SnapshotRef(id=4, identity="4")
 
 
 def test_a_table_without_a_commit_begins_again_with_the_assignment_of_its_log() -> None:

@@ -4,12 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from sluicegate.coordinator.core.cuts import revert_digest
 from sluicegate.coordinator.core.state import Revert
+from sluicegate.coordinator.core.undo import revert_digest
 from sluicegate.coordinator.replay.decisions import CommitStatus, Comparison, Foreign, LoggedDecision
-from sluicegate.events.models import CutCommitted, CutReverted
+from sluicegate.events.models import CutCommitted, CutReverted, SnapshotRef
 from sluicegate.lakes.history import PastSnapshot, TableHistory
-from sluicegate.lakes.port import SnapshotRef
 from tests.replay.test_window import decision
 
 US = "us"

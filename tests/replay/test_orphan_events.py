@@ -21,9 +21,9 @@ from sluicegate.events.models import (
     CheckpointCompleted,
     CutCommitted,
     CutDecided,
-    Head,
     Position,
     RegionRegistered,
+    SnapshotRef,
     StreamCommand,
     StreamPolicy,
 )
@@ -62,7 +62,7 @@ class Log:
         body = cuts.choose(self.fold.replica.log)
         assert isinstance(body, CutDecided)
         self.put(EventType.CUT_DECIDED, body)
-        head = Head(snapshot=1, identity="1")
+        head = SnapshotRef(id=1, identity="1")
         outcome = CutCommitted(decision=1, digest=body.digest, table="t", snapshot=head)
         self.put(EventType.CUT_COMMITTED, outcome)
         return self.now

@@ -13,7 +13,7 @@ from sluicegate.coordinator.replay.repair import Repair, Repaired
 from sluicegate.coordinator.replay.tables import ReplayTable
 from sluicegate.coordinator.replay.verify import Verdict, verify
 from sluicegate.coordinator.settings.model import StreamSettings
-from sluicegate.events.models import CutDecided, FilesWritten, Head, StreamCommand
+from sluicegate.events.models import CutDecided, FilesWritten, SnapshotRef, StreamCommand
 from sluicegate.lakes.memory import ADAPTER, MemoryTable
 from sluicegate.lakes.port import CommitRequest, Published
 from tests.replay.schedules import EMPTY, MemoryLog, Watched, history, starts, watched
@@ -164,7 +164,7 @@ async def test_a_table_that_was_rolled_back_is_repaired(seed: int, threads: Thre
         state, head = schedule.checks.reference.state, copy.head
         assert head is not None
         assert state.pending is None
-        named = Head(snapshot=head.id, identity=head.identity)
+        named = SnapshotRef(id=head.id, identity=head.identity)
         if state.snapshot != named:
             resume = StreamCommand(command="resume", decision=state.decided + 1, head=named)
             assert made.orders[:1] == [resume]

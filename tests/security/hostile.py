@@ -12,7 +12,7 @@ from sluicegate.events.notifications import NOTIFICATION_BODIES, Notification, N
 
 FILE: Final = {"path": "bucket-0/data-1.parquet", "size": 10, "rows": 2, "metadata": "eA=="}
 POSITION: Final = {"incarnation": "q1", "checkpoint": 1, "digest": "range-1"}
-HEAD: Final = {"snapshot": 1, "identity": "i"}
+HEAD: Final = {"id": 1, "identity": "i"}
 BODY_JSON: Final[dict[EventType, dict[str, Any]]] = {
     EventType.FILES_WRITTEN: {
         "format": "memory",

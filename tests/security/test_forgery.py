@@ -17,7 +17,7 @@ from sluicegate.coordinator.settings.model import Settings, SigningSettings
 from sluicegate.events.codec import read_record
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope, EventType, partition_of
-from sluicegate.events.models import Body, CutCommitted, CutReverted, Head, StreamCommand, StreamPolicy
+from sluicegate.events.models import Body, CutCommitted, CutReverted, SnapshotRef, StreamCommand, StreamPolicy
 from sluicegate.events.problems import Code
 from sluicegate.events.signing import SIGNED, is_signed
 from tests.integration.conftest import Place
@@ -130,7 +130,7 @@ async def test_a_forged_commit_stops_a_stream_only_without_signatures(place: Pla
 
 def orders(replica: Replica) -> list[tuple[EventType, Body]]:
     """One forgery of each type, that a coordinator without signatures obeys or ignores."""
-    table, head = replica.state.table or "", Head(snapshot=9, identity="forged")
+    table, head = replica.state.table or "", SnapshotRef(id=9, identity="forged")
     number = replica.state.policy.number if replica.state.policy is not None else 0
     decided = replica.state.decided
     commands = [

@@ -4,9 +4,10 @@ from typing import Any, Final
 
 from sluicegate.coordinator.core.log import Log
 from sluicegate.coordinator.core.state import Revert
+from sluicegate.events.models import SnapshotRef
 from sluicegate.events.problems import Code
 from sluicegate.lakes.history import _Standing
-from sluicegate.lakes.port import Absent, OutcomeUnknown, Published, SnapshotRef, Unproven
+from sluicegate.lakes.port import Absent, OutcomeUnknown, Published, Unproven
 from tests.simulation.seams import Defect, Function, always, skip
 
 _UNPROVEN: Final = (Code.ABSENCE_UNPROVEN, Code.TABLE_CONTRADICTS)

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from random import Random
 from typing import Any, Final, NamedTuple
 
-from sluicegate.coordinator.core import cuts
+from sluicegate.coordinator.core import cuts, undo
 from sluicegate.coordinator.core.log import Applied, Log, PendingCheckpoints
 from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state import LogState
@@ -28,12 +28,12 @@ from sluicegate.events.models import (
     CutCommitted,
     CutDecided,
     CutReverted,
-    Head,
     Planned,
     Position,
     RegionClosed,
     RegionHeartbeat,
     RegionRegistered,
+    SnapshotRef,
     StreamCommand,
     StreamPolicy,
 )
@@ -376,11 +376,11 @@ class RandomLog:
         made = self._state.pending
         if made is None or (made.revert is None and self.random.random() < 0.5):
             return None
-        head = Head(snapshot=made.id, identity=str(made.id))
+        head = SnapshotRef(id=made.id, identity=str(made.id))
         if made.revert is None:
             body = CutCommitted(decision=made.id, digest=made.digest, table="t", snapshot=head)
             return self._append(EventType.CUT_COMMITTED, body)
-        text = cuts.revert_digest(made) or ""
+        text = undo.revert_digest(made) or ""
         gone = CutReverted(decision=made.id, digest=text, table="t", snapshot=head)
         return self._append(EventType.CUT_REVERTED, gone)
 

@@ -9,9 +9,21 @@ from dataclasses import dataclass
 from typing import Any, Final
 from unittest.mock import patch
 
-from sluicegate.coordinator.core import commands, commit, cuts, machine, outbox, registration, replica
+from sluicegate.coordinator.core import (
+    commands,
+    commit,
+    cuts,
+    machine,
+    outbox,
+    registration,
+    replica,
+    savepoints,
+    table,
+    undo,
+)
 from sluicegate.coordinator.core.log import Checkpoint, Log, PendingCheckpoints
 from sluicegate.coordinator.core.state import RegionState
+from sluicegate.coordinator.core.table import TableProgress
 from sluicegate.coordinator.replay import decisions
 from sluicegate.events.problems import Code
 from sluicegate.lakes import history, memory
@@ -62,20 +74,20 @@ SEAMS: Final[dict[str, tuple[Any, str]]] = {
     "the watermark": (cuts, "_watermark"),
     "doubtful watermarks": (cuts, "watermark_problem"),
     "outcomes": (cuts, "outcome_problem"),
-    "taking a region back": (cuts, "_restore"),
-    "taking the assignment back": (cuts, "_restore_assignment"),
-    "incarnations after a revert": (cuts, "_end_reverted"),
+    "taking a region back": (undo, "_restore"),
+    "taking the assignment back": (undo, "_restore_assignment"),
+    "incarnations after a revert": (undo, "_end_reverted"),
     "an abandoned attempt": (cuts, "abandon"),
-    "orders to revert": (commands, "_revert"),
+    "orders to revert": (undo, "order_revert"),
     "orders": (commands, "obey"),
     "removals": (commands, "_remove"),
-    "targets of savepoints": (commands, "_savepoint"),
-    "reached savepoints": (commands, "reached"),
-    "targets of a region that ends": (Log, "_cap_targets"),
-    "the next sealed checkpoint as a target": (Log, "retarget"),
-    "a decision that the table lacks": (commit, "lost_decision"),
-    "the known head of a commit": (commit, "known_head"),
-    "a named head that is older than the newest commit": (commit, "_names_older"),
+    "targets of savepoints": (savepoints, "order"),
+    "reached savepoints": (savepoints, "reached"),
+    "targets of a region that ends": (savepoints, "cap_targets"),
+    "the next sealed checkpoint as a target": (savepoints, "retarget"),
+    "a decision that the table lacks": (TableProgress, "lost_decision"),
+    "the known head of a commit": (TableProgress, "known_head"),
+    "a named head that is older than the newest commit": (table, "_names_older"),
     "inspecting again": (machine.StreamMachine, "_inspect_again"),
     "the proof of absence": (memory, "look_for"),
     "the standing of a marker": (history, "_standing"),

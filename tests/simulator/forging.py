@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 
 from sluicegate.coordinator.core import cuts
-from sluicegate.coordinator.core.commit import head_of, ref_of
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import (
     Assignment,
@@ -11,8 +10,8 @@ from sluicegate.events.models import (
     CutCommitted,
     CutDecided,
     CutReverted,
-    Head,
     Position,
+    SnapshotRef,
     StreamPolicy,
 )
 from tests.simulator.checks import Checks
@@ -102,7 +101,7 @@ class Forger:
             head=self._any_head(truth.decided + 1),
         )
 
-    def _any_head(self, decision: int) -> Head | None:
+    def _any_head(self, decision: int) -> SnapshotRef | None:
         """The table's head, also one that was rolled back below the newest outcome.
 
         A coordinator names a head only after the table has proven it, so none would name that one. The others
@@ -111,13 +110,13 @@ class Forger:
         world, newest = self.world, self.checks.reference.state.snapshot
         table = world.table
         head = table.head.ref if table.head else None
-        if newest is None or ref_of(newest) in [each.ref for each in table.snapshots]:
-            return head_of(head)
-        if all(each.id > newest.snapshot for each in table.snapshots):
+        if newest is None or newest in [each.ref for each in table.snapshots]:
+            return head
+        if all(each.id > newest.id for each in table.snapshots):
             return newest
         world.unproven.add(decision)
         world.saw("a named head lacks the newest outcome")
-        return head_of(head)
+        return head
 
     def policy(self, dice: Dice) -> bool:
         """An older policy arrives once more."""

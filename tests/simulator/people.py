@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
-from sluicegate.coordinator.core.commit import head_of
 from sluicegate.coordinator.core.state_record import Condition
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import (
@@ -60,22 +59,19 @@ class People:
     def see_to_table(self, conditions: Iterable[Condition], dice: Dice) -> None:
         """Repair the table, or vouch for it, where nothing proves that a decision is absent."""
         if not _UNPROVEN.isdisjoint(each.problem.code for each in conditions):
-            self._vouch_or_restore(dice)
+            self._name_head_or_restore(dice)
 
-    def _vouch_or_restore(self, dice: Dice) -> None:
+    def _name_head_or_restore(self, dice: Dice) -> None:
         table, made = self.world.table, self.truth.open
         number = made.body.decision if made is not None else self.truth.decided + 1
-        digests = {each.digest for each in table.history if is_ours(each, number)}
-        published = made is not None and made.body.digest in digests
-        # Nobody can vouch for the empty commit of a revert: none of its files would be in the table.
-        unclear = bool(digests) and not published
-        if table.head is None or unclear or dice.chance(0.3) or not self.tables.is_provable():
+        published = any(is_ours(each, number) for each in table.history)
+        if table.head is None or published or dice.chance(0.3) or not self.tables.is_provable():
             self.tables.restore()
             return
-        head = head_of(table.head.ref)
-        self.command(command="resume", decision=number, head=head, committed=published)
+        head = table.head.ref
+        self.command(command="resume", decision=number, head=head)
         self.paused = False
-        self.world.saw(f"an operator names the head {'with' if published else 'without'} the commit")
+        self.world.saw("an operator names the head")
 
     # --- resets -----------------------------------------------------------------------------------
 

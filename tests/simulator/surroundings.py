@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 
-from sluicegate.coordinator.core.commit import ref_of
 from sluicegate.coordinator.core.effects import (
     Announce,
     Append,
@@ -25,11 +24,10 @@ from sluicegate.coordinator.core.effects import (
 )
 from sluicegate.events.envelope import Envelope
 from sluicegate.events.models import FilesWritten
-from sluicegate.events.problems import Code, Problem
+from sluicegate.events.problems import Cause, CauseCode, Code, Problem
 from sluicegate.lakes.memory import FaultPoint, MemoryCommitter
 from sluicegate.lakes.port import (
     CommitRequest,
-    Conflict,
     LakeUnavailable,
     OutcomeUnknown,
     Publication,
@@ -104,7 +102,7 @@ class Surroundings:
             case InspectTable():
                 return self._lake.inspect()
             case Ask(decision, digest, table, known):
-                return self._lake.ask(decision, digest, table, ref_of(known))
+                return self._lake.ask(decision, digest, table, known)
             case CheckFiles(parts=parts, table=table):
                 if self._lake.identity() != table:
                     return TableReplaced(self._lake.identity())
@@ -113,7 +111,7 @@ class Surroundings:
                 return FilesChecked({next(iter(parts)): Problem(code=Code.FILES_EXCLUDED)} if refused else {})
             case Publish():
                 files = [self._body(offset) for offset in effect.offsets]
-                head = ref_of(effect.head)
+                head = effect.head
                 return self._lake.publish(
                     CommitRequest(effect.decision, effect.digest, head, effect.watermark, files)
                 )
@@ -124,7 +122,7 @@ class Surroundings:
             case "away", "inspect" | "ask" | "check" | "publish.before":
                 raise LakeUnavailable(f"storage away at {point}")
             case "conflict", "publish.before":
-                return Conflict()
+                return Refused(cause=Cause(code=CauseCode.OTHER_WRITER), again=True)
             case "refused", "publish.before":
                 return Refused("the catalog forbids it for a while")
             case "unknown, invisible", "publish.before":

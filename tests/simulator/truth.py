@@ -234,8 +234,6 @@ class Truth(Account):
                 self.paused = True
             case "resume":
                 asked = self.decided if self.open is not None else self.decided + 1
-                if body.committed and self.open is None:
-                    return
                 if body.head is None or body.decision == asked:
                     self.paused = False
             case "remove" | "discard" if body.region in self.regions and body.number == self.number:

@@ -201,7 +201,7 @@ def make_stream(
         "table": f"file:///lake/warehouse/default.db/{name}",
         "decided": 128,
         "committed": 128,
-        "snapshot": {"snapshot": 131, "identity": "7f3a9c52"},
+        "snapshot": {"id": 131, "identity": "7f3a9c52"},
         "watermark": NOW - 24 * SECOND,
         "assignment": {"number": 1, "regions": names, "after": 0},
         "max_consecutive_fallbacks": 3,
@@ -242,7 +242,7 @@ def make_cut(number: int, outcome: str, regions: Mapping[str, Json], at: int = N
         "outcome": outcome,
         "decision": number,
         "attempt": 2 if outcome == "abandoned" else None,
-        "snapshot": {"snapshot": number + 3, "identity": f"{number * 7919:08x}"} if committed else None,
+        "snapshot": {"id": number + 3, "identity": f"{number * 7919:08x}"} if committed else None,
         "watermark": at - 24 * SECOND if committed else None,
         "files": 36 if committed else None,
         "rows": 5_400 if committed else None,
@@ -343,7 +343,7 @@ def make_checkpoint(number: int, region: str = "JFK", **changes: Any) -> Json:
 def make_decided(number: int, decision: int, region: str = "JFK") -> Json:
     """Return a checkpoint that a committed decision includes."""
     decided = NOW - 65 * SECOND
-    head = {"snapshot": decision + 3, "identity": f"{decision * 7919:08x}"}
+    head = {"id": decision + 3, "identity": f"{decision * 7919:08x}"}
     outcome = {"decision": decision, "decided": decided, "visible": decided + SECOND, "snapshot": head}
     return make_checkpoint(number, region) | outcome
 

@@ -28,7 +28,7 @@ from typing import Any, Final
 
 from sluicegate.events.models import FilesWritten
 from sluicegate.failpoints.points import VARIABLE, arm_from
-from sluicegate.lakes.port import Absent, CommitRequest, Conflict, Found, OutcomeUnknown, Published
+from sluicegate.lakes.port import Absent, CommitRequest, Found, OutcomeUnknown, Published, Refused
 from sluicegate.lakes.registry import adapter
 from tests.faults.tables import create_table, kind_of, tally
 from tests.integration.job import Job
@@ -71,7 +71,7 @@ def work(folder: Path) -> Counter[str]:
             if isinstance(done, Published):
                 recorded = done.snapshot
                 break
-            if not isinstance(done, Conflict | OutcomeUnknown):
+            if not isinstance(done, Refused | OutcomeUnknown):
                 raise TypeError(f"decision {number}: {done}")
     return outcomes
 

@@ -33,7 +33,6 @@ from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 
-from sluicegate.coordinator.core.commit import head_of
 from sluicegate.coordinator.core.effects import Ask, CheckFiles, FilesChecked, InspectTable, Publish
 from sluicegate.coordinator.service.process import calm_collector, keep_freed_memory
 from sluicegate.coordinator.settings.model import StreamSettings
@@ -41,7 +40,7 @@ from sluicegate.coordinator.stream.prechecks import EarlyChecks, Known, Terms
 from sluicegate.coordinator.stream.table import StreamTable, Supply
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope, EventType, with_counts
-from sluicegate.events.models import Head
+from sluicegate.events.models import SnapshotRef
 from sluicegate.kafka.bodies import Bodies, Budget, WrittenEvent
 from sluicegate.lakes.port import Absent, Published, TableState
 from sluicegate.lakes.threads import CommitThreads
@@ -109,7 +108,7 @@ class Ours:
         self._early = EarlyChecks(self._table, self._bodies, budget)
         self._terms = Terms(self._settings.allowed_locations, names_checked=True)
         self._identity = ""
-        self._head: Head | None = None
+        self._head: SnapshotRef | None = None
         self._decision = 0
         self._offsets: tuple[int, ...] = ()
         self._next = 0
@@ -119,7 +118,7 @@ class Ours:
         state = await self._table.inspect(InspectTable())
         if not isinstance(state, TableState):
             raise TypeError(state)
-        self._identity, self._head = state.identity, head_of(state.head)
+        self._identity, self._head = state.identity, state.head
 
     async def prepare(self, files: int) -> None:
         """Let the events of the next checkpoint arrive, and be checked."""
@@ -163,13 +162,13 @@ class Ours:
         if checked != FilesChecked({}):
             raise RuntimeError(f"the check failed: {checked}")
 
-    async def _ask(self) -> Head | None:
+    async def _ask(self) -> SnapshotRef | None:
         answer = await self._table.ask(Ask(self._decision, self._digest, self._identity, self._head))
         if not isinstance(answer, Absent):
             raise TypeError(answer)
-        return head_of(answer.head)
+        return answer.head
 
-    async def _publish(self, head: Head | None) -> None:
+    async def _publish(self, head: SnapshotRef | None) -> None:
         terms = self._terms
         effect = Publish(
             self._decision, self._digest, head, None, self._offsets, terms.allowed_locations, True
@@ -178,7 +177,7 @@ class Ours:
             done = await self._table.publish(effect, bodies, self._early.passed)
         if not isinstance(done, Published):
             raise TypeError(done)
-        self._head = head_of(done.snapshot)
+        self._head = done.snapshot
 
     @property
     def _digest(self) -> str:

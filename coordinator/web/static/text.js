@@ -255,7 +255,7 @@ export function factsOf(stream, cuts) {
   const facts = [
     ...(view.owner ? [["Owner", [view.owner]]] : []),
     ["Table", [view.table ?? "–"]],
-    ["Snapshot", [head ? `${head.snapshot}:${head.identity}` : "–"]],
+    ["Snapshot", [head ? `${head.id}:${head.identity}` : "–"]],
     ["Committed decision", [(view.committed ? number(view.committed) : "none yet") + onItsWay]],
     ["Watermark", known ? [`${time(view.watermark)}, lag `, { since: view.watermark }] : ["–"]],
     ["Event to snapshot", [delays ? delaysText(delays) : "–"]],
@@ -289,7 +289,7 @@ export function cutFacts(cut) {
   return [
     ["Outcome", [`${cut.outcome}. ${OUTCOMES[cut.outcome]?.text ?? ""}`]],
     ["Decision", [number(cut.decision) + attempt]],
-    ["Snapshot", [cut.snapshot ? `${cut.snapshot.snapshot}:${cut.snapshot.identity}` : "–"]],
+    ["Snapshot", [cut.snapshot ? `${cut.snapshot.id}:${cut.snapshot.identity}` : "–"]],
     ["Content", [`${number(cut.files)} files, ${number(cut.rows)} rows, ${bytes(cut.bytes)}`]],
     ["Partitions", [number(cut.partitions)]],
     ["Watermark", [time(cut.watermark)]],
@@ -364,7 +364,7 @@ function checkpointTable(label, checkpoints, titles, texts) {
 }
 
 function decisionTexts({ decision, decided, snapshot, visible }) {
-  return [number(decision), shortTime(decided), snapshot ? number(snapshot.snapshot) : "–", shortTime(visible)];
+  return [number(decision), shortTime(decided), snapshot ? number(snapshot.id) : "–", shortTime(visible)];
 }
 
 /** Return a box that scrolls sideways, also by the keyboard. */

@@ -13,12 +13,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from deltalake import CommitProperties, DeltaTable, Field, Transaction, write_deltalake
 
-from sluicegate.events.models import FilesWritten
+from sluicegate.events.models import FilesWritten, SnapshotRef
 from sluicegate.lakes.delta.adapter import ADAPTER
 from sluicegate.lakes.delta.committer import DeltaCommitter
 from sluicegate.lakes.delta.log import Log, read_line
 from sluicegate.lakes.delta.maintenance import DeltaMaintenance
-from sluicegate.lakes.port import CommitRequest, LakeUnavailable, SnapshotRef
+from sluicegate.lakes.port import CommitRequest, LakeUnavailable
 from sluicegate.lakes.storage import Content, Storage
 from sluicegate.lakes.storage_local import LocalStorage
 from tests.contracts.lakes.harness import USER, Fault, Killed, written

@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from sluicegate.events.models import FilesWritten
+from sluicegate.events.models import FilesWritten, SnapshotRef
 from sluicegate.lakes.capabilities import CopiesFiles, EvolvesSchema, FindsOrphans, ReadsHistory
 from sluicegate.lakes.port import (
     Absent,
@@ -17,7 +17,6 @@ from sluicegate.lakes.port import (
     Committer,
     Publication,
     Published,
-    SnapshotRef,
     TableRef,
 )
 

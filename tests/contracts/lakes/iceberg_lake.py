@@ -18,7 +18,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.engine import Connection
 from sqlalchemy.pool import NullPool
 
-from sluicegate.events.models import FilesWritten
+from sluicegate.events.models import FilesWritten, SnapshotRef
 from sluicegate.lakes.iceberg.adapter import IcebergAdapter
 from sluicegate.lakes.iceberg.ancestry import DECISION, Ancestry
 from sluicegate.lakes.iceberg.ancestry import USER as USER_KEY
@@ -28,7 +28,7 @@ from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.maintenance import IcebergMaintenance
 from sluicegate.lakes.iceberg.metadata import MAIN, Append, Change, Metadata, parse
 from sluicegate.lakes.iceberg.sql import SqlCatalog
-from sluicegate.lakes.port import CommitRequest, LakeUnavailable, Published, SnapshotRef
+from sluicegate.lakes.port import CommitRequest, LakeUnavailable, Published
 from sluicegate.lakes.storage import Uncertain
 from tests.contracts.lakes.harness import USER, Fault, Killed, written
 from tests.contracts.lakes.iceberg_objects import S3Folder

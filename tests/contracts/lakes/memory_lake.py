@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from sluicegate.events.models import FilesWritten
+from sluicegate.events.models import FilesWritten, SnapshotRef
 from sluicegate.lakes.memory import (
     FaultPoint,
     MarkerKind,
@@ -14,7 +14,7 @@ from sluicegate.lakes.memory import (
     MemoryMaintenance,
     by_one,
 )
-from sluicegate.lakes.port import LakeUnavailable, OutcomeUnknown, Publication, SnapshotRef
+from sluicegate.lakes.port import LakeUnavailable, OutcomeUnknown, Publication
 from tests.contracts.lakes.harness import USER, Fault, written
 
 

@@ -13,12 +13,12 @@ from pypaimon.schema.data_types import PyarrowFieldParser
 from pypaimon.schema.schema_change import SchemaChange
 from pypaimon.write.table_commit import StreamTableCommit
 
-from sluicegate.events.models import FilesWritten
+from sluicegate.events.models import FilesWritten, SnapshotRef
 from sluicegate.lakes.paimon.adapter import ADAPTER
 from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.paimon.maintenance import PaimonMaintenance
 from sluicegate.lakes.paimon.snapshots import Snapshots
-from sluicegate.lakes.port import CommitRequest, LakeUnavailable, SnapshotRef
+from sluicegate.lakes.port import CommitRequest, LakeUnavailable
 from sluicegate.lakes.storage import Storage
 from sluicegate.lakes.storage_local import LocalStorage
 from sluicegate.lakes.storages import open_storage

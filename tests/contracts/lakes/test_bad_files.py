@@ -5,8 +5,9 @@ from collections.abc import Callable
 import pytest
 
 from sluicegate.events.models import FilesWritten
-from sluicegate.lakes.port import Absent, BadFiles, Refused
+from sluicegate.lakes.port import Absent, BadFiles
 from tests.contracts.lakes.harness import Lake, Stream
+from tests.lakes.outcomes import is_refused
 
 Spoiler = Callable[[FilesWritten], FilesWritten]
 
@@ -67,7 +68,7 @@ def test_files_that_cannot_be_committed_are_refused(lake: Lake, spoil: Spoiler) 
     head = stream.head(1)
     with pytest.raises(BadFiles):
         stream.committer.check([bad])
-    assert isinstance(stream.publish(1, head, [bad]), Refused)
+    assert is_refused(stream.publish(1, head, [bad]))
     assert stream.ask(1) == Absent(None)
     assert lake.ids() == []
 
@@ -84,5 +85,5 @@ def test_the_same_file_in_two_events_is_refused(lake: Lake) -> None:
     twin = event.model_copy()
     with pytest.raises(BadFiles, match="twice"):
         stream.committer.check([event, twin])
-    assert isinstance(stream.publish(1, stream.head(1), [event, twin]), Refused)
+    assert is_refused(stream.publish(1, stream.head(1), [event, twin]))
     assert lake.ids() == []

@@ -3,17 +3,9 @@
 import pytest
 
 from sluicegate.events.problems import CauseCode
-from sluicegate.lakes.port import (
-    Absent,
-    Ahead,
-    Conflict,
-    Found,
-    NotPublished,
-    OutcomeUnknown,
-    Published,
-    Unproven,
-)
+from sluicegate.lakes.port import Absent, Ahead, Found, OutcomeUnknown, Published, Refused, Unproven
 from tests.contracts.lakes.harness import Fault, Lake, Stream
+from tests.lakes.outcomes import is_refused
 
 
 def test_unknown_and_landed_is_found_when_asked_again(lake: Lake) -> None:
@@ -40,7 +32,7 @@ def test_storage_that_fails_before_the_snapshot_publishes_nothing(lake: Lake) ->
     stream = Stream(lake, lake.committer(fault=Fault.AWAY))
     head = stream.head(1)
     events = [lake.event([1])]
-    assert stream.publish(1, head, events) == NotPublished("injected")
+    assert stream.publish(1, head, events) == Refused("injected", again=True)
     assert lake.ids() == []
     assert stream.ask(1) == Absent(None)
     assert isinstance(stream.publish(1, head, events), Published)
@@ -52,7 +44,7 @@ def test_a_conflict_names_its_reason(lake: Lake) -> None:
     head = stream.head(1)
     lake.foreign([100])
     outcome = stream.publish(1, head, [lake.event([1])])
-    assert isinstance(outcome, Conflict)
+    assert is_refused(outcome, again=True)
     assert outcome.cause is not None
     assert outcome.cause.code is CauseCode.OTHER_WRITER
 

@@ -14,12 +14,13 @@ from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import VARIABLE
 from sluicegate.lakes.capabilities import TableColumns
 from sluicegate.lakes.new_columns import evolve
-from sluicegate.lakes.port import Absent, Found, NotPublished, Published, SchemaMismatch, TableRef
+from sluicegate.lakes.port import Absent, Found, Published, SchemaMismatch, TableRef
 from tests.contracts.lakes.delta_objects import DELTA
 from tests.contracts.lakes.harness import EvolvingLake, Killed, Stream
 from tests.contracts.lakes.iceberg_rest_lake import ALL_ICEBERG
 from tests.contracts.lakes.paimon_objects import PAIMON
 from tests.lakes import racing
+from tests.lakes.outcomes import is_refused
 
 pytestmark = pytest.mark.slow
 
@@ -126,7 +127,7 @@ def test_a_check_before_the_change_does_not_count_after_it(evolving: EvolvingLak
     gain(evolving)
     assert stream.committer.premises() != before
     outcome = stream.publish(1, stream.head(1), checked)
-    assert isinstance(outcome, NotPublished)
+    assert is_refused(outcome, again=True)
     assert outcome.cause is not None
     assert outcome.cause.code is CauseCode.CHECKS_OUTDATED
     commit(stream, 1, older)

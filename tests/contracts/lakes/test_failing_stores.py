@@ -14,17 +14,15 @@ from sluicegate.events.problems import Cause, CauseCode
 from sluicegate.lakes.port import (
     Absent,
     BadFiles,
-    Conflict,
     Found,
     LakeUnavailable,
-    NotPublished,
     OutcomeUnknown,
     Published,
-    Refused,
     Unproven,
 )
 from tests.contracts.lakes.stores import FOLDER, URI, DeltaInStore, PaimonInStore, StoreTable
 from tests.doubles.s3 import Effect, S3Double
+from tests.lakes.outcomes import is_refused
 
 pytestmark = pytest.mark.slow
 ALWAYS = 1_000
@@ -102,7 +100,7 @@ def test_requests_that_are_always_in_conflict_publish_nothing(s3_double: S3Doubl
     event, head = table.event([1]), stream.head(1)
     s3_double.strike(Effect.CONFLICT, table.deciding(1), times=ALWAYS)
     outcome = stream.publish(1, head, [event])
-    assert isinstance(outcome, NotPublished)
+    assert is_refused(outcome, again=True)
     assert "409 ConditionalRequestConflict" in outcome.reason
     assert table.commits(s3_double) == 0
     assert not [key for key in s3_double.objects if key.startswith(f"{FOLDER}/manifest/")]
@@ -117,7 +115,7 @@ def test_a_commit_that_another_one_overtakes_is_a_conflict(
     theirs = table.event([7])
     fault = s3_double.strike(effect, table.deciding(1))
     fault.meanwhile = lambda: other.publish(9, None, [theirs])
-    assert isinstance(stream.publish(1, head, [event]), Conflict)
+    assert is_refused(stream.publish(1, head, [event]), again=True)
     assert table.commits(s3_double) == 1
     assert table.has(theirs)
 
@@ -127,7 +125,7 @@ def test_a_store_that_ignores_conditions_gets_no_commit(s3_double: S3Double, tab
     stream = table.stream()
     s3_double.heeds_conditions = False
     outcome = stream.publish(1, stream.head(1), [event])
-    assert isinstance(outcome, Refused)
+    assert is_refused(outcome)
     assert outcome.cause == Cause(code=CauseCode.NO_CONDITIONAL_PUT)
     assert table.commits(s3_double) == 0
 
@@ -182,7 +180,7 @@ def test_a_commit_that_is_overwritten_before_its_outcome_is_known(
     event, head = table.event([2]), stream.head(2)
     fault = s3_double.strike(Effect.LOST_AFTER, table.deciding(2))
     fault.meanwhile = lambda: table.overwrite(2)
-    assert isinstance(stream.publish(2, head, [event]), Conflict)
+    assert is_refused(stream.publish(2, head, [event]), again=True)
     assert isinstance(stream.ask(2), Absent)
 
 

@@ -4,17 +4,8 @@ import random
 
 import pytest
 
-from sluicegate.events.models import FilesWritten
-from sluicegate.lakes.port import (
-    Absent,
-    Ahead,
-    CommitRequest,
-    Committer,
-    Found,
-    OutcomeUnknown,
-    Published,
-    SnapshotRef,
-)
+from sluicegate.events.models import FilesWritten, SnapshotRef
+from sluicegate.lakes.port import Absent, Ahead, CommitRequest, Committer, Found, OutcomeUnknown, Published
 from tests.contracts.lakes.harness import Fault, Lake
 
 DECISIONS = 6

@@ -2,18 +2,10 @@
 
 import pytest
 
-from sluicegate.lakes.port import (
-    Absent,
-    CommitRequest,
-    Conflict,
-    Found,
-    NotPublished,
-    OtherDigest,
-    Published,
-    Refused,
-    SnapshotRef,
-)
+from sluicegate.events.models import SnapshotRef
+from sluicegate.lakes.port import Absent, CommitRequest, Found, OtherDigest, Published
 from tests.contracts.lakes.harness import Lake, Stream
+from tests.lakes.outcomes import is_refused
 
 
 def test_a_fresh_table_has_no_head_and_no_decisions(lake: Lake) -> None:
@@ -84,7 +76,7 @@ def test_another_users_decision_is_not_taken_for_a_repetition(lake: Lake) -> Non
     one.head(1)
     other.head(1)
     assert isinstance(one.publish(1, None, events), Published)
-    assert isinstance(other.publish(1, None, [lake.event([2])]), Conflict)
+    assert is_refused(other.publish(1, None, [lake.event([2])]), again=True)
     assert lake.ids() == [1]
 
 
@@ -95,7 +87,7 @@ def test_a_moved_head_is_a_conflict_and_asking_again_goes_on(lake: Lake) -> None
     head = stream.head(2)
     lake.foreign([100])
     events = [lake.event([2])]
-    assert isinstance(stream.publish(2, head, events), Conflict)
+    assert is_refused(stream.publish(2, head, events), again=True)
     assert lake.ids() == [1, 100]
     assert isinstance(stream.publish(2, stream.head(2), events), Published)
     assert lake.ids() == [1, 2, 100]
@@ -107,14 +99,14 @@ def test_a_late_publication_on_an_old_head_is_a_conflict(lake: Lake) -> None:
     stream.commit(1, [1])
     stream.commit(2, [2])
     request_of_another_content = [lake.event([9])]
-    assert isinstance(late.publish(2, old, request_of_another_content), Conflict)
+    assert is_refused(late.publish(2, old, request_of_another_content), again=True)
     assert lake.ids() == [1, 2]
 
 
 def test_a_head_that_never_was_is_a_conflict(lake: Lake) -> None:
     stream = Stream(lake)
     stream.head(1)
-    assert isinstance(stream.publish(1, SnapshotRef(7, "never"), [lake.event([1])]), Conflict)
+    assert is_refused(stream.publish(1, SnapshotRef(7, "never"), [lake.event([1])]), again=True)
     assert lake.ids() == []
 
 
@@ -163,7 +155,7 @@ def test_checks_of_files_do_not_hold_for_the_table_that_replaced_theirs(lake: La
     lake.replace()
     assert committer.premises() != before
     stream = Stream(lake)
-    assert isinstance(stream.publish(1, stream.head(1), checked), NotPublished)
+    assert is_refused(stream.publish(1, stream.head(1), checked), again=True)
     assert lake.ids() == []
 
 
@@ -182,7 +174,7 @@ def test_a_checked_event_is_published_with_what_it_says(lake: Lake) -> None:
 def test_one_file_in_two_checked_events_is_refused(lake: Lake) -> None:
     stream, event = Stream(lake), lake.event([1])
     checked = [*stream.committer.check([event]), *stream.committer.check([event.model_copy()])]
-    assert isinstance(stream.publish(1, stream.head(1), checked), Refused)
+    assert is_refused(stream.publish(1, stream.head(1), checked))
     assert lake.ids() == []
 
 
@@ -202,7 +194,7 @@ def test_a_commit_on_another_head_of_the_same_number_is_not_this_one(lake: Lake)
     assert head != asked
     request = CommitRequest(3, "digest-3", head, None, files)
     assert isinstance(other.publish(request), Published)
-    assert isinstance(stream.publish(3, asked, files), Conflict)
+    assert is_refused(stream.publish(3, asked, files), again=True)
     assert lake.ids() == [1, 3, 100]
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from sluicegate.events.models import SnapshotRef
 from sluicegate.lakes.capabilities import (
     MakesTags,
     SnapshotExpired,
@@ -17,7 +18,7 @@ from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.maintenance import make_tag as tag_iceberg
 from sluicegate.lakes.iceberg.metadata import Metadata
 from sluicegate.lakes.paimon.maintenance import make_tag
-from sluicegate.lakes.port import LakeUnavailable, SnapshotRef
+from sluicegate.lakes.port import LakeUnavailable
 from sluicegate.lakes.storage import Content
 from sluicegate.lakes.storage_local import LocalStorage
 from tests.contracts.lakes.conftest import lake_of

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from sluicegate.events.models import Head, Position
+from sluicegate.events.models import Position, SnapshotRef
 from sluicegate.state_store import (
     AssignmentView,
     ConditionView,
@@ -46,7 +46,7 @@ FULL = view(
     41,
     decided=8,
     committed=7,
-    snapshot=Head(snapshot=2**63 - 1, identity="a/ü"),
+    snapshot=SnapshotRef(id=2**63 - 1, identity="a/ü"),
     cut={"EWR": at("i1", 12), "JFK": at("i2", 0)},
     decided_cut={"EWR": at("i1", 13), "JFK": at("i2", 0)},
     forced_by=("LGA",),

@@ -14,7 +14,8 @@ from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.events.problems import CauseCode, Code, Problem
 from sluicegate.kafka.bodies import WrittenEvent
 from sluicegate.lakes.memory import ADAPTER
-from sluicegate.lakes.port import Published, Refused
+from sluicegate.lakes.port import Published
+from tests.lakes.outcomes import is_refused
 
 STREAM = "names"
 AT = Envelope("e", EventType.FILES_WRITTEN, STREAM, "r1", "q.0", 3, "w0", "a1", 1)
@@ -108,7 +109,7 @@ async def test_check_and_publication_compare_the_names(checked: bool) -> None:
     problem = found.problems["r1"]
     assert problem.code is Code.FILE_NAME_DIFFERS
     assert problem.names[0] == "data-0"
-    assert isinstance(made, Refused)
+    assert is_refused(made)
     assert made.cause is not None
     assert made.cause.code is CauseCode.EVENT_UNUSABLE
     refused = Problem(code=Code.COMMIT_REFUSED, number=1, cause=made.cause, detail=made.reason)
@@ -134,7 +135,7 @@ async def test_a_refused_publication_names_the_region_whose_files_are_refused() 
             table.close()
     finally:
         ADAPTER.drop(STREAM)
-    assert isinstance(made, Refused)
+    assert is_refused(made)
     assert made.region == "r2"
     refused = Problem(code=Code.COMMIT_REFUSED, number=1, names=(made.region,), detail=made.reason)
     assert f"revert --stream {STREAM} --decision 1 --region r2`. That region" in format_problem(
@@ -172,5 +173,5 @@ async def test_files_that_cannot_be_committed_exclude_their_region(files: FilesW
         ADAPTER.drop(STREAM)
     assert isinstance(found, FilesChecked)
     assert found.problems["r1"].code is code
-    assert isinstance(made, Refused)
+    assert is_refused(made)
     assert (7 in table.broken) is (code is Code.BODY_UNREADABLE)

@@ -5,7 +5,7 @@ from sluicegate.coordinator.core.state_record import Condition
 from sluicegate.coordinator.observe.view import view_of
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.views import write_view
-from sluicegate.events.models import Head
+from sluicegate.events.models import SnapshotRef
 from sluicegate.events.problems import Code, Problem
 from sluicegate.state_store import AssignmentView, MemoryStateStore, SavepointView, StreamView
 from tests.coordinator.telemetry.records import NOW, ONE, OTHER, position, record, undecided
@@ -20,7 +20,7 @@ def test_positions_are_as_of_the_newest_outcome() -> None:
     assert view.decided_cut == {"EWR": position(ONE, 18), "JFK": position(OTHER, 9)}
     ewr = view.regions["EWR"]
     assert (ewr.source_offsets, ewr.watermark, ewr.listeners) == ('{"orders":{"0":170}}', None, {})
-    assert (view.snapshot, view.commit_user, view.revision) == (Head(snapshot=57, identity="abc"), "user", 9)
+    assert (view.snapshot, view.commit_user, view.revision) == (SnapshotRef(id=57, identity="abc"), "user", 9)
 
 
 def test_the_owner_is_that_of_the_settings() -> None:

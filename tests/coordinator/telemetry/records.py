@@ -12,7 +12,7 @@ from sluicegate.coordinator.core.state import (
     RegionState,
 )
 from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.events.models import Head, Position, StreamPolicy
+from sluicegate.events.models import Position, SnapshotRef, StreamPolicy
 
 NOW = 1_800_000_000_000
 ONE, OTHER = "6f0c1d2e-7777-4a4a-9b9b-000000000001", "81ab34cd-7777-4b4b-9b9b-000000000002"
@@ -41,7 +41,7 @@ def record(state: dict[str, Any] | None = None, **more: Any) -> StateRecord:
         "policy": StreamPolicy(number=1, partial="allow", max_consecutive_fallbacks=2),
         "regions": regions,
         "decided": 4,
-        "snapshot": Head(snapshot=57, identity="abc"),
+        "snapshot": SnapshotRef(id=57, identity="abc"),
         "watermark": NOW,
     }
     return StateRecord(

@@ -8,10 +8,11 @@ import pytest
 
 from sluicegate.cli.status import lines_of
 from sluicegate.coordinator.core.state import RegionPhase, Revert, Savepoint
-from sluicegate.coordinator.core.state_record import Condition, StateRecord, TableProgress, Waiting
+from sluicegate.coordinator.core.state_record import Condition, StateRecord, Waiting
+from sluicegate.coordinator.core.table import TableProgress
 from sluicegate.coordinator.observe.view import overview, view_of
 from sluicegate.coordinator.settings.model import StreamSettings
-from sluicegate.events.models import Head
+from sluicegate.events.models import SnapshotRef
 from sluicegate.events.problems import Code, Problem
 from sluicegate.state_store import StreamView
 from tests.coordinator.telemetry.records import NOW, ONE, OTHER, position, record, undecided
@@ -78,7 +79,7 @@ def test_conditions_are_shown_with_code_sentence_and_next_try() -> None:
 
 
 def test_a_decision_without_an_outcome() -> None:
-    found = undecided(record(table=TableProgress(head=Head(snapshot=58, identity="def"))))
+    found = undecided(record(table=TableProgress(head=SnapshotRef(id=58, identity="def"))))
     shown = overview(found, NOW)
     assert (shown["decided"], shown["committed"], shown["watermark"]) == (5, 4, NOW)
     ewr = shown["regions"]["EWR"]

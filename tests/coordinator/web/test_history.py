@@ -3,7 +3,7 @@
 from typing import Any
 
 from sluicegate.coordinator.web.feed import KEPT, History
-from sluicegate.events.models import CommitSummary, CutAbandoned, CutReverted, Head, Position
+from sluicegate.events.models import CommitSummary, CutAbandoned, CutReverted, Position, SnapshotRef
 from sluicegate.events.notifications import Committed, Notification, NotificationType, Stalled
 from tests.events.examples import PROBLEM
 
@@ -27,7 +27,7 @@ def committed(
             decision=decision,
             cut=cut,
             fallbacks={name: cut.get(name) for name in late},
-            snapshot=Head(snapshot=decision, identity="s"),
+            snapshot=SnapshotRef(id=decision, identity="s"),
             watermark=None,
             files=1,
             summary=told,

@@ -10,16 +10,15 @@ from sluicegate.lakes.port import (
     Absent,
     Ahead,
     BadFiles,
-    Conflict,
     Found,
     Published,
-    Refused,
     TableRefused,
     TableReplaced,
 )
 from tests.contracts.lakes.delta_lake import DeltaLake
 from tests.contracts.lakes.harness import USER, Stream
 from tests.lakes.delta.making import column, info, metadata, put
+from tests.lakes.outcomes import is_refused
 
 PARTS = pa.schema([("id", pa.int64()), ("p", pa.string())])
 
@@ -65,7 +64,7 @@ def test_a_table_that_is_replaced_in_its_log_is_another_one(tmp_path: Path) -> N
     head = stream.head(2)
     DeltaTable.create(lake.location, PARTS, mode="overwrite", partition_by=["p"])
     assert lake.versions() == [0, 1, 2]
-    assert isinstance(stream.publish(2, head, [event]), Conflict)
+    assert is_refused(stream.publish(2, head, [event]), again=True)
     assert isinstance(stream.ask(2), TableReplaced)
     fresh = Stream(lake)
     assert fresh.table != stream.table
@@ -82,7 +81,7 @@ def test_files_of_another_partitioning_are_refused(tmp_path: Path) -> None:
     with pytest.raises(BadFiles, match="other partition columns"):
         stream.committer.check([event])
     outcome = stream.publish(1, stream.head(1), [event])
-    assert isinstance(outcome, Refused)
+    assert is_refused(outcome)
     assert "other partition columns" in outcome.reason
 
 
@@ -94,8 +93,8 @@ def test_a_lower_decision_on_the_newest_head_is_not_published(lake: DeltaLake) -
     late = Stream(lake)
     assert late.ask(1) == Ahead(3, (3, "digest-3"))
     head = stream.head(4)
-    assert isinstance(stream.publish(2, head, [lake.event([20])]), Conflict)
-    assert isinstance(stream.publish(3, head, [lake.event([30])]), Conflict)
+    assert is_refused(stream.publish(2, head, [lake.event([20])]), again=True)
+    assert is_refused(stream.publish(3, head, [lake.event([30])]), again=True)
     assert lake.ids() == [1, 2, 3]
 
 

@@ -11,15 +11,11 @@ from sluicegate.lakes.delta.adapter import ADAPTER
 from sluicegate.lakes.delta.committer import DeltaCommitter
 from sluicegate.lakes.delta.new_columns import add_columns, read_columns
 from sluicegate.lakes.new_columns import evolve
-from sluicegate.lakes.port import (
-    Conflict,
-    LakeUnavailable,
-    Published,
-    TableRefused,
-)
+from sluicegate.lakes.port import LakeUnavailable, Published, TableRefused
 from sluicegate.lakes.storage_local import LocalStorage
 from tests.contracts.lakes.delta_lake import DeltaLake, FaultyStorage
 from tests.contracts.lakes.harness import USER, Fault, Stream
+from tests.lakes.outcomes import is_refused
 
 NOTE = pa.schema([("id", pa.int64()), ("note", pa.string())])
 
@@ -104,7 +100,7 @@ def test_a_commit_that_is_under_way_is_decided_again(tmp_path: Path) -> None:
     stream = Stream(lake, DeltaCommitter(storage, USER))
     checked = stream.committer.check([lake.event([1])])
     storage.act = lambda: gain(lake.location)
-    assert isinstance(stream.publish(1, stream.head(1), checked), Conflict)
+    assert is_refused(stream.publish(1, stream.head(1), checked), again=True)
     newer = lake.write(pa.record_batch([[2], ["b"]], schema=NOTE))
     again = [*stream.committer.check([lake.event([1])]), *stream.committer.check([newer])]
     assert isinstance(stream.publish(1, stream.head(1), again), Published)

@@ -14,11 +14,12 @@ from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.delta.adapter import ADAPTER
 from sluicegate.lakes.delta.committer import DeltaCommitter
 from sluicegate.lakes.delta.versions import number_of
-from sluicegate.lakes.port import BadFiles, CommitRequest, Published, Refused, SchemaMismatch
+from sluicegate.lakes.port import BadFiles, CommitRequest, Published, SchemaMismatch
 from sluicegate.lakes.storage_local import LocalStorage
 from tests.contracts.lakes.delta_lake import DeltaLake
 from tests.contracts.lakes.harness import USER, Stream
 from tests.lakes.delta.making import Fields, column, info, mapped, metadata, protocol, put
+from tests.lakes.outcomes import is_refused
 
 
 def lines(root: Path, version: int) -> list[dict[str, Any]]:
@@ -156,7 +157,7 @@ def test_a_log_that_lacks_the_time_before_refuses_a_commit(tmp_path: Path) -> No
     committer = DeltaCommitter(LocalStorage(str(tmp_path)), USER)
     committer.inspect()
     outcome = committer.publish(CommitRequest(1, "d", None, None, []))
-    assert isinstance(outcome, Refused)
+    assert is_refused(outcome)
     assert "version 0 has none" in outcome.reason
 
 
@@ -195,7 +196,7 @@ def test_a_row_id_of_another_writer_is_respected(tmp_path: Path) -> None:
     put(root, 3, info(), {"domainMetadata": {**said, "configuration": '{"rowIdHighWaterMark":"?"}'}})
     committer = DeltaCommitter(LocalStorage(str(root)), USER)
     head = committer.inspect().head
-    assert isinstance(committer.publish(CommitRequest(2, "d", head, None, [])), Refused)
+    assert is_refused(committer.publish(CommitRequest(2, "d", head, None, [])))
 
 
 def test_suspended_row_tracking_gives_no_ids(tmp_path: Path) -> None:

@@ -14,9 +14,10 @@ from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes.delta.entries import Entries, Examiner, from_text, to_bytes, to_text
 from sluicegate.lakes.delta.log import Log
 from sluicegate.lakes.delta.schema import read_schema
-from sluicegate.lakes.port import BadFiles, Refused
+from sluicegate.lakes.port import BadFiles
 from tests.contracts.lakes.delta_lake import DeltaLake
 from tests.contracts.lakes.harness import Stream
+from tests.lakes.outcomes import is_refused
 
 pytestmark = pytest.mark.slow
 
@@ -121,7 +122,7 @@ def refused(lake: DeltaLake, event: FilesWritten) -> str:
         stream.committer.check([event])
     assert str(again.value) == str(error.value)
     outcome = stream.publish(1, stream.head(1), [event])
-    assert isinstance(outcome, Refused)
+    assert is_refused(outcome)
     assert outcome.reason == str(error.value)
     assert lake.versions() == [0]
     return str(error.value)

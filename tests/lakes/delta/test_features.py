@@ -10,10 +10,11 @@ import pytest
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes import adapter
 from sluicegate.lakes.delta.adapter import ADAPTER
-from sluicegate.lakes.port import CommitRequest, Published, Refused, TableRefused
+from sluicegate.lakes.port import CommitRequest, Published, TableRefused
 from tests.contracts.lakes.delta_lake import DeltaLake
 from tests.contracts.lakes.harness import Stream
 from tests.lakes.delta.making import ID, Fields, column, info, mapped, metadata, protocol, put
+from tests.lakes.outcomes import is_refused
 
 MAPPING = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "1"}
 
@@ -164,7 +165,7 @@ def test_a_feature_that_is_added_between_two_heads_is_noticed(
     put(lake.root, 3, info())
     head = stream.head(2)
     outcome = stream.publish(2, head, [event])
-    assert isinstance(outcome, Refused)
+    assert is_refused(outcome)
     assert words in outcome.reason
 
 

@@ -5,8 +5,9 @@ from typing import Any, cast
 
 import pytest
 
+from sluicegate.events.models import SnapshotRef
 from sluicegate.lakes.delta.committer import DeltaCommitter
-from sluicegate.lakes.port import Published, SnapshotRef
+from sluicegate.lakes.port import Published
 
 HEAD = SnapshotRef(4, "four")
 OWN = SnapshotRef(5, "five")

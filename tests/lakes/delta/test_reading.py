@@ -9,11 +9,12 @@ import pytest
 
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.delta.committer import DeltaCommitter
-from sluicegate.lakes.port import Conflict, Found, Published, Unproven
+from sluicegate.lakes.port import Found, Published, Unproven
 from sluicegate.lakes.storage import Stamped
 from sluicegate.lakes.storage_local import LocalStorage
 from tests.contracts.lakes.delta_lake import DeltaLake
 from tests.contracts.lakes.harness import USER, Stream
+from tests.lakes.outcomes import is_refused
 
 FILES = 1_000
 MOST = 4_000
@@ -117,7 +118,7 @@ def test_a_version_that_is_overwritten_by_one_of_its_size_is_noticed(
     head = stream.head(2)
     stream.committer.check([event])
     overwrite(path, content)
-    assert isinstance(stream.publish(2, head, [event]), Conflict)
+    assert is_refused(stream.publish(2, head, [event]), again=True)
     assert not lake.commit_file(2).exists()
 
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.lakes.port import Absent, Ahead, Found, Published, SnapshotRef, Unproven
+from sluicegate.events.models import SnapshotRef
+from sluicegate.lakes.port import Absent, Ahead, Found, Published, Unproven
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.iceberg_lake import IcebergLake
 from tests.contracts.lakes.iceberg_rest_lake import iceberg_of

@@ -11,10 +11,11 @@ from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes.capabilities import FileStatus
 from sluicegate.lakes.iceberg.layout import Layout, path_in, with_path
 from sluicegate.lakes.iceberg.table import TableView
-from sluicegate.lakes.port import BadFiles, Published, Refused
+from sluicegate.lakes.port import BadFiles, Published
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.iceberg_lake import IcebergLake
 from tests.lakes.iceberg import rich
+from tests.lakes.outcomes import is_refused
 
 Record = dict[str, Any]
 
@@ -122,7 +123,7 @@ def test_a_record_that_states_something_else_is_refused(lake: IcebergLake, name:
     stream.committer.check([lake.write(rich.rows([1]))])
     with pytest.raises(BadFiles, match=words):
         stream.committer.check([bad])
-    assert isinstance(stream.publish(1, stream.head(1), [bad]), Refused)
+    assert is_refused(stream.publish(1, stream.head(1), [bad]))
     assert lake.metadata.head("main") is None
 
 
@@ -271,7 +272,7 @@ def test_another_name_by_a_link_is_refused(lake: IcebergLake, linked: str) -> No
         BadFiles, match=r"by a link\. Write files under their own names|a link to another file"
     ):
         stream.committer.check([bad])
-    assert isinstance(stream.publish(1, head, [bad]), Refused)
+    assert is_refused(stream.publish(1, head, [bad]))
 
 
 @pytest.mark.slow

@@ -11,10 +11,10 @@ import pytest
 from sluicegate.lakes.avro import BadContainer
 from sluicegate.lakes.iceberg.layout import Lists, UnknownMetadata
 from sluicegate.lakes.iceberg.metadata import MAIN
-from sluicegate.lakes.port import Refused
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.iceberg_lake import IcebergLake, local
 from tests.lakes.iceberg.reading import avro, duck_rows, lines
+from tests.lakes.outcomes import is_refused
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_a_field_of_the_future_is_not_lost_silently(lake: IcebergLake) -> None:
     rewrite(head_list(lake), change)
     stream = Stream(lake)
     outcome = stream.publish(1, stream.head(1), [lake.event([1])])
-    assert isinstance(outcome, Refused)
+    assert is_refused(outcome)
     assert "the field new" in outcome.reason
     assert lake.ids() == [100]
 

@@ -11,12 +11,13 @@ from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.lakes import parquet as parquet_files
 from sluicegate.lakes.capabilities import FileStatus
 from sluicegate.lakes.iceberg.layout import path_in
-from sluicegate.lakes.port import BadFiles, Found, LakeUnavailable, NotPublished, Published, TableRefused
+from sluicegate.lakes.port import BadFiles, Found, LakeUnavailable, Published, TableRefused
 from tests.contracts.lakes.harness import USER
 from tests.contracts.lakes.iceberg_rest_lake import iceberg_of
 from tests.doubles.s3 import BUCKET, Effect, S3Double
 from tests.lakes.iceberg import rich
 from tests.lakes.iceberg.objects import FOLDER, URI, ObjectTable
+from tests.lakes.outcomes import is_refused
 
 pytestmark = pytest.mark.seam
 
@@ -134,7 +135,7 @@ def test_a_commit_whose_files_cannot_be_put_leaves_nothing(
     event, head = table.event([2]), stream.head(2)
     before = set(s3_double.objects)
     s3_double.strike(effect, suffix, times=ALWAYS)
-    assert isinstance(stream.publish(2, head, [event]), NotPublished)
+    assert is_refused(stream.publish(2, head, [event]), again=True)
     assert set(s3_double.objects) == before
     s3_double.faults.clear()
     assert isinstance(stream.publish(2, head, [event]), Published)
@@ -173,7 +174,7 @@ def test_metadata_that_cannot_be_read_publishes_nothing(
     s3_double.strike(effect, suffix, method="GET", times=ALWAYS)
     if suffix == ".avro":
         outcome = late.publish(3, late.recorded, [event])
-        assert isinstance(outcome, NotPublished), outcome
+        assert is_refused(outcome, again=True), outcome
     else:
         with pytest.raises(LakeUnavailable):
             table.stream()

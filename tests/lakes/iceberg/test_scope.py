@@ -11,9 +11,10 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import FixedType, LongType, NestedField, TimestampType, UUIDType
 
-from sluicegate.lakes.port import CommitRequest, LakeUnavailable, Refused, TableRefused
+from sluicegate.lakes.port import CommitRequest, LakeUnavailable, TableRefused
 from tests.contracts.lakes.harness import USER
 from tests.contracts.lakes.iceberg_lake import IcebergLake, local
+from tests.lakes.outcomes import is_refused
 
 pytestmark = pytest.mark.slow
 
@@ -180,5 +181,5 @@ def test_a_table_that_becomes_unfit_refuses_the_commit(tmp_path: Path) -> None:
     state = committer.inspect()
     lake.edit(_property("write.wap.enabled", "true"))
     outcome = committer.publish(CommitRequest(1, "d", state.head, None, []))
-    assert isinstance(outcome, Refused)
+    assert is_refused(outcome)
     assert "write.wap.enabled" in outcome.reason

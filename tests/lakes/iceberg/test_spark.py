@@ -8,10 +8,11 @@ from typing import Any, Final
 import pytest
 
 from sluicegate.events.models import FilesWritten
-from sluicegate.lakes.port import Conflict, Published
+from sluicegate.lakes.port import Published
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.iceberg_lake import IcebergLake
 from tests.iceberg_java.java import sql_catalog
+from tests.lakes.outcomes import is_refused
 from tests.lakes.recipes import statements
 from tests.spark_judge.judge import SparkJudge
 
@@ -67,7 +68,7 @@ def test_spark_appends_deletes_compacts_and_expires_between_our_commits(
     before = row_ids(spark_judge) if version == 3 else {}
     head, event = stream.head(4), lake.event([6])
     spark_judge.sql(f"CALL lake.system.rewrite_data_files(table => 'db.numbers', options => {EAGER})")
-    assert isinstance(stream.publish(4, head, [event]), Conflict)
+    assert is_refused(stream.publish(4, head, [event]), again=True)
     publish(stream, 4, event)
     spark_judge.sql("CALL lake.system.rewrite_manifests('db.numbers')")
     stream.commit(5, [7])

@@ -12,9 +12,10 @@ from sluicegate.lakes.iceberg.committer import IcebergCommitter
 from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.metadata import MAIN
 from sluicegate.lakes.iceberg.sql import SqlCatalog
-from sluicegate.lakes.port import Absent, CommitRequest, LakeUnavailable, NotPublished, Published
+from sluicegate.lakes.port import Absent, CommitRequest, LakeUnavailable, Published
 from tests.contracts.lakes.harness import USER, Stream
 from tests.contracts.lakes.iceberg_lake import TABLE, IcebergLake
+from tests.lakes.outcomes import is_refused
 
 
 @pytest.mark.slow
@@ -26,7 +27,7 @@ def test_a_database_that_is_missing_is_not_made(tmp_path: Path) -> None:
     os.rename(lake.database, f"{lake.database}.away")
     with pytest.raises(LakeUnavailable, match=r"catalog\.db is not there"):
         stream.committer.inspect()
-    assert isinstance(stream.publish(2, head, [event]), NotPublished)
+    assert is_refused(stream.publish(2, head, [event]), again=True)
     with pytest.raises(LakeUnavailable, match=r"catalog\.db is not there"):
         IcebergAdapter(lake.options).open_writer(lake.adapter.parse_table(lake.location), None)
     assert not os.path.exists(lake.database)
@@ -49,7 +50,7 @@ def test_a_lock_of_another_connection_leaves_no_doubt(tmp_path: Path, begin: str
         other.execute(begin)
         reading = other.execute("SELECT * FROM iceberg_tables")
         assert reading.fetchone()
-        assert isinstance(committer.publish(request), NotPublished)
+        assert is_refused(committer.publish(request), again=True)
         assert sorted(os.listdir(lake.root / "metadata")) == before
         reading.close()
         other.execute("rollback")

@@ -16,9 +16,10 @@ from pypaimon.write.table_commit import StreamTableCommit
 
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.paimon.adapter import ADAPTER
-from sluicegate.lakes.port import BadFiles, CommitRequest, Published, Refused, TableRefused
+from sluicegate.lakes.port import BadFiles, CommitRequest, Published, TableRefused
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.paimon_lake import PaimonLake
+from tests.lakes.outcomes import is_refused
 from tests.lakes.paimon import reading
 from tests.lakes.paimon.independent_reader import read_table
 from tests.lakes.paimon.test_commits import comparable
@@ -161,7 +162,7 @@ def test_only_the_tables_own_buckets_are_accepted(
     stream = Stream(lake)
     with pytest.raises(BadFiles, match=words):
         stream.committer.check([bad])
-    assert isinstance(stream.publish(1, None, [bad]), Refused)
+    assert is_refused(stream.publish(1, None, [bad]))
 
 
 def test_a_file_must_be_in_the_folder_of_its_bucket(lake: PaimonLake) -> None:
@@ -186,7 +187,7 @@ def test_a_changed_number_of_buckets_is_refused(lake: PaimonLake) -> None:
     late = lake.write(rows(9, 10))
     alter(lake, SchemaChange.set_option("bucket", "8"))
     refused = stream.publish(2, outcome.snapshot, [late])
-    assert isinstance(refused, Refused)
+    assert is_refused(refused)
     for text in (refused.reason, refusal_of_committer(lake), refusal_of_writer(lake)):
         assert "number of buckets was changed from 4 to 8 after schema 0" in text
         assert "Make a new table" in text

@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from sluicegate.lakes.paimon.adapter import ADAPTER
-from sluicegate.lakes.port import BadFiles, Refused
+from sluicegate.lakes.port import BadFiles
 from sluicegate.lakes.storage_local import LocalStorage
 from tests.contracts.lakes.harness import USER, Stream
 from tests.contracts.lakes.paimon_lake import PaimonLake
+from tests.lakes.outcomes import is_refused
 
 
 @pytest.mark.parametrize("linked", ["file", "folder"])
@@ -24,7 +25,7 @@ def test_what_a_link_leads_out_of_the_table_is_refused(tmp_path: Path, linked: s
     head = stream.head(1)
     with pytest.raises(BadFiles, match="out of the table"):
         stream.committer.check([event])
-    assert isinstance(stream.publish(1, head, [event]), Refused)
+    assert is_refused(stream.publish(1, head, [event]))
     assert lake.ids() == []
 
 

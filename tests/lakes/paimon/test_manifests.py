@@ -8,11 +8,12 @@ import pyarrow as pa
 import pytest
 from pypaimon.table.row.generic_row import GenericRowDeserializer
 
+from sluicegate.events.models import SnapshotRef
 from sluicegate.lakes.paimon.entries import Entries
 from sluicegate.lakes.paimon.manifests import FOLDER, MIN_COUNT, Manifests
 from sluicegate.lakes.paimon.snapshots import Snapshot
 from sluicegate.lakes.paimon.table import Table
-from sluicegate.lakes.port import CommitRequest, Published, SnapshotRef
+from sluicegate.lakes.port import CommitRequest, Published
 from tests.contracts.lakes.paimon_lake import PaimonLake
 from tests.lakes.paimon import reading
 

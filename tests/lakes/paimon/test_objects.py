@@ -5,15 +5,10 @@ from pathlib import Path
 import pytest
 
 from sluicegate.lakes.paimon.adapter import ADAPTER
-from sluicegate.lakes.port import (
-    Absent,
-    Found,
-    NotPublished,
-    OutcomeUnknown,
-    Published,
-)
+from sluicegate.lakes.port import Absent, Found, OutcomeUnknown, Published
 from tests.contracts.lakes.stores import PaimonInStore
 from tests.doubles.s3 import Effect, S3Double
+from tests.lakes.outcomes import is_refused
 
 ALWAYS = 1_000
 
@@ -64,7 +59,7 @@ def test_manifests_that_cannot_be_written_publish_nothing(s3_double: S3Double, t
     s3_double.strike(Effect.REJECTED, "-0", times=1)
     s3_double.strike(Effect.REJECTED, "-1", times=1)
     outcome = stream.publish(1, head, [event])
-    assert isinstance(outcome, NotPublished)
+    assert is_refused(outcome, again=True)
     assert keys(s3_double, "snapshot") == []
     assert keys(s3_double, "manifest") == []
     assert isinstance(stream.publish(1, stream.head(1), [event]), Published)
@@ -87,7 +82,7 @@ def test_a_truncated_manifest_list_is_not_taken_for_a_shorter_one(
     event, head = table.event([2]), stream.head(2)
     for name in keys(s3_double, "manifest"):
         s3_double.strike(Effect.TRUNCATED, name, method="GET", times=ALWAYS)
-    assert isinstance(stream.publish(2, head, [event]), NotPublished)
+    assert is_refused(stream.publish(2, head, [event]), again=True)
     s3_double.faults.clear()
     assert isinstance(stream.publish(2, head, [event]), Published)
     assert table.rows() == 2

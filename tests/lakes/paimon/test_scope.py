@@ -10,9 +10,10 @@ from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
 from sluicegate.lakes.paimon.adapter import ADAPTER
-from sluicegate.lakes.port import BadFiles, Refused, TableRefused
+from sluicegate.lakes.port import BadFiles, TableRefused
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.paimon_lake import ID_ONLY, PaimonLake
+from tests.lakes.outcomes import is_refused
 
 
 def table(
@@ -136,4 +137,4 @@ def test_a_schema_that_the_table_lacks_is_refused(tmp_path: Path) -> None:
     event = lake.event([1]).model_copy(update={"schema_id": 9})
     with pytest.raises(BadFiles, match="schema 9"):
         stream.committer.check([event])
-    assert isinstance(stream.publish(1, None, [event]), Refused)
+    assert is_refused(stream.publish(1, None, [event]))

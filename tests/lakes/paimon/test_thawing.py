@@ -9,10 +9,11 @@ import pytest
 from sluicegate.events.problems import Cause, CauseCode
 from sluicegate.lakes.paimon import entries
 from sluicegate.lakes.paimon.committer import PaimonCommitter
-from sluicegate.lakes.port import Absent, Found, OutcomeUnknown, Published, Refused, Unproven
+from sluicegate.lakes.port import Absent, Found, OutcomeUnknown, Published, Unproven
 from sluicegate.lakes.storage_local import LocalStorage
 from tests.contracts.lakes.harness import USER, Stream
 from tests.contracts.lakes.paimon_lake import PaimonLake
+from tests.lakes.outcomes import is_refused
 
 
 @pytest.fixture
@@ -153,7 +154,7 @@ def test_files_that_vanish_before_they_are_checked_are_refused(lake: PaimonLake)
     gone = lake.root / event.files[0].path
     gone.rename(lake.root / "away")
     outcome = stream.publish(1, head, [event])
-    assert isinstance(outcome, Refused)
+    assert is_refused(outcome)
     assert event.files[0].path in outcome.reason
     assert lake.ids() == []
     (lake.root / "away").rename(gone)
@@ -168,7 +169,7 @@ def test_a_successor_looks_at_files_that_it_has_never_seen(lake: PaimonLake) -> 
     successor = Stream(lake)
     assert isinstance(successor.ask(1), Absent)
     outcome = successor.publish(1, None, [event.model_copy()])
-    assert isinstance(outcome, Refused)
+    assert is_refused(outcome)
     assert event.files[0].path in outcome.reason
 
 

@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import aiohttp
 
-from sluicegate.events.models import CommitSummary, Head, Position
+from sluicegate.events.models import CommitSummary, Position, SnapshotRef
 from sluicegate.events.notifications import Committed, Notification, NotificationType, SavepointTaken
 from sluicegate.lakes.registry import adapter
 from sluicegate.listeners.mark_done.listener import TYPE
@@ -55,7 +55,7 @@ def committed(
         decision=decision,
         cut={"r": POSITION},
         fallbacks=dict.fromkeys(fallbacks),
-        snapshot=Head(snapshot=decision * 10, identity="i"),
+        snapshot=SnapshotRef(id=decision * 10, identity="i"),
         watermark=watermark,
         files=max(1, len(partitions)) if partitions or unknown else 0,
         summary=CommitSummary(table="file:/t", touched=touched, visible=time),

@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
-from sluicegate.events.models import CutReverted, Head
+from sluicegate.events.models import CutReverted, SnapshotRef
 from sluicegate.events.notifications import NotificationType
-from sluicegate.lakes.port import SnapshotRef
 from sluicegate.listeners.port import (
     Action,
     Done,
@@ -94,7 +93,7 @@ def test_a_reverted_cut_gets_no_tag_and_changes_nothing() -> None:
     assert made.apply(outcome, before) == Step(before)
 
 
-HEAD = Head(snapshot=40, identity="i")
+HEAD = SnapshotRef(id=40, identity="i")
 
 
 # --- tables ---------------------------------------------------------------------------------------
@@ -102,7 +101,7 @@ HEAD = Head(snapshot=40, identity="i")
 
 def outcome(decision: int, ref: SnapshotRef, watermark: int) -> Outcome:
     found = committed(decision, watermark=watermark)
-    head = Head(snapshot=ref.id, identity=ref.identity)
+    head = SnapshotRef(id=ref.id, identity=ref.identity)
     body = found.body.model_copy(update={"snapshot": head})
     return Outcome(found.id, found.type, found.stream, found.time, body)
 
