@@ -290,7 +290,8 @@ class Fleet:
             self.world.saw(f"{fate}: {name}")
         self.world.tell("{} does {}{}", node.name, name, f", which meets: {fate}" if fate else "")
         result = node.perform(effect, fate)
-        self.world.saw(f"{name} -> {type(result).__name__}")
+        again = " that may pass" if getattr(result, "again", False) else ""
+        self.world.saw(f"{name} -> {type(result).__name__}{again}")
         if getattr(result, "by_marker", False):
             self.world.saw("an answer by the marker alone")
         self.world.tell("  -> {}", result)
