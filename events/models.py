@@ -425,8 +425,6 @@ class CutDecided(Body):
     decision: DecisionId
     cut: Annotated[dict[Name, Position], Field(max_length=MOST_REGIONS)]
     """Positions of all regions that have one."""
-    final: bool = False
-    """True if the cut reaches a barrier. Only full cuts may reach one."""
     digest: Digest
     """Digest of the completions that the decision includes."""
     head: SnapshotRef | None = None

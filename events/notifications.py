@@ -70,7 +70,7 @@ class Committed(Body):
 
 
 class SavepointTaken(Body):
-    """All checkpoints requested by a savepoint or a drain are committed."""
+    """A savepoint or a drain is reached: what was sealed at the order is committed."""
 
     name: Name
     drained: bool
@@ -79,6 +79,8 @@ class SavepointTaken(Body):
     cut: dict[Name, Position]
     snapshot: SnapshotRef | None
     watermark: Millis | None
+    discarded: tuple[Name, ...] = ()
+    """Regions of which something that was sealed at the order has been discarded since."""
 
 
 class PartitionDone(Body):

@@ -9,14 +9,13 @@ import hashlib
 import json
 from collections.abc import Container, Iterator, Mapping, Sequence
 from fractions import Fraction
-from itertools import chain, takewhile
+from itertools import chain
 from math import floor
 from types import MappingProxyType
 from typing import Final, Literal
 
 from sluicegate.coordinator.core import undo
 from sluicegate.coordinator.core.log import Log, Sealed
-from sluicegate.coordinator.core.savepoints import is_awaited
 from sluicegate.coordinator.core.state import Before, Decision, RegionState, reaches
 from sluicegate.events.models import (
     CutAbandoned,
@@ -197,13 +196,9 @@ def choose(
     state = log.state
     if state.assignment is None or state.policy is None or state.paused or state.pending is not None:
         return None
-    moves, is_full = _next_moves(log, excluded, upto)
-    if is_full:
-        return decision(log, moves)
-    if state.assignment.provisional:
-        return None
+    moves = _next_moves(log, excluded, upto)
     lacking = falling_back(log, moves)
-    if lacking and not (expired and may_be_partial(log)):
+    if lacking and (state.assignment.provisional or not (expired and may_be_partial(log))):
         return None
     # The regions that do not move fall back, unless there are too many of them, or the cut must be full.
     if _fullness_problem(log, moves) is not None:
@@ -213,23 +208,17 @@ def choose(
 
 def next_moves(log: Log, excluded: Container[str] = ()) -> Moves:
     """Return the moves of the next cut, once all timeouts have passed, and if everything fits into it."""
-    return _next_moves(log, excluded, _UNLIMITED)[0]
+    return _next_moves(log, excluded, _UNLIMITED)
 
 
-def _next_moves(log: Log, excluded: Container[str], upto: Moves) -> tuple[Moves, bool]:
-    """Return the moves of the next cut, and True if it is a full one."""
-    whole = fitting(log, _frontiers(log, excluded, upto))
-    # A full cut first: it is the only one that may reach the barrier.
-    if whole and not unmoved(log, whole) and _fullness_problem(log, whole) is None:
-        return whole, True
-    moves = {name: at for name in whole if (at := _before_barrier(log, name, upto)) is not None}
-    return fitting(log, moves), False
+def _next_moves(log: Log, excluded: Container[str], upto: Moves) -> Moves:
+    """Return the moves of the next cut, of which not everything may fit into it."""
+    return fitting(log, _frontiers(log, excluded, upto))
 
 
 def movable(log: Log, excluded: Container[str] = ()) -> list[str]:
     """Return the regions that could move in a partial cut; their alignment timeouts count."""
-    whole = fitting(log, _frontiers(log, excluded))
-    return [name for name in whole if _before_barrier(log, name) is not None]
+    return list(next_moves(log, excluded))
 
 
 def _frontiers(log: Log, excluded: Container[str], upto: Moves = _UNLIMITED) -> dict[str, Position]:
@@ -251,13 +240,6 @@ def _fitting(log: Log, name: str, upto: Moves) -> Sequence[Sealed]:
     return [each for each in sealed if each.position.checkpoint <= last.checkpoint]
 
 
-def _before_barrier(log: Log, name: str, upto: Moves = _UNLIMITED) -> Position | None:
-    """Return the last sealed position that is no target, and follows none; None if there is none."""
-    fitting = _fitting(log, name, upto)
-    before = list(takewhile(lambda each: not log.at_barrier(name, each.position), fitting))
-    return before[-1].position if before else None
-
-
 def _abandon(log: Log, kind: Literal["forced", "ratio"], lacking: list[str]) -> CutAbandoned:
     decision, attempt = log.state.decided + 1, log.state.attempt + 1
     return CutAbandoned(decision=decision, attempt=attempt, kind=kind, regions=tuple(lacking))
@@ -268,7 +250,6 @@ def decision(log: Log, moves: Moves) -> CutDecided:
     return CutDecided(
         decision=log.state.decided + 1,
         cut=whole_cut(log, moves),
-        final=reaches_barrier(log, moves),
         digest=digest_of(log, moves),
     )
 
@@ -276,14 +257,9 @@ def decision(log: Log, moves: Moves) -> CutDecided:
 # --- fallbacks ------------------------------------------------------------------------------------
 
 
-def unmoved(log: Log, moves: Container[str]) -> list[str]:
-    """Return the expected regions that a cut does not move; a full cut has none."""
-    return [name for name in log.expected() if name not in moves]
-
-
 def falling_back(log: Log, moves: Container[str]) -> list[str]:
-    """Return the regions that fall back to their position with a cut: unmoved, and not held by a barrier."""
-    return [name for name in unmoved(log, moves) if not log.is_held(name)]
+    """Return the regions that fall back to their position with a cut; a full cut has none."""
+    return [name for name in log.expected() if name not in moves]
 
 
 def most_fallbacks(log: Log) -> int:
@@ -305,22 +281,23 @@ def may_be_partial(log: Log) -> bool:
     return policy is not None and policy.partial == "allow" and policy.single_region is None
 
 
-# --- barriers -------------------------------------------------------------------------------------
+# --- urgency --------------------------------------------------------------------------------------
 
 
-def reaches_barrier(log: Log, moves: Moves) -> bool:
-    """True if a move reaches a target, which only full cuts may."""
-    return any(log.at_barrier(name, at) for name, at in moves.items())
-
-
-def barrier_reached(log: Log, moves: Moves) -> bool:
-    """True if these moves reach every target, or none."""
-    if not reaches_barrier(log, moves):
-        return True
+def is_urgent(log: Log, moves: Moves) -> bool:
+    """True if a cut with these moves waits for no interval: an operator waits, or nothing follows it."""
     state = log.state
-    if any(is_awaited(log, each, name) for each in state.savepoints for name in each.awaited):
+    if is_forced(log) or any(not each.drain for each in state.savepoints):
+        return True
+    # It is the last one: the assignment ends.
+    return state.assignment is not None and all(_ends(log, name, moves) for name in state.active())
+
+
+def _ends(log: Log, name: str, moves: Moves) -> bool:
+    region = log.state.regions.get(name)
+    if region is None or not region.ends or region.final is None or region.incarnation is None:
         return False
-    return all(reaches(moves.get(name), *target) for name in state.regions for target in log.targets(name))
+    return reaches(moves.get(name), region.incarnation.id, region.final)
 
 
 # --- validity -------------------------------------------------------------------------------------
@@ -344,7 +321,7 @@ def problem_of(log: Log, body: CutDecided) -> Problem | None:
         return Problem(code=Code.INCOMPLETE_CUT, number=number)
     if problem := _fullness_problem(log, moves):
         return problem
-    if body.final != reaches_barrier(log, moves) or body.digest != digest_of(log, moves):
+    if body.digest != digest_of(log, moves):
         return Problem(code=Code.OTHER_DIGEST, number=number)
     return None
 
@@ -374,13 +351,8 @@ def _fullness_problem(log: Log, moves: Moves) -> Problem | None:
     """Return the reason if too few regions move with the next decision."""
     assignment, number = log.state.assignment, log.state.decided + 1
     provisional = assignment is not None and assignment.provisional
-    if provisional or reaches_barrier(log, moves):
-        lacking = unmoved(log, moves)
-        if lacking or not barrier_reached(log, moves):
-            return Problem(code=Code.NOT_FULL, number=number, names=tuple(lacking))
-        return None
     lacking = falling_back(log, moves)
-    if lacking and (not may_be_partial(log) or is_forced(log)):
+    if lacking and (provisional or not may_be_partial(log) or is_forced(log)):
         return Problem(code=Code.NOT_FULL, number=number, names=tuple(lacking))
     if len(lacking) > most_fallbacks(log):
         return Problem(code=Code.TOO_MANY_BEHIND, number=number, names=tuple(lacking))

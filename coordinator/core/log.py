@@ -1,10 +1,6 @@
 """Log: LogState with the pending checkpoints in memory, and the questions that the rules ask about both.
 
-Only the rules of this package change it, on behalf of `Replica`.
-
-A *barrier* is the set of all targets: final checkpoints of closing regions, and targets of savepoints. Only a
-full cut that reaches every target may reach one; other cuts stop before it.
-"""
+Only the rules of this package change it, on behalf of `Replica`."""
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +15,6 @@ from sluicegate.coordinator.core.state import (
     RegionPhase,
     RegionState,
     Savepoint,
-    reaches,
 )
 from sluicegate.events.envelope import LogRecord
 from sluicegate.events.models import CheckpointCompleted, Position
@@ -374,38 +369,6 @@ class Log:
         """Return the lagging regions: expected, with nothing sealed after their position."""
         return [name for name in self.expected() if not self.sealed(name)]
 
-    # --- the barrier ------------------------------------------------------------------------------
-
-    def targets(self, name: str) -> Iterator[tuple[str, int]]:
-        """Yield the region's targets that its position does not reach, as (incarnation, checkpoint)."""
-        region = self.state.regions.get(name)
-        if region is None:
-            return
-        if (
-            region.ends
-            and region.final is not None
-            and region.incarnation is not None
-            and not region.has_ended
-        ):
-            yield region.incarnation.id, region.final
-        for savepoint in self.state.savepoints:
-            target = savepoint.targets.get(name)
-            if target is not None and not region.covers(target.incarnation, target.checkpoint):
-                yield target.incarnation, target.checkpoint
-
-    def at_barrier(self, name: str, at: Position) -> bool:
-        """True if a position reaches a target of its region."""
-        return any(reaches(at, *target) for target in self.targets(name))
-
-    def is_held(self, name: str) -> bool:
-        """True if the region's next sealed checkpoint is a target, so that it waits for a full cut.
-
-        A stalled region waits for a new incarnation instead: it falls back like any other.
-        """
-        sealed, region = self.sealed(name), self.state.regions.get(name)
-        stalled = region is not None and region.fault is not None
-        return bool(sealed) and not stalled and self.at_barrier(name, sealed[0].position)
-
     # --- changes ----------------------------------------------------------------------------------
 
     def end_incarnation(self, name: str, phase: RegionPhase, *, upto: Position | None = None) -> None:
@@ -418,9 +381,7 @@ class Log:
             if upto is None:
                 found.sealed.clear()
             found.keep_sealed()
-        # A discarded target becomes the position. A revert takes that back, and it must be reached again.
-        removed = phase is RegionPhase.REMOVED
-        savepoints.cap_targets(self.state, name, upto, region.position if removed and upto is None else upto)
+        savepoints.discard(self.state, name, upto, gone=phase is RegionPhase.REMOVED)
 
     def remember_ended(self, name: str, region: RegionState) -> None:
         """Note that the region's incarnation has ended, until a registration of it fails by its base."""

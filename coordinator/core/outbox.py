@@ -319,6 +319,7 @@ class Outbox:
             cut=state.cut,
             snapshot=state.snapshot,
             watermark=state.watermark,
+            discarded=tuple(savepoint.discarded),
         )
         self._add(NotificationType.SAVEPOINT_TAKEN, f"savepoint/{savepoint.name}/{state.decided}", body)
 

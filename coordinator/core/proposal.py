@@ -202,10 +202,9 @@ class Candidate:
             self._chosen = cuts.choose(self._log, excluded, expired=self._expired, upto=self._upto)
             self._premises = premises
         chosen = self._chosen
-        # Cadence delays neither barriers nor forced cuts.
-        if chosen is None or isinstance(chosen, CutAbandoned) or chosen.final or cuts.is_forced(self._log):
+        if chosen is None or isinstance(chosen, CutAbandoned) or now >= self._due_at(now):
             return chosen
-        return chosen if now >= self._due_at(now) else None
+        return chosen if cuts.is_urgent(self._log, cuts.moves_of(self._log, chosen.cut)) else None
 
     def next_check(self, now: int, table: str) -> CheckFiles | None:
         """Return the check of files that no check has passed yet, for the next cut."""

@@ -1,8 +1,10 @@
 """Savepoints and drains: what an operator waits for, until it is reached.
 
-A savepoint has a target for each region, and is reached when all positions are at their targets. A drain has
-none, and is reached when every region of the assignment has ended. Nothing counts as reached while a decision
-has no outcome.
+Neither is a barrier: cuts go on. The targets of a savepoint are lower bounds. They are what was sealed at the
+order; of a region with nothing sealed its position, and the first checkpoint that it seals afterwards, unless
+it is idle. The savepoint is reached when every position has reached its target. What was sealed at the order
+is committed then, except what an order, a revert or a new incarnation has discarded since. A drain has no
+targets. It is reached at the end of the stream, when every region of the assignment has ended.
 """
 
 from typing import TYPE_CHECKING, Final
@@ -19,7 +21,7 @@ _MOST_SAVEPOINTS: Final = 5
 
 
 def order(log: "Log", name: str, *, drain: bool) -> Problem | None:
-    """Set the targets: the newest sealed checkpoints, and the next sealed one of every lagging region."""
+    """Open a savepoint or a drain; return the reason if that is impossible."""
     state = log.state
     if any(each.name == name for each in state.savepoints):
         return Problem(code=Code.DUPLICATE)
@@ -29,22 +31,28 @@ def order(log: "Log", name: str, *, drain: bool) -> Problem | None:
         )
     savepoint = Savepoint(name=name, drain=drain)
     if not drain:
-        sealed = {region: log.sealed(region) for region in state.active()}
-        savepoint.targets = {region: each[-1].position for region, each in sealed.items() if each}
-        # The target of an idle region is its position, which is reached.
+        for region in state.active():
+            sealed = log.sealed(region)
+            # An unresolved decision may have taken all that was sealed, and a revert may give it back.
+            if (at := sealed[-1].position if sealed else log.position(region)) is not None:
+                savepoint.targets[region] = at
         savepoint.awaited = log.lagging()
     state.savepoints.append(savepoint)
     return None
 
 
 def reached(log: "Log") -> list[Savepoint]:
-    """Remove and return the savepoints and drains that the positions reach.
+    """Remove and return the savepoints and drains that are reached.
 
-    Nothing counts while a decision has no outcome: a revert would take its positions back.
+    Nothing counts while a decision has no outcome: a revert would take its positions back. A target that is
+    committed is reached for ever, whatever becomes of its incarnation.
     """
     state = log.state
     if state.pending is not None:
         return []
+    for each in state.savepoints:
+        late = _late(state, each)
+        each.targets = {name: at for name, at in each.targets.items() if name in late}
     done = [each for each in state.savepoints if _is_reached(log, each)]
     state.savepoints = [each for each in state.savepoints if each not in done]
     return done
@@ -87,11 +95,20 @@ def retarget(state: LogState, name: str, at: Position) -> None:
             savepoint.awaited = [each for each in savepoint.awaited if each != name]
 
 
-def cap_targets(state: LogState, name: str, upto: Position | None, end: Position | None) -> None:
-    """Move a region's targets to its end, unless `upto` includes them; without an end drop them."""
+def discard(state: LogState, name: str, upto: Position | None, *, gone: bool) -> None:
+    """Lower the targets of a region of which everything sealed after `upto` is discarded.
+
+    `upto` None: all of it, so its position is the target. A revert takes that back, and the region must reach
+    it again. `gone`: the region seals nothing more.
+    """
+    region = state.regions.get(name)
+    end = upto if upto is not None else region.position if region is not None else None
     for savepoint in state.savepoints:
-        target = savepoint.targets.pop(name, None)
-        if end is not None and (target is not None or name in savepoint.awaited):
-            kept = target if target and upto and target.checkpoint <= upto.checkpoint else None
-            savepoint.targets[name] = kept or end
-        savepoint.awaited = [each for each in savepoint.awaited if each != name]
+        target = savepoint.targets.get(name)
+        if target is not None and (end is None or not reaches(end, target.incarnation, target.checkpoint)):
+            savepoint.discarded = sorted({*savepoint.discarded, name})
+            del savepoint.targets[name]
+            if end is not None:
+                savepoint.targets[name] = end
+        if gone:
+            savepoint.awaited = [each for each in savepoint.awaited if each != name]

@@ -160,10 +160,13 @@ class Savepoint(Light):
 
     name: str
     drain: bool = False
-    """True: reached when all regions of the assignment are gone. It has no targets of its own."""
+    """True: reached when all regions of the assignment have ended. It has no targets."""
     targets: dict[str, Position] = {}
+    """By region, the position that it has to reach; one that is committed is removed."""
     awaited: list[str] = []
     """Regions that had nothing sealed at the order: their next sealed checkpoint is the target."""
+    discarded: list[str] = []
+    """Regions of which something that was sealed at the order is discarded."""
 
 
 class Revert(Light):

@@ -7,7 +7,7 @@ the first decided cut. Nothing older comes back.
 import hashlib
 
 from sluicegate.coordinator.core.log import Log
-from sluicegate.coordinator.core.savepoints import retarget
+from sluicegate.coordinator.core.savepoints import discard, retarget
 from sluicegate.coordinator.core.state import Decision, LogState, RegionPhase, RegionState, Revert
 from sluicegate.events.models import StreamCommand
 from sluicegate.events.problems import Code, Problem
@@ -108,9 +108,11 @@ def withdraw(log: Log, offset: int, number: int) -> Problem | None:
     for name, region in state.regions.items():
         if region.incarnation is not None and region.incarnation.id not in suspended:
             log.remember_ended(name, region)
+    for name in current.regions:
+        # Nothing of it was decided, so a savepoint waits for nothing of it.
+        discard(state, name, None, gone=True)
     state.assignment = former.assignment if former is not None else None
-    state.regions = former.regions if former is not None else {}
-    state.former, state.savepoints = None, []
+    state.regions, state.former = former.regions if former is not None else {}, None
     state.withdrawn = max(state.withdrawn, number)
     log.pending.clear()
     for name, region in state.regions.items():

@@ -23,8 +23,8 @@ Three outcomes of `Catalog.commit` decide what happens to the new files. False: 
 and the files are discarded. LakeUnavailable: certainly nothing is visible, so they are discarded too.
 Uncertain: nothing is deleted.
 
-Not every change makes a snapshot. A new schema, a tag or a property refuses the commit although the head is the
-same; the coordinator asks again.
+Not every change makes a snapshot. A new schema, a tag or a property refuses the commit although the head is
+the same; the coordinator asks again.
 
 History and marks
 -----------------

@@ -87,7 +87,7 @@ def _number(head: SnapshotRef | None) -> int:
 def _event(body: object) -> str:
     match body:
         case CutDecided():
-            return f"{body.decision} {cut(body.cut)}" + (" final" if body.final else "")
+            return f"{body.decision} {cut(body.cut)}"
         case CutCommitted() | CutReverted():
             return f"{body.decision} snapshot {_number(body.snapshot)}"
         case CutAbandoned():
@@ -139,6 +139,7 @@ def _notice(due: Due) -> str:
         case SavepointTaken():
             drained = " drained" if body.drained else ""
             text = f"{body.name}{drained} decision {body.decision} {cut(body.cut)}"
+            text += f" discarded {' '.join(body.discarded)}" if body.discarded else ""
         case IncarnationsEnded():
             text = " ".join(f"{name} {life}" for name, life in body.incarnations.items())
         case Stalled():

@@ -166,7 +166,7 @@ class LogWords:
         self.world.append(EventType.STREAM_POLICY, StreamPolicy.model_validate(dict(POLICY) | policy_of(how)))
 
     def do_decide(self, number: str, *cut: str) -> None:
-        """Another coordinator's decision: 2 r1=q.0:3 [final] [wrong-digest]."""
+        """Another coordinator's decision: 2 r1=q.0:3 [wrong-digest]."""
         log = self.reader().log
         moves = {each.split("=")[0]: position(each.split("=")[1]) for each in cut if "=" in each}
         sealed = {name: at for name, at in moves.items() if any(at == s.position for s in log.sealed(name))}
@@ -175,7 +175,6 @@ class LogWords:
         body = CutDecided(
             decision=int(number),
             cut=cuts.whole_cut(log, moves),
-            final="final" in cut,
             digest=digest,
             head=SnapshotRef(id=head.id, identity=head.identity) if head else None,
         )

@@ -1,9 +1,9 @@
-"""Defects in cuts: their choice, their validity, fallbacks, barriers and watermarks."""
+"""Defects in cuts: their choice, their validity, fallbacks, savepoints and watermarks."""
 
 from typing import Any, Final
 
 from sluicegate.coordinator.core.log import Log
-from sluicegate.coordinator.core.state import RegionState
+from sluicegate.coordinator.core.state import LogState, RegionState
 from sluicegate.events.problems import Code
 from tests.simulation.seams import Defect, Function, always, without
 
@@ -42,8 +42,8 @@ def _keeps_counting(right: Function) -> Function:
 
 
 def _target_later(right: Function) -> Function:
-    def wrong(log: Log, name: str, at: Any) -> None:
-        for savepoint in log.state.savepoints:
+    def wrong(state: LogState, name: str, at: Any) -> None:
+        for savepoint in state.savepoints:
             if name in savepoint.awaited:
                 savepoint.awaited.remove(name)
 
@@ -51,7 +51,33 @@ def _target_later(right: Function) -> Function:
 
 
 def _target_lost(right: Function) -> Function:
-    return lambda self, name, upto, end: right(self, name, upto, upto)
+    def wrong(state: LogState, name: str, upto: Any, *, gone: bool) -> None:
+        for savepoint in state.savepoints:
+            savepoint.targets.pop(name, None)
+            savepoint.awaited = [each for each in savepoint.awaited if each != name]
+
+    return wrong
+
+
+def _forgets_what_is_committed(right: Function) -> Function:
+    def wrong(log: Log) -> Any:
+        before = [(each, dict(each.targets)) for each in log.state.savepoints]
+        done = right(log)
+        for savepoint, targets in before:
+            savepoint.targets = targets
+        return done
+
+    return wrong
+
+
+def _only_sealed(right: Function) -> Function:
+    def wrong(log: Log, name: str, *, drain: bool) -> Any:
+        problem = right(log, name, drain=drain)
+        for savepoint in log.state.savepoints[-1:] if problem is None else ():
+            savepoint.targets = {name: at for name, at in savepoint.targets.items() if log.sealed(name)}
+        return problem
+
+    return wrong
 
 
 def _counts_by_kind(right: Function) -> Function:
@@ -85,16 +111,6 @@ IN_CUTS: Final = (
     ),
     Defect(
         "nobody may fall back", "regions that one cut may leave behind", always(0), ("I7", "I12"), ("wait",)
-    ),
-    Defect(
-        "a barrier counts as reached",
-        "the barrier is reached",
-        always(True),
-        ("I7",),
-        ("savepoint", "forged decision", "unfit table"),
-    ),
-    Defect(
-        "no cut touches a barrier", "touching the barrier", always(False), ("I7",), ("savepoint", "reassign")
     ),
     Defect(
         "a stalled region moves",
@@ -141,18 +157,25 @@ IN_CUTS: Final = (
     Defect("partial cuts of a single region", "partial cuts", always(True), ("I7",), ("wait",)),
     Defect("a region with work is idle", "idle regions", _idle_with_work, ("I5", "I7"), ("heartbeat",)),
     Defect(
-        "no region is held",
-        "held regions",
-        always(False),
-        ("I7", "I12"),
-        ("savepoint", "wait", "restart", "forged decision"),
-    ),
-    Defect(
         "a savepoint has no targets",
-        "targets",
-        lambda right: lambda self, name: iter(()),
+        "targets that are not reached",
+        always([]),
         ("I7",),
         ("savepoint",),
+    ),
+    Defect(
+        "a committed target counts for its incarnation alone",
+        "reached savepoints",
+        _forgets_what_is_committed,
+        ("I7",),
+        ("savepoint", "reset", "wait"),
+    ),
+    Defect(
+        "what an unresolved decision has taken is no target",
+        "targets of savepoints",
+        _only_sealed,
+        ("I7",),
+        ("savepoint", "unknown, invisible", "revert"),
     ),
     Defect("fallbacks are not counted", "counting fallbacks", _counts_nobody, ("I7",), ("wait", "restart")),
     Defect(

@@ -63,28 +63,10 @@ class Account:
     def expected(self) -> list[str]:
         return [name for name in self.active() if name not in self.places or not self.places[name].is_idle]
 
-    def targets(self, name: str) -> list[tuple[str, int]]:
-        """Return the region's targets that its position does not reach."""
-        place = self.places.get(name)
-        if place is None:
-            return []
-        found = []
-        if place.closed and place.final is not None and place.life is not None:
-            found.append((place.life.name, place.final))
-        found += [each.targets[name] for each in self.savepoints if name in each.targets]
-        return [
-            end
-            for end in found
-            if not (place.at and place.at.incarnation == end[0] and place.at.checkpoint >= end[1])
-        ]
-
-    def at_barrier(self, name: str, at: Position) -> bool:
-        return any(at.incarnation == end[0] and at.checkpoint >= end[1] for end in self.targets(name))
-
-    def is_held(self, name: str) -> bool:
-        place = self.places.get(name)
-        sealed = place.sealed() if place is not None and not place.stalled else []
-        return bool(sealed) and self.at_barrier(name, sealed[0])
+    def lacks(self, name: str, end: tuple[str, int]) -> bool:
+        """True if the region's position is not at or after a checkpoint of an incarnation."""
+        at = self.places[name].at if name in self.places else None
+        return at is None or at.incarnation != end[0] or at.checkpoint < end[1]
 
     def may_be_partial(self) -> bool:
         policy = self.policy
@@ -144,6 +126,9 @@ class Account:
     def is_reached(self, savepoint: Savepoint) -> bool:
         if savepoint.drain:
             return self.number is not None and not self.active()
-        return not self.awaits(savepoint) and not any(
-            savepoint.targets[name] in self.targets(name) for name in savepoint.targets
+        if self.awaits(savepoint):
+            return False
+        return not any(
+            self.lacks(name, end) and (name, end) not in savepoint.kept
+            for name, end in savepoint.targets.items()
         )

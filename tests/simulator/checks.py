@@ -172,8 +172,6 @@ class Checks:
         self.world.saw(f"decision: {kind}")
         if verdict.replaced[2]:
             self.world.saw("decision: the first of an assignment")
-        if verdict.body.final:
-            self.world.saw("decision: final")
         self._check_promise(verdict)
 
     def _check_promise(self, verdict: Verdict) -> None:

@@ -110,7 +110,6 @@ VOID: Final = (
 _OF_CUTS: Final = (
     "decision: full",
     "decision: partial",
-    "decision: final",
     "decision: the first of an assignment",
     "abandoned: forced",
     "abandoned: ratio",

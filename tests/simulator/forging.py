@@ -96,7 +96,6 @@ class Forger:
         return CutDecided(
             decision=truth.decided + 1,
             cut=cuts.whole_cut(log, moves),
-            final=any(truth.at_barrier(name, at) for name, at in moves.items()),
             digest=cuts.digest_of(log, moves),
             head=self._any_head(truth.decided + 1),
         )
@@ -147,7 +146,7 @@ class Forger:
         """Another coordinator abandons an attempt, rightly or not."""
         truth = self.checks.truth
         rightly = dice.chance(0.5)
-        lagging = tuple(name for name in truth.expected() if not truth.is_held(name))
+        lagging = tuple(truth.expected())
         kind = "forced" if truth.is_forced() else "ratio"
         body = CutAbandoned.model_validate(
             {

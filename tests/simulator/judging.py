@@ -101,29 +101,13 @@ def decision_problem(account: Account, body: CutDecided) -> tuple[str, str] | No
     held = {name for name, place in account.places.items() if place.at is not None}
     if not moves or held - body.cut.keys():
         return "I1", "nothing moves, or a region is left out"
-    return _partial_problem(account, body, moves)
+    return _partial_problem(account, moves)
 
 
-def _partial_problem(
-    account: Account, body: CutDecided, moves: dict[str, Position]
-) -> tuple[str, str] | None:
-    staying = [name for name in account.expected() if name not in moves]
-    touches = any(account.at_barrier(name, at) for name, at in moves.items())
-    if touches != body.final:
-        return "I7", "the final mark is wrong"
-    if account.provisional and staying:
-        return "I7", f"the first cut of the assignment lacks {staying}"
-    if touches:
-        lacking = [
-            name
-            for name in account.places
-            for end in account.targets(name)
-            if name not in moves or moves[name].incarnation != end[0] or moves[name].checkpoint < end[1]
-        ]
-        if staying or lacking or any(account.awaits(each) for each in account.savepoints):
-            return "I7", f"a barrier is reached without {staying or lacking}"
-        return None
-    fallbacks = [name for name in staying if not account.is_held(name)]
+def _partial_problem(account: Account, moves: dict[str, Position]) -> tuple[str, str] | None:
+    fallbacks = [name for name in account.expected() if name not in moves]
+    if account.provisional and fallbacks:
+        return "I7", f"the first cut of the assignment lacks {fallbacks}"
     if fallbacks and (not account.may_be_partial() or account.is_forced()):
         return "I7", f"{fallbacks} may not fall back"
     if len(fallbacks) > account.most_fallbacks():
@@ -139,7 +123,7 @@ def abandonment_problem(account: Account, body: CutAbandoned) -> tuple[str, str]
         or account.paused
     ):
         return "I7", "it is out of order"
-    fallbacks = {name for name in account.expected() if not account.is_held(name)}
+    fallbacks = set(account.expected())
     lagging = {name for name in fallbacks if name not in account.places or not account.places[name].sealed()}
     if not body.regions or not lagging <= set(body.regions) <= fallbacks or not account.may_be_partial():
         return "I7", f"{body.regions} are not those left behind"

@@ -139,6 +139,8 @@ class Savepoint:
     drain: bool
     targets: dict[str, tuple[str, int]]
     awaited: set[str]
+    kept: set[tuple[str, tuple[str, int]]] = field(default_factory=set)
+    """Targets that were committed."""
 
 
 @dataclass

@@ -55,9 +55,16 @@ class Truth(Account):
             case CutCommitted() | CutReverted():
                 self._resolved(body)
         if self.open is None:
-            for each in [each for each in self.savepoints if self.is_reached(each)]:
-                self.savepoints.remove(each)
-                self.reached.append(each.name)
+            self._reach()
+
+    def _reach(self) -> None:
+        """Note the savepoints and drains that are reached; no decision is open."""
+        for each in self.savepoints:
+            # What is committed stays so, whatever becomes of the incarnation.
+            each.kept |= {(name, end) for name, end in each.targets.items() if not self.lacks(name, end)}
+        for each in [each for each in self.savepoints if self.is_reached(each)]:
+            self.savepoints.remove(each)
+            self.reached.append(each.name)
 
     def _read_driver(
         self,
@@ -220,13 +227,19 @@ class Truth(Account):
                 n: c for n, c in place.life.completions.items() if n in kept or place.is_past(n)
             }
         place.live = place.stalled = False
+        self._discard(name, upto, gone=removed)
+
+    def _discard(self, name: str, upto: Position | None, *, gone: bool) -> None:
+        """Lower the targets of a region to what is left of it."""
+        last = upto or (self.places[name].at if name in self.places else None)
         for each in self.savepoints:
-            had = each.targets.pop(name, None)
-            end = place.at if removed and upto is None else upto
-            if end is not None and (had or name in each.awaited):
-                wanted = had if had and upto else (end.incarnation, end.checkpoint)
-                each.targets[name] = (end.incarnation, min(wanted[1], end.checkpoint))
-            each.awaited.discard(name)
+            had = each.targets.get(name)
+            if had is not None and (last is None or last.incarnation != had[0] or last.checkpoint < had[1]):
+                del each.targets[name]
+                if last is not None:
+                    each.targets[name] = (last.incarnation, last.checkpoint)
+            if gone:
+                each.awaited.discard(name)
 
     def _command(self, offset: int, body: StreamCommand) -> None:
         match body.command:
@@ -270,7 +283,9 @@ class Truth(Account):
         back = {each.life.name for each in self.asleep().values() if each.life}
         self.ended |= {each.life.name for each in self.places.values() if each.life} - back
         self.withdrawn = max(self.withdrawn, number)
-        self.provisional, self.savepoints = False, []
+        self.provisional = False
+        for name in self.regions:
+            self._discard(name, None, gone=True)
         self.number, self.regions, places = self.former or (None, (), {})
         self.former = None
         self.places.clear()
@@ -287,9 +302,10 @@ class Truth(Account):
         savepoint = Savepoint(name, drain, {}, set())
         for region in [] if drain else self.active():
             sealed = self.places[region].sealed() if region in self.places else []
-            if sealed:
-                savepoint.targets[region] = (sealed[-1].incarnation, sealed[-1].checkpoint)
-            elif region not in self.places or not self.places[region].is_idle:
+            last = sealed[-1] if sealed else self.places[region].at if region in self.places else None
+            if last is not None:
+                savepoint.targets[region] = (last.incarnation, last.checkpoint)
+            if not sealed and (region not in self.places or not self.places[region].is_idle):
                 savepoint.awaited.add(region)
         self.savepoints.append(savepoint)
 
@@ -300,7 +316,7 @@ class Truth(Account):
             return
         moves = {name: at for name, at in body.cut.items() if at != self.places[name].at}
         expected = self.expected()
-        fallbacks = [name for name in expected if name not in moves and not self.is_held(name)]
+        fallbacks = [name for name in expected if name not in moves]
         verdict = Verdict(
             body,
             moves,
