@@ -281,15 +281,21 @@ def size_of_texts(source_offsets: str | None, listeners: Mapping[str, str]) -> i
 
 
 class CheckpointFailed(Body):
-    """A hint about a checkpoint, or the report that files of a checkpoint are lost."""
+    """A checkpoint will not be sealed soon, or never. It has no effect once the checkpoint is sealed."""
 
-    outcome: Literal["delayed", "redone", "lost"]
-    """Hints: `delayed`, `redone`. `lost` counts while the checkpoint is not sealed.
+    outcome: Literal["declined", "lost"]
+    """`declined`: its driver makes it again, or ends with work under way. Commits do not wait for the region
+    until it seals a checkpoint or registers.
 
-    A coordinator sends `lost` for events that the log has lost; an uploader, or the driver, for files that
-    can never be uploaded."""
+    `lost`: its files can never be there, so its region stalls. A coordinator sends it for events that the log
+    has lost; an uploader, or the driver, for files that cannot be uploaded."""
+    run: EventId | None = None
+    """With `declined`: id of the registration with which the driver's process began. One of an older process
+    does not count."""
+    code: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{0,64}$")] = ""
+    """What failed, for programs: lower-case words with hyphens."""
     reason: Annotated[str, StringConstraints(max_length=1000)] = ""
-    """For people."""
+    """What failed, for people; without secrets."""
 
 
 class RegionHeartbeat(Body):

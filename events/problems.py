@@ -185,6 +185,8 @@ class Code(StrEnum):
     TOO_MANY_BYTES = "too-many-bytes"
     TEXTS_TOO_LARGE = "texts-too-large"
     WAITS_FOR_REGIONS = "waits-for-regions"
+    DECLINED = "declined"
+    POSITION_OLD = "position-old"
     SAVEPOINT_WAITS = "savepoint-waits"
     DRAIN_WAITS = "drain-waits"
     STILL_RUNNING = "still-running"

@@ -3,11 +3,11 @@
 Status, the view and notifications about stalls show this list. Nothing is decided by it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from sluicegate.coordinator.core import cuts
-from sluicegate.coordinator.core.effects import Retries
+from sluicegate.coordinator.core.effects import MachineSettings, Retries
 from sluicegate.coordinator.core.log import Log
 from sluicegate.coordinator.core.savepoints import unreached
 from sluicegate.coordinator.core.state_record import Condition
@@ -43,21 +43,24 @@ class Conditions:
         excluded: Mapping[str, Problem],
         refused: Mapping[str, Problem],
         strays: Mapping[str, Problem],
-        overdue_after: int,
+        settings: MachineSettings,
+        own_time: Callable[[int], int],
     ) -> None:
         """`excluded` are regions whose files the table would not take.
 
         `refused`: by region, the refusal of its newest registration.
         `strays`: regions that have ended, and of which a query still runs.
-        `overdue_after`: milliseconds after which a lack is overdue.
+        `own_time` gives the time by the own clock of an append time.
         """
         self._log = log
         self._retries = retries
         self._excluded = excluded
         self._refused = refused
         self._strays = strays
-        self._after = overdue_after
-        self._interval = max(1, overdue_after // _CHECKS)
+        self._settings = settings
+        self._own_time = own_time
+        self._after = settings.overdue_after
+        self._interval = max(1, self._after // _CHECKS)
         self._checked_at = -self._interval
         self._since: dict[_Lack, int] = {}
         """By lack, the time at which it was first seen."""
@@ -87,11 +90,32 @@ class Conditions:
         found += [Condition(kind="refusal", problem=each) for each in self._refusals()]
         found += [Condition(kind="refusal", problem=each) for each in self._strays.values()]
         found += [Condition(kind="refusal", problem=each) for each in self._doubts()]
+        found += [Condition(kind="wait", problem=each) for each in self._absences()]
         lagging = tuple(self._log.lagging())
         if lagging and any(self._log.sealed(name) for name in self._log.state.regions):
             problem = Problem(code=Code.WAITS_FOR_REGIONS, names=lagging)
             found.append(Condition(kind="wait", problem=problem))
         return [*found, *self._orders()]
+
+    def _absences(self) -> Iterator[Problem]:
+        """Yield the declines of regions, and those that have fallen back for too long."""
+        for name in self._log.state.active():
+            region = self._log.state.regions.get(name)
+            if region is None:
+                continue
+            life, declined, since = region.live_incarnation, region.declined, region.behind_since
+            if declined is not None:
+                yield Problem(
+                    code=Code.DECLINED,
+                    region=name,
+                    incarnation=life,
+                    checkpoint=declined.checkpoint,
+                    names=(declined.code,) if declined.code else (),
+                    detail=declined.reason,
+                )
+            longest = self._settings.max_position_age
+            if since is not None and self._checked_at - self._own_time(since) > longest:
+                yield Problem(code=Code.POSITION_OLD, region=name, incarnation=life, number=longest // 1000)
 
     def _orders(self) -> Iterator[Condition]:
         """Yield what savepoints and drains wait for."""

@@ -12,7 +12,7 @@ from fractions import Fraction
 from itertools import chain
 from math import floor
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from sluicegate.coordinator.core import undo
 from sluicegate.coordinator.core.log import Log, Sealed
@@ -182,28 +182,56 @@ Moves = Mapping[str, Position]
 _UNLIMITED: Final[Moves] = MappingProxyType({})
 
 
+class Waited(NamedTuple):
+    """What may follow from the wait for lagging regions; time alone decides that."""
+
+    partial: bool = False
+    """The cut may be taken without them: each has had its time, or has given its answer."""
+    forced: bool = False
+    """A forced attempt may be abandoned."""
+    ratio: bool = False
+    """An attempt that leaves too many behind may be abandoned."""
+
+
+NOT_WAITED: Final = Waited()
+
+
 # --- choosing -------------------------------------------------------------------------------------
 
 
 def choose(
-    log: Log, excluded: Container[str] = (), *, expired: bool = False, upto: Moves = _UNLIMITED
+    log: Log, excluded: Container[str] = (), *, waited: Waited = NOT_WAITED, upto: Moves = _UNLIMITED
 ) -> CutDecided | CutAbandoned | None:
     """Return the next cut, or the attempt to abandon; None while regions are waited for.
 
-    `excluded` are regions whose files the table would not take. `expired`: the alignment timeout has passed,
-    so lagging regions fall back. `upto`: the last checkpoint of a region that fits into the cut.
+    `excluded` are regions whose files the table would not take. `upto`: the last checkpoint of a region that
+    fits into the cut.
     """
     state = log.state
     if state.assignment is None or state.policy is None or state.paused or state.pending is not None:
         return None
     moves = _next_moves(log, excluded, upto)
+    if not moves:
+        return None
     lacking = falling_back(log, moves)
-    if lacking and (state.assignment.provisional or not (expired and may_be_partial(log))):
+    if not lacking:
+        return decision(log, moves)
+    if state.assignment.provisional or not may_be_partial(log):
         return None
     # The regions that do not move fall back, unless there are too many of them, or the cut must be full.
-    if _fullness_problem(log, moves) is not None:
-        return _abandon(log, "forced" if is_forced(log) else "ratio", lacking)
-    return decision(log, moves) if moves else None
+    if is_forced(log):
+        return _abandon(log, "forced", lacking) if waited.forced else None
+    if len(lacking) > most_fallbacks(log):
+        return _abandon(log, "ratio", lacking) if waited.ratio else None
+    return decision(log, moves) if waited.partial else None
+
+
+def cannot_move(log: Log, name: str, excluded: Container[str]) -> bool:
+    """True if a lagging region has given its answer: nothing of it can enter a cut soon."""
+    region = log.state.regions.get(name)
+    if region is None or region.live_incarnation is None or name in excluded:
+        return True
+    return region.fault is not None or region.declined is not None
 
 
 def next_moves(log: Log, excluded: Container[str] = ()) -> Moves:
@@ -214,11 +242,6 @@ def next_moves(log: Log, excluded: Container[str] = ()) -> Moves:
 def _next_moves(log: Log, excluded: Container[str], upto: Moves) -> Moves:
     """Return the moves of the next cut, of which not everything may fit into it."""
     return fitting(log, _frontiers(log, excluded, upto))
-
-
-def movable(log: Log, excluded: Container[str] = ()) -> list[str]:
-    """Return the regions that could move in a partial cut; their alignment timeouts count."""
-    return list(next_moves(log, excluded))
 
 
 def _frontiers(log: Log, excluded: Container[str], upto: Moves = _UNLIMITED) -> dict[str, Position]:
@@ -414,10 +437,10 @@ def _events(sealed: Sealed) -> list[str]:
 # Decisions and their outcomes: the changes of the log's state, and the revert that undoes them.
 
 
-def decide(log: Log, offset: int, body: CutDecided) -> Problem | None:
+def decide(log: Log, offset: int, time: int, body: CutDecided) -> Problem | None:
     """Apply a decision: positions, watermark and counters move at its offset.
 
-    Return the reason if it is void.
+    `time`: its append time, for status alone. Return the reason if it is void.
     """
     if (problem := problem_of(log, body)) is not None:
         return problem
@@ -446,7 +469,7 @@ def decide(log: Log, offset: int, body: CutDecided) -> Problem | None:
         head=body.head,
         before=before,
     )
-    _count(log, fallbacks, moves)
+    _count(log, fallbacks, moves, time)
     _advance(log, content)
     first = [each.first_offset() for each in log.decided.values()]
     made.first_offset = min(each for each in (offset, *first) if each is not None)
@@ -467,11 +490,15 @@ def _keep_assignment(log: Log) -> None:
         state.assignment.provisional = False
 
 
-def _count(log: Log, fallbacks: list[str], moves: Moves) -> None:
+def _count(log: Log, fallbacks: list[str], moves: Moves, time: int) -> None:
     for name in (*fallbacks, *moves):
         # The first cut of an assignment is full, so each region has registered, or was removed.
         region = log.state.regions[name]
-        region.fallbacks = 0 if name in moves else region.fallbacks + 1
+        if name in moves:
+            region.fallbacks, region.behind_since = 0, None
+        else:
+            region.fallbacks += 1
+            region.behind_since = time if region.behind_since is None else region.behind_since
 
 
 def _advance(log: Log, content: dict[str, list[Sealed]]) -> None:

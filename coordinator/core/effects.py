@@ -32,7 +32,9 @@ class MachineSettings:
     commit_max_bytes: int | None = None
     """Size of the sealed files at which a cut is due at once."""
     alignment_timeout: int = 10_000
-    """Time that a due cut waits for lagging regions."""
+    """Time that a due cut waits for lagging regions whose answer is not known."""
+    alignment_timeouts: Mapping[str, int] = field(default_factory=dict)
+    """The same for single regions."""
     silence: int = 60_000
     """Silence after which an idle region counts as not idle, unless its heartbeats are rarer."""
     record_interval: int = 3_600_000
@@ -49,6 +51,8 @@ class MachineSettings:
     """Time of failures of an effect that is a stall."""
     overdue_after: int = 10_000
     """Time after which a lack of a completed checkpoint is a stall of its region."""
+    max_position_age: int = 3_600_000
+    """Time for which a region falls back, after which that is a condition."""
 
     @property
     def has_maxima(self) -> bool:

@@ -75,7 +75,8 @@ class StreamMachine:
         self._committing = Committing(self.table)
         self._retries = Retries(settings.stall_after)
         shown = self._candidate.excluded, self.outbox.refused, self.activity.strays
-        self._conditions = Conditions(log, self._retries, *shown, settings.overdue_after)
+        own_time = self._candidate.own_time
+        self._conditions = Conditions(log, self._retries, *shown, settings, own_time)
         pauses = (settings.first_pause, settings.longest_pause)
         # Slots are independent: a stuck store delays its own effects alone.
         names = ("end", "table", "log", "view", "offsets")
@@ -165,7 +166,7 @@ class StreamMachine:
             self._require_end()
         # First the conclusions, then the timers: a timer must see everything that was read.
         self._settle()
-        if self._candidate.align(now, acting=self._may_act):
+        if self._candidate.align(now, [*self.activity.silent(now)], acting=self._may_act):
             self._require_end()
         started: list[Effect] = []
         for slot, find in (

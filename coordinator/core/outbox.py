@@ -8,7 +8,7 @@ wait.
 """
 
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import accumulate
 from typing import Final
 
@@ -137,18 +137,25 @@ class Activity:
         before, self._settled = self._settled, frozenset(self.strays)
         return before != self._settled
 
+    def silent(self, now: int) -> Iterator[str]:
+        """Yield the live regions whose drivers have missed the heartbeats that they announced."""
+        for name, region in self._log.state.regions.items():
+            interval = self.intervals.get(name)
+            if interval is None or not region.run or not region.accepts_checkpoints:
+                continue
+            if now - self._heard_at.setdefault(name, now) > max(self._silence, _HEARTBEATS * interval):
+                yield name
+
     def next_append(self, now: int) -> Append | None:
-        """Return the event that calls an idle region not idle, if its driver has missed its heartbeats.
+        """Return the event that calls an idle region not idle, if its driver is silent.
 
         An idle region that crashes may have new rows in its source: the watermark must not pass them.
         """
-        for name, region in self._log.state.regions.items():
-            life, interval = region.incarnation, self.intervals.get(name)
-            if life is None or not region.run or interval is None or not self._log.is_idle(name):
-                continue
-            if now - self._heard_at.setdefault(name, now) > max(self._silence, _HEARTBEATS * interval):
+        for name in self.silent(now):
+            region = self._log.state.regions[name]
+            if region.incarnation is not None and region.run and self._log.is_idle(name):
                 body = RegionHeartbeat(idle=False, silent=True, run=region.run)
-                return Append(EventType.REGION_HEARTBEAT, body, name, life.id)
+                return Append(EventType.REGION_HEARTBEAT, body, name, region.incarnation.id)
         return None
 
 

@@ -59,8 +59,11 @@ class Alignment:
             return known[1]
         if self._started or self._read_at is None:
             return now
-        # Never later than the last record was read.
-        return self._read_at - max(0, self._appended - sealed.time)
+        return self.own_time(sealed.time)
+
+    def own_time(self, appended: int) -> int:
+        """Return the time by the own clock of an append time, never later than the last record was read."""
+        return (self._read_at or 0) - max(0, self._appended - appended)
 
     def since(self, names: Iterable[str]) -> int | None:
         """Return the time from which a sealed checkpoint of these regions waits; None if there is none."""
@@ -93,13 +96,17 @@ class Candidate:
         self._decided_at: int | None = None
         self._abandoned_at = 0
         """Time of the newest abandoned attempt: no wait begins before it."""
-        self._end_fetched_for: int | None = None
-        """The beginning of the wait after whose expiry the log's end was fetched."""
+        self._answers: dict[str, str | None] = {}
+        """Regions that count as absent by their time, each with its incarnation of then."""
+        self._silent: set[str] = set()
+        """Silent regions, with the end of the log read that was fetched after that."""
+        self._end_fetched_for: tuple[object, ...] | None = None
+        """The expiries after which the log's end was fetched."""
         self._recheck_at = 0
         self._checked: set[int] = set()
         self._unseen = True
         """True if something was read since the alignment timers were last updated."""
-        self._expired = False
+        self._waited = cuts.NOT_WAITED
         self._chosen: CutDecided | CutAbandoned | None = None
         self._premises: tuple[object, ...] | None = None
         """Premises of `_chosen`, beside the log, if it is up to date. Its digest is expensive."""
@@ -111,6 +118,10 @@ class Candidate:
         """Offset of the newest event without effect: it may be read before its append is acknowledged."""
         self.resume_at = 0
         """Time before which this coordinator appends no event of its own."""
+
+    def own_time(self, appended: int) -> int:
+        """Return the time by the own clock of an append time."""
+        return self._alignment.own_time(appended)
 
     def arrived(self, time: int) -> None:
         """Note a record that was read; `time` is its append time."""
@@ -158,24 +169,65 @@ class Candidate:
         if self.appended_at is not None and position > self.appended_at:
             self.appended_at = None
 
-    def align(self, now: int, *, acting: bool) -> bool:
-        """Check whether lagging regions fall back now. Return whether the log's end must be fetched first."""
+    def align(self, now: int, silent: Collection[str], *, acting: bool) -> bool:
+        """Check whether lagging regions fall back now. Return whether the log's end must be fetched first.
+
+        A lagging region is *absent* if its answer is known: it cannot move soon (`cuts.cannot_move`), its
+        driver is silent, or its time has passed once. That lasts until it seals something, is idle, or has
+        another incarnation. A cut is taken at once if all lagging regions are absent. A forced attempt gives
+        them their time once more, and is abandoned at once for one that cannot move.
+        """
         self._alignment.tick(now)
         log = self._log
         if acting and self._unseen:
             self._unseen = False
             first = {name: sealed[0] for name in log.state.regions if (sealed := log.sealed(name))}
             self._alignment.update(first, now)
-        since = None
-        if acting and log.state.pending is None and cuts.may_be_partial(log):
-            due, since = self._due_at(now), self._alignment.since(cuts.movable(log, self.excluded))
-            since = max(since, self._abandoned_at, due) if since is not None else None
-        expired = since is not None and now >= since + self._settings.alignment_timeout
-        self._expired = expired
-        if not expired or since == self._end_fetched_for:
+        self._waited = cuts.NOT_WAITED
+        if not acting or log.state.pending is not None or not cuts.may_be_partial(log):
             return False
-        self._end_fetched_for = since
-        return True
+        moves = cuts.next_moves(log, self.excluded)
+        since, lagging = self._alignment.since(moves), cuts.falling_back(log, moves)
+        self._forget_answers(lagging, silent)
+        if since is None or not lagging:
+            return False
+        unmovable = [name for name in lagging if cuts.cannot_move(log, name, self.excluded)]
+        forced, begin = cuts.is_forced(log), max(since, self._due_at(now))
+        if forced:
+            begin = max(begin, self._decided_at or 0)
+        known = {*unmovable, *self._silent, *(() if forced else self._answers)}
+        waits = [name for name in lagging if name not in known]
+        quiet = [name for name in waits if name in silent]
+        over = [name for name in waits if name in quiet or now >= begin + self._timeout(name)]
+        if len(over) < len(waits):
+            # A region that cannot move spoils the forced attempt, whatever the others do.
+            self._waited = cuts.Waited(forced=len(waits) < len(lagging) and now >= begin)
+            return False
+        if over and (expiries := (begin, *over)) != self._end_fetched_for:
+            self._end_fetched_for = expiries
+            return True
+        self._silent.update(quiet)
+        for name in over:
+            if name not in self._silent:
+                self._answers[name] = self._life(name)
+        due = now >= begin
+        paced = now >= max(begin, self._abandoned_at) + self._settings.alignment_timeout
+        self._waited = cuts.Waited(partial=due, forced=due, ratio=due and paced)
+        return False
+
+    def _forget_answers(self, lagging: Collection[str], silent: Collection[str]) -> None:
+        """Forget the answers of regions that do not lag any more, are heard, or have another incarnation."""
+        self._silent.intersection_update(lagging, silent)
+        for name in [name for name, life in self._answers.items() if life != self._life(name)]:
+            del self._answers[name]
+        self._answers = {name: life for name, life in self._answers.items() if name in lagging}
+
+    def _life(self, name: str) -> str | None:
+        region = self._log.state.regions.get(name)
+        return region.live_incarnation if region is not None else None
+
+    def _timeout(self, name: str) -> int:
+        return self._settings.alignment_timeouts.get(name, self._settings.alignment_timeout)
 
     def _due_at(self, now: int) -> int:
         """Return the time at which a cut is due. The amounts count only while it is not."""
@@ -197,9 +249,9 @@ class Candidate:
 
     def _find(self, now: int, excluded: Collection[str]) -> CutDecided | CutAbandoned | None:
         """Return the cut to decide now; None while there is none, or while it is not due."""
-        premises = (self._expired, *sorted(excluded), *sorted(self._upto.items(), key=lambda each: each[0]))
+        premises = (self._waited, *sorted(excluded), *sorted(self._upto.items(), key=lambda each: each[0]))
         if premises != self._premises:
-            self._chosen = cuts.choose(self._log, excluded, expired=self._expired, upto=self._upto)
+            self._chosen = cuts.choose(self._log, excluded, waited=self._waited, upto=self._upto)
             self._premises = premises
         chosen = self._chosen
         if chosen is None or isinstance(chosen, CutAbandoned) or now >= self._due_at(now):

@@ -42,7 +42,7 @@ def accept(log: Log, offset: int, envelope: Envelope, body: RegionRegistered) ->
     region.phase, region.final = RegionPhase.LIVE, None
     # A registration is a beginning: heartbeats of an older process do not count any more.
     region.idle, region.begun = body.rests, None
-    region.run = envelope.id
+    region.run, region.declined = envelope.id, None
 
 
 def _policy_problem(log: Log, envelope: Envelope, body: RegionRegistered) -> Problem | None:

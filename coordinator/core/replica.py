@@ -6,7 +6,14 @@ collects the pending checkpoints of it; it changes nothing else.
 
 from sluicegate.coordinator.core import commands, cuts, registration, savepoints
 from sluicegate.coordinator.core.log import Applied, Log, PendingCheckpoints
-from sluicegate.coordinator.core.state import LogState, RegionPhase, RegionState, SkippedRecord, reaches
+from sluicegate.coordinator.core.state import (
+    Decline,
+    LogState,
+    RegionPhase,
+    RegionState,
+    SkippedRecord,
+    reaches,
+)
 from sluicegate.events.envelope import FILES_WRITTEN, PER_REGION, Envelope, EventType, LogRecord
 from sluicegate.events.models import (
     CheckpointCompleted,
@@ -80,16 +87,27 @@ def completed(log: Log, record: LogRecord, body: CheckpointCompleted, region: Re
 
 
 def failed(log: Log, envelope: Envelope, body: CheckpointFailed, region: RegionState) -> Problem | None:
-    """Stall a region whose files never arrive. The other outcomes are hints; sealed checkpoints stay."""
+    """Note that a checkpoint is declined, or stall a region whose files never arrive; sealed ones stay."""
     number, pending = envelope.checkpoint, log.pending[envelope.region]
     sealed = any(each.position.checkpoint == number for each in pending.sealed)
-    if body.outcome != "lost" or sealed or region.covers(envelope.incarnation, number):
+    if sealed or region.covers(envelope.incarnation, number):
         return _SETTLED
-    # The state record has the reasons of all regions.
-    told = sum(len(each.fault.detail) for each in log.state.regions.values() if each.fault is not None)
-    reason = body.reason[: max(0, _MOST_REASONS - told)]
+    reason = body.reason[: max(0, _MOST_REASONS - _told(log))]
+    if body.outcome == "declined" and body.run != region.run:
+        # A process that has ended, or that was replaced, says nothing about this one.
+        return NOT_LIVE
+    if body.outcome == "declined":
+        region.declined = Decline(checkpoint=number, code=body.code, reason=reason)
+        return None
     stall(region, pending.problem(Code.FILES_LOST, number).model_copy(update={"detail": reason}))
     return None
+
+
+def _told(log: Log) -> int:
+    """Return the characters of the reasons of all regions: the state record has them."""
+    regions = log.state.regions.values()
+    faults = sum(len(each.fault.detail) for each in regions if each.fault is not None)
+    return faults + sum(len(each.declined.reason) for each in regions if each.declined is not None)
 
 
 def heartbeat(log: Log, envelope: Envelope, body: RegionHeartbeat, region: RegionState) -> Problem | None:
@@ -141,6 +159,7 @@ def seal(log: Log, name: str, time: int) -> None:
     if (problem := pending.seal(time)) is not None:
         stall(log.state.regions[name], problem)
     if len(pending.sealed) > before:
+        log.state.regions[name].declined = None
         # A savepoint that was ordered while the region lagged waits for its next sealed checkpoint.
         savepoints.retarget(log.state, name, pending.sealed[0].position)
 
@@ -253,7 +272,7 @@ class Replica:
             case StreamCommand() as body:
                 return commands.obey(log, record.offset, body)
             case CutDecided() as body:
-                return cuts.decide(log, record.offset, body)
+                return cuts.decide(log, record.offset, record.time, body)
             case CutAbandoned() as body:
                 return cuts.abandon(log, body)
             case CutCommitted() | CutReverted() as body:

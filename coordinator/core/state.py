@@ -61,6 +61,14 @@ _HAS_LIVE: Final = (RegionPhase.LIVE, RegionPhase.CLOSED)
 """Each event of a region is compared with it, and a look-up in the enum takes ten times as long."""
 
 
+class Decline(Light):
+    """A checkpoint that the driver will not complete soon."""
+
+    checkpoint: int
+    code: str = ""
+    reason: str = ""
+
+
 class RegionState(Light):
     """One region: its phase, its newest incarnation, and its decided position."""
 
@@ -80,6 +88,8 @@ class RegionState(Light):
     """Final checkpoint of a region that ends. None: a closed one ends at its position, others do not end."""
     fault: Problem | None = None
     """Reason for which the region stalls until a new incarnation registers."""
+    declined: Decline | None = None
+    """The newest decline; None once the region has sealed something, or a process has registered."""
 
     position: Position | None = None
     """The region's component of the newest decided cut."""
@@ -93,6 +103,8 @@ class RegionState(Light):
     """State of listeners, at the position."""
     fallbacks: int = 0
     """Number of cuts in a row with which the region fell back."""
+    behind_since: int | None = None
+    """Append time of the decision with which it fell back first since its position; None if it has not."""
 
     @property
     def accepts_checkpoints(self) -> bool:

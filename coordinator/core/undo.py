@@ -56,7 +56,7 @@ def revert(log: Log, made: Decision) -> None:
         was = made.before.regions.get(name, RegionState())
         region.watermark, region.source_offsets = was.watermark, was.source_offsets
         region.listeners, region.fallbacks = was.listeners, was.fallbacks
-        region.doubt = was.doubt
+        region.doubt, region.behind_since = was.doubt, was.behind_since
     state.watermark = made.before.watermark
     for name in made.moves:
         region = state.regions[name]

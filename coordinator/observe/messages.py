@@ -567,6 +567,17 @@ _WAITING: Final[Mapping[Code, Message]] = {
         "waiting for one that has ended for good: `sluicegate region remove --stream {stream} --region "
         "{first}`",
     ),
+    Code.DECLINED: Message(
+        "Commits go on without region {region}",
+        "its driver has declined checkpoint {checkpoint}[ ({first})][: {detail}]",
+        "Look at its query or driver. The region counts again once it completes a checkpoint or registers",
+    ),
+    Code.POSITION_OLD: Message(
+        "Region {region} of stream {stream} falls more and more behind the others",
+        "it has moved with no commit for more than {number} seconds",
+        "Look at its query or driver. If it has ended for good: `sluicegate region remove --stream {stream} "
+        "--region {region}`",
+    ),
     Code.STILL_RUNNING: Message(
         "A query of region {region} of stream {stream} still runs, and nothing of it is committed any more",
         "its incarnation {incarnation} has ended",

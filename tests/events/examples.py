@@ -125,7 +125,7 @@ BODIES: Final[dict[EventType, Body]] = {
         digest="d17",
     ),
     EventType.CUT_DECIDED: CutDecided(
-        decision=5, cut={"EWR": POSITION, "JFK": OTHER}, final=True, digest="d5", head=HEAD
+        decision=5, cut={"EWR": POSITION, "JFK": OTHER}, digest="d5", head=HEAD
     ),
     EventType.CUT_COMMITTED: CutCommitted(
         decision=5, digest="d5", table="t-1", snapshot=HEAD, summary=SUMMARY

@@ -17,6 +17,7 @@ TIMES = {
     "files": "commit_max_files",
     "bytes": "commit_max_bytes",
     "silence": "silence",
+    "age": "max_position_age",
 }
 
 
@@ -53,13 +54,18 @@ class Script(LogWords, Mishaps):
             self.work()
 
     def do_settings(self, **wanted: str) -> None:
-        """partial= max= ratio= regions= of the policy; timeout= interval= probe= record= silence= in ms."""
-        times = {TIMES[key]: int(value) for key, value in wanted.items() if key in TIMES}
+        """partial= max= ratio= regions= of the policy; timeout= interval= probe= record= silence= in ms.
+
+        timeouts=REGION:MS,REGION:MS of single regions.
+        """
+        own = [each.split(":") for each in wanted.pop("timeouts", "").split(",") if each]
+        times: dict[str, Any] = {"alignment_timeouts": {name: int(length) for name, length in own}}
+        times |= {TIMES[key]: int(value) for key, value in wanted.items() if key in TIMES}
         policy = policy_of({key: value for key, value in wanted.items() if key not in TIMES})
         self.world.settings = replace(
             self.world.settings,
             policy=StreamPolicy.model_validate(dict(POLICY) | policy),
-            **cast(Any, times),
+            **times,
         )
 
     def do_trace(self, *kinds: str) -> None:

@@ -107,7 +107,9 @@ class LogWords:
         self.world.newer.add(self.world.append(EventType(kind), None, (region, incarnation, number)))
 
     def do_failed(self, region: str, incarnation: str, at: str, outcome: str, *reason: str) -> None:
-        body = CheckpointFailed.model_validate({"outcome": outcome, "reason": " ".join(reason)})
+        run = self.run_of(region, incarnation) if outcome == "declined" else None
+        fields = {"outcome": outcome, "reason": " ".join(reason), "run": run}
+        body = CheckpointFailed.model_validate(fields)
         self.world.append(EventType.CHECKPOINT_FAILED, body, (region, incarnation, int(at)))
 
     def run_of(self, region: str, incarnation: str) -> str:

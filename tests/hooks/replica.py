@@ -61,7 +61,7 @@ class Judges:
     def decide(self, stream: str) -> CutDecided:
         """Decide everything that is sealed, without an outcome."""
         with self._lock:
-            made = cuts.choose(self.replica(stream).log, expired=True)
+            made = cuts.choose(self.replica(stream).log, waited=cuts.Waited(True, True, True))
             assert isinstance(made, CutDecided), made
             assert self._append(stream, EventType.CUT_DECIDED, made).ignored is None
             return made

@@ -99,7 +99,7 @@ class Stream:
 
     def decide(self, *, expired: bool = False) -> str:
         """Decide a cut, and return its digest."""
-        body = cuts.choose(self.replica.log, expired=expired)
+        body = cuts.choose(self.replica.log, waited=cuts.Waited(expired, expired, expired))
         assert isinstance(body, CutDecided)
         assert self.put(EventType.CUT_DECIDED, body).ignored is None
         return body.digest

@@ -54,7 +54,7 @@ def _named_first(right: Function) -> Function:
     def wrong(table: Any, state: Any, found: Any) -> Any:
         known, made = right(table, state, found), state.pending
         named = made.head if made is not None else None
-        return max((each for each in (known, named) if each), key=lambda each: each.snapshot, default=None)
+        return max((each for each in (known, named) if each), key=lambda each: each.id, default=None)
 
     return wrong
 

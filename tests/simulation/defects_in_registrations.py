@@ -181,7 +181,7 @@ IN_REGISTRATIONS: Final = (
         ("withdraw", "stray", "reassign"),
     ),
     Defect(
-        "savepoints outlive a withdrawal",
+        "a savepoint waits for a withdrawn assignment",
         "a withdrawal",
         _keeps_savepoints,
         ("I7", "I12"),

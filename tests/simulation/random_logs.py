@@ -210,7 +210,9 @@ class RandomLog:
     def _lost_files(self, name: str) -> Any:
         life = self._life(name)
         number = max(0, self._number(name, life) + self.random.choice((0, 1, 2)))
-        body = CheckpointFailed(outcome="lost")
+        declined = self.random.random() < 0.6
+        run = self._state.regions[name].run if declined and name in self._state.regions else None
+        body = CheckpointFailed(outcome="declined" if run else "lost", run=run, reason="because")
         return self._append(EventType.CHECKPOINT_FAILED, body, (name, life, number))
 
     def _heartbeat(self, name: str) -> Any:
@@ -360,7 +362,8 @@ class RandomLog:
         """Decide or abandon; a region may be left out, as if the table would not take its files."""
         log, draw = self.replica.log, self.random
         excluded = (name,) if draw.random() < 0.2 else ()
-        chosen = cuts.choose(log, excluded, expired=draw.random() < 0.6)
+        waited = cuts.Waited(*[draw.random() < 0.6 for _ in range(3)])
+        chosen = cuts.choose(log, excluded, waited=waited)
         if isinstance(chosen, CutDecided):
             # Another coordinator may not have read the newest records.
             moves = {each: at for each, at in cuts.moves_of(log, chosen.cut).items() if draw.random() < 0.95}

@@ -48,7 +48,7 @@ SEAMS: Final[dict[str, tuple[Any, str]]] = {
     "a plain restart": (registration, "_restart_problem"),
     "an incarnation": (registration, "_incarnation_problem"),
     "an assignment": (registration, "_assignment_problem"),
-    "a withdrawal": (registration, "withdraw"),
+    "a withdrawal": (undo, "withdraw"),
     "the end of an incarnation": (Log, "end_incarnation"),
     "the low-water mark": (Log, "low_water"),
     "idle regions": (Log, "is_idle"),

@@ -336,6 +336,14 @@ class Driver:
         )
         return True
 
+    def decline(self) -> bool:
+        """Say that the batch under way is not sealed soon. It may be sealed all the same."""
+        if self.batch is None or self.run is None:
+            return False
+        body = CheckpointFailed(outcome="declined", run=self.run, code="task-failed", reason="out of memory")
+        self.send(EventType.CHECKPOINT_FAILED, body, self.batch.number)
+        return True
+
     def contradict(self, dice: Dice) -> bool:
         """Complete a finished batch once more for another source range, as a broken source does."""
         finished = [each for each in self.location.batches if each.finished]

@@ -217,6 +217,7 @@ class Schedule:
             "restore": lambda: driver.restore(dice),
             "reset": lambda: self.people.ask_position(driver),
             "lose files": driver.lose_files,
+            "decline": driver.decline,
             "contradict": lambda: driver.contradict(dice),
             "replay": lambda: driver.replay(dice),
             "unreadable": driver.garble,
