@@ -270,7 +270,12 @@ class MemoryTable:
 
     def referenced(self) -> set[str]:
         """Every path that any snapshot has, in the history or beside it."""
-        return {*self.files, *(path for each in self._beside.values() for path in each.files)}
+        return {*self.files, *self.rolled_back_files}
+
+    @property
+    def rolled_back_files(self) -> set[str]:
+        """Every path of the snapshots that a rollback has left."""
+        return {path for each in self._beside.values() for path in each.files}
 
     def next_writer(self) -> int:
         self._writers += 1

@@ -106,8 +106,10 @@ class LogWords:
         number = 0 if kind in PER_CHECKPOINT else -1
         self.world.newer.add(self.world.append(EventType(kind), None, (region, incarnation, number)))
 
-    def do_failed(self, region: str, incarnation: str, at: str, outcome: str, *reason: str) -> None:
-        run = self.run_of(region, incarnation) if outcome == "declined" else None
+    def do_failed(
+        self, region: str, incarnation: str, at: str, outcome: str, *reason: str, run: str | None = None
+    ) -> None:
+        run = run or (self.run_of(region, incarnation) if outcome == "declined" else None)
         fields = {"outcome": outcome, "reason": " ".join(reason), "run": run}
         body = CheckpointFailed.model_validate(fields)
         self.world.append(EventType.CHECKPOINT_FAILED, body, (region, incarnation, int(at)))
