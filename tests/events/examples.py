@@ -100,7 +100,9 @@ BODIES: Final[dict[EventType, Body]] = {
         listeners={"partitions": '{"done": []}'},
         source_offsets='{"p0": 17}',
     ),
-    EventType.CHECKPOINT_FAILED: CheckpointFailed(outcome="lost", reason="retention"),
+    EventType.CHECKPOINT_FAILED: CheckpointFailed(
+        outcome="declined", run="run-1", code="task-failed", reason="no space left"
+    ),
     EventType.REGION_HEARTBEAT: RegionHeartbeat(idle=True, after=7, interval=5_000, run="run-1"),
     EventType.REGION_CLOSED: RegionClosed(final=7, run="run-1"),
     EventType.STREAM_POLICY: StreamPolicy(
@@ -198,7 +200,13 @@ OUTCOMES: Final[dict[NotificationType, Body]] = {
         number=2,
     ),
     NotificationType.SAVEPOINT_TAKEN: SavepointTaken(
-        name="upgrade", drained=True, decision=5, cut={"EWR": POSITION}, snapshot=HEAD, watermark=9
+        name="upgrade",
+        drained=True,
+        decision=5,
+        cut={"EWR": POSITION},
+        snapshot=HEAD,
+        watermark=9,
+        discarded=("JFK",),
     ),
     NotificationType.ENDED: IncarnationsEnded(incarnations={"EWR": "q1.0", "JFK": "q2.0"}),
     NotificationType.STALLED: Stalled(problem=PROBLEM, reason="a sentence", ended=True),

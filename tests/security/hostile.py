@@ -36,7 +36,7 @@ BODY_JSON: Final[dict[EventType, dict[str, Any]]] = {
         "listeners": {"mark-done": "x"},
         "source_offsets": "{}",
     },
-    EventType.CHECKPOINT_FAILED: {"outcome": "redone", "reason": "because"},
+    EventType.CHECKPOINT_FAILED: {"outcome": "declined", "run": "run-1", "reason": "because"},
     EventType.REGION_HEARTBEAT: {"idle": True, "interval": 5, "run": "run-1"},
     EventType.REGION_CLOSED: {"final": 1, "run": "run-1"},
     EventType.STREAM_POLICY: {
