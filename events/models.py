@@ -238,10 +238,27 @@ class RegionRegistered(Body):
     """True: the source ends, and the region closes then."""
     probe: bool = False
     """True: answer, but change nothing."""
+    takes_over: Annotated[int, Field(ge=0, le=2**63 - 1)] | None = None
+    """For a driver that keeps no state: an end offset of the stream's partition, fetched since its start.
+
+    The incarnation replaces whatever is live, and starts from the committed position, which the answer has
+    with its source offsets. It is refused if a registration of the region was accepted at or after that end:
+    so of two drivers one wins, and one that stood still never ends the one that works. `base`, `replaces` and
+    `planned` are left out."""
+    offsets_kind: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{0,64}$")] = ""
+    """Kind of source offsets that the driver writes and can continue from: lower-case words with hyphens.
+
+    A region of another kind is not taken over."""
     rests: bool = False
     """True: the region is idle until its next completion, and sends no heartbeats, as one of batch jobs.
 
     Its rows may be behind the watermark when they arrive."""
+
+    @model_validator(mode="after")
+    def _check_take_over(self) -> Self:
+        if self.takes_over is not None and (self.base or self.replaces or self.planned):
+            raise ValueError("takes_over excludes base, replaces and planned; leave them out")
+        return self
 
 
 class CheckpointCompleted(Body):

@@ -36,6 +36,7 @@ class RegionAccount(Light):
 
     position: Position | None = None
     source_offsets: str | None = None
+    offsets_kind: str = ""
     watermark: int | None = None
     listeners: Mapping[str, str] = {}
     ended: RegionPhase | None = None
@@ -113,6 +114,7 @@ def _region(region: RegionState) -> RegionAccount:
     return RegionAccount(
         position=region.position,
         source_offsets=region.source_offsets,
+        offsets_kind=region.offsets_kind,
         watermark=region.watermark,
         listeners=dict(region.listeners),
         ended=region.phase if region.has_ended else None,

@@ -528,6 +528,7 @@ def _advance_to(region: RegionState, sealed: Sealed, doubt: Problem | None) -> N
     if body.listeners:
         region.listeners = {**region.listeners, **body.listeners}
     region.source_offsets = body.source_offsets
+    region.offsets_kind = region.incarnation.offsets_kind if region.incarnation is not None else ""
 
 
 def _watermark(log: Log, names: set[str]) -> int | None:

@@ -22,12 +22,12 @@ from sluicegate.events.models import MOST_REGION_NAMES, MOST_REGIONS, RegionRegi
 from sluicegate.events.problems import Code, Problem
 
 
-def judge(log: Log, envelope: Envelope, body: RegionRegistered) -> Problem | None:
+def judge(log: Log, offset: int, envelope: Envelope, body: RegionRegistered) -> Problem | None:
     """Return the reason for a refusal; None if the registration is valid. Change nothing."""
     return (
         _policy_problem(log, envelope, body)
         or _assignment_problem(log, envelope.region, body)
-        or _incarnation_problem(log, envelope, body)
+        or _incarnation_problem(log, offset, envelope, body)
     )
 
 
@@ -42,7 +42,7 @@ def accept(log: Log, offset: int, envelope: Envelope, body: RegionRegistered) ->
     region.phase, region.final = RegionPhase.LIVE, None
     # A registration is a beginning: heartbeats of an older process do not count any more.
     region.idle, region.begun = body.rests, None
-    region.run, region.declined = envelope.id, None
+    region.run, region.registered, region.declined = envelope.id, offset, None
 
 
 def _policy_problem(log: Log, envelope: Envelope, body: RegionRegistered) -> Problem | None:
@@ -138,7 +138,7 @@ def _begin_assignment(log: Log, body: RegionRegistered) -> None:
 # --- incarnations ---------------------------------------------------------------------------------
 
 
-def _incarnation_problem(log: Log, envelope: Envelope, body: RegionRegistered) -> Problem | None:
+def _incarnation_problem(log: Log, offset: int, envelope: Envelope, body: RegionRegistered) -> Problem | None:
     name, incarnation, regions = envelope.region, envelope.incarnation, log.state.regions
     region, current = regions.get(name, RegionState()), log.state.assignment
     same_assignment = current is not None and current.number == body.assignment.number
@@ -159,12 +159,35 @@ def _incarnation_problem(log: Log, envelope: Envelope, body: RegionRegistered) -
     if (unresolved := log.state.unresolved(name)) is not None:
         # A revert would take the position back, and with it everything that this incarnation reads.
         return Problem(code=Code.BASE_UNRESOLVED, region=name, incarnation=incarnation, number=unresolved)
+    if body.takes_over is not None:
+        return _take_over_problem(name, region, live, offset, body)
     if body.replaces != live:
         # A driver without knowledge of the live incarnation may not discard its checkpoints.
         return Problem(code=Code.INCARNATION_LIVE, region=name, incarnation=live)
     if body.base != region.position:
         # The answer contains the position, so the driver can begin there.
         return Problem(code=Code.BASE_DIFFERS, region=name, incarnation=incarnation)
+    return None
+
+
+def _take_over_problem(
+    name: str, region: RegionState, live: str | None, offset: int, body: RegionRegistered
+) -> Problem | None:
+    """Return the reason if a driver without state may not replace what is live."""
+    end = body.takes_over or 0
+    if end > offset:
+        # It cannot have seen that end, so it would win against everybody.
+        return Problem(code=Code.TAKE_OVER_AHEAD, region=name, number=offset, other=end)
+    if region.registered >= end:
+        # It may be a late one, of a process that stood still: the one that was accepted works.
+        return Problem(code=Code.TAKEN_OVER_SINCE, region=name, number=region.registered, other=end)
+    kinds = {region.offsets_kind} if region.position is not None else set()
+    if live is not None and region.incarnation is not None:
+        kinds.add(region.incarnation.offsets_kind)
+    if kinds - {body.offsets_kind}:
+        # It could not continue, so nothing is discarded for it.
+        names = (*sorted(kinds - {body.offsets_kind}), body.offsets_kind)
+        return Problem(code=Code.OFFSETS_KIND_DIFFERS, region=name, incarnation=live, names=names)
     return None
 
 
@@ -208,6 +231,9 @@ def _begin_incarnation(log: Log, offset: int, envelope: Envelope, body: RegionRe
     region = log.state.regions[name]
     if region.accepts_checkpoints:
         log.end_incarnation(name, RegionPhase.WAITING)
-    region.incarnation = Incarnation(id=envelope.incarnation, from_offset=offset, base=body.base)
+    base = region.position if body.takes_over is not None else body.base
+    region.incarnation = Incarnation(
+        id=envelope.incarnation, from_offset=offset, base=base, offsets_kind=body.offsets_kind
+    )
     region.fault = None
     log.begin_pending(name, region)

@@ -289,7 +289,7 @@ class Replica:
             return unreadable, RegistrationAnswered(
                 registration=envelope.id, accepted=False, problem=unreadable, decision=state.decided
             )
-        problem = registration.judge(self.log, envelope, body)
+        problem = registration.judge(self.log, record.offset, envelope, body)
         region = state.regions.get(envelope.region, RegionState())
         if region.live_incarnation == envelope.incarnation and region.run == envelope.id:
             # The same event again, and its effect still holds: it is answered, not judged.

@@ -40,6 +40,8 @@ class Incarnation(Light):
     """Offset of the record that made it live. Earlier events with its name do not count."""
     base: Position | None
     """The position that it started from."""
+    offsets_kind: str = ""
+    """Kind of its source offsets."""
 
 
 class RegionPhase(StrEnum):
@@ -77,6 +79,8 @@ class RegionState(Light):
     """The newest one; None before the first registration."""
     run: str | None = None
     """Id of the newest accepted registration: heartbeats and closings of older processes do not count."""
+    registered: int = -1
+    """Offset of that registration."""
     idle: bool = False
     """True if the newest heartbeat says so, and no event has contradicted it."""
     begun: int | None = None
@@ -95,6 +99,8 @@ class RegionState(Light):
     """The region's component of the newest decided cut."""
     source_offsets: str | None = None
     """Source offsets at the position; opaque."""
+    offsets_kind: str = ""
+    """Their kind."""
     watermark: int | None = None
     """Milliseconds since the Unix epoch, at the position. It never falls within an incarnation."""
     doubt: Problem | None = None

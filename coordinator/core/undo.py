@@ -55,6 +55,7 @@ def revert(log: Log, made: Decision) -> None:
     for name, region in state.regions.items():
         was = made.before.regions.get(name, RegionState())
         region.watermark, region.source_offsets = was.watermark, was.source_offsets
+        region.offsets_kind = was.offsets_kind
         region.listeners, region.fallbacks = was.listeners, was.fallbacks
         region.doubt, region.behind_since = was.doubt, was.behind_since
     state.watermark = made.before.watermark

@@ -457,6 +457,22 @@ REFUSAL_MESSAGES: Final[Mapping[Code, Message]] = {
         "position. If it is lost, take an empty one, and make sure that the source continues at the source "
         "offsets that " + STATUS + " shows. The order for both: " + RESET,
     ),
+    Code.TAKE_OVER_AHEAD: Message(
+        _REFUSED,
+        "its driver names the end {other} of the partition, which has reached {number} only",
+        "Let the driver fetch the end offset of the partition of its stream, after its own start",
+    ),
+    Code.TAKEN_OVER_SINCE: Message(
+        _REFUSED,
+        "another driver was accepted at offset {number}, at or after the end {other} that this one has seen",
+        "Stop this driver if the other one works. Else start it again: it fetches the end anew",
+    ),
+    Code.OFFSETS_KIND_DIFFERS: Message(
+        _REFUSED,
+        "the source offsets of the region are of another kind ({names}) than those of its driver",
+        "Use the driver that has written the region so far, or another region. To continue with this driver, "
+        "make sure that its source begins at the source offsets that " + STATUS + " shows: " + RESET,
+    ),
     Code.INCARNATION_LIVE: Message(
         _REFUSED,
         "incarnation[ {incarnation}] of the region is live, and this checkpoint location is not its own",

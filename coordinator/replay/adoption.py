@@ -128,6 +128,7 @@ def _region(each: RegionAccount, assigned: bool) -> RegionState:
         phase=each.ended or (RegionPhase.WAITING if assigned else RegionPhase.LEFT),
         position=each.position,
         source_offsets=each.source_offsets,
+        offsets_kind=each.offsets_kind,
         watermark=each.watermark,
         listeners=dict(each.listeners),
         fallbacks=each.fallbacks,

@@ -88,6 +88,7 @@ BODIES: Final[dict[EventType, Body]] = {
         assignment=Assignment(number=1, regions=("EWR", "JFK"), after=4),
         table="file:/t",
         bounded=True,
+        offsets_kind="kafka",
         probe=True,
         rests=True,
     ),

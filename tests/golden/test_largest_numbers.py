@@ -94,6 +94,8 @@ def cases() -> Iterator[Any]:
         for path, most in limits(schema, schema.get("$defs", {})):
             # A heartbeat is either idle, or tells that a checkpoint begins.
             plain = {**body, "idle": False} if path == ("begins",) else body
+            if path == ("takes_over",):
+                plain = {"assignment": body["assignment"]}
             if (changed := with_number(plain, path, most)) is not None:
                 yield pytest.param(kind, changed, 1, id=f"{kind}-{name}-{'.'.join(path)}")
         if kind in PER_CHECKPOINT:

@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
-from sluicegate.coordinator.core import cuts, replica
+from sluicegate.coordinator.core import cuts, registration, replica
 from sluicegate.coordinator.core.log import Log
 from sluicegate.coordinator.core.machine import StreamMachine
 from sluicegate.coordinator.core.outbox import Activity, Outbox
@@ -149,6 +149,26 @@ PLANTS: Final = (
         "_timeout",
         lambda right: lambda self, name: self._settings.alignment_timeout,
         "absence/a_region_with_a_timeout_of_its_own",
+    ),
+    Plant(
+        "a late take-over ends what works",
+        registration,
+        "_take_over_problem",
+        lambda right: (
+            lambda name, region, *rest: right(name, region.model_copy(update={"registered": -1}), *rest)
+        ),
+        "takeover/21_a_take_over_beside_a_frozen_process",
+    ),
+    Plant(
+        "kinds of source offsets are not compared",
+        registration,
+        "_take_over_problem",
+        lambda right: (
+            lambda name, region, live, offset, body: right(
+                name, region.model_copy(update={"position": None}), None, offset, body
+            )
+        ),
+        "takeover/other_kinds_of_source_offsets",
     ),
     Plant(
         "a decline of an older process counts",

@@ -43,8 +43,8 @@ class LogWords:
     def do_register(self, region: str, incarnation: str, *flags: str, **how: str) -> None:
         """base=q.0:3 replaces=q.0 planned=3:x,2 number=1 after=4 regions=r1,r2 table=, and flags.
 
-        The flags are unowned, probe, rests and bounded.
-        A digest that is not given is `range-` with the number of the checkpoint.
+        over= (an end offset, or `end`) and kind= of a driver without state. The flags are unowned, probe,
+        rests and bounded. A digest that is not given is `range-` with the number of the checkpoint.
         """
         names = tuple(how["regions"].split(",")) if "regions" in how else self.regions
         planned = [each.split(":") for each in how.get("planned", "").split(",") if each]
@@ -64,9 +64,14 @@ class LogWords:
                 "probe": "probe" in flags,
                 "rests": "rests" in flags,
                 "table": how.get("table"),
+                "takes_over": self._end(how["over"]) if "over" in how else None,
+                "offsets_kind": how.get("kind", ""),
             }
         )
         self.world.append(EventType.REGION_REGISTERED, body, (region, incarnation, -1))
+
+    def _end(self, over: str) -> int:
+        return len(self.world.log) if over == "end" else int(over)
 
     def do_write(self, region: str, incarnation: str, at: str, *events: str, **how: str) -> None:
         """Writers of a checkpoint publish their files: one event and one file for each name."""

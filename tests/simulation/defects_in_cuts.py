@@ -34,11 +34,11 @@ def _idle_with_work(right: Function) -> Function:
 
 
 def _counts_nobody(right: Function) -> Function:
-    return lambda log, late, moves: right(log, [], moves)
+    return lambda log, late, moves, time: right(log, [], moves, time)
 
 
 def _keeps_counting(right: Function) -> Function:
-    return lambda log, late, moves: right(log, late, {})
+    return lambda log, late, moves, time: right(log, late, {}, time)
 
 
 def _target_later(right: Function) -> Function:

@@ -41,7 +41,7 @@ def _number_is_not_burned(right: Function) -> Function:
 
 def _keeps_savepoints(right: Function) -> Function:
     def wrong(log: Log, offset: int, number: int) -> Any:
-        kept = list(log.state.savepoints)
+        kept = [each.model_copy(deep=True) for each in log.state.savepoints]
         found = right(log, offset, number)
         log.state.savepoints = kept
         return found
