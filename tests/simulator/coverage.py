@@ -35,6 +35,7 @@ _OF_JOBS: Final = (
     "watermark falls",
     "watermark of the far future",
     "region reset",
+    "a driver without state takes over",
     "another assignment begins",
     "back to the assignment before",
     "the first assignment is withdrawn",
@@ -66,6 +67,7 @@ COMMANDS: Final = (
 )  # fmt: skip
 REFUSALS: Final = (
     Code.NO_POLICY,
+    Code.TAKEN_OVER_SINCE,
     Code.REGION_NOT_ALLOWED,
     Code.OTHER_TABLE,
     Code.REGION_NOT_ASSIGNED,

@@ -88,6 +88,15 @@ class Driver:
     def ask(self, *, probe: bool) -> None:
         """Register, or ask without effect."""
         location = self.location
+        if location.takes_over is not None and not location.registered:
+            body = RegionRegistered(
+                assignment=self.assignment,
+                table=self.table,
+                bounded=self.source.bounded,
+                takes_over=location.takes_over,
+            )
+            self.asked, self.state = self.send(EventType.REGION_REGISTERED, body), "registering"
+            return
         newest = [Planned(checkpoint=each.number, digest=each.digest) for each in location.batches[-2:]]
         body = RegionRegistered(
             base=location.base,
@@ -113,6 +122,10 @@ class Driver:
             if found.problem is None or found.problem.code is not Code.NO_POLICY:
                 self.ask(probe=False)
             return
+        if found.accepted and self.location.takes_over is not None and not self.location.registered:
+            self.location.batches.clear()
+            self.location.base, self.location.start = found.committed, self.offsets_of(found)
+            self.world.saw("a driver without state takes over")
         if found.accepted:
             self.state, self.location.registered, self.idle = "running", True, False
             self.run, self.told_idle, self.stated = self.asked, False, -1
@@ -127,6 +140,25 @@ class Driver:
         self.uploads, self.named, self.asked = [], [], ""
         if self.state not in ("closed", "stopped"):
             self.state = "new"
+            if self.location.takes_over is not None:
+                self.forget()
+
+    def forget(self) -> None:
+        """Start as a driver without state: all that it knows is the end of the log now."""
+        name, end = self.world.new_id(f"{self.region}."), len(self.world.log)
+        self.location = Location(name, None, dict(self.home), takes_over=end)
+        self.wrong, self.idle = False, False
+
+    def take_over(self) -> None:
+        """Crash, and continue without a location."""
+        self.crash()
+        self.forget()
+
+    def offsets_of(self, found: RegistrationAnswered) -> Offsets:
+        """Return where the source continues by an answer."""
+        known: Offsets = json.loads(found.source_offsets) if found.source_offsets else {}
+        # A position of an earlier assignment is about other shards: nothing of these was read.
+        return dict(known if known.keys() == self.home.keys() else self.home)
 
     # --- batches ----------------------------------------------------------------------------------
 

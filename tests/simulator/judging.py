@@ -1,12 +1,19 @@
 """Validity of registrations, completions, decisions and attempts, by the dumb account."""
 
 from sluicegate.events.envelope import Envelope
-from sluicegate.events.models import CheckpointCompleted, CutAbandoned, CutDecided, Position, RegionRegistered
+from sluicegate.events.models import (
+    Assignment,
+    CheckpointCompleted,
+    CutAbandoned,
+    CutDecided,
+    Position,
+    RegionRegistered,
+)
 from tests.simulator.account import Account
 from tests.simulator.places import Life, Place
 
 
-def may_register(account: Account, envelope: Envelope, body: RegionRegistered) -> bool:
+def may_register(account: Account, offset: int, envelope: Envelope, body: RegionRegistered) -> bool:
     wanted, name = body.assignment, envelope.region
     if account.policy is None or name not in wanted.regions:
         return False
@@ -14,26 +21,31 @@ def may_register(account: Account, envelope: Envelope, body: RegionRegistered) -
         return False
     if body.table is not None and not body.table.startswith(account.policy.allowed_locations):
         return False
-    if account.number is not None:
-        if wanted.number < account.number:
-            return False
-        if wanted.number == account.number and set(wanted.regions) != set(account.regions):
-            return False
-        if wanted.number == account.number and wanted.after != account.followed[wanted.number]:
-            return False
+    if not _may_assign(account, wanted):
+        return False
     following = account.number is None or wanted.number > account.number
-    if following and wanted.number <= account.withdrawn:
-        return False
-    ended = not account.active() and account.open is None and wanted.after == account.decided
-    if following and account.number is not None and not ended:
-        return False
     place = account.places.get(name, Place())
     if not following and place.live and place.life and place.life.name == envelope.incarnation:
         return _may_restart(place, place.life, body)
     live = place.life.name if place.live and place.life and not following else None
-    if body.replaces != live or (place.removed and not following):
+    if body.takes_over is not None:
+        replaces = place.registered < body.takes_over <= offset
+    else:
+        replaces = body.replaces == live
+    if not replaces or (place.removed and not following):
         return False
     return _may_begin(account, envelope, body, place)
+
+
+def _may_assign(account: Account, wanted: Assignment) -> bool:
+    """Return True if the assignment is the one in force, or may follow it."""
+    if account.number is not None and wanted.number <= account.number:
+        same = wanted.number == account.number and set(wanted.regions) == set(account.regions)
+        return same and wanted.after == account.followed[wanted.number]
+    if wanted.number <= account.withdrawn:
+        return False
+    ended = not account.active() and account.open is None and wanted.after == account.decided
+    return account.number is None or ended
 
 
 def _may_begin(account: Account, envelope: Envelope, body: RegionRegistered, place: Place) -> bool:
@@ -41,7 +53,8 @@ def _may_begin(account: Account, envelope: Envelope, body: RegionRegistered, pla
     known = {each.life.name for each in account.places.values() if each.life}
     known |= {each.life.name for each in account.asleep().values() if each.life}
     committed = account.open is None or envelope.region not in account.open.moves
-    return envelope.incarnation not in known | account.ended and committed and body.base == place.at
+    right = body.takes_over is not None or body.base == place.at
+    return envelope.incarnation not in known | account.ended and committed and right
 
 
 def _may_restart(place: Place, life: Life, body: RegionRegistered) -> bool:

@@ -45,6 +45,8 @@ class Location:
     """Offsets of the source at the base."""
     replaces: str | None = None
     """The incarnation that a reset takes the place of."""
+    takes_over: int | None = None
+    """For a driver without state: the end of the log that its process has seen."""
     registered: bool = False
     """True if a registration was accepted, as far as the location knows."""
     batches: list[Batch] = field(default_factory=list)

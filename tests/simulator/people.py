@@ -14,7 +14,6 @@ from sluicegate.events.models import (
     StreamCommand,
     StreamPolicy,
 )
-from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.events.problems import Code
 from tests.simulator.dice import Dice
 from tests.simulator.job import Driver
@@ -130,13 +129,8 @@ class People:
             driver.reset(place.at, found.live, self.decided_offsets(driver))
             self.world.saw("region reset to a decided position")
             return
-        driver.reset(found.committed, found.live, self._offsets(driver, found))
+        driver.reset(found.committed, found.live, driver.offsets_of(found))
         self.world.saw("region reset")
-
-    def _offsets(self, driver: Driver, found: RegistrationAnswered) -> Offsets:
-        known: Offsets = json.loads(found.source_offsets) if found.source_offsets else {}
-        # A position of an earlier assignment is about other shards: nothing of these was read.
-        return known if known.keys() == driver.home.keys() else driver.home
 
     # --- assignments ------------------------------------------------------------------------------
 

@@ -39,6 +39,8 @@ class Place:
     live: bool = False
     run: str = ""
     """Id of the newest accepted registration."""
+    registered: int = -1
+    """Offset of that registration."""
     at: Position | None = None
     watermark: int | None = None
     fallbacks: int = 0

@@ -13,8 +13,8 @@ FAULTS: Final = {
     # The job.
     "restart": 2, "back up": 2, "restore": 2, "reset": 1, "lose files": 1, "contradict": 1, "replay": 2,
     "deliver": 3, "heartbeat": 2, "zombie": 2, "both attempts": 3, "skip": 1, "late closing": 1,
-    "idle in a batch": 1, "decline": 2, "duplicate": 2, "reassign": 1, "stray": 2, "stand still": 5,
-    "other range": 0.5, "unreadable": 0.5, "late uploads": 3,
+    "idle in a batch": 1, "decline": 2, "take over": 1, "duplicate": 2, "reassign": 1, "stray": 2,
+    "stand still": 5, "other range": 0.5, "unreadable": 0.5, "late uploads": 3,
     # The coordinators.
     "crash": 6, "freeze": 5, "thaw": 4, "rebalance": 2, "more": 1, "old record": 1, "record lost": 0.5,
     "lost append": 4, "unheard append": 4, "wait": 2, "forged decision": 3, "forged outcome": 1,
@@ -30,7 +30,7 @@ FAULTS: Final = {
 TROUBLES: Final = (
     "restart", "back up", "restore", "reset", "lose files", "contradict", "replay", "deliver", "heartbeat",
     "zombie", "duplicate", "both attempts", "skip", "late closing", "idle in a batch", "decline",
-    "stand still", "other range", "unreadable", "late uploads",
+    "take over", "stand still", "other range", "unreadable", "late uploads",
 )  # fmt: skip
 """Faults of one driver."""
 

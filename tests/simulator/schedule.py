@@ -218,6 +218,7 @@ class Schedule:
             "reset": lambda: self.people.ask_position(driver),
             "lose files": driver.lose_files,
             "decline": driver.decline,
+            "take over": driver.take_over,
             "contradict": lambda: driver.contradict(dice),
             "replay": lambda: driver.replay(dice),
             "unreadable": driver.garble,

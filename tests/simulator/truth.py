@@ -40,7 +40,7 @@ class Truth(Account):
             case FilesWritten() | None:
                 self._written(envelope)
             case RegionRegistered():
-                self._register(envelope, body)
+                self._register(offset, envelope, body)
             case CheckpointCompleted() | CheckpointFailed() | RegionHeartbeat() | RegionClosed():
                 self._read_driver(envelope, body)
             case StreamPolicy():
@@ -177,12 +177,12 @@ class Truth(Account):
 
     # --- registrations ----------------------------------------------------------------------------
 
-    def _register(self, envelope: Envelope, body: RegionRegistered) -> None:
+    def _register(self, offset: int, envelope: Envelope, body: RegionRegistered) -> None:
         known = self.places.get(envelope.region)
         self.told.setdefault(envelope.id, []).append(self.committed(envelope.region))
         if known is not None and known.run == envelope.id:
             return
-        verdict = may_register(self, envelope, body)
+        verdict = may_register(self, offset, envelope, body)
         self.accepted[envelope.id] = verdict
         if not verdict or body.probe:
             return
@@ -211,8 +211,9 @@ class Truth(Account):
                 self._end(envelope.region, None)
             if place.life is not None:
                 self.lives[envelope.region, place.life.name] = place.life
-            place.life, place.live, place.stalled = Life(envelope.incarnation, body.base), True, False
-        place.run = envelope.id
+            base = place.at if body.takes_over is not None else body.base
+            place.life, place.live, place.stalled = Life(envelope.incarnation, base), True, False
+        place.run, place.registered = envelope.id, offset
         place.idle, place.closed = body.rests, False
         place.begun, place.final = -1, None
 
