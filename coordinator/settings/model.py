@@ -650,7 +650,13 @@ class StreamSettings(Section):
     max_failure_ratio: Annotated[float, Field(ge=0, le=1)] = 1.0
     """Largest share of the active regions that one commit may leave out."""
     alignment_timeout: Seconds = 10.0
-    """Time that a due commit waits for regions that are expected to be part of it."""
+    """Time that a due commit waits for a region that is expected to be part of it, and has given no answer."""
+    alignment_timeouts: dict[Name, Seconds] = Field(default_factory=dict)
+    """The same for single regions, by name."""
+    silence: Seconds = 60.0
+    """Time without a sign of a driver that has announced heartbeats, after which no commit waits for it."""
+    max_position_age: Seconds = 3_600.0
+    """Time for which commits leave a region out, after which that is a condition."""
     commit_interval: SecondsOrZero = 0.0
     """Shortest time between two commits, unless one of the maxima is reached; 0: commit at once."""
     commit_max_files: Annotated[int, Field(ge=1)] | None = None

@@ -330,6 +330,11 @@ class PartitionRunner:
             record_interval=round(settings.state_record_interval * 1000),
             stall_after=round(settings.stall_after * 1000),
             alignment_timeout=max(1, round(wanted.alignment_timeout * 1000)),
+            alignment_timeouts={
+                name: max(1, round(own * 1000)) for name, own in wanted.alignment_timeouts.items()
+            },
+            silence=max(1, round(wanted.silence * 1000)),
+            max_position_age=max(1, round(wanted.max_position_age * 1000)),
         )
 
     async def stop(self, grace: float, *, last_record: bool = False) -> None:
