@@ -29,7 +29,7 @@ from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.observe.messages import format_problem
-from sluicegate.coordinator.observe.view import overview
+from sluicegate.coordinator.observe.view import view_of
 from sluicegate.coordinator.replay.decisions import ReplayRefused
 from sluicegate.coordinator.replay.log import open_log as open_replay_log
 from sluicegate.coordinator.service.keys import GroupKeys, read_keys
@@ -42,6 +42,7 @@ from sluicegate.events.models import StreamCommand
 from sluicegate.events.orders import make_note, order_header
 from sluicegate.kafka.permissions import Client, format_grants, lacking
 from sluicegate.kafka.topics import TopicRole
+from sluicegate.state_store import StreamView
 
 # Signing key of a command, compared with those of the coordinators before an order is written.
 #
@@ -58,7 +59,7 @@ async def require_accepted_key(settings: Settings, stream: str) -> None:
     """Refuse an order that the coordinators would refuse for its signature. Raises UserError, KafkaError.
 
     The members of the group give their keys. If none runs, the newest state record of the stream has those of
-    its coordinator. Members of older releases publish nothing, and are not compared.
+    its coordinator.
     """
     told = await settled_keys(settings)
     known = () if told is None else told.known
@@ -282,13 +283,13 @@ async def condition_of_wait(settings: Settings, stream: str) -> str | None:
     """Return why a stream waits, as `sluicegate status` shows it; None: there is no such condition."""
     if await count_members(settings) == 0:
         return _nobody(settings)
-    shown = (await ask_coordinator(settings)).get(stream)
-    dated = None if shown is not None else (await read_dated_records(settings)).get(stream)
-    if dated is not None and isinstance(dated.record, StateRecord):
-        shown = overview(dated.record, dated.time)
-    if shown is not None and (found := reasons(shown)):
-        return " ".join(found)
-    return None
+    live = (await ask_coordinator(settings)).get(stream)
+    if live is not None:
+        return " ".join(reasons(StreamView.model_validate(live))) or None
+    dated = (await read_dated_records(settings)).get(stream)
+    if dated is None or not isinstance(dated.record, StateRecord):
+        return None
+    return " ".join(reasons(view_of(dated.record, settings.streams.get(stream), dated.time))) or None
 
 
 # --- for the commands -----------------------------------------------------------------------------

@@ -17,10 +17,12 @@ from sluicegate.cli.terminal import until_interrupted
 from sluicegate.coordinator.core.effects import OPTIONAL
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.observe.messages import duration, format_problem, iso_time, listed, short_id
-from sluicegate.coordinator.observe.view import Reason, in_order, overview, silence
+from sluicegate.coordinator.observe.view import Reason, in_order, silence, view_of
 from sluicegate.coordinator.settings.model import Settings, StreamSettings
 from sluicegate.events.envelope import partition_of
+from sluicegate.events.models import Position, SnapshotRef
 from sluicegate.events.problems import Code, Problem
+from sluicegate.state_store import ConditionView, PendingView, StreamView
 
 # Format of a stream for people, as `sluicegate status` prints it.
 
@@ -38,68 +40,65 @@ def lines_of(shown: Shown, now: int, *, verbose: bool) -> list[str]:
     )
     note = "" if shown["configured"] else "  NOT CONFIGURED HERE"
     note += f"  owner {shown['owner']}" if shown.get("owner") else ""
-    if "regions" not in shown:
+    if "revision" not in shown:
         state = shown["problem"] or "no coordinator has served it yet"
         return [f"{shown['stream']}  {state}  {place}{note}", *_unserved(shown)]
-    watermark = f"watermark {_time(shown['watermark'])}"
+    view = StreamView.model_validate(shown)
     return [
-        f"{shown['stream']}  {_commit(shown)}  {watermark}  {place}{note}",
+        f"{view.stream}  {_commit(view)}  watermark {_time(view.watermark)}  {place}{note}",
         _source(shown, now),
         *_unserved(shown),
-        *_conditions(shown),
-        *_progress(shown),
-        *_regions(shown, now, verbose=verbose),
-        *_listeners(shown),
+        *_conditions(view),
+        *_progress(view),
+        *_regions(view, now, verbose=verbose, live=shown["live"]),
+        *_listeners(view),
         *(
-            f"  REFUSED: a query of region {name}, which the stream does not have: {why['message']}"
-            for name, why in shown["strangers"].items()
+            f"  REFUSED: a query of region {name}, which the stream does not have: {why.message}"
+            for name, why in view.strangers.items()
         ),
     ]
 
 
-def reasons(shown: Shown) -> list[str]:
+def reasons(view: StreamView) -> list[str]:
     """Return why a stream, or an order to it, does not progress, in the order of the live page."""
-    optional = {each["message"] for each in shown["conditions"] if _delays_nothing(each)}
-    return [each.message for each in _reasons(shown) if each.message not in optional]
+    optional = {each.message for each in view.conditions if _delays_nothing(each)}
+    return [each.message for each in _reasons(view) if each.message not in optional]
 
 
-def _delays_nothing(condition: Shown) -> bool:
+def _delays_nothing(condition: ConditionView) -> bool:
     """True if a step is tried again on which nothing depends, such as the view in Redis."""
-    names = condition["arguments"].get("names", ())
-    return condition["code"] == Code.RETRYING and not {*names} - OPTIONAL
+    names = condition.arguments.get("names", ())
+    return condition.code == Code.RETRYING and not {*names} - OPTIONAL
 
 
-def _reasons(shown: Shown) -> list[Reason]:
+def _reasons(view: StreamView) -> list[Reason]:
     """Return the conditions and the silent regions, the gravest first."""
-    found = [
-        Reason(each["kind"], each["code"], each["message"], each["region"]) for each in shown["conditions"]
-    ]
-    for name, region in shown["regions"].items():
-        if region["silent"] is not None:
-            interval = round(1000 * region["heartbeat_interval"])
-            found.append(silence(shown["stream"], name, region["heard"], interval))
+    found = [Reason(each.kind, each.code, each.message, each.region) for each in view.conditions]
+    for name in view.silent:
+        region = view.regions[name]
+        found.append(silence(view.stream, name, region.heard or 0, region.heartbeat_interval or 0))
     return in_order(found)
 
 
 # --- the stream -----------------------------------------------------------------------------------
 
 
-def _commit(shown: Shown) -> str:
-    if not shown["committed"]:
+def _commit(view: StreamView) -> str:
+    if not view.committed:
         return "no commit yet"
-    return f"commit {shown['committed']}{_head(', snapshot', shown['snapshot'])}"
+    return f"commit {view.committed}{_head(', snapshot', view.snapshot)}"
 
 
-def _head(label: str, head: Shown | None) -> str:
+def _head(label: str, head: SnapshotRef | None) -> str:
     """Format a snapshot as the option --head of `sluicegate stream resume` takes it."""
-    return "" if head is None else f"{label} {head['id']}:{head['identity']}"
+    return "" if head is None else f"{label} {head.id}:{head.identity}"
 
 
 def _source(shown: Shown, now: int) -> str:
     if shown["live"]:
         reading = "" if shown["ready"] else ", which is still reading the log or waits for its table"
         return f"  as of now, by its coordinator{reading}"
-    return f"  as of {_ago(shown['as_of'], now)}, by its state record"
+    return f"  as of {_ago(shown['updated_at'], now)}, by its state record"
 
 
 def _unserved(shown: Shown) -> list[str]:
@@ -107,128 +106,120 @@ def _unserved(shown: Shown) -> list[str]:
     return [] if shown["unserved"] is None else [f"  NOT SERVED: {shown['unserved']}"]
 
 
-def _listeners(shown: Shown) -> Iterator[str]:
+def _listeners(view: StreamView) -> Iterator[str]:
     """Format the listeners of a stream that its coordinator runs."""
-    for name, each in shown.get("listeners", {}).items():
-        handled = "nothing handled yet" if not each["decision"] else f"handled decision {each['decision']}"
-        behind = f", {each['backlog']} behind" if each["backlog"] else ""
-        yield f"  listener {name} ({each['type']}): {handled}{behind}"
-        if each["problem"] is not None:
-            stopped = "STOPPED" if each["stopped"] else "RETRY"
-            yield f"    {stopped} {each['problem']['code']}: {each['problem']['message']}"
-        if each.get("note"):
-            yield f"    NOTE: {each['note']}"
+    for name, each in view.listeners.items():
+        handled = "nothing handled yet" if not each.decision else f"handled decision {each.decision}"
+        behind = f", {each.backlog} behind" if each.backlog else ""
+        yield f"  listener {name} ({each.type}): {handled}{behind}"
+        if each.problem is not None:
+            stopped = "STOPPED" if each.stopped else "RETRY"
+            yield f"    {stopped} {each.problem.code}: {each.problem.message}"
+        if each.note:
+            yield f"    NOTE: {each.note}"
 
 
-def _conditions(shown: Shown) -> Iterator[str]:
-    retries = {each["message"]: each["retry_in"] for each in shown["conditions"]}
-    for each in _reasons(shown):
+def _conditions(view: StreamView) -> Iterator[str]:
+    retries = {each.message: each.retry_in for each in view.conditions}
+    for each in _reasons(view):
         wait = retries.get(each.message)
-        retry = f" (next try in {duration(wait)})" if wait else ""
+        retry = f" (next try in {duration(wait / 1000)})" if wait else ""
         yield f"  {each.kind.upper()} {each.code}: {each.message}{retry}"
 
 
-def _progress(shown: Shown) -> Iterator[str]:
+def _progress(view: StreamView) -> Iterator[str]:
     """Format the assignment, and everything that is on its way into the table.
 
     Savepoints and drains that wait are conditions.
     """
-    if (assignment := shown["assignment"]) is not None:
-        after = f", after decision {assignment['after']}" if assignment["after"] else ""
+    if (assignment := view.assignment) is not None:
+        after = f", after decision {assignment.after}" if assignment.after else ""
         # The stream has no cut of it yet, so it can still be withdrawn.
-        provisional = ", not committed yet" if assignment["provisional"] else ""
-        names = listed(tuple(assignment["regions"]))
-        yield f"  assignment {assignment['number']}: {names}{after}{provisional}"
-    if shown["next_assignment_after"] is not None:
+        provisional = ", not committed yet" if assignment.provisional else ""
+        yield f"  assignment {assignment.number}: {listed(assignment.regions)}{after}{provisional}"
+    if view.next_assignment_after is not None:
         yield (
             "  all its regions have ended; queries of the next assignment set assignment.after = "
-            f"{shown['next_assignment_after']}"
+            f"{view.next_assignment_after}"
         )
-    if shown["single_region"]:
-        yield f"  every commit is full: the writers are one region ({shown['single_region']})"
-    if shown["forced_by"]:
-        yield f"  the next commit is full: {listed(tuple(shown['forced_by']))} fell back as often as allowed"
-    if shown["pending"] is not None:
-        yield _pending(shown)
-    waiting = shown["waiting"]
-    if waiting["files"]:
-        yield f"  waiting: {_amount(waiting['files'], waiting['rows'], waiting['age'])}"
+    if view.single_region:
+        yield f"  every commit is full: the writers are one region ({view.single_region})"
+    if view.forced_by:
+        yield f"  the next commit is full: {listed(view.forced_by)} fell back as often as allowed"
+    if view.pending is not None:
+        yield _pending(view.pending, view.table_head)
+    if waiting := [each for each in view.waiting.values() if each.files]:
+        files, rows = sum(each.files for each in waiting), sum(each.rows for each in waiting)
+        yield f"  waiting: {_amount(files, rows, min(each.since for each in waiting), view.updated_at)}"
 
 
-def _pending(shown: Shown) -> str:
-    made = shown["pending"]
-    back = f"; {listed(tuple(made['fallbacks']))} fell back" if made["fallbacks"] else ""
-    revert = f"; it is being reverted, without region {made['revert_of']}" if made["revert_of"] else ""
-    names = listed(tuple(made["regions"]))
+def _pending(made: PendingView, head: SnapshotRef | None) -> str:
+    back = f"; {listed(made.fallbacks)} fell back" if made.fallbacks else ""
+    revert = f"; it is being reverted, without region {made.revert_of}" if made.revert_of else ""
     return (
-        f"  decision {made['decision']} with {_files(made['files'])} of {names} is not committed yet{back}"
-        f"{revert}{_head('; table head', shown['table']['head'])}"
+        f"  decision {made.decision} with {_files(made.files)} of {listed(made.regions)} is not committed "
+        f"yet{back}{revert}{_head('; table head', head)}"
     )
 
 
 # --- regions --------------------------------------------------------------------------------------
 
 
-def _regions(shown: Shown, now: int, *, verbose: bool) -> Iterator[str]:
-    regions: Mapping[str, Shown] = shown["regions"]
-    width = max((len(name) for name in regions), default=0)
-    for name, region in regions.items():
-        facts = "; ".join(_facts(shown, region, now, verbose=verbose))
-        yield f"  {name:<{width}}  {_state(region):<8}  {facts}"
-        if (offsets := region["source_offsets"]) is not None:
+def _regions(view: StreamView, now: int, *, verbose: bool, live: bool) -> Iterator[str]:
+    width = max((len(name) for name in view.regions), default=0)
+    for name, region in view.regions.items():
+        facts = "; ".join(_facts(view, name, now, verbose=verbose, live=live))
+        yield f"  {name:<{width}}  {_state(view, name):<8}  {facts}"
+        if (offsets := region.source_offsets) is not None:
             whole = verbose or len(offsets) <= _SHOWN
             yield f"    source offsets {offsets if whole else f'{offsets[:_SHOWN]}… (--verbose: all)'}"
 
 
-def _state(region: Shown) -> str:
+def _state(view: StreamView, name: str) -> str:
     """Return one word for the state of a region, the gravest first."""
-    if region["stalled"]:
+    region = view.regions[name]
+    if region.stalled:
         return "STALLED"
-    if region["silent"] is not None:
+    if name in view.silent:
         return "SILENT"
-    if region["phase"] == "live" and region["idle"]:
+    if region.phase == "live" and region.idle:
         return "idle"
-    return "closing" if region["phase"] == "closed" and not region["gone"] else str(region["phase"])
+    return "closing" if region.phase == "closed" and not region.ended else region.phase
 
 
-def _facts(shown: Shown, region: Shown, now: int, *, verbose: bool) -> Iterator[str]:
-    yield _position(region["committed"], verbose=verbose) or "nothing committed"
-    if region["decided"] is not None:
-        yield f"decided: {_position(region['decided'], verbose=verbose)}"
-    at, live = region["committed"], region["live_incarnation"]
-    if live is not None and (at is None or at["incarnation"] != live):
-        yield f"live: {_incarnation(live, verbose=verbose)}"
-    if region["consecutive_fallbacks"]:
-        count = region["consecutive_fallbacks"]
+def _facts(view: StreamView, name: str, now: int, *, verbose: bool, live: bool) -> Iterator[str]:
+    region, at, decided = view.regions[name], view.cut.get(name), view.decided_cut.get(name)
+    yield _position(at, verbose=verbose) if at is not None else "nothing committed"
+    if decided is not None and decided != at:
+        yield f"decided: {_position(decided, verbose=verbose)}"
+    if region.incarnation is not None and (at is None or at.incarnation != region.incarnation):
+        yield f"live: {_incarnation(region.incarnation, verbose=verbose)}"
+    if count := region.consecutive_fallbacks:
         yield "fell back once" if count == 1 else f"fell back {count} times in a row"
-    if region["refused"]:
-        yield f"newest registration refused ({region['refused']['code']})"
-    if region["silent"] is not None:
-        due, then = duration(region["heartbeat_interval"]), "" if shown["live"] else " at that time"
-        yield (
-            f"silent for {duration(region['silent'])}{then}, heartbeats are due every {due}: its query has "
-            "probably ended"
-        )
-    elif region["heard"] is not None:
-        yield f"last event {_ago(region['heard'], now)}"
-    if region["waiting_files"]:
-        amount = _amount(region["waiting_files"], region["waiting_rows"], region["waiting_age"])
-        yield f"waiting: {amount}"
+    if region.refused:
+        yield f"newest registration refused ({region.refused.code})"
+    if name in view.silent:
+        silent = duration((view.updated_at - (region.heard or 0)) / 1000)
+        due, then = duration((region.heartbeat_interval or 0) / 1000), "" if live else " at that time"
+        yield f"silent for {silent}{then}, heartbeats are due every {due}: its query has probably ended"
+    elif region.heard is not None:
+        yield f"last event {_ago(region.heard, now)}"
+    if (waits := view.waiting.get(name)) is not None and waits.files:
+        yield f"waiting: {_amount(waits.files, waits.rows, waits.since, view.updated_at)}"
 
 
-def _position(at: Shown | None, *, verbose: bool) -> str:
-    if at is None:
-        return ""
-    return f"checkpoint {at['checkpoint']} of {_incarnation(at['incarnation'], verbose=verbose)}"
+def _position(at: Position, *, verbose: bool) -> str:
+    return f"checkpoint {at.checkpoint} of {_incarnation(at.incarnation, verbose=verbose)}"
 
 
 def _incarnation(incarnation: str, *, verbose: bool) -> str:
     return incarnation if verbose else short_id(incarnation)
 
 
-def _amount(files: int, rows: int, age: float) -> str:
+def _amount(files: int, rows: int, since: int, as_of: int) -> str:
     some = f" with {rows:,} {'row' if rows == 1 else 'rows'}" if rows else ""
-    return f"{_files(files)}{some}, the oldest for {duration(age)}"
+    # The clock of the brokers may be ahead of this host's.
+    return f"{_files(files)}{some}, the oldest for {duration(max(0, as_of - since) / 1000)}"
 
 
 def _files(count: int) -> str:
@@ -319,8 +310,7 @@ async def _collect(settings: Settings) -> tuple[list[dict[str, Any]], int | None
         stream, recorded = each["stream"], each["recorded_at"] is not None
         if each["configured"] and is_unserved(stream, each["partition"], member, recorded=recorded):
             each["unserved"] = format_unserved(stream, settings.kafka.group_id)
-    # An older release tells none.
-    return shown, coordinators, [] if member is None else member.get("differences", [])
+    return shown, coordinators, [] if member is None else member["differences"]
 
 
 def describe(
@@ -359,5 +349,5 @@ def describe(
         shown |= {name: value for name, value in live.items() if name not in shown or name == "owner"}
         shown["known"] = record is not None or live["assignment"] is not None
     elif isinstance(record, StateRecord) and dated is not None:
-        shown |= overview(record, dated.time)
+        shown |= view_of(record, settings, dated.time).model_dump(mode="json")
     return shown

@@ -85,15 +85,12 @@ _CACHED: Final = 16_384
 _new: Final = tuple.__new__  # makes a named tuple of all its values, in half the time of `_make`
 
 
-def _is_known(raw: bytes, kinds: Collection[bytes]) -> bool:
-    """True if a `ce_type` is one of these types, in whatever major version."""
+def _is_newer(raw: bytes, kinds: Collection[bytes]) -> bool:
+    """True if a `ce_type` is one of these types in a newer major version."""
     match = _VERSIONED.fullmatch(raw)
-    return match is not None and b"%b.v%d" % (match[1], MAJOR_VERSION) in kinds
-
-
-def _major_version(raw: bytes) -> int | None:
-    """Return the major version that a `ce_type` of this project names; None if it is none."""
-    return int(match[2]) if (match := _VERSIONED.fullmatch(raw)) else None
+    return (
+        match is not None and int(match[2]) > MAJOR_VERSION and b"%b.v%d" % (match[1], MAJOR_VERSION) in kinds
+    )
 
 
 class _Known(dict[bytes | None, _Value]):
@@ -416,11 +413,8 @@ def _kind_checked(
     if raw is None:
         raise _Unusable(Code.NO_EVENT, "ce_type")
     kind = kinds.get(raw)
-    major = MAJOR_VERSION if kind is not None else _major_version(raw)
-    if major is not None and major > MAJOR_VERSION and _is_known(raw, kinds):
+    if kind is None and _is_newer(raw, kinds):
         raise _Unusable(Code.RECORD_UNREADABLE, shown=raw)
-    if major is not None and major < MAJOR_VERSION:
-        raise _Unusable(Code.OLDER_RELEASE, shown=raw, number=major)
     if doubled:
         raise _Unusable(Code.CONTRADICTION, *doubled)
     _check_context(attributes)

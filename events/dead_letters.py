@@ -12,7 +12,7 @@ from aiokafka import ConsumerRecord
 from sluicegate.events.problems import Code
 
 LETTER_CODES: Final = (
-    *(Code.NO_EVENT, Code.OLDER_RELEASE, Code.SPEC_VERSION, Code.SOURCE, Code.CONTENT_TYPE),
+    *(Code.NO_EVENT, Code.SPEC_VERSION, Code.SOURCE, Code.CONTENT_TYPE),
     *(Code.CONTRADICTION, Code.UNKNOWN_TYPE, Code.MALFORMED_ATTRIBUTE, Code.MISSING_ATTRIBUTE),
     *(
         Code.MALFORMED_BODY,

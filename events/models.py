@@ -481,7 +481,7 @@ class CommitSummary(Body):
     touched: Annotated[tuple[PartitionValues, ...], Field(max_length=MOST_TEXT)] | None = None
     """Those partitions, each as the files have it (`FileInfo.partition`), in a fixed order.
 
-    Null: unknown, since an older release or a repair wrote the outcome, or their texts are too long."""
+    Null: unknown, since a repair wrote the outcome, or their texts are too long."""
     sizes: tuple[tuple[FilesOfSize, ...], ...] | None = None
     """In the order of `touched`, the files of each partition by size. Null: unknown, for the same reasons."""
     moved: Annotated[tuple[Name, ...], Field(max_length=MOST_REGIONS)] = ()

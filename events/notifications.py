@@ -66,7 +66,7 @@ class Committed(Body):
     watermark: Millis | None
     files: Count
     summary: CommitSummary | None = None
-    """None: an older release made the commit."""
+    """None: a repair wrote the outcome."""
 
 
 class SavepointTaken(Body):

@@ -190,6 +190,7 @@ class Code(StrEnum):
     WAITS_FOR_REGIONS = "waits-for-regions"
     DECLINED = "declined"
     POSITION_OLD = "position-old"
+    POSITIONS_STATED = "positions-stated"
     SAVEPOINT_WAITS = "savepoint-waits"
     DRAIN_WAITS = "drain-waits"
     STILL_RUNNING = "still-running"
@@ -238,7 +239,6 @@ class Code(StrEnum):
     # Messages that are no events: `names` are attributes, or the place in the body, and `number` is the major
     # version. A message of a newer major version has RECORD_UNREADABLE.
     NO_EVENT = "no-event"
-    OLDER_RELEASE = "older-release"
     SPEC_VERSION = "spec-version"
     SOURCE = "source"
     CONTENT_TYPE = "content-type"
@@ -253,7 +253,6 @@ class Code(StrEnum):
     SIGNATURE = "signature"
 
     # State records that are not used; `number` is their version.
-    STATE_RECORD_OLDER = "state-record-older"
     STATE_RECORD_NEWER = "state-record-newer"
     STATE_RECORD_MALFORMED = "state-record-malformed"
 

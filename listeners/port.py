@@ -26,10 +26,6 @@ if TYPE_CHECKING:
     from sluicegate.lakes.port import Adapter, TableRef
 
 
-PORT_VERSION: Final = 1
-"""Version of this port; another one is refused at the start."""
-
-
 class ListenerRefused(Exception):
     """A listener makes no sense for its stream, or cannot be made. The text has the way out."""
 
@@ -203,8 +199,6 @@ class Listener(Protocol[S]):
 class ListenerType(Protocol[O]):
     """A type of listeners: makes those of this type from their settings."""
 
-    port_version: int
-    """PORT_VERSION of the release it was made for."""
     options: type[O]
     """Model of its settings."""
 
@@ -257,10 +251,10 @@ def listener_type(name: str) -> ListenerType[Any]:
             f"the type {name} of the package {package} cannot be loaded: {type(error).__name__}: {error}. "
             "Upgrade that package"
         ) from error
-    version = getattr(loaded, "port_version", None)
-    if version != PORT_VERSION or not isinstance(loaded, ListenerType):
+    if not isinstance(loaded, ListenerType):
         raise ListenerRefused(
-            f"the type {name} of the package {package} is not made for version {PORT_VERSION} of the port. "
-            f"Install releases of {package} and sluicegate that fit together"
+            f"the type {name} of the package {package} lacks members of "
+            f"sluicegate.listeners.port.ListenerType. Install releases of {package} and sluicegate that fit "
+            "together"
         )
     return loaded

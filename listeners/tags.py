@@ -27,7 +27,6 @@ from sluicegate.lakes.port import LakeUnavailable, TableRefused
 from sluicegate.listeners.intervals import DAY, HOUR, MONTH, Duration, Interval, Zone, bounds, milliseconds
 from sluicegate.listeners.mark_done.formats import LETTERS, field_of, literal
 from sluicegate.listeners.port import (
-    PORT_VERSION,
     Action,
     Done,
     Failed,
@@ -335,7 +334,6 @@ def tags_of(stream: Stream) -> MakesTags:
 class Tags:
     """The type `tags`."""
 
-    port_version = PORT_VERSION
     options = TagsOptions
 
     def check(self, options: TagsOptions, stream: Stream) -> None:

@@ -22,7 +22,6 @@ from pydantic import AfterValidator, Field
 from sluicegate.events.encoding import encode_notification
 from sluicegate.events.notifications import Notification, NotificationType
 from sluicegate.listeners.port import (
-    PORT_VERSION,
     Action,
     Done,
     Failed,
@@ -206,7 +205,6 @@ class Webhook:
 class WebhookType:
     """Type `webhook`."""
 
-    port_version = PORT_VERSION
     options = WebhookOptions
 
     def check(self, options: WebhookOptions, stream: Stream) -> None:

@@ -9,10 +9,10 @@ written again with the next commit."""
 from sluicegate.state_store.memory import MemoryStateStore
 from sluicegate.state_store.opening import open
 from sluicegate.state_store.port import (
-    VIEW_VERSION,
     AssignmentView,
     ConditionView,
     ListenerView,
+    PendingView,
     ProblemView,
     RegionView,
     SavepointView,
@@ -26,11 +26,11 @@ from sluicegate.state_store.port import (
 )
 
 __all__ = [
-    "VIEW_VERSION",
     "AssignmentView",
     "ConditionView",
     "ListenerView",
     "MemoryStateStore",
+    "PendingView",
     "ProblemView",
     "RegionView",
     "SavepointView",

@@ -1,17 +1,15 @@
-"""View of a stream for other services, and the port of the store that keeps it.
+"""The one model of a stream's state, and the port of the store that keeps it.
 
-The view is made from the stream's state record, and no decision depends on it. A lost view affects only
-displays, until the next commit writes it again.
+The service makes a view from the stream's state record. `/status`, the HTTP interface, the live page, the
+command line and the store all have this model. No decision depends on it. A lost view affects only displays,
+until the next commit writes it again.
 """
 
-from typing import Annotated, Final, Literal, NamedTuple, Protocol
+from typing import Annotated, Any, Final, Literal, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from sluicegate.events.models import Millis, Name, Position, SnapshotRef
-
-VIEW_VERSION: Final = 3
-"""Version 3 has conditions with codes in place of reasons, and positions with digests."""
 
 MAX_REVISION: Final = 2**53 - 1
 """Largest revision. Redis compares revisions as floating-point numbers, which are exact up to here."""
@@ -37,25 +35,32 @@ class _View(BaseModel):
 
 
 class ProblemView(_View):
-    """A problem: its code for programs, and its sentences for people."""
+    """A problem: its code and arguments for programs, and its sentences for people."""
 
     code: str
     message: str
+    arguments: dict[str, Any] = {}
 
 
 class ConditionView(ProblemView):
-    """Something that keeps the stream, or one region of it, from progress."""
+    """Something that keeps the stream, or one region of it, from progress, or that people should know."""
 
     kind: Literal["stall", "pause", "wait", "retry", "refusal"]
     """stall: somebody must act. wait: something must arrive. retry: a step fails and is tried again."""
     region: Name | None = None
     """None: it concerns the whole stream."""
+    retry_in: Number | None = None
+    """Milliseconds until the next try; None: nothing is tried."""
 
 
 class RegionView(_View):
     """State of one region."""
 
     phase: Literal["waiting", "live", "closed", "removed", "left"] = "waiting"
+    assigned: bool = True
+    """True if the assignment in force has it."""
+    ended: bool = False
+    """True if it is closed or removed, and everything of it is committed."""
     idle: bool = False
     stalled: ProblemView | None = None
     """The problem because of which the region waits for a reset."""
@@ -63,6 +68,10 @@ class RegionView(_View):
     """The refusal of its newest registration. Its query does not run, in whatever phase the region is."""
     incarnation: Name | None = None
     """Live incarnation, the one whose driver may add checkpoints."""
+    base: Position | None = None
+    """Position at which its newest incarnation began."""
+    final: int | None = None
+    """Its last checkpoint, once it is closed."""
     source_offsets: str | None = None
     """Source offsets at the committed position; opaque."""
     watermark: Millis | None = None
@@ -71,6 +80,8 @@ class RegionView(_View):
     """Number of consecutive cuts in which the region fell back."""
     heard: Millis | None = None
     """Append time of the newest event of its driver."""
+    heartbeat_interval: Number | None = None
+    """Milliseconds between its heartbeats, as its driver states them."""
     listeners: dict[Name, str] = {}
     """Opaque state of listeners, as of the committed position."""
 
@@ -91,6 +102,21 @@ class AssignmentView(_View):
     regions: tuple[Name, ...]
     after: Number = 0
     """Decision with the cut that it follows; 0: none."""
+    provisional: bool = False
+    """True until its first decided cut: until then it can be withdrawn."""
+
+
+class PendingView(_View):
+    """The decision without an outcome, which is on its way into the table."""
+
+    decision: Number
+    files: Number
+    regions: tuple[Name, ...]
+    """Regions that move."""
+    fallbacks: tuple[Name, ...] = ()
+    """Regions that fell back."""
+    revert_of: Name | None = None
+    """Region that the order to revert names; None: the decision is not being reverted."""
 
 
 class ListenerView(_View):
@@ -119,31 +145,43 @@ class SavepointView(_View):
     """True if it is reached when all regions have ended."""
     targets: dict[Name, Position] = {}
     """Position to reach, by region."""
+    unreached: tuple[Name, ...] = ()
+    """Regions for which it waits."""
 
 
 class StreamView(_View):
     """State of one stream as of a revision. Times are milliseconds since the Unix epoch."""
 
-    version: Annotated[int, Field(ge=1)] = VIEW_VERSION
     stream: Name
     revision: Annotated[int, Field(ge=-1, le=MAX_REVISION)]
     """Log offset of the state record that the view was made from; -1: before any event."""
     updated_at: Millis
-    commit_user: str
+    """Time for which the view holds."""
+    low_water: Number = 0
+    """First log offset that a recovery reads."""
+    commit_user: str | None = None
+    """None: no coordinator has served the stream, and the settings at hand do not have it."""
     table: str | None = None
-    """URI of the table; None: an older release wrote the view."""
+    """URI of the table; None: the settings at hand do not have the stream."""
+    table_identity: str | None = None
+    table_head: SnapshotRef | None = None
+    """The table's head as of its last answer."""
     owner: str | None = None
-    """Owner of the stream in the settings of its coordinator; None: none is named."""
+    """Owner of the stream in the settings; None: none is named."""
     decided: Number = 0
     """Newest decision; 0: none yet."""
     committed: Number = 0
     """Newest decision with an outcome; 0: none yet. One above it is still on its way into the table."""
+    pending: PendingView | None = None
+    """The decision above `committed`; None: there is none."""
     snapshot: SnapshotRef | None = None
     """The table's snapshot of the newest outcome."""
     cut: dict[Name, Position] = {}
     """Committed position of each region. Regions without one are absent."""
     decided_cut: dict[Name, Position] = {}
     """Position of each region in the newest decision; equal to `cut` if that is committed."""
+    partial: Literal["allow", "never"] | None = None
+    """Whether commits may leave a region out; None: no policy is in the log yet."""
     forced_by: tuple[Name, ...] = ()
     """Regions that reached the maximum of consecutive fallbacks, so the next commit must be full."""
     max_consecutive_fallbacks: Number | None = None
@@ -156,7 +194,13 @@ class StreamView(_View):
     watermark: Millis | None = None
     """Watermark of the newest commit."""
     assignment: AssignmentView | None = None
+    next_assignment_after: Number | None = None
+    """Value of `assignment.after` for the next assignment; None while this one lasts."""
     regions: dict[Name, RegionView] = {}
+    silent: tuple[Name, ...] = ()
+    """Live regions whose heartbeats are missing as of `updated_at`: their drivers have probably ended."""
+    strangers: dict[Name, ProblemView] = {}
+    """Refusals of regions that the stream does not have."""
     listeners: dict[str, ListenerView] = {}
     """State of each listener by its name, at the time of `updated_at` or later."""
     conditions: tuple[ConditionView, ...] = ()

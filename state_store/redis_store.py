@@ -17,18 +17,14 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import MasterDownError, ReadOnlyError, RedisError, ResponseError
 
-from sluicegate.state_store.port import (
-    VIEW_VERSION,
-    Stamp,
-    StateStoreUnavailable,
-    StreamView,
-    UnreadableView,
-)
+from sluicegate.state_store.port import Stamp, StateStoreUnavailable, StreamView, UnreadableView
 
 _PIECE: Final = 50
 """Views that are read in one exchange."""
 _READ_ONLY: Final = "read only replica"
-_TEXTS: Final = frozenset({"stream", "commit_user", "owner", "single_region"})
+_TEXTS: Final = frozenset(
+    {"stream", "commit_user", "table", "table_identity", "owner", "partial", "single_region"}
+)
 
 # Atomic, so that an older view never replaces a newer one. KEYS: the view, the set of streams. ARGV: the
 # revision, the stream, then fields and values.
@@ -284,17 +280,14 @@ def _read(key: str, fields: Mapping[str, str] | ResponseError) -> StreamView | U
 
 def _unreadable(key: str, reason: str, cause: Exception) -> UnreadableView:
     found = UnreadableView(
-        f"the hash {key} cannot be read as a view of a stream: {reason}. A coordinator of this release "
-        "writes it again with the next commit of the stream"
+        f"the hash {key} cannot be read as a view of a stream: {reason}. Its coordinator writes "
+        "it again with the next commit of the stream"
     )
     found.__cause__ = cause
     return found
 
 
 def _view(fields: Mapping[str, str]) -> StreamView:
-    version = fields.get("version", "none")
-    if version != str(VIEW_VERSION):
-        raise ValueError(f"its version is {version}, and this release reads {VIEW_VERSION}")
     return StreamView.model_validate(
         {
             name: text if name in _TEXTS else json.loads(text)

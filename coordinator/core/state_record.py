@@ -20,7 +20,7 @@ from sluicegate.events.notifications import (
 )
 from sluicegate.events.problems import Cause, CauseCode, Code, Problem, malformed
 
-# The release that wrote a record: an older one, which cannot read it, names the release that it needs.
+# The release that wrote a record: one that cannot read it names the release that it needs.
 
 RELEASE_HEADER: Final = "sluicegate-release"
 
@@ -31,7 +31,7 @@ def release_named(headers: Iterable[tuple[str, bytes | None]]) -> tuple[str, ...
     return (named.decode(errors="replace"),) if named else ()
 
 
-RECORD_VERSION: Final = 3
+RECORD_VERSION: Final = 1
 
 Notification = (
     RegistrationAnswered
@@ -128,7 +128,7 @@ _ZSTD: Final = bytes.fromhex("28b52ffd")
 
 
 class _Versioned(Light):
-    version: Annotated[int, Field(ge=0, le=2**63 - 1, strict=True)]
+    version: Annotated[int, Field(ge=RECORD_VERSION, le=2**63 - 1, strict=True)]
 
 
 class RecordTooLarge(ValueError):
@@ -159,8 +159,7 @@ def decode_record(stream: str, value: bytes) -> StateRecord | Problem:
         # Another version may have any other fields.
         version = _Versioned.model_validate_json(value).version
         if version != RECORD_VERSION:
-            older = version < RECORD_VERSION
-            return Problem(code=Code.STATE_RECORD_OLDER if older else Code.STATE_RECORD_NEWER, number=version)
+            return Problem(code=Code.STATE_RECORD_NEWER, number=version)
         record = _RECORD.validate_json(value, strict=True)
     except ValidationError as error:
         return malformed(Code.STATE_RECORD_MALFORMED, error)

@@ -25,7 +25,7 @@ from sluicegate.coordinator.listeners.worker import (
     unready,
     unusable,
 )
-from sluicegate.coordinator.observe.view import committed_decision, view_of
+from sluicegate.coordinator.observe.view import committed_decision
 from sluicegate.coordinator.settings.model import ListenerSettings
 from sluicegate.coordinator.stream.links import Links
 from sluicegate.coordinator.stream.log import announce
@@ -313,7 +313,7 @@ class ListenerHost:
             if store is None or record is None or self._written.get(name, 0) == version:
                 continue
             with suppress(StateStoreUnavailable):
-                await store.write(view_of(record, runner.settings, runner.listener_views()))
+                await store.write(runner.view_of(record))
                 self._written[name] = version
 
 

@@ -4,13 +4,13 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from enum import StrEnum
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
 
-from sluicegate.coordinator.listeners.records import ListenerRecord
+from sluicegate.coordinator.listeners.records import ListenerRecord, ListenerRecords
 from sluicegate.coordinator.observe.metrics import Metrics
 from sluicegate.coordinator.settings.model import ListenerSettings
 from sluicegate.coordinator.stream.outcomes import Announced, Outcomes, outcome_of
@@ -219,22 +219,6 @@ class Stopped(Exception):
     """The listener does nothing until somebody acts; its problem has the way out."""
 
 
-class Feed(Protocol):
-    """The commits topic."""
-
-    async def read(self, stream: str, partition: int, offset: int) -> Piece:
-        """Return the next outcomes from an offset on. Raises KafkaError or TimeoutError."""
-        ...
-
-
-class Records(Protocol):
-    """The records of listeners."""
-
-    async def write(self, record: ListenerRecord) -> None:
-        """Write a record. Raises KafkaError."""
-        ...
-
-
 class Worker:
     """Runs one listener while this process owns its stream."""
 
@@ -244,8 +228,8 @@ class Worker:
         settings: ListenerSettings,
         record: ListenerRecord,
         outcomes: Outcomes,
-        feed: Feed,
-        records: Records,
+        feed: CommitsReader,
+        records: ListenerRecords,
         settled: Callable[[], int | None],
         metrics: Metrics,
     ) -> None:

@@ -10,8 +10,8 @@ sight, never rows.
   does not progress are in one order, so that every place names the same one first.
 * `metrics.py` has every metric once, with its unit and its help; the reference page is made from it. It
   renders thousands of series without a turn of the event loop that others would notice.
-* `logs.py`: one event, one line, with fields, and without secrets. `tracing.py` is the port of spans, and
-  `spans.py` its adapter for OpenTelemetry, which only the extra `otel` brings.
+* `logs.py`: one event, one line, with fields, and without secrets. `spans.py` makes the spans of commits with
+  OpenTelemetry, which only the extra `otel` brings.
 
 A line of the log is an event that has happened. A condition is a state that lasts: it is shown by the view,
 the page and a metric as long as it is true, and logged when it begins and when it ends."""

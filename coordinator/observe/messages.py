@@ -298,9 +298,6 @@ _VOID_DECISIONS: Final[Mapping[Code, Message]] = {
 
 _MESSAGES: Final[Mapping[Code, Message]] = {
     Code.NO_EVENT: Message(_UNUSABLE, "it has no attribute[ {first}], so it is no event", _SENDER),
-    Code.OLDER_RELEASE: Message(
-        _UNUSABLE, "an older release sent it[ (major version {number})][ ({detail})]", UPGRADE
-    ),
     Code.SPEC_VERSION: Message(_UNUSABLE, "its CloudEvents version is not 1.0[: {detail}]", _SENDER),
     Code.SOURCE: Message(
         _UNUSABLE, "its attribute {first} is not a source of sluicegate[: {detail}]", _SENDER
@@ -594,6 +591,13 @@ _WAITING: Final[Mapping[Code, Message]] = {
         "Look at its query or driver. If it has ended for good: `sluicegate region remove --stream {stream} "
         "--region {region}`",
     ),
+    Code.POSITIONS_STATED: Message(
+        "Nothing proves that the positions of stream {stream} belong to one cut",
+        "an operator stated those of the regions {names} when the stream was adopted. If one is wrong, rows "
+        "are lost or doubled",
+        "Compare the rows of the table with the sources. The next commit includes every region of the "
+        "assignment, and ends this warning",
+    ),
     Code.STILL_RUNNING: Message(
         "A query of region {region} of stream {stream} still runs, and nothing of it is committed any more",
         "its incarnation {incarnation} has ended",
@@ -815,11 +819,6 @@ STREAM_MESSAGES: Final[Mapping[Code, Message]] = {
         "caught up; other streams do not wait",
         "Let its jobs publish fewer and larger events. To read faster, raise "
         "streams.{stream}.max_events_per_second in the settings of all coordinators, and send SIGHUP",
-    ),
-    Code.STATE_RECORD_OLDER: Message(
-        _STREAM_STALLED,
-        "an older release wrote its state record[ (version {number})], which this one does not read",
-        "Run that release again. Or use other topics (kafka.topic_prefix), and " + ADOPT,
     ),
     Code.STATE_RECORD_NEWER: Message(
         _STREAM_STALLED,

@@ -1,6 +1,6 @@
 """Spans of commits by OpenTelemetry. This module needs the extra `otel`; without it, nobody imports it."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -16,7 +16,8 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from sluicegate.coordinator.observe.tracing import Finish
+Finish = Callable[[str, str | None], None]
+"""Takes the name of a step's result, and the reason of a failure."""
 
 _PREFIX: Final = "sluicegate"
 

@@ -1,28 +1,25 @@
-"""State of a stream for people and programs: `sluicegate status`, `/status`, the page, and the view in Redis.
+"""The view of a stream for people and programs: `sluicegate status`, `/status`, the page, and Redis.
 
-It is derived from a state record and from the log as one coordinator has it. Nothing is decided from it.
+It is derived from a state record, and its figures from the log as one coordinator has it. Nothing is decided
+from it.
 """
 
-import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
-from pydantic import BaseModel
-
 from sluicegate.coordinator.core.log import Checkpoint, Log
 from sluicegate.coordinator.core.savepoints import unreached
-from sluicegate.coordinator.core.state import AssignmentState, LogState, RegionPhase, RegionState, Savepoint
+from sluicegate.coordinator.core.state import LogState, RegionPhase, RegionState
 from sluicegate.coordinator.core.state_record import Condition, StateRecord
 from sluicegate.coordinator.observe.messages import Message, duration, fill, format_problem, iso_time
 from sluicegate.coordinator.settings.model import StreamSettings
-from sluicegate.events.models import Position, SnapshotRef
 from sluicegate.events.problems import Code, Problem
 from sluicegate.state_store import (
     AssignmentView,
     ConditionView,
     ListenerView,
+    PendingView,
     ProblemView,
     RegionView,
     SavepointView,
@@ -77,7 +74,7 @@ def _checkpoints(log: Log) -> Iterator[tuple[str, Checkpoint]]:
             yield name, entry
 
 
-# State of a stream for `sluicegate status`, /status and the view: derived from its state record alone.
+# The view of a stream, derived from its state record alone.
 #
 # A coordinator makes the record from its current state. Without a coordinator, the last written one is
 # used. The record's conditions are the one answer to the question why a stream does not progress.
@@ -86,68 +83,69 @@ MISSED: Final = 3
 """Number of missing heartbeats in a row before a region counts as silent."""
 NOT_READ: Final = frozenset(
     {
-        *(
-            Code.EVENTS_LIMITED,
-            Code.RECORD_UNREADABLE,
-            Code.SKIPPED_LATE,
-            Code.LOG_DISCONTINUOUS,
-            Code.OLDER_RELEASE,
-        ),
-        *(Code.STATE_RECORD_NEWER, Code.STATE_RECORD_OLDER, Code.STATE_RECORD_MALFORMED),
+        *(Code.EVENTS_LIMITED, Code.RECORD_UNREADABLE, Code.SKIPPED_LATE, Code.LOG_DISCONTINUOUS),
+        *(Code.STATE_RECORD_NEWER, Code.STATE_RECORD_MALFORMED),
         *(Code.OTHER_PARTITION, Code.OTHER_COMMIT_USER),
     }
 )
 """Conditions of a stream whose newest events are not read yet: nothing is known of its drivers."""
 
 
-def overview(record: StateRecord, as_of: int) -> dict[str, Any]:
-    """Return a stream as JSON values; `as_of` is the time of the record in Unix milliseconds.
+def view_of(
+    record: StateRecord,
+    settings: StreamSettings | None,
+    as_of: int,
+    listeners: Mapping[str, ListenerView] = MappingProxyType({}),
+) -> StreamView:
+    """Return the view of a stream; `as_of` is the time of the record in Unix milliseconds.
 
-    Ages and durations are in seconds, as of that time.
+    `settings` None: those at hand do not have the stream.
     """
-    state, stream = record.state, record.stream
-    names = region_names(state)
-    return {
-        "as_of": as_of,
-        "conditions": [_condition(each, stream) for each in distinct_conditions(record)],
-        "paused": state.paused,
-        "applied_offset": record.applied,
-        "low_water": record.low_water,
-        "assignment": state.assignment.model_dump() if state.assignment else None,
-        "next_assignment_after": next_after(state),
-        "partial": state.policy.partial if state.policy else None,
-        "single_region": single_region_reason(record),
-        "forced_by": forced_by(state),
-        "decided": state.decided,
-        "committed": committed_decision(state),
-        "pending": _pending(state),
-        "savepoints": [_savepoint(state, each) for each in state.savepoints],
-        "watermark": committed_watermark(state),
-        "snapshot": _ref(state.snapshot),
-        "table": {"identity": record.table.identity or state.table, "head": _ref(record.table.head)},
-        "waiting": _waiting_in_all(record, as_of),
-        "regions": {name: _region(record, name, as_of) for name in names},
-        "strangers": {name: _problem(why, stream) for name, why in strangers(record).items()},
-    }
-
-
-# --- the stream -----------------------------------------------------------------------------------
-
-
-def region_names(state: LogState) -> list[str]:
-    """Return the regions that have a state, and those of the assignment, sorted."""
-    return sorted({*state.regions, *(state.assignment.regions if state.assignment else ())})
-
-
-def distinct_conditions(record: StateRecord) -> list[Condition]:
-    """Return the conditions, the gravest first; a problem that several have is listed once.
-
-    A stall also refuses registrations, for the same problem.
-    """
-    found: dict[str, Condition] = {}
-    for each in record.conditions:
-        found.setdefault(each.problem.identity, each)
-    return list(found.values())
+    state, stream, policy = record.state, record.stream, record.state.policy
+    names = sorted({*state.regions, *(state.assignment.regions if state.assignment else ())})
+    cut = {name: state.committed(name).position for name in names}
+    return StreamView(
+        stream=stream,
+        revision=record.applied,
+        updated_at=as_of,
+        low_water=record.low_water,
+        commit_user=settings.commit_user if settings else record.commit_user,
+        table=settings.table if settings else None,
+        table_identity=record.table.identity or state.table,
+        table_head=record.table.head,
+        owner=(settings.owner or None) if settings else None,
+        decided=state.decided,
+        committed=committed_decision(state),
+        pending=_pending(state),
+        snapshot=state.snapshot,
+        cut={name: at for name, at in cut.items() if at is not None},
+        decided_cut=state.cut,
+        partial=policy.partial if policy else None,
+        forced_by=tuple(_forced_by(state)),
+        max_consecutive_fallbacks=policy.max_consecutive_fallbacks if policy else None,
+        waiting={name: WaitingView(**each.model_dump()) for name, each in record.waiting.items()},
+        single_region=(policy.single_region if policy else None) or record.table.single_region,
+        savepoints=tuple(
+            SavepointView(
+                name=each.name,
+                drain=each.drain,
+                targets=each.targets,
+                unreached=tuple(unreached(state, each)),
+            )
+            for each in state.savepoints
+        ),
+        watermark=committed_watermark(state),
+        assignment=AssignmentView(**state.assignment.model_dump()) if state.assignment else None,
+        next_assignment_after=_next_after(state),
+        regions={name: _region(record, name) for name in names},
+        silent=silent_regions(state, record.heard, record.intervals, record.conditions, as_of),
+        strangers={
+            name: _problem(why, stream) for name, why in sorted(record.refused.items()) if name not in names
+        },
+        listeners=dict(listeners),
+        conditions=tuple(_condition(each, stream) for each in _distinct(record.conditions)),
+        paused=state.paused,
+    )
 
 
 def committed_decision(state: LogState) -> int:
@@ -160,20 +158,45 @@ def committed_watermark(state: LogState) -> int | None:
     return state.watermark if state.pending is None else state.pending.before.watermark
 
 
-def next_after(state: LogState) -> int | None:
+def silent_regions(
+    state: LogState,
+    heard: Mapping[str, int],
+    intervals: Mapping[str, int],
+    conditions: Iterable[Condition],
+    as_of: int,
+) -> tuple[str, ...]:
+    """Return the regions of which MISSED heartbeats are missing, sorted; times in milliseconds."""
+    # The newest events of such a stream are not read, so its drivers may be alive.
+    if any(each.problem.code in NOT_READ for each in conditions):
+        return ()
+    return tuple(
+        name
+        for name, region in sorted(state.regions.items())
+        if region.phase is RegionPhase.LIVE
+        and name in heard
+        and name in intervals
+        and as_of - heard[name] > MISSED * intervals[name]
+    )
+
+
+def _distinct(conditions: Iterable[Condition]) -> Iterable[Condition]:
+    """Return the conditions; a problem that several have is listed once.
+
+    A stall also refuses registrations, for the same problem.
+    """
+    found: dict[str, Condition] = {}
+    for each in conditions:
+        found.setdefault(each.problem.identity, each)
+    return found.values()
+
+
+def _next_after(state: LogState) -> int | None:
     """Return the value for `assignment.after` of the next assignment; None while the current one lasts."""
     lasts = state.assignment is None or state.pending is not None or any(True for _ in state.active())
     return None if lasts else state.decided
 
 
-def single_region_reason(record: StateRecord) -> str | None:
-    """Return the reason why all regions are one failure domain, so that every commit is full."""
-    state = record.state
-    logged = state.policy.single_region if state.policy is not None else None
-    return logged or record.table.single_region
-
-
-def forced_by(state: LogState) -> list[str]:
+def _forced_by(state: LogState) -> list[str]:
     """Return the regions that may not fall back again, so that the next commit is full."""
     policy = state.policy
     if policy is None or policy.partial == "never":
@@ -182,129 +205,58 @@ def forced_by(state: LogState) -> list[str]:
     return [name for name in state.active() if name in regions and regions[name].fallbacks >= most]
 
 
-def strangers(record: StateRecord) -> dict[str, Problem]:
-    """Return the refused registrations of regions that the stream does not have."""
-    names = region_names(record.state)
-    return {name: problem for name, problem in sorted(record.refused.items()) if name not in names}
-
-
-def _pending(state: LogState) -> dict[str, Any] | None:
-    """Return the decision without an outcome."""
+def _pending(state: LogState) -> PendingView | None:
     made = state.pending
     if made is None:
         return None
-    return {
-        "decision": made.id,
-        "files": made.files,
-        "regions": sorted(made.moves),
-        "fallbacks": sorted(made.fallbacks),
-        "revert_of": made.revert.region if made.revert else None,
-    }
-
-
-def _savepoint(state: LogState, savepoint: Savepoint) -> dict[str, Any]:
-    return {**savepoint.model_dump(), "unreached": unreached(state, savepoint)}
-
-
-def _waiting_in_all(record: StateRecord, as_of: int) -> dict[str, Any]:
-    """Return the totals over all regions of written data that is in no decision."""
-    every = record.waiting.values()
-    return {
-        "files": sum(each.files for each in every),
-        "rows": sum(each.rows for each in every),
-        "age": max((age(each.since, as_of) for each in every), default=None),
-    }
-
-
-def _condition(condition: Condition, stream: str) -> dict[str, Any]:
-    retry_in = None if condition.retry_in is None else condition.retry_in / 1000
-    return {"kind": condition.kind, **_problem(condition.problem, stream), "retry_in": retry_in}
-
-
-def _problem(problem: Problem, stream: str) -> dict[str, Any]:
-    return {
-        "code": str(problem.code),
-        "region": problem.region,
-        "message": format_problem(problem, stream),
-        "arguments": problem.model_dump(mode="json", exclude={"code", "region"}, exclude_defaults=True),
-    }
-
-
-# --- regions --------------------------------------------------------------------------------------
-
-
-def incarnation_of(region: RegionState) -> str | None:
-    """Return the id of the newest incarnation, live or ended."""
-    return region.incarnation.id if region.incarnation is not None else None
-
-
-def _region(record: StateRecord, name: str, as_of: int) -> dict[str, Any]:
-    state = record.state
-    region, before = state.regions.get(name, RegionState()), state.committed(name)
-    heard, interval = record.heard.get(name), record.intervals.get(name)
-    waits, refused = record.waiting.get(name), record.refused.get(name)
-    return {
-        "phase": str(region.phase),
-        "assigned": state.assignment is not None and name in state.assignment.regions,
-        "gone": region.has_ended and state.unresolved(name) is None,
-        "idle": region.idle,
-        "stalled": _problem(region.fault, record.stream) if region.fault else None,
-        "incarnation": incarnation_of(region),
-        "live_incarnation": region.live_incarnation,
-        "base": _dump(region.incarnation.base) if region.incarnation else None,
-        "committed": _dump(before.position),
-        "source_offsets": before.source_offsets,
-        "decided": _dump(region.position) if region.position != before.position else None,
-        "final": region.final,
-        "watermark": before.watermark,
-        "consecutive_fallbacks": region.fallbacks,
-        "listeners": before.listeners,
-        "refused": _problem(refused, record.stream) if refused else None,
-        "heard": heard,
-        "heard_age": None if heard is None else age(heard, as_of),
-        "heartbeat_interval": None if interval is None else interval / 1000,
-        "silent": _silent(region, heard, interval, as_of) if is_read(record.conditions) else None,
-        "waiting_files": waits.files if waits else 0,
-        "waiting_rows": waits.rows if waits else 0,
-        "waiting_age": age(waits.since, as_of) if waits else None,
-    }
-
-
-def is_read(conditions: Iterable[Condition]) -> bool:
-    """Return False if the newest events of a stream are not read, so that its drivers may be alive."""
-    return not any(each.problem.code in NOT_READ for each in conditions)
-
-
-def _silent(region: RegionState, heard: int | None, interval: int | None, as_of: int) -> float | None:
-    """Return the seconds of silence; None before MISSED heartbeats are missing, or if none is expected."""
-    if heard is None or interval is None or region.phase is not RegionPhase.LIVE:
-        return None
-    silence = as_of - heard
-    return silence / 1000 if silence > MISSED * interval else None
-
-
-def silent_regions(
-    state: LogState, heard: Mapping[str, int], intervals: Mapping[str, int], as_of: int
-) -> list[str]:
-    """Return the regions whose heartbeats are missing, sorted; times and intervals in milliseconds."""
-    return sorted(
-        name
-        for name, region in state.regions.items()
-        if _silent(region, heard.get(name), intervals.get(name), as_of) is not None
+    return PendingView(
+        decision=made.id,
+        files=made.files,
+        regions=tuple(sorted(made.moves)),
+        fallbacks=tuple(sorted(made.fallbacks)),
+        revert_of=made.revert.region if made.revert else None,
     )
 
 
-def age(since: int, as_of: int) -> float:
-    """Return an age in seconds; never negative, because the brokers' clocks may be ahead of this host's."""
-    return max(0.0, (as_of - since) / 1000)
+def _condition(condition: Condition, stream: str) -> ConditionView:
+    problem = condition.problem
+    return ConditionView(
+        kind=condition.kind,
+        region=problem.region,
+        retry_in=condition.retry_in,
+        **_problem(problem, stream).model_dump(),
+    )
 
 
-def _ref(ref: SnapshotRef | None) -> dict[str, Any] | None:
-    return None if ref is None else asdict(ref)
+def _problem(problem: Problem, stream: str) -> ProblemView:
+    return ProblemView(
+        code=problem.code.value,
+        message=format_problem(problem, stream),
+        arguments=problem.model_dump(mode="json", exclude={"code", "region"}, exclude_defaults=True),
+    )
 
 
-def _dump(model: BaseModel | None) -> dict[str, Any] | None:
-    return None if model is None else dict(model.model_dump(mode="json"))
+def _region(record: StateRecord, name: str) -> RegionView:
+    state = record.state
+    region, before = state.regions.get(name, RegionState()), state.committed(name)
+    refused = record.refused.get(name)
+    return RegionView(
+        phase=region.phase.value,
+        assigned=state.assignment is not None and name in state.assignment.regions,
+        ended=region.has_ended and state.unresolved(name) is None,
+        idle=region.idle,
+        stalled=_problem(region.fault, record.stream) if region.fault else None,
+        refused=_problem(refused, record.stream) if refused else None,
+        incarnation=region.live_incarnation,
+        base=region.incarnation.base if region.incarnation else None,
+        final=region.final,
+        source_offsets=before.source_offsets,
+        watermark=before.watermark,
+        consecutive_fallbacks=region.fallbacks,
+        heard=record.heard.get(name),
+        heartbeat_interval=record.intervals.get(name),
+        listeners=before.listeners,
+    )
 
 
 # Reasons why a stream does not progress, in the one order of the live page and of `sluicegate status`.
@@ -393,81 +345,3 @@ def letters(stream: str, count: int, newest: Mapping[str, Any]) -> Reason:
 def _sentences(message: Message, arguments: Mapping[str, str]) -> str:
     what, why, remedy = (fill(part, arguments) for part in message)
     return f"{what}: {why}. {remedy}."
-
-
-# View of a stream in the state store: made from its state record, and renewed if the store loses it.
-
-
-def view_of(
-    record: StateRecord,
-    settings: StreamSettings,
-    listeners: Mapping[str, ListenerView] = MappingProxyType({}),
-) -> StreamView:
-    """Return the view of a stream for dashboards and other services."""
-    state = record.state
-    cut = {name: state.committed(name).position for name in region_names(state)}
-    return StreamView(
-        stream=record.stream,
-        revision=record.applied,
-        updated_at=time.time_ns() // 1_000_000,
-        commit_user=settings.commit_user,
-        table=settings.table,
-        owner=settings.owner or None,
-        decided=state.decided,
-        committed=committed_decision(state),
-        snapshot=state.snapshot,
-        cut=_known(cut),
-        decided_cut=state.cut,
-        forced_by=tuple(forced_by(state)),
-        max_consecutive_fallbacks=state.policy.max_consecutive_fallbacks if state.policy else None,
-        waiting={name: WaitingView(**each.model_dump()) for name, each in record.waiting.items()},
-        single_region=single_region_reason(record),
-        savepoints=tuple(
-            SavepointView(name=each.name, drain=each.drain, targets=each.targets) for each in state.savepoints
-        ),
-        watermark=committed_watermark(state),
-        assignment=_assignment(state.assignment) if state.assignment is not None else None,
-        regions={name: _region_view(record, name) for name in region_names(state)},
-        listeners=dict(listeners),
-        conditions=tuple(_condition_view(each, record.stream) for each in distinct_conditions(record)),
-        paused=state.paused,
-    )
-
-
-def _known(cut: dict[str, Position | None]) -> dict[str, Position]:
-    return {name: at for name, at in cut.items() if at is not None}
-
-
-def _assignment(assignment: AssignmentState) -> AssignmentView:
-    return AssignmentView(number=assignment.number, regions=tuple(assignment.regions), after=assignment.after)
-
-
-def _region_view(record: StateRecord, name: str) -> RegionView:
-    region = record.state.regions.get(name, RegionState())
-    before, refused = record.state.committed(name), record.refused.get(name)
-    return RegionView(
-        phase=region.phase.value,
-        idle=region.idle,
-        stalled=_problem_view(region.fault, record.stream) if region.fault else None,
-        refused=_problem_view(refused, record.stream) if refused else None,
-        incarnation=region.live_incarnation,
-        source_offsets=before.source_offsets,
-        watermark=before.watermark,
-        consecutive_fallbacks=region.fallbacks,
-        heard=record.heard.get(name),
-        listeners=before.listeners,
-    )
-
-
-def _problem_view(problem: Problem, stream: str) -> ProblemView:
-    return ProblemView(code=problem.code.value, message=format_problem(problem, stream))
-
-
-def _condition_view(condition: Condition, stream: str) -> ConditionView:
-    problem = condition.problem
-    return ConditionView(
-        kind=condition.kind,
-        code=problem.code.value,
-        region=problem.region,
-        message=format_problem(problem, stream),
-    )

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 
 from sluicegate.coordinator.core.account import (
     Account,
+    FormerAccount,
     RegionAccount,
     UnreadableAccount,
     account_after,
@@ -215,7 +216,7 @@ def choose(stream: str, commits: Commits, logged: "Logged", stated: "Stated | No
             "it. `sluicegate replay verify` tells which commits are in the table"
         )
     _compare(stated, commits.earlier)
-    names = [*stated.positions]
+    regions = {name: RegionAccount(position=at) for name, at in stated.positions.items()}
     return Adopted(
         newest.ref,
         Account(
@@ -223,10 +224,11 @@ def choose(stream: str, commits: Commits, logged: "Logged", stated: "Stated | No
             stream=stream,
             decision=newest.decision,
             digest=newest.digest,
-            assignment=AssignmentState(
-                number=stated.number, regions=names, after=stated.after, provisional=False
-            ),
-            regions={name: RegionAccount(position=at) for name, at in stated.positions.items()},
+            # Nothing proves that the positions are of one cut. So the first cut has to be full, and until
+            # then a condition says so, and the assignment can be withdrawn.
+            assignment=AssignmentState(number=stated.number, regions=[*regions], after=stated.after),
+            former=FormerAccount(regions=regions),
+            regions=regions,
             ended=sorted({at.incarnation for at in stated.positions.values() if at is not None}),
         ),
         stated=True,
@@ -305,7 +307,7 @@ def _newest(stream: str, user: str, seen: TableState, history: TableHistory) -> 
 def _account(stream: str, newest: PastSnapshot, text: str) -> tuple[Account | None, str]:
     """Return the account of a commit, or the reason for which it has none. Raises ReplayRefused."""
     if not text:
-        return None, "it was made by an older release, or its regions are too many"
+        return None, "its regions are too many, or another program made it"
     try:
         account = decode_account(text)
     except UnreadableAccount as error:

@@ -8,7 +8,7 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.errors import TopicAuthorizationFailedError
@@ -103,26 +103,6 @@ INTERVAL: Final = 0.5
 """Seconds between two notes of the progress."""
 
 Print = Callable[[str], None]
-
-
-class Log(Protocol):
-    """The partition of one stream."""
-
-    partition: int
-    decode: Decoder
-    """Reads a record as the coordinators of the stream do."""
-
-    async def end(self) -> int:
-        """Return the end offset: the last offset plus one. Raises KafkaError."""
-        ...
-
-    def read(self, start: int, end: int) -> AsyncGenerator[Sequence[ConsumerRecord], None]:
-        """Yield the records from `start` to before `end`, once, in order. Raises KafkaError, TimeoutError."""
-        ...
-
-    async def bodies(self, offsets: Sequence[int]) -> dict[int, WrittenEvent]:
-        """Read the `files.written` at these offsets. Raises BodyUnavailable, KafkaError, TimeoutError."""
-        ...
 
 
 class Progress:

@@ -31,7 +31,7 @@ from sluicegate.coordinator.replay.decisions import (
     ReplayRefused,
     Start,
 )
-from sluicegate.coordinator.replay.log import Log, Print, Progress
+from sluicegate.coordinator.replay.log import Print, Progress, StreamLog
 from sluicegate.coordinator.replay.tables import ReplayTable
 from sluicegate.events.codec import Flaw, read_attributes, read_files
 from sluicegate.events.envelope import EventType
@@ -80,7 +80,7 @@ class Search:
     """Search for one stream's orphans; each file is checked again before its deletion."""
 
     def __init__(
-        self, stream: str, log: Log, start: Start, table: ReplayTable, grace: int, show: Print
+        self, stream: str, log: StreamLog, start: Start, table: ReplayTable, grace: int, show: Print
     ) -> None:
         """Prepare a search; `grace` in milliseconds."""
         self.start = start

@@ -23,7 +23,7 @@ from sluicegate.coordinator.replay.decisions import (
     Step,
     Unverified,
 )
-from sluicegate.coordinator.replay.log import Log, Print, Progress
+from sluicegate.coordinator.replay.log import Print, Progress, StreamLog
 from sluicegate.events.problems import CauseCode
 
 # Marks in a stream's log, and the window of decisions between two marks.
@@ -185,7 +185,7 @@ class Reading:
 
 
 async def read_decisions(
-    log: Log,
+    log: StreamLog,
     stream: str,
     start: Start,
     end: int,
@@ -228,7 +228,7 @@ async def read_decisions(
     return done
 
 
-async def require_verified(log: Log, stream: str, start: Start, forged: Collection[str]) -> None:
+async def require_verified(log: StreamLog, stream: str, start: Start, forged: Collection[str]) -> None:
     """Refuse a log with unverified or unsigned records after its start.
 
     Raises ReplayRefused, KafkaError, TimeoutError.

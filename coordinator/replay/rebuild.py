@@ -11,7 +11,7 @@ from sluicegate.coordinator.replay.decisions import (
     ReplayRefused,
     Start,
 )
-from sluicegate.coordinator.replay.log import Log, Print
+from sluicegate.coordinator.replay.log import Print, StreamLog
 from sluicegate.coordinator.replay.reading import Reading, Window, read_decisions
 from sluicegate.coordinator.replay.tables import ReplayTable
 from sluicegate.events.codec import read_files
@@ -41,7 +41,7 @@ class Rebuild:
 
     def __init__(
         self,
-        log: Log,
+        log: StreamLog,
         stream: str,
         source: ReplayTable,
         target: ReplayTable,

@@ -19,7 +19,7 @@ from sluicegate.coordinator.replay.decisions import (
     ReplayRefused,
     Start,
 )
-from sluicegate.coordinator.replay.log import Log, Print
+from sluicegate.coordinator.replay.log import Print, StreamLog
 from sluicegate.coordinator.replay.reading import Reading, Window, read_decisions
 from sluicegate.coordinator.replay.tables import ReplayTable
 from sluicegate.events.models import SnapshotRef, StreamCommand, StreamPolicy
@@ -45,7 +45,7 @@ class Repair:
 
     def __init__(
         self,
-        log: Log,
+        log: StreamLog,
         stream: str,
         table: ReplayTable,
         refuse_if_owned: Callable[[], Awaitable[None]],

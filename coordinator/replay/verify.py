@@ -13,7 +13,7 @@ from sluicegate.coordinator.replay.decisions import (
     LoggedDecision,
     Start,
 )
-from sluicegate.coordinator.replay.log import Log, Print
+from sluicegate.coordinator.replay.log import Print, StreamLog
 from sluicegate.coordinator.replay.reading import Reading, Window, read_decisions
 from sluicegate.coordinator.replay.tables import ReplayTable
 
@@ -61,7 +61,7 @@ class Verdict:
 
 
 async def verify(
-    log: Log,
+    log: StreamLog,
     stream: str,
     start: Start,
     window: Window,

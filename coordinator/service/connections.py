@@ -4,7 +4,7 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -17,7 +17,6 @@ from aiokafka.errors import (
 
 import sluicegate
 from sluicegate.coordinator.observe.metrics import Metrics
-from sluicegate.coordinator.observe.tracing import Spans
 from sluicegate.coordinator.service.keys import assignor
 from sluicegate.coordinator.service.startup import make_store
 from sluicegate.coordinator.settings.model import Settings, own_keys
@@ -28,6 +27,9 @@ from sluicegate.kafka.clients import EndOffsets, start_client, stop_client
 from sluicegate.kafka.producer import SessionProducer
 from sluicegate.kafka.topics import TopicNames
 from sluicegate.lakes.threads import CommitThreads
+
+if TYPE_CHECKING:
+    from sluicegate.coordinator.observe.spans import OtelSpans
 
 # Export of spans by OTLP, if the environment asks for it.
 
@@ -40,7 +42,7 @@ _STOPPED: Final = 5_000
 
 
 @asynccontextmanager
-async def exported_spans(environment: Mapping[str, str] = os.environ) -> AsyncIterator[Spans | None]:
+async def exported_spans(environment: Mapping[str, str] = os.environ) -> "AsyncIterator[OtelSpans | None]":
     """Give what makes spans, and export them in a thread of their own; None if nobody asks for them.
 
     The SDK reads its other variables itself, such as the sampler and the name of the service.

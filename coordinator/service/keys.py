@@ -27,7 +27,7 @@ class GroupKeys(NamedTuple):
 
     known: tuple[MemberKeys, ...]
     members: int
-    """Number of members, also of those of older releases, which publish nothing."""
+    """Number of members, also of those that publish nothing."""
 
 
 class Differences(NamedTuple):
@@ -40,10 +40,7 @@ class Differences(NamedTuple):
 
 
 def assignor(keys: MemberKeys) -> type[RoundRobinPartitionAssignor]:
-    """Return the assignor of a member that publishes its keys. It assigns as aiokafka's own one does.
-
-    It has the same name, too, so a group can have members of older releases.
-    """
+    """Return the assignor of a member that publishes its keys. It assigns as aiokafka's own one does."""
     told = keys.model_dump_json().encode()
 
     class PublishesKeys(RoundRobinPartitionAssignor):  # type: ignore[misc]

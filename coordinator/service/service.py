@@ -5,11 +5,11 @@ event loop."""
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from itertools import count
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import structlog
 from aiokafka import AIOKafkaConsumer
@@ -35,7 +35,6 @@ from sluicegate.coordinator.stream.other_groups import OwnedElsewhere
 from sluicegate.coordinator.stream.partition import PartitionRunner
 from sluicegate.coordinator.stream.retention import Retention
 from sluicegate.coordinator.stream.runner import StreamRunner
-from sluicegate.coordinator.stream.views import renew_views
 from sluicegate.coordinator.tasks import end, ended_with
 from sluicegate.coordinator.web.http import Access, HealthServer
 from sluicegate.coordinator.web.outages import Silence
@@ -58,19 +57,6 @@ INTERVAL: Final = 3.0
 _AWAY: Final = "Kafka does not answer: "
 
 
-class Partition(Protocol):
-    """A partition that this process is assigned."""
-
-    @property
-    def started(self) -> bool:
-        """True once its state records are read."""
-        ...
-
-    async def end_offset(self) -> int:
-        """Return the end offset of the log. Raises KafkaError."""
-        ...
-
-
 class KafkaWatch:
     """The last look at Kafka."""
 
@@ -85,7 +71,7 @@ class KafkaWatch:
         self,
         producer: SessionProducer,
         consumer: AIOKafkaConsumer,
-        runners: Callable[[], Sequence[Partition]],
+        runners: Callable[[], Sequence[PartitionRunner]],
     ) -> None:
         """Check that Kafka answers, until cancelled. Raises KafkaError if the producer has died."""
         self._answered = _now()
@@ -110,7 +96,7 @@ class KafkaWatch:
         detail = self.away or trouble
         return None if detail is None else Silence(detail.removeprefix(_AWAY), self._answered)
 
-    async def _lacks(self, consumer: AIOKafkaConsumer, runners: Sequence[Partition]) -> str | None:
+    async def _lacks(self, consumer: AIOKafkaConsumer, runners: Sequence[PartitionRunner]) -> str | None:
         """Return the reason why nothing can be read although Kafka answers; None if there is none.
 
         Raises KafkaError or TimeoutError if Kafka does not answer.
@@ -134,62 +120,24 @@ _MOST: Final = 600
 """Due times of one turn that are reported, the oldest first; a frozen process would have any number."""
 
 
-class Measured(Protocol):
-    """An assigned partition."""
-
-    started: bool
-
-    async def measure(self, now_ms: int) -> None:
-        """Update its gauges; the time is in milliseconds since the Unix epoch."""
-        ...
-
-
-class LoopLag:
-    """Timers that are due at fixed times, independent of when the ones before have run.
+async def watch_loop(late: Callable[[Sequence[float]], None], interval: float = MEASURING_INTERVAL) -> None:
+    """Report the delays of timers that are due at fixed times, in seconds, until cancelled.
 
     A timer that starts again after each run would meet a long turn once, as if that delayed one event.
     Here a turn of a second delays the ten timers that became due in it, as it delays other events.
     """
-
-    def __init__(self, late: Callable[[Sequence[float]], None], interval: float = MEASURING_INTERVAL) -> None:
-        """`late` takes the delays in seconds."""
-        self._late = late
-        self._interval = interval
-        self._due = 0.0
-        self._timer: asyncio.TimerHandle | None = None
-
-    def start(self) -> None:
-        """Start on the running event loop."""
-        loop = asyncio.get_running_loop()
-        self._due = loop.time() + self._interval
-        self._timer = loop.call_at(self._due, self._run, loop)
-
-    def stop(self) -> None:
-        """Set no further timer."""
-        if self._timer is not None:
-            self._timer.cancel()
-
-    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+    loop = asyncio.get_running_loop()
+    due = loop.time() + interval
+    while True:
+        await asyncio.sleep(due - loop.time())
         # A loop runs a timer up to one tick of its clock before it is due.
-        delay = max(0.0, loop.time() - self._due)
-        met = 1 + int(delay / self._interval)
-        self._late([delay - number * self._interval for number in range(min(met, _MOST))])
-        self._due += met * self._interval
-        self._timer = loop.call_at(self._due, self._run, loop)
+        delay = max(0.0, loop.time() - due)
+        met = 1 + int(delay / interval)
+        late([delay - number * interval for number in range(min(met, _MOST))])
+        due += met * interval
 
 
-@asynccontextmanager
-async def loop_lag(late: Callable[[Sequence[float]], None]) -> AsyncIterator[None]:
-    """Measure the delay of the running event loop inside `async with`."""
-    lag = LoopLag(late)
-    lag.start()
-    try:
-        yield
-    finally:
-        lag.stop()
-
-
-async def measure(links: Links, runners: Iterable[Measured], *, kafka_up: bool) -> None:
+async def measure(links: Links, runners: Iterable[PartitionRunner], *, kafka_up: bool) -> None:
     """Set the gauges of the process and of its partitions."""
     metrics = links.metrics
     started = [each for each in runners if each.started]
@@ -262,7 +210,7 @@ class Service:
         # Importing a table format takes about a second; meanwhile Kafka can be contacted.
         loading = asyncio.create_task(load_adapters(self._settings))
         async with (
-            loop_lag(self._count_delays),
+            ended_with(watch_loop(self._count_delays)),
             HealthServer(self, self._metrics, http, self._page.add_to) as server,
             ended_with(self._reload_when_asked(server.access)),
             ended_with(self._page.run()),
@@ -523,13 +471,8 @@ class Service:
         """Write the views again if the state store has lost them."""
         while True:
             await asyncio.sleep(VIEW_INTERVAL)
-            streams = [(each, stream) for each in self._runners.values() for stream in each.streams.values()]
-            # A generator: each record is the newest one at the time of its turn.
-            last = (
-                (stream.last_view, stream.settings, stream.listener_views(), each.end_offset)
-                for each, stream in streams
-            )
-            await renew_views(store, ((record, own, seen, end) for record, own, seen, end in last if record))
+            for stream in [each for runner in self._runners.values() for each in runner.streams.values()]:
+                await stream.renew_view(store)
 
     def _own_streams(self) -> dict[str, StreamRunner]:
         runners = [runner for runner in self._runners.values() if runner.started]
@@ -558,7 +501,7 @@ class Service:
 
     def status(self) -> dict[str, Any]:
         """Return the partitions and streams of this member as JSON values, with their state."""
-        kafka, now = self._settings.kafka, time.time_ns() // 1_000_000
+        kafka = self._settings.kafka
         started = [runner for runner in self._runners.values() if runner.started]
         return {
             "group": kafka.group_id,
@@ -570,6 +513,6 @@ class Service:
                 for each in started
             },
             "streams": {
-                name: state for each in self._runners.values() for name, state in each.overviews(now).items()
+                name: state for each in self._runners.values() for name, state in each.status().items()
             },
         }

@@ -35,7 +35,8 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
-from sluicegate.coordinator.settings.sources import EnvironmentSource, Section, SettingsError, Text, explain
+from sluicegate.coordinator.settings.sources import EnvironmentSource, Section, Text, explain
+from sluicegate.coordinator.settings.sources import SettingsError as SettingsError
 from sluicegate.events.models import Name, StreamPolicy
 from sluicegate.events.orders import printable
 from sluicegate.events.problems import Cause
@@ -550,21 +551,6 @@ def _explained(error: ValidationError, model: type[Options]) -> str:
     return "; ".join(lines)
 
 
-__all__ = [
-    "HttpSettings",
-    "JanitorSettings",
-    "KafkaSecurity",
-    "KafkaSettings",
-    "LogSettings",
-    "MemorySettings",
-    "RedisSettings",
-    "Settings",
-    "SettingsError",
-    "StreamSettings",
-    "load",
-    "validate",
-]
-
 _SOUNDS_SECRET: Final = re.compile(
     r"secret|passw|token|key|credential|signature|authorization", re.IGNORECASE
 )
@@ -650,7 +636,7 @@ class StreamSettings(Section):
     max_failure_ratio: Annotated[float, Field(ge=0, le=1)] = 1.0
     """Largest share of the active regions that one commit may leave out."""
     alignment_timeout: Seconds = 10.0
-    """Time that a due commit waits for a region that is expected to be part of it, and has given no answer."""
+    """Time that a due commit waits for a region that is expected in it, and has given no answer."""
     alignment_timeouts: dict[Name, Seconds] = Field(default_factory=dict)
     """The same for single regions, by name."""
     silence: Seconds = 60.0

@@ -1,4 +1,9 @@
-"""Sources of settings: the environment as a layer over the file, with readable problems."""
+"""Sources of settings: the environment as a layer over the file, with readable problems.
+
+pydantic-settings merges the layers and validates them. Its own source of the environment is not used. It
+ignores an unknown variable, and does not name the variable of a wrong value. It knows no names of streams
+from the file, which may have letters that a variable cannot have. It takes lists as JSON only.
+"""
 
 import difflib
 import json
@@ -116,13 +121,9 @@ def _fold(name: str) -> str:
 def _decode(text: str, annotation: Any) -> Any:
     if text.lstrip().startswith("{") and (model_of(annotation) or _origin(annotation) is dict):
         return json.loads(text)
-    if _origin(annotation) is tuple and not text.lstrip().startswith("["):
-        return [part.strip() for part in text.split(",")]
-    if _origin(annotation) is tuple:
-        return (
-            json.loads(text) if text.lstrip().startswith("[") else [part.strip() for part in text.split(",")]
-        )
-    return text
+    if _origin(annotation) is not tuple:
+        return text
+    return json.loads(text) if text.lstrip().startswith("[") else [part.strip() for part in text.split(",")]
 
 
 def _alternatives(annotation: Any) -> Iterator[Any]:

@@ -11,11 +11,11 @@ The way of one record, and of the commit that it causes:
 
     service ─► partition.PartitionRunner        the records of one assigned partition, in order
                  bytes become a LogRecord (events/codec.py), or a dead letter (letters.py)
-                 rate_limit, reload             streams over their limit; streams of a reload
+                 reload                         streams of a reload; streams over their limit
                runner.StreamRunner.deliver ─►   one stream: the record goes to the core once
                  core StreamMachine.step        folds the record
                runner ─► core poll(now)         the effects that may start now
-                 prechecks, table.check         files exist, sizes and schemas fit: before the decision
+                 files, prechecks, table.check  files exist, sizes and schemas fit: before the decision
                  log.append                     cut.decided; read back like any other record
                  table.ask, table.publish       calls of the committer (lakes/), in a thread of the pool
                  log.append                     cut.committed; read back
@@ -23,9 +23,9 @@ The way of one record, and of the commit that it causes:
                runner ─► core finished(...)     each answer, also a failure
 
 The rest: `records.py` reads the state records at an assignment and deletes what no stream needs
-(retention). `summary.py` counts what a commit contains, for people and listeners. `limits.py` narrows a cut
-to what fits into one commit. `links.py` has the clients that all streams share. `other_groups.py` notices a
-second group of coordinators.
+(retention). `summary.py` counts what a commit contains, for people and listeners. `files.py` has the bodies
+of a stream's events, and narrows a cut to what fits into one commit. `links.py` has the clients that all
+streams share. `other_groups.py` notices a second group of coordinators.
 
 What may never happen
 ---------------------

@@ -95,9 +95,3 @@ def deleted(needed: int, begin: int) -> Problem:
 def lacking(needed: int, cause: Cause) -> Problem:
     """Return the problem of a log that lacks the events from an offset on."""
     return Problem(code=Code.LOG_DISCONTINUOUS, number=needed, cause=cause)
-
-
-def failed_at(offset: int, error: Exception) -> Problem:
-    """Return the problem of a record that the core fails at, which is a defect of this release."""
-    failed, detail = Cause(code=CauseCode.RELEASE_FAILED), f"{type(error).__name__}: {error}"
-    return Problem(code=Code.RECORD_UNREADABLE, number=offset, cause=failed, detail=detail)

@@ -9,10 +9,12 @@ import structlog
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
+from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.observe.messages import format_cause, format_problem
 from sluicegate.coordinator.observe.metrics import Metrics
 from sluicegate.events.dead_letters import Letter, Mark, Place, read_letter
-from sluicegate.events.problems import Problem
+from sluicegate.events.envelope import Envelope
+from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.bodies import BodyFetcher, BodyUnavailable
 from sluicegate.kafka.clients import spread, started
 from sluicegate.kafka.producer import SessionProducer
@@ -72,6 +74,24 @@ class Letterbox:
         reason, headers = format_problem(problem, stream or ""), tuple(record.headers)
         letter = Letter(place, str(problem.code), reason, record.key, record.value, headers)
         self._put(Unsent(letter, complete=True))
+
+    def put_late(
+        self, record: ConsumerRecord, envelope: Envelope, state: LogState | None, ignored: Problem | None
+    ) -> None:
+        """Add a letter for a completion whose incarnation was not live when it arrived.
+
+        `state` is that of a second read, where the letter of the first one may not be acknowledged.
+        `ignored` is the reason for which the log has ignored the completion, if it has.
+        """
+        if state is not None and was_not_live(state, envelope, record.offset):
+            ignored = Problem(code=Code.NOT_LIVE)
+        if ignored is not None and ignored.code is Code.NOT_LIVE:
+            place = {
+                "region": envelope.region,
+                "incarnation": envelope.incarnation,
+                "checkpoint": envelope.checkpoint,
+            }
+            self.put(record, ignored.model_copy(update=place), envelope.stream)
 
     def put_body(self, offset: int, body: bytes, problem: Problem, stream: str) -> None:
         """Add a letter for a message of which only the malformed body is in memory."""
@@ -146,6 +166,25 @@ class Letterbox:
         self._first = first
         self._sent = {key: held for key, held in self._sent.items() if key[0] >= first}
         self._done = {key for key in self._done if key[0] >= first}
+
+
+def was_not_live(state: LogState, envelope: Envelope, offset: int) -> bool:
+    """True if the incarnation of an event was not live at its offset, which the state is past.
+
+    The end of an incarnation that has no successor yet is not known, so its events count as live. The same
+    holds for one that the state may have forgotten.
+    """
+    region = state.regions.get(envelope.region)
+    newest = region.incarnation if region is not None else None
+    # Those of the former assignment end with the first decision of the newest one.
+    ended = (*state.ended, *(state.former.suspended if state.former is not None else ()))
+    if newest is None:
+        return envelope.incarnation not in ended
+    if newest.id == envelope.incarnation:
+        return offset < newest.from_offset
+    # Before a region has a position, the state forgets none of its incarnations.
+    never = newest.base is None and envelope.incarnation not in ended
+    return never or offset > newest.from_offset
 
 
 # Delivery of dead letters: unchanged messages with a reason, sent before their offset is released.

@@ -1,13 +1,12 @@
 """Resources that the effects of all streams share: clients, topics, threads, memory; and their partition."""
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import structlog
 from aiokafka import ConsumerRecord
 
 from sluicegate.coordinator.observe.metrics import Metrics
-from sluicegate.coordinator.observe.tracing import Spans
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream.letters import DeadLetters, Letterbox
 from sluicegate.coordinator.stream.other_groups import group_named
@@ -18,6 +17,9 @@ from sluicegate.kafka.producer import SessionProducer
 from sluicegate.kafka.topics import TopicNames
 from sluicegate.lakes.threads import CommitThreads
 from sluicegate.state_store import StateStore
+
+if TYPE_CHECKING:
+    from sluicegate.coordinator.observe.spans import OtelSpans
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ class Links:
     budget: Budget
     dead_letters: DeadLetters
     metrics: Metrics
-    spans: Spans | None = None
+    spans: "OtelSpans | None" = None
     """Makes the spans of commits; None without the extra `otel`, or if nobody asks for them."""
 
 

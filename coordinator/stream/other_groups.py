@@ -32,7 +32,7 @@ class OwnedElsewhere(Exception):
 
 
 def group_named(headers: Iterable[tuple[str, bytes | None]]) -> str | None:
-    """Return the group that wrote a record or a decision; None for unsigned ones of older releases."""
+    """Return the group that wrote a record or a decision; None for unsigned ones."""
     named = dict(headers).get(GROUP_HEADER)
     return named.decode(errors="replace") if named else None
 

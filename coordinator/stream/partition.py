@@ -32,9 +32,8 @@ from sluicegate.coordinator.stream.letters import Letterbox
 from sluicegate.coordinator.stream.links import Links, Rivals
 from sluicegate.coordinator.stream.log import announce
 from sluicegate.coordinator.stream.other_groups import refuse_other_groups
-from sluicegate.coordinator.stream.rate_limit import Holding
 from sluicegate.coordinator.stream.records import Held, read_held
-from sluicegate.coordinator.stream.reload import Changes
+from sluicegate.coordinator.stream.reload import Changes, Holding
 from sluicegate.coordinator.stream.runner import StreamRunner
 from sluicegate.coordinator.tasks import PAUSE, end, in_pieces
 from sluicegate.events.codec import Flaw
@@ -251,8 +250,8 @@ class PartitionRunner:
         self._stopped = False
         self._released: int | None = None
         kafka = links.settings.kafka
-        self.changes: Changes[StreamRunner] = Changes(self, kafka.client_options(), kafka.request_timeout)
-        self.holding: Holding[StreamRunner] = Holding(self, self.changes)
+        self.changes = Changes(self, kafka.client_options(), kafka.request_timeout)
+        self.holding = Holding(self, self.changes)
         self._changing: set[asyncio.Task[None]] = set()
 
     def _count_not_signed(self, cause: Cause) -> None:
@@ -589,10 +588,13 @@ class PartitionRunner:
         for runner in self.streams.values():
             yield from runner.hindrances()
 
-    def overviews(self, now_ms: int) -> dict[str, dict[str, Any]]:
-        """Return the state of each stream as JSON values."""
+    def status(self) -> dict[str, dict[str, Any]]:
+        """Return the view of each stream as JSON values, with the offsets of its partition."""
         offsets = self.offsets()
-        return {name: {**offsets, **runner.overview(now_ms)} for name, runner in self.shown().items()}
+        return {
+            name: {**offsets, "ready": runner.machine.ready, **runner.view().model_dump(mode="json")}
+            for name, runner in self.shown().items()
+        }
 
     def shown(self) -> dict[str, StreamRunner]:
         """Return the streams, and those that are read at their limit."""

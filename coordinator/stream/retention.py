@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 import structlog
 from aiokafka import TopicPartition
@@ -18,9 +18,9 @@ from sluicegate.coordinator.core.state_record import (
     encode_record,
     is_endangered,
 )
-from sluicegate.coordinator.stream.continuity import LogRange
 from sluicegate.coordinator.stream.links import Links
 from sluicegate.coordinator.stream.other_groups import GROUP_HEADER
+from sluicegate.coordinator.stream.partition import PartitionRunner
 from sluicegate.coordinator.stream.records import Held, read_held
 from sluicegate.events.envelope import partition_of
 from sluicegate.events.problems import Cause, CauseCode, Code, Problem
@@ -45,41 +45,6 @@ def _deleting(topic: str, limit: int) -> Condition:
     return Condition(kind="stall", problem=Problem(code=Code.RETENTION, cause=cause))
 
 
-class Stream(Protocol):
-    """A stream of a partition."""
-
-    low_water: int
-
-    def warn(self, conditions: Sequence[Condition]) -> None:
-        """Set the conditions that somebody else than the core found."""
-        ...
-
-
-class Partition(Protocol):
-    """An assigned partition of the events topic."""
-
-    number: int
-    source: TopicPartition
-    started: bool
-
-    @property
-    def streams(self) -> Mapping[str, Stream]:
-        """Return the streams by name."""
-        ...
-
-    def low_water(self) -> int:
-        """Return the smallest offset that a recovery of the partition needs."""
-        ...
-
-    async def range(self) -> LogRange:
-        """Return the offsets of the log. Raises KafkaError."""
-        ...
-
-    async def first_since(self, time_ms: int) -> int | None:
-        """Return the first offset with an append time at or after this. Raises KafkaError."""
-        ...
-
-
 class Retention:
     """Deletion of records, and warnings about a topic that deletes them by itself."""
 
@@ -87,13 +52,13 @@ class Retention:
         self._links = links
         self._options = links.settings.kafka.client_options()
 
-    async def run(self, runners: Callable[[], Iterable[Partition]]) -> None:
+    async def run(self, runners: Callable[[], Iterable[PartitionRunner]]) -> None:
         """Apply the retention to all started partitions again and again."""
         while True:
             await self._pass([each for each in runners() if each.started])
             await asyncio.sleep(spread(INTERVAL))
 
-    async def _pass(self, runners: Iterable[Partition]) -> None:
+    async def _pass(self, runners: Iterable[PartitionRunner]) -> None:
         try:
             limit = await self.limit()
         except (KafkaError, TimeoutError, OSError) as error:
@@ -106,7 +71,7 @@ class Retention:
             except (KafkaError, TimeoutError, OSError) as error:
                 log.warning("retention not applied", partition=runner.number, error=repr(error))
 
-    async def apply(self, runner: Partition) -> None:
+    async def apply(self, runner: PartitionRunner) -> None:
         """Delete the records of a partition that are older than the replay window and that nobody needs.
 
         Raises KafkaError, TimeoutError or OSError.
@@ -143,7 +108,7 @@ class Retention:
         self._links.metrics.retention.set(limit / 1000 if limit >= 0 else None, topic)
         return limit
 
-    async def warn(self, runner: Partition, limit: int) -> None:
+    async def warn(self, runner: PartitionRunner, limit: int) -> None:
         """Raise the condition RETENTION of each stream whose events have passed half of the topic's limit.
 
         Raises KafkaError, TimeoutError or OSError.
@@ -157,7 +122,7 @@ class Retention:
             # Commits continue, but somebody must act before the events are deleted.
             stream.warn((_deleting(topic, limit),) if is_endangered(stream.low_water, half) else ())
 
-    async def _first_since(self, runner: Partition, age: int, end: int) -> int:
+    async def _first_since(self, runner: PartitionRunner, age: int, end: int) -> int:
         """Return the first offset of records that are not older than `age` milliseconds; else the end."""
         since = time.time_ns() // 1_000_000 - age
         offset = await runner.first_since(max(0, since))

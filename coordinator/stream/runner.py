@@ -2,17 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import closing
-from dataclasses import replace
-from itertools import takewhile
-from typing import Any, Final
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Final
 
 import structlog
 from aiokafka import ConsumerRecord, TopicPartition
 from aiokafka.errors import KafkaError
 
-from sluicegate.coordinator.core.account import account_of
 from sluicegate.coordinator.core.effects import (
     Announce,
     Append,
@@ -23,7 +20,6 @@ from sluicegate.coordinator.core.effects import (
     EndOffset,
     Failed,
     FetchEnd,
-    FilesChecked,
     InspectTable,
     Publish,
     ReleaseOffsets,
@@ -32,104 +28,30 @@ from sluicegate.coordinator.core.effects import (
     WriteView,
 )
 from sluicegate.coordinator.core.machine import StreamMachine
-from sluicegate.coordinator.core.state import LogState
-from sluicegate.coordinator.core.state_record import Condition, RecordTooLarge, StateRecord, release_named
+from sluicegate.coordinator.core.state_record import Condition, StateRecord, release_named
 from sluicegate.coordinator.observe.messages import format_problem
-from sluicegate.coordinator.observe.view import committed_decision, overview, view_of
+from sluicegate.coordinator.observe.view import committed_decision, view_of
 from sluicegate.coordinator.settings.model import StreamSettings
-from sluicegate.coordinator.stream.continuity import failed_at
-from sluicegate.coordinator.stream.limits import Limits, fit, narrowed
+from sluicegate.coordinator.stream.failpoints import around_last_record, between_failpoints
+from sluicegate.coordinator.stream.files import StreamFiles
 from sluicegate.coordinator.stream.links import Links, LogPartition
-from sluicegate.coordinator.stream.log import StreamLog
+from sluicegate.coordinator.stream.log import UNSENDABLE, StreamLog
 from sluicegate.coordinator.stream.outcomes import outcomes_after
-from sluicegate.coordinator.stream.prechecks import EarlyChecks, Known, Terms
-from sluicegate.coordinator.stream.summary import CheckpointHistory, Summaries
-from sluicegate.coordinator.stream.table import StreamTable, Supply
+from sluicegate.coordinator.stream.summary import Summaries
 from sluicegate.coordinator.stream.telemetry import StreamTelemetry, Traces, log_order, name_of
-from sluicegate.coordinator.stream.views import write_view
+from sluicegate.coordinator.stream.views import is_another, write_view
 from sluicegate.coordinator.tasks import end
 from sluicegate.events.codec import Flaw
-from sluicegate.events.encoding import Unencodable
-from sluicegate.events.envelope import FILES_WRITTEN, Envelope, EventType, LogRecord
+from sluicegate.events.envelope import FILES_WRITTEN, EventType, LogRecord
 from sluicegate.events.orders import digest_of, skipped_record
-from sluicegate.events.problems import Code, Problem
-from sluicegate.failpoints.names import Failpoint
-from sluicegate.failpoints.points import InjectedFailure, reach
-from sluicegate.kafka.bodies import Bodies, BodyUnavailable, WrittenEvent
-from sluicegate.kafka.producer import MessageTooLarge
+from sluicegate.events.problems import Cause, CauseCode, Code, Problem
+from sluicegate.kafka.bodies import BodyUnavailable
 from sluicegate.kafka.reading import NotContiguous
 from sluicegate.lakes.port import Found, OutcomeUnknown, Published
-from sluicegate.state_store import ListenerView, StateStoreUnavailable
-
-# Late completions: whether the incarnation of an event was live when it arrived.
-
-
-def was_not_live(state: LogState, envelope: Envelope, offset: int) -> bool:
-    """True if the incarnation of an event was not live at its offset, which the state is past.
-
-    The end of an incarnation that has no successor yet is not known, so its events count as live. The same
-    holds for one that the state may have forgotten.
-    """
-    region = state.regions.get(envelope.region)
-    newest = region.incarnation if region is not None else None
-    # Those of the former assignment end with the first decision of the newest one.
-    ended = (*state.ended, *(state.former.suspended if state.former is not None else ()))
-    if newest is None:
-        return envelope.incarnation not in ended
-    if newest.id == envelope.incarnation:
-        return offset < newest.from_offset
-    # Before a region has a position, the state forgets none of its incarnations.
-    never = newest.base is None and envelope.incarnation not in ended
-    return never or offset > newest.from_offset
-
+from sluicegate.state_store import ListenerView, StateStore, StateStoreUnavailable, StreamView
 
 log = structlog.get_logger(__name__)
 
-# Failpoints around the effects of the core.
-
-Around = tuple[Failpoint, Failpoint]
-"""The failpoints before and after an effect."""
-
-APPENDS: Final[dict[EventType, Around]] = {
-    EventType.STREAM_POLICY: (Failpoint.APPEND_POLICY_BEFORE, Failpoint.APPEND_POLICY_AFTER),
-    EventType.REGION_HEARTBEAT: (Failpoint.APPEND_HEARTBEAT_BEFORE, Failpoint.APPEND_HEARTBEAT_AFTER),
-    EventType.CUT_DECIDED: (Failpoint.APPEND_DECISION_BEFORE, Failpoint.APPEND_DECISION_AFTER),
-    EventType.CUT_COMMITTED: (Failpoint.APPEND_COMMITTED_BEFORE, Failpoint.APPEND_COMMITTED_AFTER),
-    EventType.CUT_REVERTED: (Failpoint.APPEND_REVERTED_BEFORE, Failpoint.APPEND_REVERTED_AFTER),
-    EventType.CUT_ABANDONED: (Failpoint.APPEND_ABANDONED_BEFORE, Failpoint.APPEND_ABANDONED_AFTER),
-}
-"""By type of the event that is appended."""
-AROUND: Final[dict[type[Effect], Around]] = {
-    InspectTable: (Failpoint.INSPECT_TABLE_BEFORE, Failpoint.INSPECT_TABLE_AFTER),
-    FetchEnd: (Failpoint.FETCH_END_BEFORE, Failpoint.FETCH_END_AFTER),
-    CheckFiles: (Failpoint.CHECK_FILES_BEFORE, Failpoint.CHECK_FILES_AFTER),
-    Ask: (Failpoint.ASK_BEFORE, Failpoint.ASK_AFTER),
-    Publish: (Failpoint.PUBLISH_BEFORE, Failpoint.PUBLISH_AFTER),
-    WriteRecord: (Failpoint.WRITE_RECORD_BEFORE, Failpoint.WRITE_RECORD_AFTER),
-    Announce: (Failpoint.ANNOUNCE_BEFORE, Failpoint.ANNOUNCE_AFTER),
-    WriteView: (Failpoint.WRITE_VIEW_BEFORE, Failpoint.WRITE_VIEW_AFTER),
-    ReleaseOffsets: (Failpoint.RELEASE_OFFSETS_BEFORE, Failpoint.RELEASE_OFFSETS_AFTER),
-}
-
-
-async def between_failpoints(effect: Effect, perform: Callable[[Effect], Awaitable[Result]]) -> Result:
-    """Perform an effect between its two failpoints; an injected failure is an ordinary result."""
-    before, after = APPENDS[effect.type] if isinstance(effect, Append) else AROUND[type(effect)]
-    try:
-        await reach(before)
-    except InjectedFailure as error:
-        return Failed(str(error))
-    result = await perform(effect)
-    try:
-        await reach(after)
-    except InjectedFailure as error:
-        # A publication before an injected failure may have succeeded, so its outcome is unknown.
-        return OutcomeUnknown(str(error)) if isinstance(effect, Publish) else Failed(str(error))
-    return result
-
-
-FETCHED_AT_ONCE: Final = 16 << 20
-"""Bytes of bodies that are fetched into memory for one step of a check or a commit."""
 PATIENCE: Final = 3.0
 """Seconds that an effect may fail before the service is unready: conflicts and new leaders are short."""
 
@@ -160,8 +82,6 @@ class StreamRunner:
         self.since = since
         self.machine = machine
         self.stream = record.stream
-        self.bodies = Bodies(links.budget)
-        self.checkpoints = CheckpointHistory()
         self.low_water = record.low_water
         """The offset from which a recovery reads: that of the newest record that is acknowledged."""
         committed = committed_decision(record.state)
@@ -173,10 +93,9 @@ class StreamRunner:
         self._links = links
         self._partition = partition
         self._kafka = StreamLog(self.stream, partition.number, links)
-        self._table = StreamTable(settings, links.threads)
+        self._files = StreamFiles(settings, links, partition)
         self._summaries = Summaries(settings.table)
         self._traces = Traces(self.stream, links.spans)
-        self._early = EarlyChecks(self._table, self.bodies, links.budget)
         self.running: set[asyncio.Task[None]] = set()
         self.closed = False
         self._unreadable: tuple[int, str] | None = None
@@ -210,12 +129,18 @@ class StreamRunner:
             if read.envelope.type is not FILES_WRITTEN:
                 self._deliver_control(record, read, flaw.problem if flaw else None)
             elif self.machine.step(read).ignored is None:
-                self.bodies.keep(record.offset, read.envelope, record.value or b"")
-                self._early.arrived(record.offset)
+                self._files.arrived(record.offset, read.envelope, record.value or b"")
         except Exception as error:
             self._log.exception("record not applied", offset=record.offset)
             # The state may be half changed, so it is never recorded, and nothing is decided from it.
-            self.machine.block(failed_at(record.offset, error), record.offset, keep_record=True)
+            # It is a defect of this release.
+            failed = Problem(
+                code=Code.RECORD_UNREADABLE,
+                number=record.offset,
+                cause=Cause(code=CauseCode.RELEASE_FAILED),
+                detail=f"{type(error).__name__}: {error}",
+            )
+            self.machine.block(failed, record.offset, keep_record=True)
 
     def unreadable(self, record: ConsumerRecord, problem: Problem) -> None:
         """Stall at a record that only a newer release can read, unless an order skips it.
@@ -250,23 +175,13 @@ class StreamRunner:
             if record.offset >= self.since:
                 self._partition.rivals.look(self.stream, record)
         fresh = record.offset > replica.applied
-        ignored = effect = self.machine.step(read).ignored
-        self.checkpoints.applied(read, replica.log)
+        ignored = self.machine.step(read).ignored
         if envelope.type is EventType.CHECKPOINT_COMPLETED:
             self._traces.arrived(envelope, record.headers)
-            # On a second read too: the letter of the first read may not be acknowledged.
-            if not fresh and was_not_live(replica.state, envelope, record.offset):
-                ignored = Problem(code=Code.NOT_LIVE)
-            if ignored is not None and ignored.code is Code.NOT_LIVE:
-                place = {
-                    "region": envelope.region,
-                    "incarnation": envelope.incarnation,
-                    "checkpoint": envelope.checkpoint,
-                }
-                letters.put(record, ignored.model_copy(update=place), self.stream)
+            letters.put_late(record, envelope, replica.state if not fresh else None, ignored)
         if fresh:
-            self.telemetry.applied(read, effect, inherited=record.offset < self.since)
-            log_order(read, record, self._kafka.signatures, effect)
+            self.telemetry.applied(read, ignored, inherited=record.offset < self.since)
+            log_order(read, record, self._kafka.signatures, ignored)
 
     # --- effects ----------------------------------------------------------------------------------
 
@@ -285,8 +200,8 @@ class StreamRunner:
         policy = self.machine.replica.state.policy
         # While the log is read from its low-water mark, most of its events are decided already.
         if self.machine.ready and policy is not None:
-            terms = Terms(policy.allowed_locations, policy.file_names == "checked")
-            if (task := self._early.start(terms)) is not None:
+            task = self._files.start_checks(policy)
+            if task is not None:
                 self._keep(task)
 
     def _keep(self, task: asyncio.Task[None]) -> None:
@@ -308,7 +223,7 @@ class StreamRunner:
         With a grace the partition is still assigned, so results are applied.
         """
         self.closed = True
-        self._early.stop()
+        self._files.stop_checks()
         self._outcomes_count = grace > 0
         tasks = list(self.running)
         if tasks:
@@ -317,18 +232,17 @@ class StreamRunner:
         self._outcomes_count = False
         # A cancelled effect may still run in a thread that uses the table, so the table stays open.
         if not tasks or not late:
-            self._table.close()
-        self.bodies.drop_all()
+            self._files.table.close()
+        self._files.drop_all()
 
     async def write_last_record(self) -> None:
         """Write a state record at a graceful stop, so that the next owner reads less of the log."""
         # Every batch ends with a poll: while the machine is ready, the record has all answers.
         if self.machine.ready:
-            await reach(Failpoint.LAST_RECORD_BEFORE)
-            result = await self._effect(WriteRecord(self.machine.record()))
-            if isinstance(result, Failed):
-                self._log.warning("last state record not written", reason=result.reason)
-            await reach(Failpoint.LAST_RECORD_AFTER)
+            async with around_last_record():
+                result = await self._effect(WriteRecord(self.machine.record()))
+                if isinstance(result, Failed):
+                    self._log.warning("last state record not written", reason=result.reason)
 
     async def _run(self, effect: Effect) -> None:
         name = name_of(effect)
@@ -355,7 +269,7 @@ class StreamRunner:
     async def _attempt(self, effect: Effect) -> Result:
         try:
             return await self._perform(effect)
-        except (BodyUnavailable, MessageTooLarge, RecordTooLarge, Unencodable) as error:
+        except (BodyUnavailable, *UNSENDABLE) as error:
             return Failed(cause=error.cause)
         except (KafkaError, TimeoutError, StateStoreUnavailable, OSError) as error:
             return Failed(f"{type(error).__name__}: {error}")
@@ -370,51 +284,32 @@ class StreamRunner:
         """Run an effect on the table or the log; other effects follow a commit."""
         match effect:
             case InspectTable():
-                return await self._table.inspect(effect)
+                return await self._files.table.inspect(effect)
             case Ask():
                 self.telemetry.asked(effect)
-                return await self._table.ask(effect)
+                return await self._files.table.ask(effect)
             case CheckFiles():
-                return await self._check(effect)
+                checked = await self._files.check(effect, self.machine.replica.log)
+                self._put_aside()
+                return checked
             case Publish():
-                account = account_of(self.stream, self.machine.replica.state, effect.digest)
-                with closing(self._supply(effect.offsets)) as bodies:
-                    return await self._table.publish(effect, bodies, self._early.passed, account)
+                return await self._files.publish(effect, self.machine.replica.log)
             case FetchEnd():
                 return EndOffset(await self._partition.end_offset())
             case Append():
                 current = self.machine.replica.log
                 traced = self._traces.headers(effect, current)
-                made = await self._summaries.complete(effect, current, self._read_bodies)
+                made = await self._summaries.complete(effect, current, self._files.read_bodies)
                 return await self._kafka.append(made, traced)
         await self._follow_up(effect)
         return Done()
-
-    async def _check(self, effect: CheckFiles) -> Result:
-        """Find what could not be committed: what is over the limits first, and the files of the others."""
-        log, limits = (
-            self.machine.replica.log,
-            Limits(self.settings.max_files_per_checkpoint, self.settings.max_pending_bytes),
-        )
-        fitting = fit(limits, log, effect.moves, self.bodies.size)
-        parts, left = narrowed(log, effect.parts, fitting)
-        offsets = [offset for each in parts.values() for offset in each]
-        self._early.leave(offsets)
-        with closing(self._supply(offsets)) as bodies:
-            known = Known(self._early.passed, self._early.room)
-            checked = await self._table.check(replace(effect, parts=parts), bodies, known)
-        self._early.keep(self._table.take_passed())
-        self._put_aside()
-        if isinstance(checked, FilesChecked):
-            return FilesChecked({**checked.problems, **fitting.problems}, fitting.upto, left)
-        return checked
 
     async def _follow_up(self, effect: Effect) -> None:
         match effect:
             case WriteRecord(record):
                 await self._kafka.record(record.model_copy(update={"commit_user": self._recorded_user}))
                 self.low_water = record.low_water
-                self._drop([offset for offset in self.bodies.offsets() if offset < record.low_water])
+                self._files.drop_before(record.low_water)
             case Announce(due):
                 traced = self._traces.headers(effect, self.machine.replica.log)
                 await self._kafka.announce(due, self.outcomes, traced)
@@ -422,46 +317,26 @@ class StreamRunner:
             case WriteView(record):
                 self.last_view = record
                 if self._links.store is not None:
-                    view = view_of(record, self.settings, self.listener_views())
-                    await write_view(self._links.store, view, self._partition.end_offset)
+                    await write_view(self._links.store, self.view_of(record), self._partition.end_offset)
             case ReleaseOffsets():
                 await self._partition.release_offsets()
 
-    def _drop(self, offsets: Sequence[int]) -> None:
-        self.bodies.drop(offsets)
-        self._early.forget(offsets)
-
-    def _supply(self, offsets: Sequence[int]) -> Supply[WrittenEvent]:
-        return Supply(offsets, self.bodies.first_of(sorted(offsets)), self._read_bodies)
-
-    async def _read_bodies(self, offsets: Sequence[int]) -> dict[int, WrittenEvent]:
-        """Return the events at the first of these offsets, from memory or fetched again.
-
-        At least one event is returned. Raises BodyUnavailable, KafkaError, TimeoutError.
-        """
-        if held := self.bodies.first_of(offsets):
-            return held
-        dropped = list(takewhile(lambda offset: self.bodies.get(offset) is None, offsets))
-        fetched = await self._links.fetcher.fetch(self._partition.number, dropped, FETCHED_AT_ONCE)
-        self._links.metrics.bodies_refetched.add(len(fetched))
-        return fetched
-
     def _put_aside(self) -> None:
         """Send unreadable bodies to the dead letters, in addition to excluding their region."""
-        for offset, (body, problem) in self._table.broken.items():
+        for offset, (body, problem) in self._files.table.broken.items():
             self._partition.letters.put_body(offset, body, problem, self.stream)
-        self._table.broken.clear()
+        self._files.table.broken.clear()
 
     def _measure(self, effect: Effect, result: Result) -> None:
         """Count a commit that became visible, and release the memory of its bodies."""
-        log, tally = self.machine.replica.log, self._table.tally
+        log, tally = self.machine.replica.log, self._files.table.tally
         made = log.state.pending
         if made is None or not isinstance(effect, Ask | Publish) or not isinstance(result, Published | Found):
             return
         # A revert has another digest, and adds no files to the table.
         if effect.digest != made.digest:
             return
-        self._drop(made.parts)
+        self._files.drop(made.parts)
         self._summaries.seen(made.id, tally)
         if tally is not None and tally.decision == made.id:
             self.telemetry.committed(log, made, tally.rows, tally.size)
@@ -489,11 +364,21 @@ class StreamRunner:
             if retried and (each.kind == "stall" or each.problem.names[0] in failing):
                 yield format_problem(each.problem, self.stream)
 
-    def overview(self, now_ms: int) -> dict[str, Any]:
-        """Return the state as JSON values."""
-        own = {name: each.model_dump() for name, each in self.listener_views().items()}
-        facts = {"ready": self.machine.ready, "owner": self.settings.owner, "listeners": own}
-        return {**overview(self.machine.record(), now_ms), **facts}
+    def view(self) -> StreamView:
+        """Return the state as of now."""
+        return self.view_of(self.machine.record())
+
+    async def renew_view(self, store: StateStore) -> None:
+        """Write the last view again if the store has another one, or none."""
+        record = self.last_view
+        if record is not None:
+            with suppress(StateStoreUnavailable, KafkaError, TimeoutError):
+                if await is_another(store, record):
+                    await write_view(store, self.view_of(record), self._partition.end_offset)
+
+    def view_of(self, record: StateRecord) -> StreamView:
+        """Return the view that a record of the stream gives."""
+        return view_of(record, self.settings, time.time_ns() // 1_000_000, self.listener_views())
 
     def listener_views(self) -> Mapping[str, ListenerView]:
         """Return the state of the listeners."""

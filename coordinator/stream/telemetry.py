@@ -4,7 +4,7 @@ import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import structlog
 from aiokafka import ConsumerRecord
@@ -29,7 +29,6 @@ from sluicegate.coordinator.core.state_record import Condition, Due
 from sluicegate.coordinator.observe import view
 from sluicegate.coordinator.observe.messages import format_problem, iso_time
 from sluicegate.coordinator.observe.metrics import Metrics
-from sluicegate.coordinator.observe.tracing import CommitSpans, Finish, Spans
 from sluicegate.coordinator.stream.summary import is_forced
 from sluicegate.events.encoding import trace_headers, traceparent_of
 from sluicegate.events.envelope import Envelope, EventType, Header, LogRecord, RawHeader
@@ -45,6 +44,9 @@ from sluicegate.events.notifications import Committed, RegistrationAnswered
 from sluicegate.events.orders import has_order, is_note, read_order
 from sluicegate.events.problems import Code, Problem
 from sluicegate.events.signing import Signatures
+
+if TYPE_CHECKING:
+    from sluicegate.coordinator.observe.spans import Finish, OtelCommit, OtelSpans
 
 log = structlog.get_logger(__name__)
 
@@ -308,15 +310,15 @@ _NO_STEP: Final = nullcontext(_ignore)
 class Traces:
     """Contexts of completed checkpoints, and the spans of the commits that include them."""
 
-    def __init__(self, stream: str, spans: Spans | None) -> None:
+    def __init__(self, stream: str, spans: "OtelSpans | None") -> None:
         """`spans` is None without the extra `otel`: then contexts only pass through."""
         self._stream = stream
         self._spans = spans
         self._contexts: dict[Place, str] = {}
         self._included: list[Place] = []
         """Checkpoints of the newest outcome."""
-        self._current: CommitSpans | None = None
-        self._outcomes: dict[int, tuple[list[Header], CommitSpans | None]] = {}
+        self._current: OtelCommit | None = None
+        self._outcomes: dict[int, tuple[list[Header], OtelCommit | None]] = {}
 
     def arrived(self, envelope: Envelope, headers: Iterable[RawHeader]) -> None:
         """Note the context of a completed checkpoint."""
@@ -327,7 +329,7 @@ class Traces:
         if len(self._contexts) > _MOST:
             del self._contexts[next(iter(self._contexts))]
 
-    def step(self, effect: Effect, log: Log) -> AbstractContextManager[Finish]:
+    def step(self, effect: Effect, log: Log) -> "AbstractContextManager[Finish]":
         """Return the span of an effect; without spans, and for effects of no commit, it does nothing."""
         if self._spans is None or (name := _name(effect)) is None:
             return _NO_STEP
@@ -355,7 +357,7 @@ class Traces:
                 self._end(next(iter(self._outcomes)), "superseded")
         return headers
 
-    def finished(self, effect: Effect, result: Result, finish: Finish) -> None:
+    def finished(self, effect: Effect, result: Result, finish: "Finish") -> None:
         """Note the result of an effect whose step ends with it."""
         failed = failure_of(result)
         failure = failed.reason if failed is not None else None

@@ -1,15 +1,11 @@
 """Views of streams in the state store: written after a commit, and again after an outage of the store."""
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable
 
 import structlog
-from aiokafka.errors import KafkaError
 
 from sluicegate.coordinator.core.state_record import StateRecord
-from sluicegate.coordinator.observe.view import view_of
-from sluicegate.coordinator.settings.model import StreamSettings
-from sluicegate.state_store import ListenerView, StateStore, StateStoreUnavailable, StreamView, UnreadableView
+from sluicegate.state_store import StateStore, StreamView, UnreadableView
 
 log = structlog.get_logger(__name__)
 
@@ -34,22 +30,7 @@ async def write_view(store: StateStore, view: StreamView, end_of_log: Callable[[
     return replaced
 
 
-LastView = tuple[StateRecord, StreamSettings, Mapping[str, ListenerView], Callable[[], Awaitable[int]]]
-"""A record with its settings and listeners, and the function that reads the end of its log."""
-
-
-async def renew_views(store: StateStore, last: Iterable[LastView]) -> None:
-    """Write the last view of each stream again if the store has another one, or none.
-
-    A newer one of the same log stays.
-    """
-    for record, settings, listeners, end_of_log in last:
-        with suppress(StateStoreUnavailable, KafkaError, TimeoutError):
-            if await _is_another(store, record):
-                await write_view(store, view_of(record, settings, listeners), end_of_log)
-
-
-async def _is_another(store: StateStore, record: StateRecord) -> bool:
+async def is_another(store: StateStore, record: StateRecord) -> bool:
     """True if the store has no view of the stream, one of another record, or an unreadable one."""
     try:
         view = await store.read(record.stream)

@@ -5,24 +5,20 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from sluicegate.coordinator.core.log import Log
 from sluicegate.coordinator.observe import view as reasons
 from sluicegate.coordinator.observe.view import (
     Unfinished,
     in_order,
-    is_read,
     pending_bytes,
     silent_regions,
-    view_of,
 )
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.stream.summary import CheckpointHistory
 from sluicegate.coordinator.tasks import in_pieces
 from sluicegate.coordinator.web.feed import Feed
 from sluicegate.coordinator.web.model import (
     Checkpoints,
-    Cut,
     DeadLetter,
-    DecidedCheckpoint,
     Deployment,
     Outage,
     PendingCheckpoint,
@@ -39,43 +35,47 @@ from sluicegate.coordinator.web.outages import (
     outage_of_redis,
 )
 from sluicegate.events.problems import Problem
-from sluicegate.state_store import ListenerView, StateStore, StateStoreError, StreamView
+from sluicegate.state_store import ConditionView, ListenerView, StateStore, StateStoreError, StreamView
 
 if TYPE_CHECKING:
     from sluicegate.coordinator.core.machine import StreamMachine
     from sluicegate.coordinator.stream.runner import StreamRunner
 
 
-# Checkpoints of the streams on the page: those that wait, and the newest ones of decisions.
+# Checkpoints of the streams on the page that are in no decision.
 
 MOST_MISSING: Final = 10
 MOST_CHECKPOINTS: Final = 1_000
+COUNTED: Final = 10_000
+"""Events of a checkpoint whose attempts and bytes are counted: a count takes milliseconds."""
 
 
-def pending_checkpoints(runner: "StreamRunner") -> tuple[PendingCheckpoint, ...]:
+def pending_checkpoints(log: Log) -> tuple[PendingCheckpoint, ...]:
     """Return the checkpoints that no decision includes, by region and number."""
     found = []
-    for region, pending in sorted(runner.machine.replica.log.pending.items()):
+    for region, pending in sorted(log.pending.items()):
         sealed = {each.position.checkpoint: each.time for each in pending.sealed}
         for number, each in sorted(pending.checkpoints.items()):
-            facts = runner.checkpoints.facts(region, pending.incarnation, number, each, sealed.get(number))
+            parts = each.parts.values() if len(each.parts) <= COUNTED else None
             found.append(
                 PendingCheckpoint(
-                    **facts._asdict(),
+                    region=region,
+                    incarnation=pending.incarnation,
+                    checkpoint=number,
+                    named=len(set(each.body.events)) if each.body is not None else None,
+                    arrived=len(each.parts),
+                    attempts=None if parts is None else len({(part.writer, part.attempt) for part in parts}),
+                    files=each.files,
+                    rows=each.rows,
+                    bytes=None if parts is None else sum(part.bytes for part in parts),
+                    first_event=each.first_time,
+                    last_event=each.last_time,
+                    sealed_at=sealed.get(number),
                     missing=tuple(sorted(each.missing)[:MOST_MISSING]),
                     missing_count=len(each.missing),
-                    sealed=number in sealed,
                 )
             )
     return tuple(found[:MOST_CHECKPOINTS])
-
-
-def decided_checkpoints(history: CheckpointHistory, cuts: Mapping[int, Cut]) -> Iterator[DecidedCheckpoint]:
-    """Yield the newest decided checkpoints, the oldest first; `cuts` are the committed ones by decision."""
-    for each in history.recent():
-        cut = cuts.get(each.decision) if each.decision is not None else None
-        visible, snapshot = (cut.visible, cut.snapshot) if cut is not None else (None, None)
-        yield DecidedCheckpoint.model_validate({**each._asdict(), "visible": visible, "snapshot": snapshot})
 
 
 # Reasons of the streams on the page: conditions, silent regions, and dead letters that nobody dealt with.
@@ -86,15 +86,11 @@ WAITS_FOR_KAFKA: Final = (
 )
 
 
-def silences_of(stream: str, machine: "StreamMachine", as_of: int) -> dict[str, reasons.Reason]:
-    """Return the reasons of the silent regions of an own stream, by region."""
-    if not is_read(machine.conditions()):
-        return {}
+def silences_of(view: StreamView, machine: "StreamMachine") -> Iterator[reasons.Reason]:
+    """Yield the reasons of the silent regions of an own stream."""
     heard, intervals = machine.activity.heard, machine.activity.intervals
-    return {
-        name: reasons.silence(stream, name, heard[name], intervals[name], _left(machine, name))
-        for name in silent_regions(machine.replica.state, heard, intervals, as_of)
-    }
+    for name in view.silent:
+        yield reasons.silence(view.stream, name, heard[name], intervals[name], _left(machine, name))
 
 
 def waits_for_kafka(stream: str, away: Silence) -> reasons.Reason:
@@ -258,11 +254,11 @@ class Board:
         # its limit reads for long, and its condition has the reason.
         reads = runner is not None and not runner.machine.ready and not runner.machine.warnings
         if runner is not None and (not reads or (view is None and kept is None)):
-            return self._live(name, runner)
+            return self._live(runner)
         if kept is not None and (view is None or view.revision <= kept.revision):
-            return self._state(kept, as_of=self._answered(), own=True)
+            return self._state(kept.model_copy(update={"updated_at": self._answered()}), own=True)
         if view is not None:
-            return self._state(view, as_of=view.updated_at, own=False)
+            return self._state(view, own=False)
         return self._unknown(name) if self._kafka() is not None else None
 
     def _answered(self) -> int:
@@ -275,43 +271,34 @@ class Board:
         settings = self._settings.streams.get(name)
         if settings is None:
             return None
-        condition = {"kind": "wait", "code": "not-read", "message": _NOT_READ.format(stream=name)}
-        view = StreamView.model_validate(
-            {
-                "stream": name,
-                "revision": -1,
-                "updated_at": self._answered(),
-                "commit_user": settings.commit_user,
-                "table": settings.table,
-                "owner": settings.owner or None,
-                "conditions": [condition],
-            }
+        view = StreamView(
+            stream=name,
+            revision=-1,
+            updated_at=self._answered(),
+            commit_user=settings.commit_user,
+            table=settings.table,
+            owner=settings.owner or None,
+            conditions=(ConditionView(kind="wait", code="not-read", message=_NOT_READ.format(stream=name)),),
         )
-        return self._state(view, as_of=view.updated_at, own=True)
+        return self._state(view, own=True)
 
     def checkpoints(self, stream: str) -> Checkpoints | None:
         """Return the checkpoints of an own stream; None: it is no own one."""
         runner = self._own().get(stream)
         if runner is None:
             return None
-        cuts = {each.decision: each for each in self._feed.history.cuts(stream) if each.visible}
-        decided = tuple(decided_checkpoints(runner.checkpoints, cuts))
-        return Checkpoints(stream=stream, checkpoints=pending_checkpoints(runner), decided=decided)
+        return Checkpoints(stream=stream, checkpoints=pending_checkpoints(runner.machine.replica.log))
 
-    def _live(self, name: str, runner: "StreamRunner") -> StreamState:
+    def _live(self, runner: "StreamRunner") -> StreamState:
         made, as_of = self._make(runner), self._answered()
         # Without Kafka, heartbeats are missing for another reason than the end of a query.
-        silences = silences_of(name, runner.machine, as_of)
-        found = tuple(silences.values())
-        return self._state(
-            made.view,
-            as_of=as_of,
-            own=True,
-            live=True,
-            silent=tuple(silences),
-            more=found,
-            size=made.size,
+        machine, activity = runner.machine, runner.machine.activity
+        silent = silent_regions(
+            machine.replica.state, activity.heard, activity.intervals, machine.conditions(), as_of
         )
+        view = made.view.model_copy(update={"updated_at": as_of, "silent": silent})
+        more = silences_of(view, machine)
+        return self._state(view, own=True, live=True, more=more, size=made.size)
 
     def _make(self, runner: "StreamRunner") -> _Made:
         """Return the view of an own stream; it is made again if the stream has changed."""
@@ -321,8 +308,7 @@ class Board:
         made = self._made.get(name)
         own = runner.listener_views()
         if made is None or (made.applied, made.conditions, made.listeners) != (applied, conditions, own):
-            view = view_of(machine.record(), runner.settings, own)
-            made = _Made(applied, conditions, own, view, pending_bytes(machine.replica.log))
+            made = _Made(applied, conditions, own, runner.view(), pending_bytes(machine.replica.log))
             self._made[name] = made
         return made
 
@@ -330,10 +316,8 @@ class Board:
         self,
         view: StreamView,
         *,
-        as_of: int,
         own: bool,
         live: bool = False,
-        silent: tuple[str, ...] = (),
         more: Iterable[reasons.Reason] = (),
         size: int | None = None,
     ) -> StreamState:
@@ -343,8 +327,6 @@ class Board:
         return StreamState(
             stream=view.stream,
             live=live,
-            as_of=as_of,
-            silent=silent,
             reasons=reasons_of(view, more, self._letters.get(view.stream, ())),
             pending_bytes=size,
             delays=self._feed.history.delays(view.stream),

@@ -134,7 +134,7 @@ def _region(name: str, time: int, body: Committed, before: RegionOfCut | None) -
     if name in body.fallbacks:
         count = 1 + (before.fallbacks if before is not None else 0)
         return RegionOfCut(state="fell back", fallbacks=count, since=since, **place)
-    # A message of an older release does not say which regions moved.
+    # The outcome of a repair does not name the regions that moved.
     moved = name in body.summary.moved if body.summary is not None else not _stands(before, at)
     if moved:
         return RegionOfCut(state="moved", since=time, **place)

@@ -71,10 +71,6 @@ class StreamState(_Answer):
     stream: str
     live: bool
     """True: this coordinator serves the stream. False: another one does, or none."""
-    as_of: int
-    """Time for which the view holds."""
-    silent: tuple[str, ...] = ()
-    """Regions of a live stream whose heartbeats are missing: their drivers have probably ended."""
     reasons: tuple[Reason, ...] = ()
     """Reasons why it does not progress, the gravest first: conditions, silent regions, dead letters."""
     pending_bytes: int | None = None
@@ -124,8 +120,8 @@ class Cut(_Answer):
     regions: dict[str, RegionOfCut] = {}
 
 
-class CheckpointDetails(_Answer):
-    """A checkpoint, with its events and times."""
+class PendingCheckpoint(_Answer):
+    """A checkpoint that no decision includes."""
 
     region: str
     incarnation: str
@@ -141,30 +137,11 @@ class CheckpointDetails(_Answer):
     bytes: int | None = None
     first_event: int
     last_event: int
-    completed: int | None = None
-    """Time of its completion; null: it is not completed, or the coordinator has started after that."""
     sealed_at: int | None = None
     """Time of the event that sealed it; null: it is not sealed."""
-
-
-class PendingCheckpoint(CheckpointDetails):
-    """A checkpoint that no decision includes."""
-
     missing: tuple[str, ...] = ()
     """Ids of named events that have not arrived, ten at most."""
     missing_count: int = 0
-    sealed: bool
-
-
-class DecidedCheckpoint(CheckpointDetails):
-    """A checkpoint that a decision includes."""
-
-    decision: int
-    decided: int
-    """Time of the decision."""
-    visible: int | None = None
-    """Time at which the snapshot was visible; null: it is not known, or not committed yet."""
-    snapshot: SnapshotRef | None = None
 
 
 class DeadLetter(_Answer):
@@ -202,8 +179,6 @@ class Checkpoints(_Answer):
     stream: str
     checkpoints: tuple[PendingCheckpoint, ...]
     """Those that no decision includes."""
-    decided: tuple[DecidedCheckpoint, ...] = ()
-    """The newest ones that a decision includes, the oldest first, since the coordinator has the stream."""
 
 
 class DeadLetters(_Answer):
@@ -250,7 +225,7 @@ def document() -> dict[str, Any]:
             "/api/v1/streams/{stream}": _get("One stream.", StreamState, _STREAM),
             "/api/v1/streams/{stream}/cuts": _get("Its newest cuts, the oldest first.", Cuts, _STREAM, _LAST),
             "/api/v1/streams/{stream}/checkpoints": _get(
-                "Its checkpoints: those that wait, and the newest ones of decisions, from its coordinator.",
+                "Its checkpoints that are in no decision, from its coordinator.",
                 Checkpoints,
                 _STREAM,
             ),

@@ -134,8 +134,8 @@ def _same(one: StreamState, other: StreamState | None) -> bool:
 
 def _seen(state: StreamState) -> tuple[object, ...]:
     # The time of a live state is now, so it always differs.
-    as_of = None if state.live else state.as_of
-    return state.live, as_of, state.reasons, state.pending_bytes, state.delays, state.view
+    view = state.view.model_copy(update={"updated_at": 0}) if state.live else state.view
+    return state.live, state.reasons, state.pending_bytes, state.delays, view
 
 
 def _put(queue: "asyncio.Queue[bytes | None]", message: bytes | None) -> bool:

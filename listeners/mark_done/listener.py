@@ -34,7 +34,6 @@ from sluicegate.listeners.mark_done.formats import Rule, period_of, tokens
 from sluicegate.listeners.mark_done.options import ActionName, MarkDoneOptions, send_report
 from sluicegate.listeners.mark_done.policy import Commit, Mark, Period, Progress, Resolve
 from sluicegate.listeners.port import (
-    PORT_VERSION,
     Action,
     Done,
     Failed,
@@ -618,7 +617,6 @@ def _facts(outcome: Outcome) -> Commit | None:
 class MarkDone:
     """The type `mark-done`."""
 
-    port_version = PORT_VERSION
     options = MarkDoneOptions
 
     def check(self, options: MarkDoneOptions, stream: Stream) -> None:

@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, Field, model_validator
 
 from sluicegate.listeners.port import (
-    PORT_VERSION,
     Action,
     ListenerUnready,
     Options,
@@ -133,7 +132,6 @@ class OpenLineage:
 class OpenLineageType:
     """The type of listeners `openlineage`."""
 
-    port_version: int = PORT_VERSION
     options: type[OpenLineageOptions] = OpenLineageOptions
 
     def check(self, options: OpenLineageOptions, stream: Stream) -> None:

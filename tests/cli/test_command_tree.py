@@ -1,4 +1,4 @@
-"""Commands by noun: each is listed, and each of an older release names its replacement."""
+"""Commands by noun: each is listed."""
 
 from collections.abc import Iterator
 

@@ -80,7 +80,7 @@ def test_newest_record_wins_and_other_keys_are_ignored(deployment: Deployment) -
         "NEW": "waiting",
         "OLD": "left",
     }
-    assert shown["regions"]["EWR"]["committed"] == {"incarnation": "i1", "checkpoint": 17, "digest": "d17"}
+    assert shown["cut"]["EWR"] == {"incarnation": "i1", "checkpoint": 17, "digest": "d17"}
     assert shown["regions"]["LGA"]["stalled"]["code"] == "files-lost"
     assert [each["stream"] for each in as_json(deployment.run("status", "--json"))["streams"]] == ["flights"]
 
@@ -160,12 +160,11 @@ def test_what_a_restart_reads_counts_from_the_groups_offset(deployment: Deployme
 @pytest.mark.parametrize(
     ("value", "says"),
     [
-        (b'{"stream": "flights", "version": 3}', "its state record cannot be read at applied"),
+        (b'{"stream": "flights", "version": 1}', "its state record cannot be read at applied"),
         (b"no JSON", "its state record cannot be read"),
-        (_bytes(_record(version=1)), "an older release wrote its state record (version 1)"),
         (_bytes(_record(version=9)), "a newer release wrote its state record (version 9). Upgrade"),
     ],
-    ids=["malformed", "no-json", "older", "newer"],
+    ids=["malformed", "no-json", "newer"],
 )
 def test_a_record_that_cannot_be_read_is_shown_as_that(
     deployment: Deployment, value: bytes, says: str

@@ -83,7 +83,7 @@ def test_a_later_release_may_add_fields() -> None:
     assert read_order([(ORDER, json.dumps(values).encode())]) == CLAIM
 
 
-def test_a_record_of_an_older_release_has_no_claim() -> None:
+def test_a_record_without_the_header_has_no_claim() -> None:
     assert read_order(PAUSE.headers) is None
     assert not has_order(PAUSE.headers)
 

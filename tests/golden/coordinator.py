@@ -26,7 +26,7 @@ from sluicegate.coordinator.core.effects import (
 )
 from sluicegate.coordinator.core.machine import StreamMachine
 from sluicegate.coordinator.core.state_record import StateRecord, recovery_record
-from sluicegate.coordinator.stream.limits import Limits, fit, narrowed
+from sluicegate.coordinator.stream.files import Limits, fit, narrowed
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
 from sluicegate.events.models import Body, FileInfo, FilesWritten, StreamCommand
 from sluicegate.events.problems import Code, Problem

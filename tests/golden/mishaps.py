@@ -4,12 +4,16 @@ import copy
 from typing import get_args
 
 from sluicegate.coordinator.core.machine import StreamMachine
+from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord, deletion_start
+from sluicegate.coordinator.replay.adoption import Commits, Logged, Place, Stated, choose
 from sluicegate.events.models import CutDecided
+from sluicegate.lakes.history import PastSnapshot
 from sluicegate.lakes.memory import MarkerKind, MemoryTable
-from sluicegate.lakes.port import CommitRequest
-from tests.golden.coordinator import Coordinator, Crashed, World
+from sluicegate.lakes.port import CommitRequest, TableState
+from tests.golden.coordinator import STREAM, Coordinator, Crashed, World
 from tests.golden.tell import cut, problem_line
+from tests.golden.writing import position
 
 STEP = 1_000
 
@@ -161,6 +165,18 @@ class Mishaps:
     def do_lose(self, what: str) -> None:
         """The record is gone."""
         self.world.record = None
+
+    def do_adopt(self, **stated: str) -> None:
+        """An operator adopts the table, and states the positions of these regions, such as `r1=q.0:3`."""
+        world, newest = self.world, self.world.table.snapshots[-1]
+        past = PastSnapshot(newest.ref, world.user, newest.decision, newest.digest)
+        seen = TableState(world.table.identity, newest.ref, newest.decision, newest.decision)
+        positions = {name: position(at) for name, at in stated.items()}
+        end = len(world.log)
+        logged = Logged(Place(0, end, world.log[-1].envelope.id), LogState())
+        adopted = choose(STREAM, Commits(seen, past), logged, Stated(positions))
+        record = adopted.record(STREAM, world.user, world.table.identity, logged, None)
+        world.record, world.bases, world.begin = record.model_dump_json(), {}, end
 
     def do_delete(self, before: str = "") -> None:
         """Delete the records that nobody needs, after a base record; before an offset: by somebody else."""

@@ -28,7 +28,6 @@ OF_THE_SERVICE: Final = frozenset(
         Code.TABLE_UNFIT,
         Code.RETENTION,
         Code.EVENTS_LIMITED,
-        Code.STATE_RECORD_OLDER,
         Code.STATE_RECORD_NEWER,
         Code.STATE_RECORD_MALFORMED,
     }

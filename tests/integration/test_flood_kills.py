@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import pytest
 
-from sluicegate.coordinator.stream.rate_limit import BURST
+from sluicegate.coordinator.stream.reload import BURST
 from sluicegate.events.problems import Code
 from tests.faults.lives import COMMAND
 from tests.integration.conftest import Place

@@ -134,7 +134,10 @@ async def test_a_commit_waits_for_its_interval_or_for_enough_files(place: Place)
         await job.run_batch([2])
         await job.run_batch([3])
         # Both are sealed and read, and still wait.
-        await until(lambda: service.status()["streams"]["flights"]["waiting"]["files"] == 2)
+        await until(
+            lambda: service.status()["streams"]["flights"]["waiting"],
+            lambda waiting: [each["files"] for each in waiting.values()] == [2],
+        )
         assert read_ids(place.table) == [1]
         await job.run_batch([4])
         await job.committed([1, 2, 3, 4])

@@ -90,7 +90,6 @@ OTHERS = {
         ).encode(),
         Code.STATE_RECORD_NEWER,
     ),
-    "of an older release": (b'{"version": 1, "state": {"lineages": {}}}', Code.STATE_RECORD_OLDER),
     "of another stream": (record(stream="other"), Code.STATE_RECORD_MALFORMED),
     "no JSON": (b"\x00\x01", Code.STATE_RECORD_MALFORMED),
 }

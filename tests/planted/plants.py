@@ -17,13 +17,12 @@ from sluicegate.coordinator.replay import decisions, reading
 from sluicegate.coordinator.replay.decisions import Comparison
 from sluicegate.coordinator.replay.orphans import Search
 from sluicegate.coordinator.replay.repair import Repair
-from sluicegate.coordinator.stream import continuity, limits, outcomes
+from sluicegate.coordinator.stream import continuity, files, outcomes
 from sluicegate.coordinator.stream.letters import Letterbox
 from sluicegate.coordinator.stream.outcomes import Outcomes
 from sluicegate.coordinator.stream.partition import AppendTimes, PartitionRunner, UnroutableEvents
 from sluicegate.coordinator.stream.prechecks import EarlyChecks, Passed
-from sluicegate.coordinator.stream.rate_limit import Pace
-from sluicegate.coordinator.stream.reload import Changes
+from sluicegate.coordinator.stream.reload import Changes, Pace
 from sluicegate.coordinator.stream.runner import StreamRunner
 from sluicegate.kafka.bodies import Budget
 from sluicegate.lakes import committer, history
@@ -194,7 +193,7 @@ PLANTS: Final = (
     Plant(
         "one checkpoint is left out of a region that fits alone",
         *(
-            limits.fit,
+            files.fit,
             "len(sizes[name]) > 1",
             "len(sizes[name]) > 0",
             "tests/coordinator/stream/test_limits.py",

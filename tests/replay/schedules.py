@@ -11,6 +11,7 @@ from sluicegate.coordinator.core.effects import Effect
 from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.replay.decisions import Decoder, LogFold, LoggedDecision, Start, Step
+from sluicegate.coordinator.replay.log import StreamLog
 from sluicegate.events.codec import read_record
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope
@@ -118,7 +119,7 @@ def decisions(start: Start, log: Sequence[Entry]) -> list[LoggedDecision]:
     return [each for each in (*found, fold.finish()) if each is not None]
 
 
-class MemoryLog:
+class MemoryLog(StreamLog):
     """A simulated log as a replay reads it."""
 
     partition = 0

@@ -445,7 +445,9 @@ def test_a_statement_is_compared_with_earlier_commits_of_the_table() -> None:
     found = choose("s", table, logged(0), Stated({"r1": later, "r2": None}, number=2, after=1))
     state = state_of(found.account)
     assert state.cut == {"r1": later}
-    assert state.assignment == AssignmentState(number=2, regions=["r1", "r2"], after=1, provisional=False)
+    assert state.assignment == AssignmentState(number=2, regions=["r1", "r2"], after=1)
+    assert state.former is not None
+    assert (state.former.assignment, {*state.former.regions}) == (None, {"r1", "r2"})
 
 
 def test_the_log_states_the_positions_if_the_table_does_not() -> None:

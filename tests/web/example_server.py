@@ -64,7 +64,6 @@ class ExampleServer:
         self.cuts: dict[str, list[Json]] = {}
         self.letters: list[Json] = []
         self.checkpoints: dict[str, list[Json]] = {}
-        self.decided: dict[str, list[Json]] = {}
         self.refuses = False
         """True: updates are answered with an error, which closes an EventSource for good."""
         self.connections = 0
@@ -165,8 +164,7 @@ class ExampleServer:
         if name not in self.checkpoints:
             problem = f"Another coordinator serves stream {name}: ask the page of that coordinator."
             return web.json_response({"problem": problem}, status=404)
-        known = {"checkpoints": self.checkpoints[name], "decided": self.decided.get(name, [])}
-        return web.json_response({"stream": name, **known})
+        return web.json_response({"stream": name, "checkpoints": self.checkpoints[name]})
 
 
 async def _add_policy(request: web.Request, response: web.StreamResponse) -> None:
@@ -216,11 +214,10 @@ def make_stream(
     usual = {
         "stream": name,
         "live": live,
-        "as_of": NOW,
         "delays": delays,
         "pending_bytes": 734_000 if live else None,
     }
-    return {**usual, "silent": [*silent], "reasons": ordered(reasons), "view": view}
+    return {**usual, "reasons": ordered(reasons), "view": {**view, "silent": [*silent]}}
 
 
 def ordered(reasons: Iterable[Json]) -> list[Json]:
@@ -333,19 +330,9 @@ def make_checkpoint(number: int, region: str = "JFK", **changes: Any) -> Json:
         "first_event": NOW - MINUTE,
         "last_event": NOW - 30 * SECOND,
         "bytes": 734_000,
-        "completed": NOW - 29 * SECOND,
         "sealed_at": NOW - 29 * SECOND,
-        "sealed": True,
     }
     return usual | changes
-
-
-def make_decided(number: int, decision: int, region: str = "JFK") -> Json:
-    """Return a checkpoint that a committed decision includes."""
-    decided = NOW - 65 * SECOND
-    head = {"id": decision + 3, "identity": f"{decision * 7919:08x}"}
-    outcome = {"decision": decision, "decided": decided, "visible": decided + SECOND, "snapshot": head}
-    return make_checkpoint(number, region) | outcome
 
 
 def add_example(server: ExampleServer) -> None:
@@ -367,15 +354,12 @@ def add_example(server: ExampleServer) -> None:
     )
     for name in server.streams:
         server.cuts[name] = make_cuts(lagging="JFK" if name == "flights" else "")
-    lacking = make_checkpoint(
-        413, arrived=3, missing=["writer-2/413/0"], missing_count=1, sealed=False, sealed_at=None
-    )
-    open_one = make_checkpoint(414, named=None, arrived=1, sealed=False, completed=None, sealed_at=None)
+    lacking = make_checkpoint(413, arrived=3, missing=["writer-2/413/0"], missing_count=1, sealed_at=None)
+    open_one = make_checkpoint(414, named=None, arrived=1, sealed_at=None)
     server.checkpoints["flights"] = [
         make_checkpoint(412),
         lacking,
         open_one,
         make_checkpoint(7, region="EWR"),
     ]
-    server.decided["flights"] = [make_decided(410, 127), make_decided(411, 128)]
     server.letters = [make_letter(17, dealt="dropped"), make_letter(21, stream=None, code="malformed")]

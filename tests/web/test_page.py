@@ -159,8 +159,6 @@ async def test_pending_checkpoints_are_fetched_on_demand(page: Page, server: Exa
     await page.goto(server.url)
     await stream_of(page, "flights").get_by_role("rowheader", name="JFK").click()
     details = page.get_by_role("region", name="flights: Checkpoints of JFK")
-    decided = details.get_by_role("table", name="Decided checkpoints").get_by_role("row")
-    await expect(decided.nth(1)).to_contain_text("41112808:50:07Z131")
     states = details.get_by_role("table", name="Pending checkpoints").locator("tbody td:nth-child(2)")
     await expect(states).to_have_text(["sealed", "lacks 1 event", "not completed yet"])
     await expect(

@@ -30,7 +30,7 @@ async def test_the_page_breaks_no_rule_of_accessibility(
     await expect(page.locator(".matrix .cut")).to_have_count(400)
     assert await broken_rules(page) == []
     await stream_of(page, "flights").get_by_role("rowheader", name="JFK").click()
-    await expect(page.get_by_role("table", name="Decided checkpoints")).to_be_visible()
+    await expect(page.get_by_role("table", name="Pending checkpoints")).to_be_visible()
     assert await broken_rules(page) == []
 
 

@@ -18,8 +18,9 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from sluicegate.coordinator.observe.metrics import Metrics
-from sluicegate.coordinator.service.service import loop_lag
+from sluicegate.coordinator.service.service import watch_loop
 from sluicegate.coordinator.settings.model import HttpSettings
+from sluicegate.coordinator.tasks import ended_with
 from sluicegate.coordinator.web.http import HealthServer
 
 _ECHO: Final = """
@@ -144,7 +145,7 @@ async def measure(streams: int, scrapes: int) -> dict[str, float]:
         changing = asyncio.create_task(keep_changing(metrics, streams))
         for took, count in ((quiet, 0), (busy, scrapes)):
             stepping = [asyncio.create_task(keep_stepping(port, took)) for _ in range(4)]
-            async with loop_lag(delays.extend):
+            async with ended_with(watch_loop(delays.extend)):
                 delays.clear()
                 if count:
                     times, size = await scraped(f"http://127.0.0.1:{server.port}/metrics", count)

@@ -28,10 +28,11 @@ from typing import Any, Final
 
 from sluicegate.events.models import FilesWritten
 from sluicegate.failpoints.points import VARIABLE, arm_from
-from sluicegate.lakes.port import Absent, CommitRequest, Found, OutcomeUnknown, Published, Refused
+from sluicegate.lakes.port import Absent, CommitRequest, Found, OutcomeUnknown, Published
 from sluicegate.lakes.registry import adapter
 from tests.faults.tables import create_table, kind_of, tally
 from tests.integration.job import Job
+from tests.lakes.outcomes import is_refused
 from tests.s3proxy import s3_server
 
 ROOT = Path(__file__).parents[2]
@@ -67,8 +68,8 @@ def work(folder: Path) -> Counter[str]:
             recorded = answer.head
             time.sleep(random.uniform(0.0, given["pause"] / 1000))
             done = committer.publish(CommitRequest(number, digest, answer.head, None, [event]))
-            passing = isinstance(done, Refused) and done.again
-            outcomes["Conflict" if passing else type(done).__name__] += 1
+            passing = is_refused(done) and done.again
+            outcomes["Refused" if passing else type(done).__name__] += 1
             if isinstance(done, Published):
                 recorded = done.snapshot
                 break

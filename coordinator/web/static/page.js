@@ -350,8 +350,7 @@ async function askForCheckpoints({ stream, region }) {
     const body = await answer.json();
     if (!answer.ok) return [h("p", { class: "banner", text: body.problem ?? `HTTP status ${answer.status}` })];
     const asOf = h("p", { class: "quiet", text: `As of ${time(clock.now())}.` });
-    const [pending, decided] = [body.checkpoints, body.decided ?? []].map((all) => all.filter((each) => each.region === region));
-    return [asOf, ...checkpointDetails(pending, decided)];
+    return [asOf, ...checkpointDetails(body.checkpoints.filter((each) => each.region === region))];
   } catch (error) {
     return [h("p", { class: "banner", text: `The checkpoints cannot be read: ${error.message}` })];
   }

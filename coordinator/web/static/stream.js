@@ -182,7 +182,7 @@ class Matrix {
   setRow(row, stream, name, newest) {
     const region = stream.view.regions?.[name];
     const most = stream.view.max_consecutive_fallbacks;
-    const state = regionState(region, (stream.silent ?? []).includes(name));
+    const state = regionState(region, (stream.view.silent ?? []).includes(name));
     setText(row.state, state);
     setAttribute(row.state, "class", `state ${state === state.toUpperCase() && state !== "–" ? "grave" : "quiet"}`);
     const fallbacks = region?.consecutive_fallbacks ?? 0;

@@ -272,9 +272,10 @@ const delaysText = (delays) =>
 
 export function asOfParts(stream) {
   const away = (stream.reasons ?? []).find(({ code }) => code === "kafka-away");
-  if (away) return [`${time(stream.as_of)}, `, { since: stream.as_of }, " ago: Kafka does not answer"];
+  const since = stream.view.updated_at;
+  if (away) return [`${time(since)}, `, { since }, " ago: Kafka does not answer"];
   if (stream.live) return ["now, by its coordinator"];
-  return [{ since: stream.view.updated_at }, " ago: another coordinator serves the stream"];
+  return [{ since }, " ago: another coordinator serves the stream"];
 }
 
 function nextCommit(view) {
@@ -338,33 +339,19 @@ export function cutDetails(cut, selected) {
   return [facts, scroll("Positions of the regions", table("Positions of the regions", titles, rows))];
 }
 
-/** Return the checkpoints of a region as nodes: those that wait, and the newest ones of decisions. */
-export function checkpointDetails(pending, decided) {
-  const nodes = [];
-  if (pending.length === 0) nodes.push(h("p", { text: "No checkpoint is pending." }));
-  else nodes.push(checkpointTable("Pending checkpoints", pending, ["State"], (each) => [checkpointState(each)]));
-  nodes.push(...missingEvents(pending));
-  if (decided.length === 0) return nodes;
-  const titles = ["Decision", "Decided", "Snapshot", "Visible"];
-  nodes.push(h("h3", { text: "Decided checkpoints, the newest first" }));
-  nodes.push(checkpointTable("Decided checkpoints", [...decided].reverse(), titles, decisionTexts));
-  return nodes;
-}
-
-const FACTS = ["Events", "Attempts", "Files", "Rows", "Size", "First event", "Last event", "Completed", "Sealed"];
-
-function checkpointTable(label, checkpoints, titles, texts) {
-  const rows = checkpoints.map((each) => {
+/** Return the pending checkpoints of a region as nodes. */
+export function checkpointDetails(pending) {
+  if (pending.length === 0) return [h("p", { text: "No checkpoint is pending." })];
+  const titles = ["Checkpoint", "State", "Events", "Attempts", "Files", "Rows", "Size", "First event", "Last event"];
+  const rows = pending.map((each) => {
     const amounts = [each.attempts, each.files, each.rows].map(number);
-    const times = [each.first_event, each.last_event, each.completed, each.sealed_at].map(shortTime);
+    const times = [each.first_event, each.last_event, each.sealed_at].map(shortTime);
     const facts = [eventsText(each), ...amounts, bytes(each.bytes), ...times, shortId(each.incarnation)];
-    return h("tr", {}, h("th", { scope: "row", text: number(each.checkpoint) }), ...cells([...texts(each), ...facts]));
+    const head = h("th", { scope: "row", text: number(each.checkpoint) });
+    return h("tr", {}, head, ...cells([checkpointState(each), ...facts]));
   });
-  return scroll(label, table(label, ["Checkpoint", ...titles, ...FACTS, "Incarnation"], rows));
-}
-
-function decisionTexts({ decision, decided, snapshot, visible }) {
-  return [number(decision), shortTime(decided), snapshot ? number(snapshot.id) : "–", shortTime(visible)];
+  const label = "Pending checkpoints";
+  return [scroll(label, table(label, [...titles, "Sealed", "Incarnation"], rows)), ...missingEvents(pending)];
 }
 
 /** Return a box that scrolls sideways, also by the keyboard. */
@@ -375,7 +362,7 @@ function scroll(label, content) {
 function checkpointState(each) {
   if (each.named === null) return "not completed yet";
   if (each.missing_count) return `lacks ${count(each.missing_count, "event")}`;
-  return each.sealed ? "sealed" : "completed; a checkpoint before it is not sealed";
+  return each.sealed_at ? "sealed" : "completed; a checkpoint before it is not sealed";
 }
 
 const eventsText = (each) => `${number(each.arrived)} of ${each.named === null ? "?" : number(each.named)}`;

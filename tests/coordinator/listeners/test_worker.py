@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from unittest.mock import MagicMock
 
 import pytest
@@ -117,7 +117,7 @@ class World:
         options = WebhookOptions(url="https://nowhere", secret_file=Path("nowhere"))
         own = ListenerSettings(type="webhook", skip_through=self.skip_through, options=options)
         made = Worker(
-            *(self.listener, own, self.record, self.outcomes, self.topic, self),
+            *(self.listener, own, self.record, self.outcomes, cast(Any, self.topic), cast(Any, self)),
             lambda: self.settled,
             MagicMock(),
         )

@@ -121,7 +121,7 @@ def test_a_member_publishes_no_key(tmp_path: Path) -> None:
     assert own.keys == own_keys(settings_of(tmp_path)).keys
 
 
-def test_the_assignor_assigns_as_the_one_of_older_releases() -> None:
+def test_the_assignor_assigns_as_that_of_the_library() -> None:
     ours, cluster = assignor(member("a", "k1")), ClusterMetadata()
     assert ours.name == RoundRobinPartitionAssignor.name
     members = {name: ours.metadata([]) for name in ("a", "b")}

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from sluicegate.coordinator.service.service import LoopLag, loop_lag
+from sluicegate.coordinator.service.service import watch_loop
+from sluicegate.coordinator.tasks import ended_with
 
 
 class Loop(asyncio.SelectorEventLoop):
@@ -22,13 +23,13 @@ def test_a_long_turn_delays_every_timer_that_became_due_in_it() -> None:
     loop, delays = Loop(), list[Sequence[float]]()
 
     async def play() -> None:
-        lag = LoopLag(delays.append, interval=0.1)
-        lag.start()
+        lag = asyncio.create_task(watch_loop(delays.append, interval=0.1))
+        await asyncio.sleep(0)
         for now in (0.1, 0.2005, 0.35, 1.32, 1.3, 1.4):
             loop.now = now
             for _ in range(3):
                 await asyncio.sleep(0)
-        lag.stop()
+        lag.cancel()
         loop.now = 9.0
         for _ in range(3):
             await asyncio.sleep(0)
@@ -46,13 +47,13 @@ def test_a_frozen_process_reports_a_limited_number_of_delays() -> None:
     loop, delays = Loop(), list[Sequence[float]]()
 
     async def play() -> None:
-        lag = LoopLag(delays.append, interval=0.1)
-        lag.start()
+        lag = asyncio.create_task(watch_loop(delays.append, interval=0.1))
+        await asyncio.sleep(0)
         for now in (100_000.0, 100_000.1):
             loop.now = now
             for _ in range(3):
                 await asyncio.sleep(0)
-        lag.stop()
+        lag.cancel()
 
     try:
         loop.run_until_complete(play())
@@ -72,7 +73,7 @@ async def test_a_blocked_loop_is_seen() -> None:
         if max(found) >= 0.2:
             seen.set()
 
-    async with loop_lag(late):
+    async with ended_with(watch_loop(late)):
         until = time.monotonic() + 0.35  # time: the loop is blocked for so long; no limit
         while time.monotonic() < until:  # time: as above
             pass

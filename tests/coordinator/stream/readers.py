@@ -15,7 +15,7 @@ from aiokafka import ConsumerRecord, TopicPartition
 
 from sluicegate.coordinator.observe.metrics import Metrics
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.stream import partition, rate_limit, reload
+from sluicegate.coordinator.stream import partition, reload
 from sluicegate.coordinator.stream.letters import Letterbox
 from sluicegate.coordinator.stream.links import Links, Partitions
 from sluicegate.coordinator.stream.partition import PartitionRunner
@@ -167,7 +167,6 @@ class Log:
         patch.setattr(reload, "started", started)
         patch.setattr(reload, "read_batches", read_batches)
         patch.setattr(reload, "spread", lambda _: 0.0)
-        patch.setattr(rate_limit, "spread", lambda _: 0.0)
         patch.setattr(partition, "read_held", AsyncMock(return_value={}))
         patch.setattr(partition, "refuse_other_groups", AsyncMock())
         patch.setattr(partition, "last_events", AsyncMock(return_value={}))

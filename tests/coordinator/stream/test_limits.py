@@ -6,7 +6,7 @@ from typing import Any, cast
 import pytest
 
 from sluicegate.coordinator.core.log import Part, Sealed
-from sluicegate.coordinator.stream.limits import Fit, Limits, fit, narrowed
+from sluicegate.coordinator.stream.files import Fit, Limits, fit, narrowed
 from sluicegate.events.models import Position
 from sluicegate.events.problems import Code
 

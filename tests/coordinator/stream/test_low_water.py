@@ -32,10 +32,8 @@ class Kafka:
 def stream(kafka: Kafka) -> Any:
     """Return the parts of a stream that a record concerns: it needs everything from offset 3 on."""
     dropped: list[int] = []
-    bodies = SimpleNamespace(offsets=lambda: [3, 7, 9])
-    return SimpleNamespace(
-        _kafka=kafka, _recorded_user="u", low_water=3, bodies=bodies, _drop=dropped.extend, dropped=dropped
-    )
+    files = SimpleNamespace(drop_before=dropped.append)
+    return SimpleNamespace(_kafka=kafka, _recorded_user="u", low_water=3, _files=files, dropped=dropped)
 
 
 def effect() -> WriteRecord:
@@ -51,7 +49,7 @@ async def test_the_low_water_mark_waits_for_the_acknowledgement() -> None:
     assert (runner.low_water, runner.dropped) == (3, [])
     kafka.acknowledged.set()
     await task
-    assert (runner.low_water, runner.dropped) == (9, [3, 7])
+    assert (runner.low_water, runner.dropped) == (9, [9])
 
 
 async def test_a_record_that_is_not_acknowledged_moves_nothing() -> None:

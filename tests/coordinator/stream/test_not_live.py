@@ -10,7 +10,7 @@ from sluicegate.coordinator.core.state import (
     RegionPhase,
     RegionState,
 )
-from sluicegate.coordinator.stream.runner import was_not_live
+from sluicegate.coordinator.stream.letters import was_not_live
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import Position
 

@@ -1,6 +1,6 @@
 """A stream is over its limit by the append times of its events, with a burst of ten seconds."""
 
-from sluicegate.coordinator.stream.rate_limit import BURST, Pace
+from sluicegate.coordinator.stream.reload import BURST, Pace
 
 LIMIT = 10
 

@@ -7,29 +7,30 @@ from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.views import write_view
 from sluicegate.events.models import SnapshotRef
 from sluicegate.events.problems import Code, Problem
-from sluicegate.state_store import AssignmentView, MemoryStateStore, SavepointView, StreamView
+from sluicegate.state_store import AssignmentView, MemoryStateStore, PendingView, SavepointView, StreamView
 from tests.coordinator.telemetry.records import NOW, ONE, OTHER, position, record, undecided
 
 SETTINGS = StreamSettings(table="file:/lake/flights", commit_user="user")
 
 
 def test_positions_are_as_of_the_newest_outcome() -> None:
-    view = view_of(undecided(record()), SETTINGS)
+    view = view_of(undecided(record()), SETTINGS, NOW)
     assert (view.decided, view.committed, view.watermark) == (5, 4, NOW)
     assert view.cut == {"EWR": position(ONE, 17), "JFK": position(OTHER, 9)}
     assert view.decided_cut == {"EWR": position(ONE, 18), "JFK": position(OTHER, 9)}
     ewr = view.regions["EWR"]
     assert (ewr.source_offsets, ewr.watermark, ewr.listeners) == ('{"orders":{"0":170}}', None, {})
+    assert view.pending == PendingView(decision=5, files=1, regions=("EWR",), fallbacks=("LGA",))
     assert (view.snapshot, view.commit_user, view.revision) == (SnapshotRef(id=57, identity="abc"), "user", 9)
 
 
 def test_the_owner_is_that_of_the_settings() -> None:
-    assert view_of(record(), SETTINGS).owner is None
-    assert view_of(record(), SETTINGS.model_copy(update={"owner": "lake-team"})).owner == "lake-team"
+    assert view_of(record(), SETTINGS, NOW).owner is None
+    assert view_of(record(), SETTINGS.model_copy(update={"owner": "lake-team"}), NOW).owner == "lake-team"
 
 
 def test_with_an_outcome_both_cuts_are_equal() -> None:
-    view = view_of(record(), SETTINGS)
+    view = view_of(record(), SETTINGS, NOW)
     assert view.cut == view.decided_cut
     assert (view.decided, view.committed) == (4, 4)
 
@@ -39,7 +40,7 @@ def test_regions_have_a_phase_and_their_problems() -> None:
     refused = Problem(code=Code.BASE_DIFFERS, region="EWR", incarnation="other")
     found = record(refused={"EWR": refused}, heard={"EWR": NOW})
     found.state.regions["JFK"].fault, found.state.regions["JFK"].fallbacks = lost, 2
-    view = view_of(found, SETTINGS)
+    view = view_of(found, SETTINGS, NOW)
     assert {name: (each.phase, each.idle) for name, each in view.regions.items()} == {
         "EWR": ("live", False),
         "JFK": ("live", True),
@@ -61,7 +62,7 @@ def test_conditions_have_kind_code_and_sentence() -> None:
         Condition(kind="stall", problem=lost),
         Condition(kind="refusal", problem=lost),
     ]
-    view = view_of(record({"paused": True}, conditions=conditions), SETTINGS)
+    view = view_of(record({"paused": True}, conditions=conditions), SETTINGS, NOW)
     assert view.paused
     assert [(each.kind, each.code, each.region) for each in view.conditions] == [
         ("pause", "paused", None),
@@ -77,17 +78,17 @@ def test_the_assignment_and_pending_savepoints() -> None:
     ]
     found = record({"savepoints": savepoints})
     found.table.single_region = "fixed-buckets"
-    view = view_of(found, SETTINGS)
+    view = view_of(found, SETTINGS, NOW)
     assert view.assignment == AssignmentView(number=2, regions=("EWR", "JFK", "LGA"), after=3)
     assert view.savepoints == (
-        SavepointView(name="s1", targets={"EWR": position(ONE, 18)}),
-        SavepointView(name="d1", drain=True),
+        SavepointView(name="s1", targets={"EWR": position(ONE, 18)}, unreached=("EWR",)),
+        SavepointView(name="d1", drain=True, unreached=("EWR", "JFK", "LGA")),
     )
     assert view.single_region == "fixed-buckets"
 
 
 def at(revision: int) -> StreamView:
-    return view_of(record(), SETTINGS).model_copy(update={"revision": revision, "updated_at": NOW})
+    return view_of(record(), SETTINGS, NOW).model_copy(update={"revision": revision, "updated_at": NOW})
 
 
 async def test_a_view_of_another_log_is_replaced() -> None:

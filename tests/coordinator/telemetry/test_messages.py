@@ -61,6 +61,7 @@ _ARGUMENTS: Final[dict[Code, tuple[str, ...]]] = {
     Code.LOCATION_AMBIGUOUS: ("region", "first", "detail"),
     Code.PATH_ESCAPES: ("region", "first", "second"),
     Code.WAITS_FOR_REGIONS: ("names",),
+    Code.POSITIONS_STATED: ("names",),
     Code.SAVEPOINT_WAITS: ("first", "second"),
     Code.DRAIN_WAITS: ("first", "second"),
     Code.STILL_RUNNING: ("region", "incarnation"),
@@ -86,7 +87,6 @@ _ARGUMENTS: Final[dict[Code, tuple[str, ...]]] = {
     Code.NOT_FULL: ("number", "names"),
     Code.TOO_MANY_BEHIND: ("number", "names"),
     Code.OTHER_DIGEST: ("number",),
-    Code.OLDER_RELEASE: ("number", "detail"),
     Code.CONTRADICTION: ("names",),
     Code.UNKNOWN_TYPE: ("detail",),
     Code.MALFORMED_ATTRIBUTE: ("first", "detail"),
@@ -98,7 +98,6 @@ _ARGUMENTS: Final[dict[Code, tuple[str, ...]]] = {
     Code.TOO_MANY_BYTES: ("region", "number", "other"),
     Code.OTHER_FORMAT: ("region", "first", "second"),
     Code.BODY_UNREADABLE: ("region", "number", "detail"),
-    Code.STATE_RECORD_OLDER: ("number",),
     Code.STATE_RECORD_NEWER: ("number", "first"),
     Code.STATE_RECORD_MALFORMED: ("first", "detail"),
 }
