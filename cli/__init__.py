@@ -49,7 +49,7 @@ What may never happen:
 * Output has a secret of the settings, or control characters of a message from outside.
 * A command waits for packages that it does not need. Modules of commands are named as strings in main.py and
   imported on first use; `--version` imports none of them. Redis, Spark, the libraries of table formats and
-  the HTTP client are imported where they are used (tests/cli/test_imports.py).
+  the HTTP client are imported where they are used (tests/cli/test_command_tree.py).
 
 Where to start: main.py has the list of commands. options.py has their common options: the settings file, the
 stream, the sender and the reason of an order. Then read orders.py and stream_log.py, and stream.py as their

@@ -1,17 +1,21 @@
 """`sluicegate audit`: each order leaves an entry with its sender, its reason and its effect."""
 
+import asyncio
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 import click
 import pytest
+from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from sluicegate.cli.main import main
 from sluicegate.events.encoding import Message, encode_event
 from sluicegate.events.envelope import Envelope, EventType, partition_of
-from sluicegate.events.models import StreamCommand
+from sluicegate.events.models import Assignment, Body, RegionHeartbeat, RegionRegistered, StreamCommand
 from sluicegate.events.orders import ORDER, Order, order_header
+from sluicegate.kafka.clients import started
 from tests.cli.acting import two_regions
 from tests.cli.deployment import PARTITIONS, Deployment, as_json
 from tests.cli.history import STREAM
@@ -32,8 +36,6 @@ from tests.cli.preparing import (
     with_savepoint,
 )
 from tests.cli.test_command_tree import tree
-
-pytestmark = pytest.mark.seam
 
 SENDER: Final = ("--by", "alice", "--reason", "a test, café")
 
@@ -59,11 +61,13 @@ ORDERS: Final[dict[str, tuple[Prepare, int]]] = {
     "stream savepoint": (fresh("--name", "s1", "--timeout", "10ms"), 1),
 }
 """Orders, with what each one needs, and its exit status where no coordinator runs."""
+
 NOTES: Final = {
     *("dead-letters drop", "dead-letters retry", "orphans delete", "replay rebuild", "replay repair"),
     *("stream adopt", "stream forget", "stream recover"),
 }
 """Orders whose work is outside of the log."""
+
 NO_ORDERS: Final = {
     *("audit", "check", "completion", "conformance", "demo", "history", "init", "run", "servers"),
     *("status", "up", "wait", "dead-letters list", "dead-letters show", "orphans list", "replay verify"),
@@ -101,6 +105,7 @@ def commands() -> dict[str, click.Command]:
     return found
 
 
+@pytest.mark.seam
 def test_every_command_is_an_order_or_none() -> None:
     found = commands()
     assert {*found} == {*ORDERS} | NO_ORDERS
@@ -108,6 +113,7 @@ def test_every_command_is_an_order_or_none() -> None:
     assert by == {*ORDERS}
 
 
+@pytest.mark.seam
 @pytest.mark.kafka
 @pytest.mark.parametrize("words", ORDERS)
 def test_every_order_leaves_an_entry(words: str, deployment: Deployment, tmp_path: Path) -> None:
@@ -142,6 +148,7 @@ HOSTILE: Final = {
 }
 
 
+@pytest.mark.seam
 @pytest.mark.parametrize("option", ["--by", "--reason"])
 @pytest.mark.parametrize("kind", HOSTILE)
 @pytest.mark.parametrize("words", ORDERS)
@@ -156,6 +163,7 @@ def test_hostile_text_is_refused_before_anything_is_done(
     assert "Kafka" not in result.output
 
 
+@pytest.mark.seam
 @pytest.mark.kafka
 def test_what_any_client_may_append_is_escaped(deployment: Deployment) -> None:
     two_regions(deployment).send()
@@ -177,6 +185,7 @@ def test_what_any_client_may_append_is_escaped(deployment: Deployment) -> None:
     assert "remove (region EWR, number 9) by an unnamed sender: refused: " in shown.stdout
 
 
+@pytest.mark.seam
 @pytest.mark.kafka
 def test_later_outcomes_are_part_of_an_entry(deployment: Deployment) -> None:
     history = two_regions(deployment)
@@ -206,6 +215,7 @@ def test_later_outcomes_are_part_of_an_entry(deployment: Deployment) -> None:
         assert part in text
 
 
+@pytest.mark.seam
 @pytest.mark.kafka
 def test_a_signed_order_is_told_from_a_forged_one(deployment: Deployment, tmp_path: Path) -> None:
     key = tmp_path / "k1.key"
@@ -236,3 +246,95 @@ def test_a_signed_order_is_told_from_a_forged_one(deployment: Deployment, tmp_pa
     lines = deployment.run("audit", *OF_STREAM, **since).stdout
     assert "; signed" in lines
     assert ".;" not in lines
+
+
+RESUME: Final = StreamCommand(command="resume")
+CLAIM: Final = order_header(Order(order="stream pause", by="alice", host="hq", at=1, release="1"))
+
+
+def claimed(envelope: Envelope, body: Body) -> Message:
+    """Return an event of a writer, with the claim to be an order."""
+    made = encode_event(envelope, body, 1)
+    return made._replace(headers=[*made.headers, CLAIM])
+
+
+@pytest.fixture
+def required(tmp_path: Path) -> dict[str, str]:
+    """Variables of a deployment that signs."""
+    key = tmp_path / "k1.key"
+    key.write_text("11" * 32 + "\n")
+    return {"SLUICEGATE_KAFKA__SIGNING__MODE": "required", "SLUICEGATE_KAFKA__SIGNING__KEY_FILES": str(key)}
+
+
+def newest(deployment: Deployment) -> ConsumerRecord:
+    """Return the last record of the stream's partition, as it is in the log."""
+    topic = deployment.settings.kafka.topic_names().events
+    place = TopicPartition(topic, partition_of(STREAM, PARTITIONS))
+
+    async def read() -> Any:
+        consumer = AIOKafkaConsumer(bootstrap_servers=deployment.settings.kafka.bootstrap_servers)
+        async with started(consumer):
+            consumer.assign([place])
+            consumer.seek(place, (await consumer.end_offsets([place]))[place] - 1)
+            return await consumer.getone(place)
+
+    return asyncio.run(read())
+
+
+def append_again(deployment: Deployment, record: ConsumerRecord) -> None:
+    """Append a copy, as any client can. A trace of its own is no change."""
+    headers = [*record.headers, ("traceparent", b"00-1-1-00")]
+    topic = deployment.settings.kafka.topic_names().events
+    produce(deployment, topic, record.key, record.value, headers, partition=partition_of(STREAM, PARTITIONS))
+
+
+@pytest.mark.kafka
+def test_a_claim_beside_a_heartbeat_makes_no_order(deployment: Deployment, required: dict[str, str]) -> None:
+    two_regions(deployment).send()
+    heartbeat = Envelope("h1", EventType.REGION_HEARTBEAT, STREAM, "EWR", "ewr")
+    append(deployment, claimed(heartbeat, RegionHeartbeat(run="r1")))
+    for variables in ({}, required):
+        shown = deployment.run("audit", *OF_STREAM, **variables)
+        assert (shown.exit_code, shown.stdout) == (0, f"the log has no order of stream {STREAM}\n")
+
+
+@pytest.mark.kafka
+def test_a_reset_without_a_signature_is_only_a_claim(
+    deployment: Deployment, required: dict[str, str]
+) -> None:
+    two_regions(deployment).send()
+    reset = Envelope("r1", EventType.REGION_REGISTERED, STREAM, "EWR", "again")
+    body = RegionRegistered(replaces="ewr", assignment=Assignment(number=0, regions=("EWR", "JFK")))
+    append(deployment, claimed(reset, body))
+    (line,) = deployment.run("audit", *OF_STREAM, **required).stdout.splitlines()
+    assert 'region reset (region EWR), CLAIMED AS "stream pause", by alice on hq: ' in line
+    assert line.endswith("; not signed: the sender is only a claim")
+    assert [(each["signature"], each["region"]) for each in audited(deployment, **required)] == [
+        ("unsigned", "EWR")
+    ]
+
+
+@pytest.mark.kafka
+def test_a_copy_of_a_signed_order_is_no_second_order(
+    deployment: Deployment, required: dict[str, str]
+) -> None:
+    two_regions(deployment).send()
+    for _ in range(2):
+        # Two orders of the same words are two: each has an id of its own.
+        assert deployment.run("stream", "pause", *OF_STREAM, "--by", "alice", **required).exit_code == 0
+    order = newest(deployment)
+    append(deployment, encode_event(Envelope("c1", EventType.STREAM_COMMAND, STREAM), RESUME, 1))
+    append_again(deployment, order)
+    found = audited(deployment, **required)
+    assert [each["copy_of"] for each in found] == [None, None, None, order.offset]
+    assert [each["signature"] for each in found] == ["valid", "valid", "unsigned", "valid"]
+    *_, second, _, copy = deployment.run("audit", *OF_STREAM, **required).stdout.splitlines()
+    assert second.endswith("; signed")
+    told = f"; signed; A COPY of the order at offset {order.offset}, with the same id: anybody can append one"
+    assert copy.endswith(told)
+    # Also if the order itself is from before the time that is asked for, or is not among the newest.
+    later = datetime.fromtimestamp((order.timestamp + 1) / 1000, UTC).isoformat()
+    for chosen in (("--last", "1"), ("--since", later)):
+        assert audited(deployment, *chosen, **required)[-1]["copy_of"] == order.offset
+    # Without the keys, a copy is told as well.
+    assert audited(deployment)[-1]["copy_of"] == order.offset

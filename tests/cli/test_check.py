@@ -1,26 +1,25 @@
 """`sluicegate check` finds missing and wrong things with their remedies; it changes nothing unless asked."""
 
-import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+from deltalake import DeltaTable
 
 from sluicegate.cli.local.process import free_port
 from sluicegate.coordinator.core.state import Before, Decision, LogState
-from sluicegate.coordinator.core.state_record import StateRecord, encode_record
-from sluicegate.coordinator.settings.model import KafkaSettings
+from sluicegate.coordinator.core.state_record import StateRecord, Waiting, encode_record
 from sluicegate.events.models import SnapshotRef
-from sluicegate.kafka.clients import started
-from sluicegate.kafka.topics import verify_topics
+from sluicegate.lakes.delta.maintenance import interval_seconds
 from sluicegate.lakes.port import CommitRequest, Committer, Published
 from sluicegate.lakes.registry import adapter
 from tests.cli.deployment import Deployment, findings, make_table
-from tests.integration.waiting import until
+from tests.contracts.lakes.delta_lake import DeltaLake
+from tests.contracts.lakes.iceberg_lake import IcebergLake
 
-pytestmark = [pytest.mark.kafka, pytest.mark.seam]
+pytestmark = pytest.mark.kafka
+
 TOPICS = ("events", "commits", "state", "dead-letters")
 
 
@@ -40,6 +39,7 @@ def _topics(deployment: Deployment) -> list[str]:
     return [f"topic {deployment.settings.kafka.topic_prefix}.{name}" for name in TOPICS]
 
 
+@pytest.mark.seam
 @pytest.mark.redis
 def test_all_is_well(deployment: Deployment, redis_url: str) -> None:
     deployment.create_topics()
@@ -66,6 +66,7 @@ def test_all_is_well(deployment: Deployment, redis_url: str) -> None:
     assert result.exit_code == 0
 
 
+@pytest.mark.seam
 def test_missing_topics_are_problems_until_create(deployment: Deployment) -> None:
     before = deployment.run("check")
     assert before.exit_code == 1
@@ -82,28 +83,7 @@ def test_missing_topics_are_problems_until_create(deployment: Deployment) -> Non
     assert all(findings(after)[topic] == ("OK", "exists, settings fit") for topic in _topics(deployment))
 
 
-def test_topic_that_endangers_the_protocol_is_a_problem(deployment: Deployment) -> None:
-    deployment.create_topics()
-    asyncio.run(_compact(deployment.settings.kafka))
-    result = deployment.run("check")
-    assert result.exit_code == 1
-    verdict, detail = findings(result)[_topics(deployment)[0]]
-    assert verdict == "PROBLEM"
-    assert "compaction drops events" in detail
-    assert "kafka-configs.sh" in detail
-
-
-async def _compact(kafka: KafkaSettings) -> None:
-    async with started(AIOKafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)) as admin:
-        # The request replaces all settings of the topic.
-        kept = {"message.timestamp.type": "LogAppendTime", "retention.ms": "-1"}
-        wanted = {**kept, "cleanup.policy": "compact"}
-        topic = ConfigResource(ConfigResourceType.TOPIC, kafka.topic_names().events, wanted)
-        await admin.alter_configs([topic])
-    # The controller answers before the broker knows of it.
-    await until(lambda: verify_topics(kafka.bootstrap_servers, kafka.topic_specs()))
-
-
+@pytest.mark.seam
 def test_redis_that_is_away_is_named_without_its_password(deployment: Deployment) -> None:
     port = free_port()
     deployment.env["SLUICEGATE_REDIS__URL"] = f"redis://me:hunter2@127.0.0.1:{port}/0"
@@ -114,6 +94,7 @@ def test_redis_that_is_away_is_named_without_its_password(deployment: Deployment
     assert "hunter2" not in result.output
 
 
+@pytest.mark.seam
 def test_each_unusable_table_is_named(deployment: Deployment, tmp_path: Path) -> None:
     keyed = make_table(tmp_path, "keyed", primary_keys=("id",))
     deployment.env |= {
@@ -137,6 +118,7 @@ def test_each_unusable_table_is_named(deployment: Deployment, tmp_path: Path) ->
         assert remedy in detail
 
 
+@pytest.mark.seam
 def test_a_state_record_that_nobody_can_read_is_a_problem(deployment: Deployment) -> None:
     """Its stream stands still, and a job that only looks at the exit status has to see that."""
     deployment.create_topics()
@@ -147,6 +129,7 @@ def test_a_state_record_that_nobody_can_read_is_a_problem(deployment: Deployment
     assert "sluicegate stream recover --stream flights" in detail
 
 
+@pytest.mark.seam
 def test_kafka_that_is_away_does_not_hide_the_rest(nobody: Deployment, table: Path) -> None:
     nobody.env["SLUICEGATE_STREAMS__FLIGHTS__TABLE"] = str(table)
     result = nobody.run("check")
@@ -159,6 +142,7 @@ def test_kafka_that_is_away_does_not_hide_the_rest(nobody: Deployment, table: Pa
     assert not any(name.startswith("topic") for name in found)
 
 
+@pytest.mark.seam
 def test_a_table_that_is_ahead_of_its_record_is_a_problem(deployment: Deployment, table: Path) -> None:
     deployment.create_topics()
     committer = committer_of(deployment)
@@ -174,6 +158,7 @@ def test_a_table_that_is_ahead_of_its_record_is_a_problem(deployment: Deployment
     assert "start one: it reads the rest of the log and continues" in detail
 
 
+@pytest.mark.seam
 def test_a_table_that_agrees_with_its_record(deployment: Deployment) -> None:
     deployment.create_topics()
     committer = committer_of(deployment)
@@ -206,6 +191,7 @@ def test_a_table_that_agrees_with_its_record(deployment: Deployment) -> None:
     assert (verdict, "decision 2 is not there yet, a coordinator commits it" in detail) == ("OK", True)
 
 
+@pytest.mark.seam
 def test_a_table_that_was_replaced_or_rolled_back_is_a_problem(deployment: Deployment) -> None:
     deployment.create_topics()
     committer = committer_of(deployment)
@@ -221,3 +207,106 @@ def test_a_table_that_was_replaced_or_rolled_back_is_a_problem(deployment: Deplo
     verdict, detail = findings(deployment.run("check"))["table of flights, history"]
     assert verdict == "PROBLEM"
     assert "the table contradicts decision 3 of the log" in detail
+
+
+HOUR = 3_600
+RETENTION = "delta.deletedFileRetentionDuration"
+
+
+def cleaning(deployment: Deployment) -> tuple[str, str]:
+    """Return verdict and detail of the check."""
+    result = deployment.run("check")
+    assert result.exit_code == 0, result.output
+    return findings(result)["table of flights, cleaning"]
+
+
+def waits(deployment: Deployment, hours: int | None) -> None:
+    """Write a state record with a file that waits for so long, or with none."""
+    since = round((time.time() - (hours or 0) * HOUR) * 1000)
+    waiting = {} if hours is None else {"r1": Waiting(files=1, rows=1, since=since)}
+    record = StateRecord(stream="flights", applied=0, low_water=0, state=LogState(), waiting=waiting)
+    deployment.write_state((b"flights", encode_record(record)))
+
+
+@pytest.fixture(params=["paimon", "iceberg", "delta"])
+def lake(request: pytest.FixtureRequest, deployment: Deployment, tmp_path: Path) -> str:
+    """Give the format of the stream's table."""
+    name, stream = str(request.param), "SLUICEGATE_STREAMS__FLIGHTS__"
+    deployment.env[f"{stream}FORMAT"] = name
+    if name == "delta":
+        deployment.env[f"{stream}TABLE"] = DeltaLake(tmp_path / "delta").location
+    if name == "iceberg":
+        iceberg = IcebergLake(tmp_path / "iceberg")
+        deployment.env[f"{stream}TABLE"] = iceberg.location
+        deployment.env[f"{stream}OPTIONS"] = f'{{"uri": "{iceberg.uri}"}}'
+    deployment.create_topics()
+    return name
+
+
+AGES = {"paimon": 24, "iceberg": 72, "delta": 168}
+"""Hours after which the cleaner of a format deletes."""
+
+
+def test_a_longer_wait_than_the_cleaner_grants_is_a_warning(lake: str, deployment: Deployment) -> None:
+    deployment.env["SLUICEGATE_STREAMS__FLIGHTS__LONGEST_WAIT"] = "14d"
+    verdict, detail = cleaning(deployment)
+    assert verdict == "WARNING"
+    assert "it can delete files of pending checkpoints. To keep them, " in detail
+    if lake != "delta":
+        assert "give it the argument older_than with a time that is at least 336 hours ago" in detail
+
+
+def test_files_that_wait_for_long_are_a_warning_until_they_are_committed(
+    lake: str, deployment: Deployment
+) -> None:
+    waits(deployment, AGES[lake] // 2 - 1)
+    assert cleaning(deployment)[0] == "OK"
+    waits(deployment, AGES[lake] // 2 + 1)
+    verdict, detail = cleaning(deployment)
+    assert verdict == "WARNING"
+    assert "it would delete them. Do not run it before they are committed, or " in detail
+    assert "Why they wait: sluicegate status --stream flights" in detail
+    waits(deployment, None)
+    assert cleaning(deployment)[0] == "OK"
+
+
+@pytest.mark.parametrize("lake", ["delta"], indirect=True)
+def test_a_property_of_delta_is_followed(lake: str, deployment: Deployment) -> None:
+    table = DeltaTable(deployment.settings.streams["flights"].table.removeprefix("file://"))
+    table.alter.set_table_properties({RETENTION: "interval 2 hours"})
+    verdict, detail = cleaning(deployment)
+    assert verdict == "WARNING"
+    assert f"VACUUM spares files that are younger than 2.0 h ({RETENTION})" in detail
+    said = f"SET TBLPROPERTIES ('{RETENTION}' = 'interval 24 hours')"
+    assert (
+        f"set the property: ALTER TABLE delta.`{table.table_uri.rstrip('/').removeprefix('file://')}`"
+        in detail
+    )
+    assert said in detail
+    table.alter.set_table_properties({RETENTION: "interval 24 hours"})
+    assert cleaning(deployment)[0] == "OK"
+
+
+@pytest.mark.parametrize("lake", ["iceberg"], indirect=True)
+def test_a_table_of_iceberg_may_forbid_cleaners(lake: str, deployment: Deployment, tmp_path: Path) -> None:
+    shared = IcebergLake(tmp_path / "shared", properties={"gc.enabled": "false"})
+    deployment.env["SLUICEGATE_STREAMS__FLIGHTS__TABLE"] = shared.location
+    deployment.env["SLUICEGATE_STREAMS__FLIGHTS__OPTIONS"] = f'{{"uri": "{shared.uri}"}}'
+    waits(deployment, 1_000)
+    assert cleaning(deployment) == ("OK", "the table forbids that other products delete files")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("interval 1 week", 604_800),
+        ("INTERVAL 168 HOURS", 604_800),
+        ("7 days", 604_800),
+        ("interval 1 day 2 hours", 93_600),
+        ("interval 1 month", 0),
+        ("soon", 0),
+        ("interval 1 day and more", 0),
+    ],
+)
+def test_intervals_of_delta(text: str, seconds: int) -> None:
+    assert interval_seconds(text) == seconds

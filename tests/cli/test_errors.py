@@ -1,14 +1,22 @@
 """Mistakes that a user can correct end with exit status 2 and a message, never with a traceback."""
 
+import os
+import pty
 import subprocess
 import sys
+from typing import Any, Final
 
+import click
 import pytest
 from aiokafka.errors import GroupAuthorizationFailedError, KafkaError, NotCoordinatorForGroupError
 from click.testing import CliRunner
 
 from sluicegate.cli.errors import UserError, as_user_errors
 from sluicegate.cli.main import main
+from sluicegate.cli.options import parse_timeout, require_stream
+from sluicegate.cli.status import _ago
+from sluicegate.cli.wait import _parse_time
+from sluicegate.coordinator.settings.model import Settings
 from tests.cli.deployment import Deployment
 
 COMMANDS = [
@@ -85,13 +93,93 @@ def test_version_and_help_work_in_a_process_of_their_own() -> None:
         assert f"\n  {command} " in shown[1]
 
 
-def test_demo_without_its_packages_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    result = CliRunner().invoke(main, ["demo"])
-    assert result.exit_code == 2
-    assert 'pip install ".[demo]"' in result.stderr
+NONE: Any = None
 
 
-@pytest.mark.parametrize(("arguments", "status"), [(["-h"], 0), (["--help"], 0), (["--unknown"], 2)])
-def test_demo_has_its_own_options(arguments: list[str], status: int) -> None:
-    assert CliRunner().invoke(main, ["demo", *arguments]).exit_code == status
+@pytest.mark.parametrize(
+    ("text", "millis"),
+    [
+        ("2013-02-01T00:00:00Z", 1_359_676_800_000),
+        ("2013-02-01T00:00:00", 1_359_676_800_000),
+        ("2013-02-01T01:00:00+01:00", 1_359_676_800_000),
+        ("2013-02-01", 1_359_676_800_000),
+        ("1969-12-31T23:59:59Z", -1_000),
+    ],
+)
+def test_a_time_without_a_zone_is_in_utc(monkeypatch: pytest.MonkeyPatch, text: str, millis: int) -> None:
+    monkeypatch.setenv("TZ", "America/New_York")
+    __import__("time").tzset()
+    try:
+        assert _parse_time(NONE, NONE, text) == millis
+    finally:
+        monkeypatch.undo()
+        __import__("time").tzset()
+
+
+def test_what_is_no_time_is_refused() -> None:
+    with pytest.raises(click.BadParameter, match="write it as"):
+        _parse_time(NONE, NONE, "tomorrow")
+
+
+def test_only_streams_of_the_settings_are_taken() -> None:
+    settings = Settings.model_validate(
+        {"kafka": {"bootstrap_servers": "nowhere:1"}, "streams": {"flights": {"table": "/t"}}}
+    )
+    require_stream(settings, "flights")
+    with pytest.raises(UserError, match="stream hotels is not configured; configured are: flights"):
+        require_stream(settings, "hotels")
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("90", 90.0), ("1h", 3_600.0), ("500ms", 0.5)])
+def test_timeouts_have_units(text: str, seconds: float) -> None:
+    assert parse_timeout(NONE, NONE, text) == seconds
+
+
+def test_ages_are_of_the_past() -> None:
+    now = 10_000_000
+    assert _ago(now - 5_000, now) != _ago(now, now)
+    assert _ago(now - 5_000, now).startswith("5")
+    assert "-" not in _ago(now - 90_000, now)
+
+
+PROGRAM: Final = """
+from sluicegate.cli.terminal import progress_line
+import click
+with progress_line(wanted={wanted}) as line:
+    line.show("reading the log: 1 of 2" + "x" * 500)
+    line.note("decision 1 is in the table")
+    line.show("reading the log: 2 of 2")
+click.echo("done")
+"""
+
+
+def on_a_terminal(program: str) -> tuple[str, str]:
+    """Run a program with a terminal as its stderr; return stdout and what the terminal got."""
+    master, slave = pty.openpty()
+    environment = {**os.environ, "COLUMNS": "40"}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, stdout=subprocess.PIPE, stderr=slave, check=True
+    )
+    os.close(slave)
+    with os.fdopen(master, "rb") as terminal:
+        return done.stdout.decode(), terminal.read1().decode()
+
+
+@pytest.mark.slow
+def test_a_terminal_gets_one_line_that_is_removed() -> None:
+    out, shown = on_a_terminal(PROGRAM.format(wanted=True))
+    assert out == "done\n"
+    clear = "\r\x1b[K"
+    first, second, third, last = shown.split(clear)[1:]
+    assert first == ("reading the log: 1 of 2" + "x" * 500)[:39]
+    assert second.replace("\r\n", "\n") == "decision 1 is in the table\n"
+    assert third == "reading the log: 2 of 2"
+    assert last == ""
+
+
+@pytest.mark.slow
+def test_a_pipe_gets_messages_alone() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM.format(wanted=True)], capture_output=True, text=True, check=True
+    )
+    assert (done.stdout, done.stderr) == ("done\n", "decision 1 is in the table\n")

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import shlex
 import signal
 import subprocess
@@ -79,17 +78,6 @@ def test_a_format_and_its_options_are_in_the_file() -> None:
         "catalog": 'a "b"\\',
         "identifier": "db.flights",
     }
-
-
-def test_each_key_that_is_commented_out_can_be_set() -> None:
-    assert init().exit_code == 0
-    text, keys = re.subn(r"^# (?=\[redis\]|\w+ = )", "", FILE.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    FILE.write_text(text, encoding="utf-8")
-    settings = load(FILE, {})
-    stream = settings.streams["flights"]
-    assert (keys, settings.redis is not None) == (8, True)
-    assert (stream.partial, stream.commit_interval, stream.regions) == ("allow", 60.0, ("EWR", "JFK"))
-    assert (settings.kafka.partitions, settings.kafka.replication_factor) == (12, 1)
 
 
 def test_a_file_is_never_changed_and_the_two_ways_out_work() -> None:

@@ -10,7 +10,7 @@ from aiokafka.client import AIOKafkaClient
 
 from tests.cli.deployment import Deployment
 from tests.cli.history import History
-from tests.cli.test_command_tree import NOUNS, SINGLE
+from tests.cli.test_audit import commands
 
 pytestmark = pytest.mark.kafka
 
@@ -71,8 +71,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch) -> "Counter[str]":
 
 
 def test_every_command_with_kafka_is_tested() -> None:
-    nouns = {f"{noun} {verb}" for noun, verbs in NOUNS.items() for verb in verbs}
-    assert set(COMMANDS) == (nouns | set(SINGLE)) - WITHOUT_KAFKA
+    assert {*COMMANDS} == {*commands()} - WITHOUT_KAFKA
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -6,6 +6,8 @@ import pytest
 from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
+from sluicegate.cli import coordinators
+from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord, encode_record
 from sluicegate.events.envelope import EventType, partition_of
 from sluicegate.events.models import SnapshotRef, StreamCommand
@@ -13,8 +15,8 @@ from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.clients import started
 from sluicegate.lakes.port import CommitRequest, Published
 from sluicegate.lakes.registry import adapter
-from tests.cli.acting import after_the_order, commands, two_regions
-from tests.cli.deployment import PARTITIONS, Deployment, as_json
+from tests.cli.acting import after_the_order, commands, coordinator_in_the_group, two_regions
+from tests.cli.deployment import PARTITIONS, Deployment, as_json, findings
 from tests.cli.history import History
 
 pytestmark = [pytest.mark.kafka, pytest.mark.seam]
@@ -225,3 +227,71 @@ def test_nothing_can_be_ordered_of_a_stream_without_a_record(deployment: Deploym
     assert result.exit_code == 2
     assert "no query has registered a region yet" in " ".join(result.stderr.split())
     assert deployment.events("flights") == []
+
+
+def test_a_savepoint_is_taken_with_the_commit_of_everything_completed(history: History) -> None:
+    def coordinate() -> None:
+        history.decide()
+        history.commit()
+
+    with after_the_order(history, coordinate):
+        result = history.deployment.run("stream", "savepoint", *STREAM, "--name", "s1", "--json")
+    assert result.exit_code == 0, result.output
+    shown = as_json(result)
+    assert (shown["order"], shown["decision"]) == ({"command": "savepoint", "name": "s1"}, 2)
+    assert {name: at["checkpoint"] for name, at in shown["cut"].items()} == {"EWR": 1, "JFK": 1}
+    assert shown["snapshot"] == {"id": 2, "identity": "i2"}
+
+
+def test_a_savepoint_that_waits_is_cancelled(history: History) -> None:
+    order = ("stream", "savepoint", *STREAM, "--name", "s1", "--timeout", "300ms")
+    waits = history.run(*order)
+    assert (waits.exit_code, "The order stays in force" in waits.stderr) == (1, True), waits.output
+    again = history.run(*order)
+    cancel = "sluicegate stream cancel --stream flights --name s1"
+    assert (again.exit_code, cancel in again.stderr) == (2, True), again.output
+    cancelled = history.run(*cancel.split()[1:])
+    assert (cancelled.exit_code, "s1 of stream flights is cancelled" in cancelled.stdout) == (0, True)
+    assert history.state.savepoints == []
+
+
+def test_a_drain_waits_for_the_end_of_all_regions(history: History) -> None:
+    waits = history.run("stream", "drain", *STREAM, "--timeout", "0.3", "--json")
+    assert waits.exit_code == 1
+    shown = as_json(waits)
+    assert shown["effective"] is False
+    assert shown["order"]["name"].startswith("drain-20")
+    history.decide()
+    history.commit()
+    history.close("EWR", 1)
+    history.close("JFK", 1)
+    done = history.run("stream", "drain", *STREAM)
+    assert "all its regions had ended before this order" in done.stdout
+    assert (done.exit_code, "stream flights is drained of assignment 0: commit 2" in done.stdout) == (
+        0,
+        True,
+    ), done.output
+
+
+def test_coordinators_that_never_served_the_stream(
+    deployment: Deployment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(coordinators, "PATIENCE", 0.0)
+    deployment.env["SLUICEGATE_HTTP__PORT"] = "0"
+    deployment.create_topics()
+    group = deployment.settings.kafka.group_id
+    text = f"coordinators run in group {group}, but none of them serves stream flights. Give all members"
+    assert "stream flights" not in findings(deployment.run("check")), "nobody runs, which is another warning"
+    with coordinator_in_the_group(deployment):
+        result = deployment.run("check")
+        verdict, detail = findings(result)["stream flights"]
+        assert (result.exit_code, verdict, text in detail) == (0, "WARNING", True)
+        (shown,) = as_json(deployment.run("status", "--json"))["streams"]
+        assert shown["unserved"] == detail
+        first, second = deployment.run("status").stdout.splitlines()
+        assert first.startswith("flights  no coordinator has served it yet  partition ")
+        assert second == f"  NOT SERVED: {detail}"
+        record = StateRecord(stream="flights", applied=-1, low_water=0, state=LogState())
+        deployment.write_state((b"flights", encode_record(record)))
+        assert "stream flights" not in findings(deployment.run("check"))
+        assert "NOT SERVED" not in deployment.run("status").stdout

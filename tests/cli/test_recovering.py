@@ -1,7 +1,5 @@
 """Output of the commands of recovery when there is nothing to do, or nothing can be done."""
 
-from pathlib import Path
-
 import pytest
 
 from tests.cli.deployment import Deployment, as_json
@@ -54,9 +52,3 @@ def test_a_stream_without_a_registration_needs_no_repair(deployment: Deployment)
     assert deployment.run("dead-letters", "list").stdout == "no dead letters\n"
     repaired = deployment.run("replay", "repair", *STREAM)
     assert (repaired.exit_code, "nothing is missing" in repaired.stdout) == (0, True), repaired.output
-
-
-def test_a_table_is_not_rebuilt_into_itself(deployment: Deployment, table: Path) -> None:
-    deployment.create_topics()
-    result = deployment.run("replay", "rebuild", *STREAM, "--into", str(table))
-    assert (result.exit_code, "Name another one" in result.stderr) == (2, True), result.output

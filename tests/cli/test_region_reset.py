@@ -1,14 +1,11 @@
 """`sluicegate region reset` on a real log: the location and the region continue together."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from sluicegate.coordinator.core.state import RegionPhase
 from sluicegate.events.envelope import EventType
-from sluicegate.failpoints import points
-from sluicegate.failpoints.points import InjectedFailure
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
 from tests.cli.deployment import Deployment
 from tests.cli.history import STREAM, History
@@ -40,12 +37,6 @@ def history(deployment: Deployment, location: Path) -> History:
     history.commit()
     complete(history, location, 2)
     return history
-
-
-@pytest.fixture
-def armed() -> Iterator[None]:
-    yield
-    points.arm("")
 
 
 def complete(history: History, root: Path, *batches: int) -> None:
@@ -86,24 +77,6 @@ def test_a_query_that_lives_is_not_reset(history: History, location: Path) -> No
     assert "wait 3600 s, and repeat the command" in result.output
     assert files(location) == before
     assert history.state.regions["JFK"].live_incarnation == "jfk"
-
-
-@pytest.mark.usefixtures("armed")
-@pytest.mark.parametrize("place", ["hook.marker.after=fail@1", "hook.marker.before=fail@2"])
-def test_a_command_that_was_killed_is_repeated(history: History, location: Path, place: str) -> None:
-    """It ends before its registration, and after everything but its last step."""
-    points.arm(place)
-    killed = history.run(*reset(location))
-    assert isinstance(killed.exception, InjectedFailure)
-    points.arm("")
-    marked = Checkpoint(str(location)).marker()
-    assert marked is not None
-    assert marked.resetting
-    result = history.run(*reset(location))
-    assert result.exit_code == 0, result.output
-    marker = Checkpoint(str(location)).ready_marker()
-    assert marker is not None
-    assert history.state.regions["JFK"].live_incarnation == marker.incarnation == marked.incarnation
 
 
 @pytest.mark.parametrize("end", [1, 2])

@@ -5,33 +5,28 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, Final
 from urllib.error import HTTPError, URLError
 from urllib.request import urlopen
 
 import pytest
 
+from sluicegate.cli.local.process import free_port
 from tests.cli.deployment import Deployment
+from tests.integration.coordinator import coordinator_process
 from tests.integration.waiting import BACKSTOP, exit_status, wait_until
 
-pytestmark = [pytest.mark.kafka, pytest.mark.seam]
 PROGRAM = "from sluicegate.cli.main import main; main()"
 
 
-@contextmanager
-def _service(deployment: Deployment, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-c", PROGRAM, "run", "--config", str(deployment.config)]
-    with log.open("wb") as stderr:
-        process = subprocess.Popen(command, stderr=stderr, env={**os.environ, **deployment.env})
-        try:
-            yield process
-        finally:
-            process.kill()
-            process.wait()
+def _service(deployment: Deployment, log: Path) -> AbstractContextManager[subprocess.Popen[bytes]]:
+    env = {name.removeprefix("SLUICEGATE_"): value for name, value in deployment.env.items()}
+    return coordinator_process(deployment.config, log, **env)
 
 
 def _port(process: subprocess.Popen[bytes], log: Path) -> int:
@@ -59,12 +54,13 @@ def _until_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None
     wait_until(lambda: _get(port, "/readyz"), lambda answer: answer[0] == 200, by=process, log=log)
 
 
+@pytest.mark.kafka
+@pytest.mark.seam
 @pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
 def test_probes_answer_and_a_signal_ends_it(
     deployment: Deployment, tmp_path: Path, end: signal.Signals
 ) -> None:
     deployment.create_topics()
-    deployment.env["SLUICEGATE_HTTP__PORT"] = "0"
     log = tmp_path / "log"
     with _service(deployment, log) as process:
         port = _port(process, log)
@@ -85,8 +81,9 @@ def test_probes_answer_and_a_signal_ends_it(
     assert told[0]["streams"] == ["flights"]
 
 
+@pytest.mark.kafka
+@pytest.mark.seam
 def test_kafka_that_is_away_is_told_in_one_sentence(nobody: Deployment, tmp_path: Path) -> None:
-    nobody.env["SLUICEGATE_HTTP__PORT"] = "0"
     log = tmp_path / "log"
     with _service(nobody, log) as process:
         port = _port(process, log)
@@ -104,9 +101,10 @@ def test_kafka_that_is_away_is_told_in_one_sentence(nobody: Deployment, tmp_path
     assert nobody.settings.kafka.bootstrap_servers.rpartition(":")[2] in warned[0]
 
 
+@pytest.mark.kafka
+@pytest.mark.seam
 def test_taken_port_ends_it_with_a_message(deployment: Deployment, tmp_path: Path) -> None:
     deployment.create_topics()
-    deployment.env["SLUICEGATE_HTTP__PORT"] = "0"
     first, second = tmp_path / "first", tmp_path / "second"
     with _service(deployment, first) as running:
         deployment.env["SLUICEGATE_HTTP__PORT"] = str(_port(running, first))
@@ -118,8 +116,9 @@ def test_taken_port_ends_it_with_a_message(deployment: Deployment, tmp_path: Pat
     assert last.startswith("Error: cannot listen on 127.0.0.1:")
 
 
+@pytest.mark.kafka
+@pytest.mark.seam
 def test_missing_topics_end_it_with_a_message(deployment: Deployment, tmp_path: Path) -> None:
-    deployment.env["SLUICEGATE_HTTP__PORT"] = "0"
     log = tmp_path / "log"
     with _service(deployment, log) as process:
         assert exit_status(process, log) == 2
@@ -130,40 +129,8 @@ def test_missing_topics_end_it_with_a_message(deployment: Deployment, tmp_path: 
     assert "sluicegate topics create" in lines[-1]
 
 
-def test_a_hangup_while_kafka_is_away_reloads_and_ends_nothing(nobody: Deployment, tmp_path: Path) -> None:
-    nobody.env["SLUICEGATE_HTTP__PORT"] = "0"
-    log = tmp_path / "log"
-    with _service(nobody, log) as process:
-        _port(process, log)
-        process.send_signal(signal.SIGHUP)
-        wait_until(lambda: "settings reloaded" in log.read_text(encoding="utf-8"), by=process, log=log)
-        process.send_signal(signal.SIGTERM)
-        assert exit_status(process, log) == 0
-
-
-def test_a_first_try_needs_no_settings_file(deployment: Deployment, tmp_path: Path) -> None:
-    deployment.create_topics()
-    kafka, log = deployment.settings.kafka, tmp_path / "log"
-    variables = {
-        "SLUICEGATE_KAFKA__BOOTSTRAP_SERVERS": kafka.bootstrap_servers,
-        "SLUICEGATE_KAFKA__TOPIC_PREFIX": kafka.topic_prefix,
-        "SLUICEGATE_KAFKA__PARTITIONS": str(kafka.partitions),
-        "SLUICEGATE_HTTP__PORT": "0",
-    }
-    command = [sys.executable, "-c", PROGRAM, "run", "--table", f"Flights={tmp_path}/warehouse/db.db/flights"]
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    with log.open("wb") as stderr:
-        process = subprocess.Popen(command, stderr=stderr, env={**os.environ, **variables}, cwd=empty)
-    try:
-        port = _port(process, log)
-        _until_ready(process, port, log)
-        assert list(json.loads(_get(port, "/status")[1])["streams"]) == ["Flights"]
-    finally:
-        process.kill()
-        process.wait()
-
-
+@pytest.mark.kafka
+@pytest.mark.seam
 def test_a_stream_is_named_in_one_place(deployment: Deployment) -> None:
     result = deployment.run("run", "--table", "flights=/lake/other")
     assert (result.exit_code, "the stream flights is in" in result.stderr) == (2, True), result.output
@@ -201,6 +168,8 @@ def shell(deployment: Deployment, tmp_path: Path) -> _Shell:
     return _Shell({**clean, **ours}, folder)
 
 
+@pytest.mark.kafka
+@pytest.mark.seam
 def test_a_try_without_a_settings_file_works_by_its_printed_advice(shell: _Shell, tmp_path: Path) -> None:
     table, log = str(tmp_path / "default.db" / "tried"), tmp_path / "log"
     tried = ("run", "--table", f"tried={table}")
@@ -227,3 +196,109 @@ def test_a_try_without_a_settings_file_works_by_its_printed_advice(shell: _Shell
                 assert done.returncode == 0 or "tried" in done.stdout, done.stderr
         finally:
             process.kill()
+
+
+# Each import of the process is a line of its output, so a test knows how far it is.
+_COMMAND: Final = (
+    sys.executable,
+    "-X",
+    "importtime",
+    "-c",
+    "from sluicegate.cli.main import main; main()",
+    "run",
+)
+
+EARLY: Final = "sluicegate.events.problems"
+"""One of the first modules that the command imports, a second before the service listens."""
+
+
+class Run:
+    """A coordinator without Kafka, and its output."""
+
+    def __init__(self, config: Path) -> None:
+        self.process = subprocess.Popen(
+            [*_COMMAND, "--config", str(config)], stderr=subprocess.PIPE, text=True
+        )
+        self.lines: list[str] = []
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        with self.process.stderr as lines:
+            for line in lines:
+                self.lines.append(line.rstrip("\n"))
+
+    def wait(self, holds: Callable[[], object], what: str) -> None:
+        wait_until(lambda: bool(holds()) or self.process.poll() is not None, what=what)
+        assert self.process.poll() is None, "\n".join(self.lines[-5:])
+
+    def has_imported(self, module: str) -> bool:
+        return any(line.endswith(f" {module}") for line in list(self.lines))
+
+    def events(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in list(self.lines) if line.startswith("{")]
+
+    def has(self, event: str) -> bool:
+        return any(each["event"] == event for each in self.events())
+
+    def end(self) -> int:
+        status = self.process.wait(BACKSTOP)
+        self._reader.join(BACKSTOP)
+        return status
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Path:
+    config = tmp_path / "sluicegate.toml"
+    config.write_text(
+        f'[kafka]\nbootstrap_servers = "127.0.0.1:{free_port()}"\n[http]\nport = 0\n'
+        f'[streams.flights]\ntable = "{tmp_path}/flights"\n',
+        encoding="utf-8",
+    )
+    return config
+
+
+@contextmanager
+def running(config: Path) -> Iterator[Run]:
+    made = Run(config)
+    try:
+        yield made
+    finally:
+        made.process.kill()
+        made.end()
+
+
+@pytest.fixture
+def run(config: Path) -> Iterator[Run]:
+    with running(config) as made:
+        yield made
+
+
+@pytest.mark.slow
+@pytest.mark.seam
+def test_signals_while_the_command_is_imported(run: Run) -> None:
+    run.wait(lambda: run.has_imported(EARLY), "the command is not imported")
+    assert not run.has("listening")
+    run.process.send_signal(signal.SIGHUP)
+    run.wait(lambda: run.has("settings reloaded"), "the reload is lost")
+    # Until the last moment, also when the loop is closed.
+    run.process.send_signal(signal.SIGTERM)
+    while run.process.poll() is None:
+        run.process.send_signal(signal.SIGHUP)
+    assert run.end() == 0
+    assert (run.events()[-1]["event"], run.events()[-1]["cause"]) == ("stopped", "SIGTERM")
+
+
+@pytest.mark.slow
+def test_a_parent_that_blocks_a_signal_loses_none(config: Path) -> None:
+    """`sluicegate up` starts its coordinator so: the signal waits until the process can take it."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+    try:
+        with running(config) as run:
+            run.process.send_signal(signal.SIGHUP)
+            run.wait(lambda: run.has("settings reloaded"), "the reload is lost")
+            run.process.send_signal(signal.SIGTERM)
+            assert run.end() == 0
+    finally:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})

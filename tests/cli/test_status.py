@@ -1,22 +1,25 @@
 """`sluicegate status` shows the newest record of each stream, and how far the group is behind."""
 
-import re
+import asyncio
 import subprocess
 import sys
 from typing import Any
 
 import pytest
 
+from sluicegate import state_store
 from sluicegate.coordinator.core.state import AssignmentState, Incarnation, LogState, RegionPhase, RegionState
 from sluicegate.coordinator.core.state_record import Condition, StateRecord, encode_record
 from sluicegate.events.envelope import partition_of
 from sluicegate.events.models import Position, SnapshotRef
 from sluicegate.events.problems import Code, Problem
+from sluicegate.state_store import StreamView
 from tests.cli.deployment import PARTITIONS, Deployment, as_json
 from tests.cli.test_servers import PROGRAM
 from tests.integration.waiting import BACKSTOP
 
-pytestmark = [pytest.mark.kafka, pytest.mark.seam]
+pytestmark = pytest.mark.seam
+
 AT_NOON = 1_356_998_400_000
 LOST = Problem(code=Code.FILES_LOST, region="LGA", incarnation="i3", checkpoint=4)
 
@@ -57,6 +60,7 @@ def _stream(deployment: Deployment, name: str = "flights") -> dict[str, Any]:
     return found
 
 
+@pytest.mark.kafka
 def test_newest_record_wins_and_other_keys_are_ignored(deployment: Deployment) -> None:
     deployment.create_topics()
     deployment.write_state(
@@ -85,52 +89,7 @@ def test_newest_record_wins_and_other_keys_are_ignored(deployment: Deployment) -
     assert [each["stream"] for each in as_json(deployment.run("status", "--json"))["streams"]] == ["flights"]
 
 
-def test_lines_for_people(deployment: Deployment) -> None:
-    deployment.create_topics()
-    deployment.write_state((b"flights", _bytes(_record(heard={"EWR": AT_NOON}))))
-    lines = deployment.run("status", "--stream", "flights").stdout.splitlines()[1:]
-    assert lines[0].startswith("flights  commit 41, snapshot 57:x  watermark 2013-01-01T")
-    assert re.fullmatch(r"  as of \d+ s ago, by its state record", lines[1])
-    assert lines[2].startswith("  STALL files-lost: Region LGA is stalled: files of checkpoint 4 are lost.")
-    assert "sluicegate region reset --stream flights --region LGA" in lines[2]
-    assert lines[3] == "  assignment 2: EWR, JFK, LGA, NEW, after decision 30, not committed yet"
-    assert re.fullmatch(r"  EWR +live +checkpoint 17 of i1; last event \d+ days ago", lines[4])
-    assert [line.split()[:2] for line in lines[5:9]] == [
-        ["JFK", "idle"],
-        ["LGA", "STALLED"],
-        ["NEW", "waiting"],
-        ["OLD", "left"],
-    ]
-    assert len(lines) == 9
-
-
-def test_waits_and_refused_registrations(deployment: Deployment) -> None:
-    deployment.create_topics()
-    refused = Problem(code=Code.BASE_DIFFERS, region="JFK", incarnation="i9")
-    stranger = Problem(code=Code.REGION_NOT_ASSIGNED, region="SFO", names=("EWR", "JFK", "LGA", "NEW"))
-    waits = Problem(code=Code.WAITS_FOR_REGIONS, names=("NEW",))
-    conditions = [Condition(kind="refusal", problem=refused), Condition(kind="wait", problem=waits)]
-    record = _record(conditions=conditions, refused={"JFK": refused, "SFO": stranger})
-    deployment.write_state((b"flights", _bytes(record)))
-    shown = _stream(deployment)
-    assert [(each["kind"], each["code"]) for each in shown["conditions"]] == [
-        ("refusal", "base-differs"),
-        ("wait", "waits-for-regions"),
-    ]
-    found = {
-        name: region["refused"]["code"] for name, region in shown["regions"].items() if region["refused"]
-    }
-    assert (found, list(shown["strangers"])) == ({"JFK": "base-differs"}, ["SFO"])
-    lines = deployment.run("status").stdout.splitlines()[1:]
-    assert lines[2].startswith("  REFUSAL base-differs: The registration of region JFK is refused: ")
-    assert lines[3].startswith(
-        "  WAIT waits-for-regions: The next commit of stream flights waits: the regions NEW"
-    )
-    jfk = next(line for line in lines if line.startswith("  JFK "))
-    assert jfk.endswith("newest registration refused (base-differs)")
-    assert lines[-1].startswith("  REFUSED: a query of region SFO, which the stream does not have: ")
-
-
+@pytest.mark.kafka
 def test_no_coordinator_is_running(deployment: Deployment) -> None:
     deployment.create_topics()
     group = deployment.settings.kafka.group_id
@@ -142,6 +101,7 @@ def test_no_coordinator_is_running(deployment: Deployment) -> None:
     assert as_json(deployment.run("status", "--json"))["coordinators"] == 0
 
 
+@pytest.mark.kafka
 def test_what_a_restart_reads_counts_from_the_groups_offset(deployment: Deployment) -> None:
     deployment.create_topics()
     unread = _record().model_copy(update={"applied": -1, "low_water": 0})
@@ -157,6 +117,7 @@ def test_what_a_restart_reads_counts_from_the_groups_offset(deployment: Deployme
     assert "lag" not in said, "the metric of that name counts what is not read yet"
 
 
+@pytest.mark.kafka
 @pytest.mark.parametrize(
     ("value", "says"),
     [
@@ -176,12 +137,14 @@ def test_a_record_that_cannot_be_read_is_shown_as_that(
     assert says in deployment.run("status").stdout
 
 
+@pytest.mark.kafka
 def test_missing_topics_are_a_clear_error(deployment: Deployment) -> None:
     result = deployment.run("status")
     assert result.exit_code == 2
     assert "sluicegate topics create" in result.stderr
 
 
+@pytest.mark.kafka
 def test_a_watch_shows_what_changes_until_it_is_ended(deployment: Deployment) -> None:
     deployment.create_topics()
     command = [sys.executable, "-c", PROGRAM, "status", "--config", str(deployment.config), "--watch"]
@@ -196,3 +159,75 @@ def test_a_watch_shows_what_changes_until_it_is_ended(deployment: Deployment) ->
         finally:
             process.kill()
     assert process.returncode == 0
+
+
+NOON = 1_356_998_400_000
+NOON_TEXT = "2013-01-01T00:00:00Z"
+LATER = "2013-01-01T00:00:00.001Z"
+
+
+def _write(deployment: Deployment, watermark: int | None) -> None:
+    """Write a state record with the watermark of a commit."""
+    state = LogState(partition=partition_of("flights", PARTITIONS), decided=1, watermark=watermark)
+    record = StateRecord(stream="flights", applied=9, low_water=9, state=state)
+    deployment.write_state((b"flights", encode_record(record)))
+
+
+@pytest.mark.kafka
+def test_a_watermark_that_was_reached_is_told(deployment: Deployment) -> None:
+    deployment.create_topics()
+    _write(deployment, NOON)
+    for time in (NOON_TEXT, "2013-01-01", "2013-01-01T01:00:00+01:00"):
+        result = deployment.run("wait", "--stream", "flights", "--watermark", time)
+        said = "the watermark of stream flights is 2013-01-01T00:00:00Z\n"
+        assert (result.exit_code, result.stdout) == (0, said), result.output
+    result = deployment.run("wait", "--stream", "flights", "--watermark", NOON_TEXT, "--json")
+    assert as_json(result) == {"stream": "flights", "watermark": NOON, "reached": True}
+
+
+@pytest.mark.kafka
+@pytest.mark.parametrize(("watermark", "shown"), [(NOON, NOON_TEXT), (None, "not known yet")])
+def test_after_the_timeout_the_reason_is_told(
+    deployment: Deployment, watermark: int | None, shown: str
+) -> None:
+    deployment.create_topics()
+    _write(deployment, watermark)
+    command = ("wait", "--stream", "flights", "--watermark", LATER, "--timeout", "0.01")
+    result = deployment.run(*command)
+    assert result.exit_code == 1
+    assert f"the watermark of stream flights is {shown}, and has not reached" in result.stderr
+    assert "Start one: sluicegate run" in result.stderr
+    found = as_json(deployment.run(*command, "--json"))
+    assert (found["watermark"], found["reached"]) == (watermark, False)
+    assert "sluicegate run" in found["waits_for"]
+
+
+@pytest.mark.kafka
+def test_it_waits_and_says_why(deployment: Deployment) -> None:
+    deployment.create_topics()
+    command = [sys.executable, "-c", PROGRAM, "wait", "--config", str(deployment.config)]
+    command += ["--stream", "flights", "--watermark", NOON_TEXT]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stderr is not None
+            assert "no coordinator runs" in process.stderr.readline()
+            _write(deployment, NOON)
+            said, _ = process.communicate(timeout=BACKSTOP)
+        finally:
+            process.kill()
+    assert (process.returncode, said) == (0, "the watermark of stream flights is 2013-01-01T00:00:00Z\n")
+
+
+@pytest.mark.redis
+def test_redis_alone_is_enough(nobody: Deployment, redis_url: str, unique: str) -> None:
+    async def fill() -> None:
+        async with state_store.open(redis_url, prefix=unique) as store:
+            view = StreamView(stream="flights", revision=1, updated_at=1, commit_user="u", watermark=NOON)
+            assert await store.write(view)
+
+    asyncio.run(fill())
+    redis = {"SLUICEGATE_REDIS__URL": redis_url, "SLUICEGATE_REDIS__KEY_PREFIX": unique}
+    result = nobody.run("wait", "--stream", "flights", "--watermark", NOON_TEXT, **redis)
+    assert result.exit_code == 0, result.output
+    result = nobody.run("wait", "--stream", "flights", "--watermark", LATER, "--timeout", "0.01", **redis)
+    assert (result.exit_code, "does not answer" in result.stderr) == (1, True), result.output

@@ -1,5 +1,8 @@
 """The comparison: planted flaws are found and counted, and order does not matter."""
 
+from collections.abc import Callable
+from typing import Final
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -16,36 +19,31 @@ def _changed(table: pa.Table, column: str, at: int, value: object) -> pa.Table:
     return table.set_column(place, column, pa.array(values, table.schema.field(column).type))
 
 
-@pytest.mark.slow
-def test_same_rows_in_another_order_are_exact(few: pa.Table) -> None:
-    shuffled = few.take(pc.sort_indices(few, [("tailnum", "ascending"), ("flight_id", "descending")]))
-    verdict = compare(shuffled.select(sorted(few.column_names)), few)
-    assert verdict.exact
-    assert (verdict.rows, verdict.expected, verdict.missing, verdict.duplicated) == (300, 300, 0, 0)
+def _shuffled(few: pa.Table) -> pa.Table:
+    order = pc.sort_indices(few, [("tailnum", "ascending"), ("flight_id", "descending")])
+    return few.take(order).select(sorted(few.column_names))
 
 
-@pytest.mark.slow
-def test_missing_rows_are_counted(few: pa.Table) -> None:
-    verdict = compare(pa.concat_tables([few.slice(0, 100), few.slice(107)]), few)
-    assert (verdict.rows, verdict.missing, verdict.duplicated, verdict.exact) == (293, 7, 0, False)
+FLAWS: Final[dict[str, tuple[Callable[[pa.Table], pa.Table], tuple[int, int, int, int]]]] = {
+    "another order": (_shuffled, (300, 0, 0, 0)),
+    "missing rows": (lambda few: pa.concat_tables([few.slice(0, 100), few.slice(107)]), (293, 7, 0, 0)),
+    "doubled rows": (lambda few: pa.concat_tables([few, few.slice(0, 5), few.slice(0, 1)]), (306, 0, 6, 0)),
+    "a missing and a doubled row": (
+        lambda few: pa.concat_tables([few.slice(1), few.slice(1, 1)]),
+        (300, 1, 1, 0),
+    ),
+    "a row of no source": (lambda few: _changed(few, "flight_id", 3, -1), (300, 1, 0, 1)),
+    "an empty table": (lambda few: pa.table({}), (0, 300, 0, 0)),
+}
+"""Flaws of a table of 300 rows, each with the rows, and with those that are missing, doubled and foreign."""
 
 
-@pytest.mark.slow
-def test_duplicated_rows_are_counted(few: pa.Table) -> None:
-    verdict = compare(pa.concat_tables([few, few.slice(0, 5), few.slice(0, 1)]), few)
-    assert (verdict.rows, verdict.missing, verdict.duplicated, verdict.exact) == (306, 0, 6, False)
-
-
-@pytest.mark.slow
-def test_a_missing_and_a_duplicated_row_do_not_cancel_out(few: pa.Table) -> None:
-    verdict = compare(pa.concat_tables([few.slice(1), few.slice(1, 1)]), few)
-    assert (verdict.rows, verdict.missing, verdict.duplicated, verdict.exact) == (300, 1, 1, False)
-
-
-@pytest.mark.slow
-def test_rows_of_no_source_are_counted(few: pa.Table) -> None:
-    verdict = compare(_changed(few, "flight_id", 3, -1), few)
-    assert (verdict.foreign, verdict.missing, verdict.exact) == (1, 1, False)
+@pytest.mark.parametrize("flaw", FLAWS)
+def test_flaws_are_counted(flaw: str, few: pa.Table) -> None:
+    damage, counts = FLAWS[flaw]
+    verdict = compare(damage(few), few)
+    assert (verdict.rows, verdict.missing, verdict.duplicated, verdict.foreign) == counts
+    assert verdict.exact is (flaw == "another order")
 
 
 @pytest.mark.slow
@@ -72,8 +70,3 @@ def test_swapped_values_are_two_changed_rows(few: pa.Table) -> None:
     assert first != second, "the sample has two flights of different length"
     swapped = _changed(_changed(few, "distance", 0, second), "distance", 1, first)
     assert compare(swapped, few).altered == 2
-
-
-def test_empty_table_misses_everything(few: pa.Table) -> None:
-    verdict = compare(pa.table({}), few)
-    assert (verdict.rows, verdict.missing, verdict.duplicated, verdict.exact) == (0, 300, 0, False)

@@ -30,15 +30,6 @@ def test_month_is_that_of_utc(flights: pa.Table) -> None:
 
 
 @pytest.mark.slow
-def test_fewer_rows_are_spread_over_the_year_and_keep_their_ids(flights: pa.Table) -> None:
-    some = data.load_flights(1_000)
-    assert some.num_rows == 1_000
-    assert len(some.column("month").unique()) >= 12
-    assert some == flights.take(some.column("flight_id"))
-    assert len(some.column("flight_id").unique()) == 1_000
-
-
-@pytest.mark.slow
 def test_files_hold_every_row_once_in_the_order_of_time(flights: pa.Table, tmp_path: Path) -> None:
     some = flights.slice(0, 5_000)
     files = data.write_batches(some, tmp_path, 7)

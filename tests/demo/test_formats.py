@@ -49,11 +49,6 @@ def commit(table: DemoTable, *parts: pa.Table) -> None:
     committer.close()
 
 
-def test_an_empty_table_has_no_rows(table: DemoTable) -> None:
-    contents = table.read()
-    assert (contents.rows.num_rows, contents.files, contents.commits) == (0, 0, 0)
-
-
 @pytest.mark.slow
 def test_rows_and_commits_are_read_back(table: DemoTable, few: pa.Table) -> None:
     commit(table, few.slice(0, 100), few.slice(100))

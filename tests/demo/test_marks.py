@@ -77,11 +77,6 @@ def year(skip: str = "") -> Log:
     return log
 
 
-def test_a_month_ends_in_utc() -> None:
-    assert end_of("2013-01") == at("2013-02-01")
-    assert end_of("2013-12") == at("2014-01-01")
-
-
 def test_a_year_with_each_mark_in_time_is_exact() -> None:
     found = year().marks
     verdict = found.verdict()
@@ -94,24 +89,12 @@ def test_a_year_with_each_mark_in_time_is_exact() -> None:
     assert found.marked == 12
 
 
-def test_a_repetition_under_the_same_id_changes_nothing() -> None:
-    log = year()
-    log.mark("2013-03", 4, 3)
-    assert log.marks.verdict().exact
-
-
 def test_another_id_for_the_same_month_is_wrong() -> None:
     log = year()
     log.mark("2013-03", 4, 3, name="other")
     verdict = log.marks.verdict()
     assert not verdict.exact
     assert verdict.wrong == ("2013-03 has 2 marks, 2 of them with a commit",)
-
-
-def test_a_month_without_a_mark_is_wrong() -> None:
-    verdict = year(skip="2013-06").marks.verdict()
-    assert verdict.wrong == ("2013-06 has 0 marks, 0 of them with a commit",)
-    assert len(verdict.months) == 11
 
 
 @pytest.mark.parametrize("cause", [6, 8])

@@ -39,12 +39,6 @@ def test_the_unit_is_valid(unit: Path) -> None:
     assert "sluicegate" not in shown
 
 
-@pytest.mark.slow
-def test_a_mistake_in_the_unit_is_noticed(unit: Path) -> None:
-    unit.write_text(unit.read_text(encoding="utf-8").replace("ProtectHome=yes", "ProtectHome=perhaps"))
-    assert "sluicegate.service:" in analyze("verify", unit)[1]
-
-
 def test_the_unit_is_hardened(unit: Path) -> None:
     status, shown = analyze("security", "--offline=true", f"--threshold={THRESHOLD}", "--no-pager", unit)
     assert status == 0, shown

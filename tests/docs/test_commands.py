@@ -92,12 +92,7 @@ def test_each_code_has_a_row() -> None:
     assert {str(code) for code in {*Code} - NO_ROW} - named == set()
 
 
-NO_METRICS: Final = {
-    "sluicegate_commit",
-    "sluicegate_feed",
-    "sluicegate_flights_months",
-    "sluicegate_months",
-}
+NO_METRICS: Final = {"sluicegate_commit", "sluicegate_feed", "sluicegate_flights_months", "sluicegate_months"}
 """A facet of OpenLineage; files and an asset of the examples for schedulers."""
 
 

@@ -60,14 +60,6 @@ def test_each_link_leads_somewhere(page: Path) -> None:
     assert broken(page) == []
 
 
-def test_a_broken_link_is_noticed(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(
-        "# A `title`, here\n[a](#a-title-here) [b](#b) [c](page.md) [d](other.md) [e](page.md#e)\n"
-    )
-    assert broken(page) == ["#b", "other.md", "page.md#e"]
-
-
 def listed(nav: Any) -> Iterator[str]:
     """Yield the pages of the navigation of the site."""
     if isinstance(nav, str):

@@ -194,34 +194,6 @@ def test_a_quick_start_works_as_it_stands(page: str, tmp_path: Path) -> None:
             shell.run(step)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("commands", ["false\ntrue\n", "exit 3\n", "no-such-command\n"])
-def test_a_command_that_fails_is_noticed(commands: str, tmp_path: Path) -> None:
-    clone = tmp_path / "clone"
-    clone.mkdir()
-    with shell_in(clone) as shell, pytest.raises(AssertionError, match="the process has ended with status"):
-        shell.run(Step(commands, []))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("expected", [["1 row"], ["1 row", "2 rows", "3 rows"], ["2 rows", "1 row"]])
-def test_another_output_is_noticed(expected: list[str], tmp_path: Path) -> None:
-    clone = tmp_path / "clone"
-    clone.mkdir()
-    with shell_in(clone) as shell:
-        shell.run(Step("echo 1 row\necho 2 rows\n", ["1 row", "... rows"]))
-        with pytest.raises(AssertionError, match=r"prints:\s+1 row\s+2 rows"):
-            shell.run(Step("echo 1 row\necho 2 rows\n", expected))
-
-
-@pytest.mark.slow
-def test_a_background_command_that_ends_early_is_noticed(tmp_path: Path) -> None:
-    clone = tmp_path / "clone"
-    clone.mkdir()
-    with shell_in(clone) as shell, pytest.raises(AssertionError, match="the process has ended"):
-        shell.run(Step("echo half &\n", ["half", "whole"]))
-
-
 @pytest.mark.parametrize("page", PAGES)
 def test_the_extras_of_the_install_lines_exist(page: str) -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]

@@ -105,11 +105,6 @@ def test_a_problem_is_noticed(body: str, problem: str, tmp_path: Path) -> None:
     assert [each.rpartition(": ")[2] for each in problems(tmp_path)] == [problem]
 
 
-def test_a_style_from_the_internet_is_noticed(tmp_path: Path) -> None:
-    (tmp_path / "a.css").write_text("@import 'own.css'; b{background:url(https://host/a.png)}")
-    assert list(problems(tmp_path)) == ["a.css: loads from the internet"]
-
-
 @pytest.mark.slow
 def test_a_link_to_a_missing_page_stops_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def with_a_broken_link(target: Path) -> None:

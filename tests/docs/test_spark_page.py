@@ -8,8 +8,6 @@ from typing import Final
 import pytest
 
 from sluicegate.lakes.registry import adapter
-from tests.spark_judge import judge
-from tests.spark_judge.judge import DELTA, ICEBERG
 
 DOCS: Final = Path(__file__).parents[2] / "docs"
 PAGE: Final = DOCS / "spark.md"
@@ -30,28 +28,3 @@ def test_the_tables_of_the_page_can_be_written(tmp_path: Path) -> None:
         options = {"uri": f"sqlite:///{tmp_path}/catalog.db"} if lake == "iceberg" else {}
         table = adapter(lake).parse_table(location.replace("/lake", str(tmp_path)), options)
         adapter(lake).open_writer(table, "time_hour").abort()
-
-
-@pytest.mark.parametrize(
-    ("page", "package", "extension"),
-    [
-        (
-            "delta",
-            f"io.delta:delta-spark_4.1_2.13:{DELTA}",
-            "io.delta.sql.DeltaSparkSessionExtension",
-        ),
-        (
-            "iceberg",
-            f"org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:{ICEBERG}",
-            "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        ),
-    ],
-)
-def test_the_session_of_a_recipe_is_the_one_in_which_it_is_tested(
-    page: str, package: str, extension: str
-) -> None:
-    text = (DOCS / "formats" / f"{page}.md").read_text(encoding="utf-8")
-    assert f"`--packages {package}`" in text
-    assert f"`{extension}`" in text
-    worker = Path(judge.__file__).with_name("worker.py").read_text(encoding="utf-8")
-    assert extension in worker

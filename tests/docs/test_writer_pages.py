@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import re
 from pathlib import Path
 from typing import Any, Final
 from zlib import crc32
@@ -93,26 +92,3 @@ def test_the_schema_id_of_the_page() -> None:
 def test_each_code_of_a_refusal_is_on_the_page() -> None:
     rows = table(CONTRACT, "| code | meaning | the driver |")
     assert {code for code, *_ in rows} == {str(code) for code in (*MESSAGES, Code.UNKNOWN_STREAM)}
-
-
-def test_each_code_and_field_that_the_pages_name_exists() -> None:
-    fields = {
-        name for body in (*BODIES.values(), *NOTIFICATION_BODIES.values()) for name in body.model_fields
-    }
-    for name in (
-        "probe",
-        "planned",
-        "replaces",
-        "committed",
-        "unresolved",
-        "live",
-        "run",
-        "source_offsets",
-        "final",
-    ):
-        assert f"`{name}" in CONTRACT
-        assert name in fields
-    section = CONTRACT.partition("\n## A region that stops")[2].partition("\n## ")[0]
-    codes = set(re.findall(r"`([a-z]+-[a-z-]+|reverted)`", section))
-    assert len(codes) > 5
-    assert codes <= {*map(str, Code)}

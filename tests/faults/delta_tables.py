@@ -11,9 +11,8 @@ import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
 
 from sluicegate.failpoints.names import Failpoint
-from tests.faults.listener_points import LISTENER_POINTS
+from tests.faults.points import LISTENER_POINTS, UPLOAD_POINTS
 from tests.faults.tallies import Tally, tally_of
-from tests.faults.upload_points import UPLOAD_POINTS
 from tests.integration.job import SCHEMA
 
 LACKING: Final = (

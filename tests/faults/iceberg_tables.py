@@ -17,9 +17,8 @@ import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
 
 from sluicegate.failpoints.names import Failpoint
-from tests.faults.listener_points import LISTENER_POINTS
+from tests.faults.points import LISTENER_POINTS, UPLOAD_POINTS
 from tests.faults.tallies import Tally, tally_of
-from tests.faults.upload_points import UPLOAD_POINTS
 from tests.iceberg_duck import duck, duck_on_s3
 from tests.integration.job import SCHEMA
 from tests.s3proxy import BUCKET

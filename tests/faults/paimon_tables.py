@@ -9,9 +9,8 @@ import fastavro
 import pyarrow as pa
 from pypaimon import CatalogFactory, Schema
 
-from tests.faults.listener_points import LISTENER_POINTS
+from tests.faults.points import LISTENER_POINTS, UPLOAD_POINTS
 from tests.faults.tallies import Tally, tally_of
-from tests.faults.upload_points import UPLOAD_POINTS
 from tests.integration.job import SCHEMA
 from tests.lakes.paimon.independent_reader import read_table
 

@@ -23,9 +23,9 @@ from sluicegate.failpoints.points import LOG_VARIABLE, VARIABLE
 from sluicegate.writer_hooks.options import TABLE_PREFIX
 from tests.faults.executors import CLUSTERED, SparkCluster
 from tests.faults.lives import Deployment
+from tests.faults.points import SENDING, SPOOLED
 from tests.faults.scenes import Maker
 from tests.faults.tables import Inexact, kind_of, rows_told, tally
-from tests.faults.upload_points import SENDING, SPOOLED
 from tests.integration.job import PARTITIONS
 from tests.integration.waiting import until
 

@@ -13,10 +13,10 @@ from uuid import uuid4
 import psutil
 
 from sluicegate.writer_hooks.upload.spool import Spool
+from tests.faults.points import SENDING, SPOOLED
 from tests.faults.pythons import DRIVER_FAULTS, STEP, Campaign, PlainJob
 from tests.faults.scenes import Maker
 from tests.faults.sparks import Tickets
-from tests.faults.upload_points import SENDING, SPOOLED
 from tests.integration.waiting import until
 
 _TIMEOUT: Final = "20"

@@ -1,10 +1,14 @@
-"""A sample of the fault campaign (tools/bench/faults.py): real processes, killed, frozen and failed."""
+"""A sample of the fault campaign (tools/bench/faults.py): real processes, killed, frozen and failed.
+
+A reader that shares no code with the product judges the tables of each format in the end.
+"""
 
 import ast
 from collections import Counter
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import pytest
 
@@ -15,11 +19,12 @@ from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import read_actions
 from tests.faults.outages import lake_fails
 from tests.faults.rolling import Plan, roll
-from tests.faults.scenes import Maker, frozen, reverted
+from tests.faults.scenes import Maker, conflict, frozen, reverted
 from tests.integration.waiting import BACKSTOP
 
 pytestmark = [pytest.mark.kafka, pytest.mark.redis]
 
+_FORMATS: Final = ("paimon", "iceberg", "delta")
 NO_WAITING = BACKSTOP + 60.0
 """A session that outlasts the wait for a place: a restart that waited for it would not get there."""
 
@@ -40,21 +45,47 @@ async def test_killed_at_one_place_after_the_other_the_table_is_exact(make: Make
     assert read_actions(str(where.hits), "kill") == Counter(plan.point for plan in plans)
 
 
-async def test_an_owner_that_was_frozen_before_its_publication_does_no_harm(make: Maker) -> None:
-    await frozen(make, [Failpoint.LAKE_PUT_BEFORE])
+@pytest.mark.parametrize("lake", ["delta", "iceberg"])
+async def test_killed_at_the_places_of_a_format_the_table_is_exact(make: Maker, lake: str) -> None:
+    where = await make(lake=lake)
+    plans = [
+        Plan(Failpoint.CHECK_FILES_AFTER),
+        Plan(Failpoint.APPEND_DECISION_AFTER),
+        Plan(Failpoint.ASK_AFTER),
+        Plan(Failpoint.LAKE_PUT_BEFORE),
+        Plan(Failpoint.LAKE_PUT_AFTER),
+        Plan(Failpoint.LAKE_PUT_DURABLE, 2),
+        Plan(Failpoint.PUBLISH_AFTER),
+        Plan(Failpoint.APPEND_COMMITTED_BEFORE),
+        Plan(Failpoint.WRITE_RECORD_AFTER),
+    ]
+    assert await roll(where, plans) == []
 
 
-async def test_a_decision_is_reverted_whatever_is_killed_meanwhile(make: Maker) -> None:
-    assert await reverted(make) == 4
+@pytest.fixture(params=_FORMATS)
+def make_lake(request: pytest.FixtureRequest, make: Maker) -> Maker:
+    """Deployments whose tables are of one format."""
+    return cast(Maker, partial(make, lake=request.param))
 
 
-async def test_steps_that_fail_or_succeed_unnoticed_are_repeated(make: Maker) -> None:
-    await lake_fails(make)
+async def test_an_owner_that_was_frozen_before_its_publication_does_no_harm(make_lake: Maker) -> None:
+    await frozen(make_lake, [Failpoint.LAKE_PUT_BEFORE])
+
+
+async def test_a_decision_is_reverted_whatever_is_killed_meanwhile(make_lake: Maker) -> None:
+    assert await reverted(make_lake) == 4
+
+
+async def test_steps_that_fail_or_succeed_unnoticed_are_repeated(make_lake: Maker) -> None:
+    await lake_fails(make_lake)
+
+
+async def test_another_writer_is_first_and_the_coordinator_is_killed_then(make_lake: Maker) -> None:
+    assert await conflict(make_lake) == 2
 
 
 _INSTEAD: Final = ("storage_objects.py", "catalog.py")
 """Object stores, and an Iceberg catalog's change, pass the places of a put on local files."""
-_FORMATS: Final = ("paimon", "iceberg", "delta")
 
 
 def _sources(lake: str) -> Iterator[Path]:

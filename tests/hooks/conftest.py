@@ -16,6 +16,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from sluicegate.writer_hooks import attach
 from tests.hooks.log import Log
+from tests.hooks.options import in_log
 
 SCHEMA = "id long, airport string, at timestamp"
 
@@ -111,16 +112,9 @@ def job(spark: SparkSession, log: Log, tmp_path: Path, unique: str) -> Job:
     made = Job(spark, log, tmp_path)
     made.source.mkdir()
     make_table(tmp_path / "warehouse")
-    made.options = {
-        "stream": unique,
-        "region": "JFK",
+    made.options = in_log(log, unique) | {
         "table": str(made.table),
-        "kafka.bootstrap.servers": log.bootstrap,
-        "topic.prefix": unique,
         "event.time.column": "at",
-        # Longer than any machine takes; a test of these limits sets its own.
-        "registration.timeout": "900",
-        "publish.timeout": "900",
         "checkpointLocation": str(made.checkpoint),
     }
     return made

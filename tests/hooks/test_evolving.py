@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from sluicegate.events.models import Assignment, FilesWritten
-from sluicegate.lakes.capabilities import Evolve, evolving
+from sluicegate.lakes.capabilities import Evolve
 from sluicegate.lakes.memory import MemoryAdapter
 from sluicegate.lakes.port import (
     PORT_VERSION,
@@ -19,7 +19,6 @@ from sluicegate.lakes.port import (
     TableRef,
     TableRefused,
 )
-from sluicegate.lakes.registry import adapter
 from sluicegate.writer_hooks import BadOption
 from sluicegate.writer_hooks import options as options_module
 from sluicegate.writer_hooks.options import SinkOptions, Target, table_of
@@ -27,6 +26,9 @@ from sluicegate.writer_hooks.region import Attempt, KafkaSettings, Region
 from sluicegate.writer_hooks.spark.preflight import table_troubles
 from sluicegate.writer_hooks.writer import write_attempt
 from tests.hooks.conftest import make_table
+from tests.hooks.options import OPTIONS as SINK
+
+OPTIONS = SINK | {"checkpointlocation": "/checkpoints/jfk"}
 
 REGION = Region(
     "flights", "EWR", KafkaSettings(bootstrap_servers="nowhere:1"), Assignment(number=0, regions=("EWR",))
@@ -124,23 +126,6 @@ def test_a_format_without_the_capability_gets_its_columns_otherwise(lake: Memory
     assert attempt(plain, NEW, evolve="never").files[0].rows == 1
 
 
-def test_a_table_in_memory_without_types_is_made_again_with_them(lake: MemoryAdapter) -> None:
-    lake.create("flights", ["id"])
-    with pytest.raises(TableRefused, match=r"make the table with ADAPTER\.create\(name, schema="):
-        attempt(lake, NEW)
-    lake.create("flights", schema=ID)
-    attempt(lake, NEW)
-
-
-OPTIONS = {
-    "stream": "flights",
-    "region": "JFK",
-    "path": "/lake/flights",
-    "kafka.bootstrap.servers": "broker:9092",
-    "checkpointlocation": "/checkpoints/jfk",
-}
-
-
 def test_the_option() -> None:
     assert SinkOptions.parse(OPTIONS).evolve == "never"
     assert SinkOptions.parse(OPTIONS | {"evolve": "never"}).evolve == "never"
@@ -155,21 +140,11 @@ def test_the_option_needs_a_format_with_the_capability(
     monkeypatch.setattr(options_module, "adapter", lambda name: Plain(lake))
     with pytest.raises(BadOption, match="option evolve cannot be add-columns: the table format plain lacks"):
         SinkOptions.parse(OPTIONS | {"evolve": "add-columns"})
-    assert SinkOptions.parse(OPTIONS | {"evolve": "never"}).evolve == "never"
-
-
-@pytest.mark.parametrize("name", ["paimon", "delta", "iceberg"])
-def test_a_format_has_the_capability(name: str) -> None:
-    assert evolving(adapter(name)).name == name
 
 
 def test_the_column_of_the_event_time_may_come_with_the_first_rows(tmp_path: Path) -> None:
     make_table(tmp_path)
-    options = {
-        **OPTIONS,
-        "path": str(tmp_path / "default.db" / "flights"),
-        "event.time.column": "seen",
-    }
+    options = {**OPTIONS, "table": str(tmp_path / "default.db" / "flights"), "event.time.column": "seen"}
     (trouble,) = table_troubles(*table_of(options))
     assert "has no column seen" in trouble
     assert list(table_troubles(*table_of(options | {"evolve": "add-columns"}))) == []

@@ -6,20 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.cli.local.process import free_port
 from sluicegate.writer_hooks.spark.heartbeats import Heartbeats, Kind, Signal
 from tests.hooks.conftest import make_table
+from tests.hooks.options import OPTIONS
 from tests.integration.waiting import BACKSTOP, wait_until
 
 
 @pytest.fixture
 def options(tmp_path: Path) -> dict[str, str]:
     make_table(tmp_path)
-    return {
-        "stream": "flights",
-        "region": "JFK",
+    return OPTIONS | {
         "table": str(tmp_path / "default.db" / "flights"),
-        "kafka.bootstrap.servers": f"127.0.0.1:{free_port()}",
         "kafka.request.timeout.ms": "500",
         "checkpointlocation": str(tmp_path / "checkpoint"),
     }
@@ -71,20 +68,6 @@ def test_wrong_options_are_told_before_any_batch(
     heartbeats.stop(BACKSTOP)
     assert len(told(caplog, says)()) == 1
     assert told(caplog, "was not announced")() == []
-
-
-@pytest.mark.slow
-def test_a_table_and_a_kafka_that_are_not_there_are_told(
-    heartbeats: Heartbeats,
-    options: dict[str, str],
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("sluicegate.writer_hooks.spark.heartbeats._REACH", 0.5)
-    heartbeats.put(Signal(Kind.STARTED, "q", "r", lambda: options | {"table": "/nowhere/flights"}))
-    table = wait(told(caplog, "no Paimon table at file:///nowhere/flights"))
-    assert table.startswith("region JFK of stream flights: its batches will fail as long as this lasts")
-    assert options["kafka.bootstrap.servers"] in wait(told(caplog, "did not answer within 0.5 s"))
 
 
 @pytest.mark.slow

@@ -6,13 +6,9 @@ from typing import Any
 
 import pytest
 from pyspark.errors import StreamingQueryException
-from pyspark.sql.functions import col, lit, when
+from pyspark.sql.functions import col, lit
 
-from sluicegate.events.models import (
-    CheckpointCompleted,
-    FilesWritten,
-    RegionHeartbeat,
-)
+from sluicegate.events.models import CheckpointCompleted, FilesWritten, RegionHeartbeat
 from sluicegate.failpoints import points
 from sluicegate.writer_hooks import ForeachBatch
 from tests.hooks.conftest import Job, make_table
@@ -202,11 +198,3 @@ def test_a_restart_without_a_batch_becomes_idle(job: Job) -> None:
         job.log.wait(lambda: True in idle(), "not idle")
     finally:
         query.stop()
-
-
-def test_a_new_column_is_added(job: Job) -> None:
-    job.options |= {"evolve": "add-columns"}
-    job.feed("a", 4)
-    run(job, rows=job.rows().withColumn("gate", when(col("id") > 1, lit("B1"))))
-    job.log.wait_completed(0)
-    assert sum(envelope.rows for envelope, _ in job.log.of(FilesWritten)) == 4

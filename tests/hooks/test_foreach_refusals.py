@@ -13,11 +13,8 @@ from pyspark.sql.functions import lit, raise_error
 
 from sluicegate.events.models import CheckpointFailed, FilesWritten
 from sluicegate.writer_hooks import BadOption, ForeachBatch, HookError, NotOurs
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
-from sluicegate.writer_hooks.spark.registry import ATTACHED
 from tests.hooks.conftest import Job
-from tests.hooks.foreach import completions, run, start
-from tests.integration.waiting import wait_until
+from tests.hooks.foreach import completions, run
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -139,23 +136,6 @@ def test_a_second_call_in_a_batch_is_refused_before_it_writes(job: Job) -> None:
 
     run(job, together)
     job.log.wait(lambda: len(completions(job)) == 2, "two completions")
-
-
-def test_a_location_that_is_set_back_before_the_first_batch_of_a_run_ends_it(job: Job) -> None:
-    sink = ForeachBatch(job.options)
-    job.feed("a", 4)
-    run(job, sink)
-    query = start(job, sink, processingTime="100 milliseconds")
-    registry, checkpoint = ATTACHED.registry, Checkpoint(job.options["checkpointLocation"])
-    assert registry is not None
-    wait_until(lambda: registry.incarnation(query.id) is not None, what="the start of the run")
-    marker = checkpoint.marker()
-    assert marker is not None
-    checkpoint.write_marker(marker.model_copy(update={"incarnation": "another"}))
-    job.feed("b", 1, start=100)
-    with pytest.raises(StreamingQueryException, match="was reset meanwhile, to the incarnation another"):
-        query.awaitTermination()
-    assert len(completions(job)) == 1
 
 
 def test_an_older_spark_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,18 +1,22 @@
 """What the listener tells of a query: alive, idle, at its end."""
 
-import threading
+import subprocess
+import sys
+import textwrap
 from itertools import count
 
 import pytest
 from pyspark.errors import StreamingQueryException
+from pyspark.sql.functions import raise_error
 
-from sluicegate.events.models import RegionClosed, RegionHeartbeat
+from sluicegate.events.envelope import EventType
+from sluicegate.events.models import CheckpointCompleted, RegionClosed, RegionHeartbeat, RegionRegistered
 from sluicegate.writer_hooks import BatchUnfinished, close_region
-from sluicegate.writer_hooks.region import Live, Registered
-from sluicegate.writer_hooks.spark.heartbeats import Run
-from sluicegate.writer_hooks.spark.listener import RegionListener
+from sluicegate.writer_hooks.options import SinkOptions
+from sluicegate.writer_hooks.publisher import shared_publisher
 from tests.hooks.conftest import Job
 from tests.hooks.log import refuse
+from tests.integration.waiting import BACKSTOP
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka]
 
@@ -76,38 +80,82 @@ def test_unfinished_batch_cannot_be_closed(job: Job) -> None:
     assert job.log.of(RegionClosed) == []
 
 
-def test_a_region_that_is_closed_before_spark_reports_the_end_warns_of_nobody(
-    job: Job, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """The closing registers once more, and its own driver reads the answer to that."""
-    reported = threading.Event()
-    contradictions: list[Live] = []
-    report, compare = RegionListener.onQueryTerminated, Run.contradicted
+def is_idle(job: Job) -> bool:
+    region = job.log.judges.replica(job.options["stream"]).state.regions.get("JFK")
+    return region is not None and region.idle
 
-    def late(listener: RegionListener, event: object) -> None:
-        reported.wait()
-        report(listener, event)
 
-    def noted(run: Run, registered: Registered) -> Live | None:
-        found = compare(run, registered)
-        contradictions.extend([found] if found else [])
-        return found
-
-    monkeypatch.setattr(RegionListener, "onQueryTerminated", late)
-    monkeypatch.setattr(Run, "contradicted", noted)
+def test_a_query_at_its_end_leaves_its_region_idle(job: Job) -> None:
     job.feed("a", 1)
-    query = job.write(processingTime="100 milliseconds")
-    try:
-        job.log.wait_completed(0)
-        job.log.wait((job.checkpoint / "commits" / "0").exists, "the batch does not end")
-        job.log.wait(lambda: job.log.of(RegionHeartbeat), "no heartbeat, so the answers are not followed")
-        query.stop()
-        query.awaitTermination()
-        assert close_region(job.options) == 0
-        job.log.wait(lambda: contradictions, "the answer is not read")
-        seen = len(job.log.of(RegionHeartbeat))
-        # The heartbeat that follows the comparison.
-        job.log.wait(lambda: len(job.log.of(RegionHeartbeat)) > seen, "no further heartbeat")
-    finally:
-        reported.set()
-    assert "the newest answer of the coordinator names" not in caplog.text
+    job.feed("b", 1, start=100)
+    job.run()
+    job.log.wait(lambda: is_idle(job), "not idle")
+    assert isinstance(job.log.events[-1].body, RegionHeartbeat), "behind everything that it wrote"
+    assert job.log.of(CheckpointCompleted)[-1][0].checkpoint == 1
+    assert job.log.of(RegionClosed) == [], "no barrier: it may be started again"
+    job.feed("c", 1, start=200)
+    job.run()
+    job.log.wait(lambda: isinstance(job.log.events[-1].body, RegionHeartbeat) and is_idle(job), "not again")
+    assert job.log.of(CheckpointCompleted)[-1][0].checkpoint == 2
+
+
+def test_a_query_that_fails_falls_silent(job: Job, caplog: pytest.LogCaptureFixture) -> None:
+    job.feed("a", 1)
+    job.run()
+    job.log.wait(lambda: is_idle(job), "not idle")
+    job.feed("b", 1, start=100)
+    with pytest.raises(StreamingQueryException):
+        job.run(job.rows().withColumn("airport", raise_error("broken on purpose")))
+    before = len(job.log.registrations())
+    # What follows in the same thread shows that the end of the run before was handled.
+    job.options["bounded"] = "true"
+    job.run()
+    job.log.wait(lambda: job.log.of(RegionClosed), "not closed")
+    kinds = [event.body for event in job.log.events]
+    began = [at for at, body in enumerate(kinds) if isinstance(body, RegionRegistered) and not body.probe]
+    between = [body for body in kinds[began[1] : began[before]] if isinstance(body, RegionHeartbeat)]
+    assert not any(body.idle for body in between), "said to be idle with a batch unfinished"
+
+
+def read_to_the_end(job: Job) -> None:
+    """Append a last event of no incarnation, and wait until the log has been read up to it."""
+    region = SinkOptions.parse(job.options).region
+    last = region.event(EventType.REGION_HEARTBEAT, "marker", RegionHeartbeat(run="r"))
+    shared_publisher(region.kafka).publish(region.events_topic, [last], BACKSTOP)
+    job.log.wait(lambda: job.log.of(RegionHeartbeat, "marker"), "the marker")
+
+
+_DRIVER = """
+    import os, sys
+    os.environ["PYSPARK_PYTHON"] = sys.executable
+    from pyspark.sql import SparkSession
+    from sluicegate.writer_hooks import attach
+    spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+    attach(spark, heartbeat_interval=60.0)
+    rows = spark.readStream.schema("id long, airport string, at timestamp").json({source!r})
+    rows.writeStream.format("sluicegate").options(**{options!r}).trigger(
+        availableNow=True).start().awaitTermination()
+    {last}
+"""
+
+
+@pytest.mark.parametrize("last", ["spark.stop()", "pass"])
+def test_a_driver_that_ends_at_once_does_not_lose_it(job: Job, last: str) -> None:
+    """Its Kafka has a name, and is asked for it again: the connections are closed before."""
+    options = job.options | {"kafka.bootstrap.servers": job.log.bootstrap.replace("127.0.0.1", "localhost")}
+    if last == "pass":
+        last = (
+            textwrap.dedent("""
+            from sluicegate.writer_hooks.publisher import _shared
+            _shared.close()
+        """)
+            .strip()
+            .replace("\n", "; ")
+        )
+    job.feed("a", 1)
+    script = textwrap.dedent(_DRIVER).format(source=str(job.source), options=options, last=last)
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    read_to_the_end(job)
+    assert is_idle(job), done.stderr
+    assert isinstance(job.log.events[-2].body, RegionHeartbeat)

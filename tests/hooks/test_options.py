@@ -1,12 +1,21 @@
-"""Options that are missing or wrong: one clear error that names the option."""
+"""Options of a sink: one clear error that names the option, and what each one does."""
 
 import pickle
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
+from deltalake import DeltaTable
 
+from sluicegate.events.models import Assignment
+from sluicegate.lakes import adapter
+from sluicegate.lakes.file_options import Compression, FileOptions, SortColumn
 from sluicegate.writer_hooks import BadOption
-from sluicegate.writer_hooks.options import SinkOptions
-from sluicegate.writer_hooks.region import KafkaSettings
+from sluicegate.writer_hooks.options import Backpressure, SinkOptions, Target, table_of, wrong_values
+from sluicegate.writer_hooks.region import Attempt, KafkaSettings, Region
+from sluicegate.writer_hooks.spark.preflight import table_troubles
+from sluicegate.writer_hooks.writer import write_attempt
 
 GOOD = {
     "stream": "flights",
@@ -29,6 +38,7 @@ def test_defaults() -> None:
     ("given", "told"),
     [
         ("/lake/flights/", "file:///lake/flights"),
+        ("file:///lake/flights", "file:///lake/flights"),
         ("file:/lake/a%20b", "file:///lake/a%20b"),
         ("/lake/a b", "file:///lake/a%20b"),
     ],
@@ -36,29 +46,6 @@ def test_defaults() -> None:
 def test_the_registration_has_the_table_as_one_uri(given: str, told: str) -> None:
     region = SinkOptions.parse(GOOD | {"path": given}).region
     assert getattr(region.registration("i", None).body, "table", None) == told
-
-
-def test_a_folder_of_another_machine_is_refused() -> None:
-    with pytest.raises(BadOption, match="use three slashes for a folder of this machine"):
-        SinkOptions.parse(GOOD | {"path": "file://store/lake/flights"})
-    options = SinkOptions.parse(GOOD | {"path": "file:///lake/flights"})
-    assert options.region.table == "file:///lake/flights"
-
-
-def test_a_table_that_the_format_cannot_have_is_refused() -> None:
-    with pytest.raises(BadOption, match=r"option table cannot be used: .*Use a local or mounted path"):
-        SinkOptions.parse(GOOD | {"path": "hdfs://lake/flights"})
-    assert (
-        SinkOptions.parse(GOOD | {"path": "memory://flights", "format": "memory"}).table == "memory://flights"
-    )
-
-
-def test_an_option_that_the_format_lacks_is_named_as_the_job_gives_it() -> None:
-    wrong = GOOD | {"path": "/lake/flights", "format": "delta", "table.Checkpoint": "off"}
-    with pytest.raises(
-        BadOption, match=r"option table\.checkpoint cannot be used: .*the option is checkpoints"
-    ):
-        SinkOptions.parse(wrong)
 
 
 def test_everything_given() -> None:
@@ -93,11 +80,6 @@ def test_missing(name: str) -> None:
         SinkOptions.parse({key: value for key, value in GOOD.items() if key != name})
 
 
-def test_missing_table() -> None:
-    with pytest.raises(BadOption, match="option table is missing"):
-        SinkOptions.parse({key: value for key, value in GOOD.items() if key != "path"})
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -130,14 +112,34 @@ def test_wrong(name: str, value: str) -> None:
         SinkOptions.parse(GOOD | {name: value})
 
 
-def test_a_region_that_is_not_in_the_list_is_to_be_corrected() -> None:
-    with pytest.raises(BadOption, match="correct the option region or the option regions"):
-        SinkOptions.parse(GOOD | {"regions": "EWR,LGA"})
+ICEBERG = {"format": "iceberg", "path": "/lake/t.db/t"}
 
 
-def test_several_regions_need_a_numbered_list() -> None:
-    with pytest.raises(BadOption, match="option assignment is missing"):
-        SinkOptions.parse(GOOD | {"regions": "EWR,JFK"})
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"path": ""}, "option table is missing"),
+        ({"path": "file://store/lake/flights"}, "use three slashes for a folder of this machine"),
+        ({"path": "hdfs://lake/flights"}, r"option table cannot be used: .*Use a local or mounted path"),
+        (
+            {"format": "delta", "table.Checkpoint": "off"},
+            r"option table\.checkpoint .*the option is checkpoints",
+        ),
+        ({"regions": "EWR,LGA"}, "correct the option region or the option regions"),
+        ({"regions": "EWR,JFK"}, "option assignment is missing"),
+        (ICEBERG, r"needs the option uri.*Here, its name begins with table\."),
+    ],
+)
+def test_a_refusal_has_the_way_out(given: dict[str, str], told: str) -> None:
+    with pytest.raises(BadOption, match=told):
+        SinkOptions.parse({name: value for name, value in (GOOD | given).items() if value})
+
+
+def test_tables_of_other_formats() -> None:
+    memory = GOOD | {"path": "memory://flights", "format": "memory"}
+    assert SinkOptions.parse(memory).table == "memory://flights"
+    found = SinkOptions.parse(GOOD | ICEBERG | {"table.uri": "sqlite:////lake/catalog.db"})
+    assert found.format == "iceberg"
 
 
 def test_kafka_security_reaches_the_client() -> None:
@@ -177,8 +179,135 @@ def test_all_unknown_names_are_told_at_once_with_what_was_meant() -> None:
     )
 
 
-def test_an_iceberg_table_without_its_catalog_is_refused_with_the_name_of_the_option() -> None:
-    lacking = GOOD | {"format": "iceberg", "path": "/lake/t.db/t"}
-    with pytest.raises(BadOption, match=r"needs the option uri.*Here, its name begins with table\."):
-        SinkOptions.parse(lacking)
-    assert SinkOptions.parse(lacking | {"table.uri": "sqlite:////lake/catalog.db"}).format == "iceberg"
+OPTIONS = {
+    "stream": "flights",
+    "region": "JFK",
+    "path": "/lake/flights",
+    "format": "delta",
+    "kafka.bootstrap.servers": "broker:9092",
+    "checkpointlocation": "/checkpoints/jfk",
+}
+
+REGION = Region(
+    "flights", "JFK", KafkaSettings(bootstrap_servers="nowhere:1"), Assignment(number=0, regions=("JFK",))
+)
+
+
+def test_the_options_of_files() -> None:
+    assert SinkOptions.parse(OPTIONS).files is None
+    given = {
+        "file.target.size": "128MiB",
+        "file.Row.Group.Size": "1 gib",
+        "file.open.partitions": "12",
+        "file.sort": "Carrier, time hour DESC,dest asc",
+        "file.compression": "ZSTD:3",
+        "file.statistics": "Carrier, dest",
+    }
+    files = SinkOptions.parse(OPTIONS | given).files
+    assert files == FileOptions(
+        128 << 20,
+        1 << 30,
+        12,
+        (
+            SortColumn("Carrier"),
+            SortColumn("time hour", descending=True, nulls_first=False),
+            SortColumn("dest"),
+        ),
+        Compression("zstd", 3),
+        ("Carrier", "dest"),
+    )
+    assert pickle.loads(pickle.dumps(files)) == files  # noqa: S301
+    assert FileOptions.parse({"file.statistics": "All"}) == FileOptions(statistics="all")
+    assert FileOptions.parse({"file.statistics": "none"}) == FileOptions(statistics=())
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("target.size", "128 megabytes", "must be a size such as 128MiB, from 64KiB to 1024GiB"),
+        ("target.size", "1KiB", "must be a size such as 128MiB"),
+        ("target.size", "-1", "must be a size such as 128MiB"),
+        ("row.group.size", "2GiB", "from 64KiB to 1GiB"),
+        ("open.partitions", "0", "must be a whole number from 1 to 10000"),
+        ("open.partitions", "many", "must be a whole number from 1 to 10000"),
+        ("sort", "a,,b", "must be a list of different columns"),
+        ("sort", "a, a desc", "must be a list of different columns"),
+        ("compression", "lzo", "must be one of zstd, gzip, snappy, lz4, uncompressed"),
+        ("compression", "snappy:3", "zstd and gzip take a level after a colon"),
+        ("compression", "zstd:23", "must have a level of zstd from 1 to 22"),
+        ("compression", "gzip:", "must have a level of gzip from 1 to 9"),
+        ("statistics", "a,", "must be all, none, or a list of columns"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_the_reason(name: str, value: str, told: str) -> None:
+    (wrong,) = wrong_values(OPTIONS | {f"file.{name}": value})
+    assert wrong.startswith(f"the option file.{name} must ")
+    assert told in wrong
+
+
+def test_all_wrong_values_are_named_and_so_is_an_unknown_option() -> None:
+    given = {"file.target.size": "x", "file.sort": "", "file.target.sizes": "1MiB"}
+    unknown, values = wrong_values(OPTIONS | given)
+    assert "unknown option file.target.sizes (did you mean file.target.size?)" in unknown
+    assert "file.target.size must" in values
+    assert "file.sort must" in values
+    with pytest.raises(BadOption, match=r"file\.target\.sizes"):
+        SinkOptions.parse(OPTIONS | given)
+
+
+def test_options_that_contradict_the_table_are_found_before_the_start(tmp_path: Path) -> None:
+    DeltaTable.create(str(tmp_path), pa.schema([("id", pa.int64())]))
+    options = OPTIONS | {"path": str(tmp_path), "file.sort": "colour", "file.statistics": "id"}
+    (trouble,) = table_troubles(*table_of(options))
+    assert "the option file.sort names colour" in trouble
+    # The column may come with the first rows.
+    assert list(table_troubles(*table_of(options | {"evolve": "add-columns"}))) == []
+    assert list(table_troubles(*table_of(options | {"file.sort": "id desc"}))) == []
+
+
+def test_a_task_follows_the_options(tmp_path: Path) -> None:
+    DeltaTable.create(str(tmp_path), pa.schema([("id", pa.int64())]))
+    given = {"path": str(tmp_path), "file.sort": "id desc", "file.compression": "snappy"}
+    options = SinkOptions.parse(OPTIONS | given)
+    target = Target(adapter("delta"), options.table_ref(), None, 10**6, files=options.files)
+    batch = pa.record_batch({"id": pa.array([2, 3, 1], pa.int64())})
+    write_attempt(REGION, Attempt("q.0", 0, "p00000"), target, [batch])
+    (path,) = tmp_path.glob("*.parquet")
+    assert pq.read_table(path)["id"].to_pylist() == [3, 2, 1]
+    assert pq.read_metadata(path).row_group(0).column(0).compression == "SNAPPY"
+
+
+COUNT = "max.uncommitted.checkpoints"
+AGE = "max.uncommitted.age"
+
+
+def test_a_number_of_checkpoints_is_a_limit() -> None:
+    limit = Backpressure.parse({COUNT: "2"})
+    assert limit.excess({7: 0.0}, 1e9) is None
+    assert limit.excess({7: 0.0, 8: 0.0}, 0.0) == (
+        "2 completed checkpoints are not committed, and max.uncommitted.checkpoints is 2"
+    )
+
+
+def test_an_age_is_a_limit_of_the_oldest() -> None:
+    limit = Backpressure.parse({AGE: "60", "backpressure": "FAIL"})
+    assert limit.reaction == "fail"
+    assert limit.excess({}, 100.0) is None
+    assert limit.excess({7: 40.0, 8: 90.0}, 100.0) is None
+    found = limit.excess({7: 39.0, 8: 90.0}, 100.0)
+    assert found == "checkpoint 7 is not committed after 61 s, and max.uncommitted.age is 60 s"
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({COUNT: "0"}, "must be a whole number from 1"),
+        ({AGE: "soon"}, "must be a number of seconds above 0"),
+        ({AGE: "inf"}, "must be a number of seconds above 0"),
+        ({"backpressure": "fail"}, f"needs a limit: set {COUNT} or {AGE} too"),
+        ({COUNT: "1", "backpressure": "panic"}, "must be warn, wait, fail"),
+    ],
+)
+def test_a_wrong_limit_is_refused(options: dict[str, str], problem: str) -> None:
+    with pytest.raises(BadOption, match=problem):
+        Backpressure.parse(options)

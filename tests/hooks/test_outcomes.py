@@ -1,28 +1,27 @@
 """Drivers learn the outcomes of commits for their regions while their queries run, without any wait."""
 
 import asyncio
+import json
 import logging
+import subprocess
+import sys
 import uuid
+from pathlib import Path
 
 import pytest
 from aiokafka import AIOKafkaProducer
 
 from sluicegate.events.envelope import Envelope, EventType
-from sluicegate.events.models import Body, CutReverted, Position
-from sluicegate.events.notifications import (
-    Committed,
-    IncarnationsEnded,
-    NotificationType,
-    Stalled,
-)
+from sluicegate.events.models import Body, CheckpointCompleted, CutReverted, Position
+from sluicegate.events.notifications import Committed, IncarnationsEnded, NotificationType, Stalled
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.clients import started
-from sluicegate.writer_hooks import RegionOutcome
-from sluicegate.writer_hooks.commit_feed import Follower, Outcomes, RegionProgress
+from sluicegate.writer_hooks import BadListenerState, RegionOutcome
+from sluicegate.writer_hooks.commit_feed import Outcomes, RegionProgress
 from sluicegate.writer_hooks.options import SinkOptions
+from sluicegate.writer_hooks.spark.batch import _state_of_listeners
 from tests.hooks.conftest import Job
 from tests.hooks.log import Log
-from tests.integration.waiting import wait_until
 
 AT = Position(incarnation="q", checkpoint=4, digest="d")
 
@@ -83,41 +82,6 @@ async def _announce(log: Log, stream: str, *bodies: Body, region: str = "") -> N
             await log.announce(producer, of, kind, body)
 
 
-@pytest.mark.kafka
-def test_outcomes_are_read_from_now_on_and_a_callback_that_fails_ends_nothing(job: Job) -> None:
-    stream, region = job.options["stream"], SinkOptions.parse(job.options).region
-    asyncio.run(_announce(job.log, stream, _cut(1, 4)))
-    told: list[RegionOutcome] = []
-
-    def tell(outcome: RegionOutcome) -> None:
-        told.append(outcome)
-        raise ValueError("mine")
-
-    follower = Follower(region.kafka, region.commits_topic, tell)
-    try:
-        follower.follow(region, "q")
-        decision = 1
-
-        def announce_another() -> bool:
-            nonlocal decision
-            decision += 1
-            asyncio.run(_announce(job.log, stream, _cut(decision, 4, late=True)))
-            return bool(told)
-
-        wait_until(announce_another)
-        seen = len(told)
-        asyncio.run(_announce(job.log, "another", _cut(99, 9)))
-        asyncio.run(_announce(job.log, stream, _cut(decision + 1, 5)))
-        wait_until(lambda: told and not told[-1].fell_back)
-        assert [each.decision for each in told] == sorted(each.decision for each in told)
-        assert 1 not in [each.decision for each in told]
-        assert 99 not in [each.decision for each in told]
-        assert len(told) > seen
-        assert follower.leave(region, "q")
-    finally:
-        follower.stop()
-
-
 @pytest.mark.seam
 @pytest.mark.kafka
 def test_followers_end_with_the_last_region(job: Job) -> None:
@@ -132,3 +96,89 @@ def test_followers_end_with_the_last_region(job: Job) -> None:
     outcomes.leave(one, "p")
     assert outcomes._followers == {}
     outcomes.stop()
+
+
+DRIVER = """
+import json, sys
+from pyspark.sql import SparkSession
+from sluicegate.writer_hooks import attach
+
+options, source, told = json.loads(sys.argv[1]), sys.argv[2], sys.argv[3]
+
+def tell(outcome):
+    with open(told, "a") as file:
+        file.write(f"{outcome.decision} {outcome.fell_back}\\n")
+    raise ValueError("the user's own mistake")
+
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+attach(
+    spark,
+    heartbeat_interval=0.5,
+    on_outcome=tell,
+    listener_state=lambda batch: {"mark-done": f"after {batch}"},
+)
+rows = spark.readStream.schema("id long, airport string, at timestamp").option("maxFilesPerTrigger", 1)
+query = rows.json(source).writeStream.format("sluicegate").options(**options).start()
+# The condition is looked at between two waits for the query's end; the test itself ends a driver that hangs.
+while query.isActive:
+    try:
+        with open(told) as file:
+            if "True" in file.read():
+                break
+    except FileNotFoundError:
+        pass
+    query.awaitTermination(0.1)
+query.processAllAvailable()
+query.stop()
+"""
+
+
+@pytest.mark.spark
+@pytest.mark.kafka
+def test_state_is_frozen_and_outcomes_are_told(job: Job, tmp_path: Path) -> None:
+    script, told = tmp_path / "driver.py", tmp_path / "told"
+    script.write_text(DRIVER)
+    job.feed("a", 3)
+    job.feed("b", 3, start=100)
+    arguments = [sys.executable, str(script), json.dumps(job.options), str(job.source), str(told)]
+    with (tmp_path / "driver.log").open("wb") as output:
+        driver = subprocess.Popen(arguments, stdout=output, stderr=output)
+        try:
+            job.log.wait(
+                lambda: len(job.log.of(CheckpointCompleted)) > 1,
+                "no completions",
+                driver,
+                tmp_path / "driver.log",
+            )
+            at = Position(incarnation=job.incarnation(), checkpoint=0, digest="d")
+            decision = 0
+            while driver.poll() is None:
+                decision += 1
+                cut = Committed(
+                    decision=decision,
+                    cut={"JFK": at},
+                    fallbacks={"JFK": at},
+                    snapshot=None,
+                    watermark=None,
+                    files=0,
+                )
+                asyncio.run(_announce(job.log, job.options["stream"], cut))
+            assert driver.returncode == 0, (tmp_path / "driver.log").read_text()[-3000:]
+        finally:
+            driver.kill()
+            driver.wait()
+    states = [body.listeners for _, body in job.log.of(CheckpointCompleted)]
+    assert states[:2] == [{"mark-done": "after 0"}, {"mark-done": "after 1"}]
+    assert told.read_text().splitlines()[0].endswith(" True")
+    assert "on_outcome failed" in (tmp_path / "driver.log").read_text()
+
+
+@pytest.mark.parametrize("found", [{"a/b": "x"}, {"a": 7}, {"a": "x" * 5000}, 7])
+def test_what_cannot_be_frozen_is_refused(found: object) -> None:
+    with pytest.raises(BadListenerState, match=r"listener_state\(3\) must give texts"):
+        _state_of_listeners(lambda _: found, 3)  # type: ignore[arg-type, return-value]
+
+
+def test_without_a_function_nothing_is_frozen() -> None:
+    assert _state_of_listeners(None, 3) == {}
+    assert _state_of_listeners(lambda batch: {"a": str(batch)}, 3) == {"a": "3"}

@@ -16,6 +16,7 @@ from sluicegate.writer_hooks.spark.batch import require_registered
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker, Pause
 from sluicegate.writer_hooks.spark.heartbeats import Heartbeats, Run
 from sluicegate.writer_hooks.spark.registry import Registry
+from tests.hooks.options import OPTIONS
 
 OWN = Registered("i1", "run-1")
 
@@ -43,13 +44,7 @@ class Query:
         self.location = folder / "checkpoint"
         self.checkpoint = Checkpoint(str(self.location))
         self.options = SinkOptions.parse(
-            {
-                "stream": "flights",
-                "region": "r1",
-                "table": str(folder / "flights"),
-                "kafka.bootstrap.servers": "127.0.0.1:1",
-                "checkpointLocation": str(self.location),
-            }
+            OPTIONS | {"table": str(folder / "flights"), "checkpointLocation": str(self.location)}
         )
         self.registry = Registry(str(folder / "registry"))
         self.registry.put("q", {}, OWN)

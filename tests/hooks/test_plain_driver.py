@@ -1,13 +1,33 @@
-"""Parts of the plain Python driver that need no server."""
+"""Parts of the plain Python driver that need no server: its state, completions, results and heartbeats."""
 
+import json
+import logging
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sluicegate.events.models import Assignment, Position, RegionHeartbeat
+from sluicegate.events.models import (
+    Assignment,
+    CheckpointCompleted,
+    FileInfo,
+    FilesWritten,
+    Position,
+    RegionHeartbeat,
+)
+from sluicegate.events.notifications import (
+    Committed,
+    IncarnationsEnded,
+    Notification,
+    NotificationType,
+    RegistrationAnswered,
+)
 from sluicegate.writer_hooks import (
     BadOption,
     HookError,
@@ -16,15 +36,29 @@ from sluicegate.writer_hooks import (
     PublishFailed,
     RegionDriver,
     SourceOffsetsUnknown,
+    driver,
     incarnation,
 )
+from sluicegate.writer_hooks import incarnation as driver_state
 from sluicegate.writer_hooks.driver import DriverHeartbeats
-from sluicegate.writer_hooks.incarnation import offsets_text, parsed_offsets
+from sluicegate.writer_hooks.errors import RegionReplaced, RegistrationUnanswered
+from sluicegate.writer_hooks.incarnation import (
+    CommittedCheckpoint,
+    DriverState,
+    completion,
+    offsets_text,
+    parsed_offsets,
+)
 from sluicegate.writer_hooks.job import _ids_of, _newest
-from sluicegate.writer_hooks.region import KafkaSettings, Region, Registered
+from sluicegate.writer_hooks.options import Repetition
+from sluicegate.writer_hooks.publisher import encoded
+from sluicegate.writer_hooks.region import Attempt, Event, KafkaSettings, Region, Registered, file_event
 from sluicegate.writer_hooks.spark.source import _result_of
+from sluicegate.writer_hooks.writer import WriterResult, Written
+from tests.hooks.options import OPTIONS as SINK
 from tests.integration.waiting import wait_until
 
+OPTIONS = SINK | {"region": "r1", "format": "delta"}
 BASE = Position(incarnation="job-1", checkpoint=3, digest="d")
 
 
@@ -140,29 +174,14 @@ def test_a_region_whose_offsets_are_no_jobs_is_refused(text: str | None) -> None
 
 
 def test_a_job_that_was_not_started_says_so() -> None:
-    options = {
-        "stream": "flights",
-        "region": "jobs",
-        "table": "/lake/flights",
-        "format": "delta",
-        "kafka.bootstrap.servers": "127.0.0.1:1",
-    }
     with pytest.raises(HookError, match="call `start` to run it"):
-        Job(options, "monday").write("w0", pa.table({"id": [1]}))
+        Job(OPTIONS, "monday").write("w0", pa.table({"id": [1]}))
     with pytest.raises(NotOurs, match="run the job again, with the same id"):
         _result_of(None)
 
 
 def test_open_checkpoints_that_cannot_be_given_up_are_named(caplog: pytest.LogCaptureFixture) -> None:
-    options = {
-        "stream": "flights",
-        "region": "r1",
-        "table": "/lake/flights",
-        "format": "delta",
-        "kafka.bootstrap.servers": "127.0.0.1:1",
-        "publish.timeout": "0.2",
-    }
-    driver = RegionDriver(options)
+    driver = RegionDriver(OPTIONS | {"publish.timeout": "0.2"})
     driver._registered, driver._incarnation = Registered("driver-1", "run"), "driver-1"
     driver.begin()
     driver.stop()
@@ -235,3 +254,245 @@ def test_a_region_remembers_as_many_jobs_as_a_completion_can_carry() -> None:
     kept = _newest(long)
     assert 200 < len(kept) < 400
     assert kept == long[-len(kept) :]
+
+
+OWN = Registered("q1", "run")
+
+
+def at(number: int, incarnation: str = "q1", digest: str = "d") -> Position:
+    return Position(incarnation=incarnation, checkpoint=number, digest=f"{digest}{number}")
+
+
+def state_with(*completed: int) -> tuple[DriverState, list[int]]:
+    """Return the state of a driver that has completed these checkpoints, and the numbers of its commits."""
+    commits = list[int]()
+    kafka = KafkaSettings(bootstrap_servers="127.0.0.1:1")
+    region = Region("flights", "r1", kafka, Assignment(number=0, regions=("r1",)))
+    state = DriverState(region, lambda found: commits.append(found.number))
+    state.begin(OWN, None)
+    for number in completed:
+        state.add_completed(CommittedCheckpoint(number, {"n": number}, at(number)))
+    return state, commits
+
+
+def commit(state: DriverState, position: Position) -> None:
+    """Let the driver read that a commit has its region at a position."""
+    body = Committed(decision=1, cut={"r1": position}, snapshot=None, watermark=None, files=0)
+    state.apply(Notification("c", NotificationType.COMMITTED, "flights", "", "", body))
+
+
+def test_a_commit_frees_its_checkpoint_and_those_before_it() -> None:
+    state, commits = state_with(1, 2, 3)
+    commit(state, at(2))
+    assert (state.committed, commits) == (CommittedCheckpoint(2, {"n": 2}, at(2)), [2])
+    oldest = state.oldest()
+    assert oldest is not None
+    assert oldest[0] == 3
+
+
+@pytest.mark.parametrize(
+    "position", [at(2, "q0"), at(2, digest="x"), at(9)], ids=["another incarnation", "other rows", "unknown"]
+)
+def test_another_commit_counts_for_nothing(position: Position) -> None:
+    state, commits = state_with(1, 2)
+    commit(state, position)
+    assert (state.committed, commits) == (None, [])
+
+
+def test_a_repeated_notification_tells_once() -> None:
+    state, commits = state_with(1)
+    commit(state, at(1))
+    commit(state, at(1))
+    assert commits == [1]
+
+
+@pytest.mark.parametrize("error", [PublishFailed("away"), RegistrationUnanswered("nobody")])
+def test_a_doubt_stays_until_a_coordinator_answers(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: Exception
+) -> None:
+    state, _ = state_with(1)
+    asked = list[object]()
+    answers: list[Callable[[], RegistrationAnswered]] = [raising(error), raising(error), accepted]
+
+    def ask(*_: object, **__: object) -> RegistrationAnswered:
+        asked.append(None)
+        return answers[len(asked) - 1]()
+
+    monkeypatch.setattr(driver_state, "ask", ask)
+    assert state.check(OWN, None) is None, "there is no doubt"
+    state.doubt()
+    with caplog.at_level(logging.WARNING):
+        assert state.check(OWN, None) is None
+        assert state.check(OWN, None) is None
+    assert state.check(OWN, None) is not None
+    assert state.check(OWN, None) is None, "the doubt has ended"
+    assert len(asked) == 3
+
+
+def raising(error: Exception) -> Callable[[], RegistrationAnswered]:
+    def answer() -> RegistrationAnswered:
+        raise error
+
+    return answer
+
+
+def accepted(live: str = "q1") -> RegistrationAnswered:
+    return RegistrationAnswered(registration="probe", accepted=True, live=live, run="run", decision=0)
+
+
+def test_a_driver_that_was_replaced_stays_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    state, _ = state_with(1)
+    monkeypatch.setattr(driver_state, "ask", lambda *_, **__: accepted("q2"))
+    state.doubt()
+    for _ in range(2):
+        with pytest.raises(RegionReplaced):
+            state.check(OWN, None)
+
+
+@pytest.mark.parametrize(
+    ("incarnations", "doubts"), [({"r1": "q1"}, True), ({"r1": "q0"}, False), ({"r2": "q1"}, False)]
+)
+def test_the_end_of_the_own_incarnation_is_a_doubt(
+    monkeypatch: pytest.MonkeyPatch, incarnations: dict[str, str], *, doubts: bool
+) -> None:
+    state, _ = state_with(1)
+    asked = list[object]()
+
+    def ask(*_: object, **__: Any) -> RegistrationAnswered:
+        asked.append(None)
+        return accepted()
+
+    monkeypatch.setattr(driver_state, "ask", ask)
+    body = IncarnationsEnded(incarnations=incarnations)
+    state.apply(Notification("e", NotificationType.ENDED, "flights", "", "", body))
+    state.check(OWN, None)
+    assert bool(asked) is doubts
+
+
+def test_pauses_double_up_to_the_longest() -> None:
+    question, due = Repetition(10.0, 1.0, longest=4.0), list[int]()
+    for now in range(30):
+        if question.is_due(float(now)):
+            due.append(now)
+    assert due == [10, 11, 13, 17, 21, 25, 29]
+
+
+PLACE = ("q1", 3)
+
+
+def result(
+    writer: str, *events: str, place: tuple[str, int] = PLACE, time: int | None = None
+) -> WriterResult:
+    attempt = SimpleNamespace(incarnation=place[0], checkpoint=place[1], writer=writer)
+    written = SimpleNamespace(events=events, max_event_time=time)
+    return cast(WriterResult, SimpleNamespace(attempt=attempt, written=written))
+
+
+def made(*results: WriterResult, offsets: str = "{}", watermark: int | None = None) -> CheckpointCompleted:
+    return completion(
+        PLACE, results, predecessor=None, source_offsets=offsets, watermark=watermark, listeners={}
+    )
+
+
+def test_the_events_of_all_writers_are_named() -> None:
+    assert made(result("w1", "a", "b"), result("w2", "c")).events == ("a", "b", "c")
+
+
+def test_two_results_of_one_writer_are_refused() -> None:
+    """Both are attempts of the same rows."""
+    with pytest.raises(NotOurs, match="two results of one writer"):
+        made(result("w1", "a"), result("w2", "b"), result("w1", "c"))
+
+
+@pytest.mark.parametrize("place", [("q2", 3), ("q1", 4)])
+def test_a_result_of_another_checkpoint_is_refused(place: tuple[str, int]) -> None:
+    with pytest.raises(NotOurs):
+        made(result("w1", "a", place=place))
+
+
+def test_the_digest_is_that_of_all_content() -> None:
+    """A second completion with other rows stalls the region, although its offsets are the same."""
+    digests = {
+        made(result("w1", "a")).source_digest,
+        made(result("w1", "b")).source_digest,
+        made(result("w1", "a"), result("w2", "b")).source_digest,
+        made(result("w1", "a"), offsets='{"n":1}').source_digest,
+        made().source_digest,
+    }
+    assert len(digests) == 5
+    assert made(result("w1", "a")).source_digest in digests
+
+
+def test_the_highest_event_time_is_the_watermark_unless_one_is_given() -> None:
+    results = result("w1", "a", time=5), result("w2", "b", time=9), result("w3", "c")
+    assert (made(*results).watermark, made(*results, watermark=4).watermark) == (9, 4)
+    assert made(result("w1", "a")).watermark is None
+
+
+def test_a_commit_during_the_publication_is_read() -> None:
+    read: list[CommittedCheckpoint] = []
+    made = RegionDriver(OPTIONS, on_commit=read.append)
+    registered = Registered("driver-1", "run")
+    made._state.begin(registered, None)
+    made._incarnation, made._next = registered.incarnation, 1
+
+    def publish(region: Region, events: Sequence[Event], *_: object) -> None:
+        """Append the completion; a coordinator commits it before the acknowledgement arrives."""
+        (event,) = events
+        digest = getattr(event.body, "source_digest")  # noqa: B009
+        at = Position(incarnation=registered.incarnation, checkpoint=0, digest=digest)
+        body = Committed(decision=1, cut={"r1": at}, snapshot=None, watermark=None, files=0)
+        made._state.apply(Notification("c1", NotificationType.COMMITTED, "flights", "", "", body))
+
+    with patch.object(driver, "publish_completion", publish):
+        made._complete(registered, 0, (), '{"at": 7}', None, {})
+    assert made.committed is not None
+    assert [(each.number, each.source_offsets) for each in read] == [(0, {"at": 7})]
+
+
+REGION = Region(
+    stream="flights",
+    name="JFK",
+    kafka=KafkaSettings(bootstrap_servers="localhost:9092"),
+    assignment=Assignment(number=0, regions=("JFK",)),
+)
+
+
+def worker_result() -> WriterResult:
+    attempt = Attempt("i", 3, "w0")
+    body = FilesWritten(
+        format="paimon",
+        format_version=1,
+        location="file:///lake/t",
+        schema_id=0,
+        files=(FileInfo(path="town=Žďár/a.parquet", size=10, rows=2),),
+    )
+    event = file_event(REGION, attempt, body)
+    return WriterResult(attempt, Written((event.envelope.id,), 1, 2, 10), tuple(encoded([event])))
+
+
+def test_a_result_with_its_events_survives_as_json() -> None:
+    written = worker_result()
+    assert WriterResult.from_json(written.to_json()) == written
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda found: found["attempt"].update(id="other"), "an event is one of another attempt"),
+        (lambda found: found["attempt"].update(checkpoint=4), "an event is one of another attempt"),
+        (lambda found: found["held"][0].update(body="{}"), "the body of an event is malformed"),
+        (lambda found: found["held"][0]["headers"].update(ce_files="2"), "the body of an event is malformed"),
+        (lambda found: found["held"][0]["headers"].pop("ce_id"), "an event is none of files"),
+        (lambda found: found["held"][0].pop("headers"), "'headers'"),
+        (lambda found: found["held"].append("text"), "zip"),
+        (lambda found: found["written"].update(events=["other"]), "an event is one of another attempt"),
+    ],
+)
+def test_an_event_that_its_driver_would_publish_in_vain_is_refused(
+    change: Callable[[dict[str, Any]], object], said: str
+) -> None:
+    found = json.loads(worker_result().to_json())
+    change(found)
+    with pytest.raises(BadOption, match=rf"this is no result of a writer \(.*{said}"):
+        WriterResult.from_json(json.dumps(found))

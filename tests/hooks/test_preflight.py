@@ -6,30 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.cli.local.process import free_port
 from sluicegate.events.models import StreamCommand
-from sluicegate.writer_hooks import (
-    PreflightFailed,
-    preflight,
-    registration,
-)
+from sluicegate.writer_hooks import PreflightFailed, preflight, registration
 from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.registration import ask
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
 from tests.hooks.conftest import make_table
 from tests.hooks.log import Log, silent
+from tests.hooks.options import OPTIONS
 from tests.integration.waiting import BACKSTOP, wait_until
 
 
 @pytest.fixture
 def options(tmp_path: Path) -> dict[str, str]:
     make_table(tmp_path)
-    return {
-        "stream": "flights",
-        "region": "JFK",
+    return OPTIONS | {
         "table": str(tmp_path / "default.db" / "flights"),
-        "kafka.bootstrap.servers": f"127.0.0.1:{free_port()}",
         "kafka.request.timeout.ms": "500",
         "checkpointLocation": str(tmp_path / "checkpoint"),
     }
@@ -78,14 +71,6 @@ def test_one_error_lists_all_problems(options: dict[str, str]) -> None:
         "has no column att",
     )
     assert [part for part in expected if not any(part in line for line in lines)] == []
-
-
-@pytest.mark.slow
-def test_a_column_without_its_table_is_told(options: dict[str, str]) -> None:
-    wrong = {"table": "/nowhere/flights", "event.time.column": "att"}
-    text = "\n".join(failure(options | wrong, 0.5))
-    assert "no Paimon table at file:///nowhere/flights" in text
-    assert "event.time.column (att) could not be compared" in text
 
 
 @pytest.mark.slow

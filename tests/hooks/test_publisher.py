@@ -6,11 +6,9 @@ from contextlib import closing
 
 import pytest
 
-from sluicegate.cli.local.process import free_port
 from sluicegate.cli.local.servers import EmbeddedKafka
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import Assignment, CheckpointCompleted, RegionHeartbeat
-from sluicegate.kafka import outages
 from sluicegate.writer_hooks import EventTooLarge, PublishFailed
 from sluicegate.writer_hooks.publisher import Publisher, encoded, shared_publisher
 from sluicegate.writer_hooks.region import Event, KafkaSettings, Region
@@ -85,32 +83,6 @@ def test_a_completion_without_its_events_is_never_published(log: Log) -> None:
         publisher.publish(log.names.events, [after], BACKSTOP)
     log.wait(lambda: after.envelope.id in ids(log), "the event after the refused one")
     assert ids(log) == [after.envelope.id]
-
-
-class OutageOf(outages.Outage):
-    """An outage of one broker: connections of other tests may be on their way to another one."""
-
-    def __init__(self, address: str) -> None:
-        super().__init__()
-        self._address = address
-
-    def trouble(self, detail: str, now: float | None = None) -> None:
-        if self._address in detail:
-            super().trouble(detail, now)
-
-
-def test_a_kafka_that_is_away_is_told_in_one_sentence(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    nobody = KafkaSettings(bootstrap_servers=f"127.0.0.1:{free_port()}")
-    monkeypatch.setattr(outages._NOISE_FILTER, "_outage", OutageOf(nobody.bootstrap_servers))
-    there = Region("flights", "JFK", nobody, Assignment(number=0, regions=("JFK",)))
-    news = there.event(EventType.REGION_HEARTBEAT, "q.0", RegionHeartbeat(run="r"))
-    with pytest.raises(PublishFailed):
-        shared_publisher(nobody).publish(there.events_topic, [news], 2 * outages.GRACE)
-    told = [text for text in caplog.messages if nobody.bootstrap_servers in text]
-    assert len(told) == 1, told
-    assert told[0].startswith("Kafka does not answer (Unable connect to")
 
 
 def test_child_process_has_a_producer_of_its_own(log: Log) -> None:

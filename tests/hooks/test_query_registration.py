@@ -5,17 +5,9 @@ import asyncio
 import pytest
 from pyspark.errors import StreamingQueryException
 
-from sluicegate.events.models import (
-    CheckpointCompleted,
-    FilesWritten,
-    RegionHeartbeat,
-    StreamCommand,
-)
+from sluicegate.events.models import CheckpointCompleted, FilesWritten, RegionHeartbeat, StreamCommand
 from sluicegate.events.notifications import RegistrationAnswered
-from sluicegate.writer_hooks import BadCheckpointLocation, start_incarnation
-from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.region import Event
-from sluicegate.writer_hooks.spark.incarnation import register_query
 from tests.hooks.conftest import Job
 from tests.hooks.locations import position
 from tests.hooks.log import refuse, silent
@@ -85,29 +77,6 @@ def test_a_restart_that_went_on_ends_when_a_refusal_comes_later(job: Job) -> Non
         query.stop()
 
 
-def test_a_running_query_whose_location_another_driver_runs_ends(job: Job) -> None:
-    job.feed("a", 1)
-    query = job.write(processingTime="100 milliseconds")
-    try:
-        job.log.wait_completed(0)
-        job.log.wait((job.checkpoint / "commits" / "0").exists, "the batch does not end")
-        # Another driver starts in the same location; the coordinator answers it, and this driver reads that.
-        job.log.wait(lambda: job.log.of(RegionHeartbeat), "no heartbeat, so the answers are not followed")
-        register_query(SinkOptions.parse(job.options))
-        numbers = iter(range(10_000))
-
-        def ended() -> bool:
-            job.feed(f"b{(number := next(numbers))}", 1, start=100 + number)
-            return bool(query.awaitTermination(1))  # time: a pause between two batches
-
-        with pytest.raises(StreamingQueryException) as caught:
-            job.log.wait(ended, "it goes on")
-        # At the start of a batch, or at its end.
-        assert "another process runs its checkpoint location" in told(caught.value)
-    finally:
-        query.stop()
-
-
 def told(error: BaseException | None) -> str:
     """The messages of an error and of its causes: of a batch's end, Spark's own names none."""
     texts = []
@@ -148,51 +117,3 @@ def test_a_running_query_whose_incarnation_an_order_ends_fails(
     # Spark's own error can be "Writing job failed" alone.
     logged = "this driver does not write the region JFK"
     wait_until(lambda: any(logged in each for each in list(caplog.messages)), what="our error in the log")
-
-
-def test_a_location_goes_on_in_the_next_assignment(job: Job) -> None:
-    job.feed("a", 1)
-    job.run()
-    job.log.wait_completed(0)
-    stream, old = job.options["stream"], job.incarnation()
-    job.log.judges.commit(stream)
-    job.options |= {"assignment": "1", "regions": "JFK, LGA"}
-    job.feed("b", 1, start=100)
-    with pytest.raises(StreamingQueryException, match=r"RegistrationRefused.*assignment-open"):
-        job.run()
-    assert job.incarnation() == old
-    job.log.judges.order(stream, StreamCommand(command="close", number=0))
-    with pytest.raises(StreamingQueryException, match=r"then set `assignment.after` to 1"):
-        job.run()
-    assert job.incarnation() == old
-    job.options["assignment.after"] = "1"
-    job.run()
-    job.log.wait_completed(1)
-    new = job.incarnation()
-    assert new != old
-    ((_, completion),) = job.log.of(CheckpointCompleted, new)
-    assert completion.predecessor == position(job.checkpoint, old, 0)
-
-
-def test_numbering_that_began_elsewhere_needs_a_word(job: Job) -> None:
-    """A query that wrote to another sink before must not seem to have lost its first batches."""
-    job.feed("a", 1)
-    job.run()
-    job.marker.unlink()
-    job.options["stream"] = other = f"{job.options['stream']}-other"
-    job.feed("b", 1, start=100)
-    with pytest.raises(StreamingQueryException, match=r"BadCheckpointLocation.*batch 1 is planned.*first=2"):
-        job.run()
-
-    with pytest.raises(
-        BadCheckpointLocation, match=r"the former sink does not have batch 1, add unwritten=True"
-    ):
-        start_incarnation(str(job.checkpoint), first=1)
-    incarnation = start_incarnation(str(job.checkpoint), first=1, unwritten=True)
-    job.run()
-    job.log.wait_completed(1)
-    ((envelope, completion),) = job.log.of(CheckpointCompleted, incarnation)
-    assert (envelope.stream, envelope.checkpoint, completion.predecessor) == (other, 1, None)
-    assert job.log.judges.commit(other).cut["JFK"] == position(job.checkpoint, incarnation, 1)
-    with pytest.raises(BadCheckpointLocation, match="from batch 1 on"):
-        start_incarnation(str(job.checkpoint), first=0)

@@ -1,25 +1,34 @@
 """Divisions, offsets, reactions and plans of the region runner, as pure data."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from threading import Event
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Never, cast
 
 import pytest
+from pyspark.errors import AnalysisException, StreamingQueryException
 
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import Assignment, Position, RegionRegistered, StreamCommand
 from sluicegate.events.notifications import RegistrationAnswered
+from sluicegate.events.problems import Code, Problem
 from sluicegate.writer_hooks.errors import (
     BadCheckpointLocation,
     BadOption,
+    LocationUnavailable,
+    PublishFailed,
     RegionReplaced,
+    RegistrationRefused,
     RegistrationUnanswered,
 )
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
+from sluicegate.writer_hooks.spark.location import Location
+from sluicegate.writer_hooks.spark.regions import change as change_module
+from sluicegate.writer_hooks.spark.regions import query as query_module
 from sluicegate.writer_hooks.spark.regions import query as settings_module
 from sluicegate.writer_hooks.spark.regions import runner as runner_module
 from sluicegate.writer_hooks.spark.regions.change import Change, require_change, require_same_source
@@ -34,21 +43,31 @@ from sluicegate.writer_hooks.spark.regions.division import (
     require_divisible,
 )
 from sluicegate.writer_hooks.spark.regions.offsets import EARLIEST, parse_offsets, starts, to_text, union
-from sluicegate.writer_hooks.spark.regions.plans import Plan, Plans, files_of, history, only_runner, seed
-from sluicegate.writer_hooks.spark.regions.query import (
-    Backoff,
-    RegionQuery,
-    chosen_sink,
-    require_options,
+from sluicegate.writer_hooks.spark.regions.plans import (
+    Plan,
+    Plans,
+    files_of,
+    history,
+    only_runner,
+    require_all_ages,
+    seed,
 )
+from sluicegate.writer_hooks.spark.regions.query import Backoff, RegionQuery, chosen_sink, require_options
 from sluicegate.writer_hooks.spark.regions.runner import RegionRunner
-from sluicegate.writer_hooks.spark.regions.supervision import Reaction, reaction
+from sluicegate.writer_hooks.spark.regions.supervision import (
+    UNPLANNABLE,
+    Reaction,
+    RegionSupervisor,
+    State,
+    reaction,
+)
 from sluicegate.writer_hooks.spark.reset import ResetOrder, reset_region
 from tests.hooks.region_queries import ACCEPTED, OPTIONS, Answered, query_of
 from tests.hooks.replica import Judges
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
 
 HOOKS = "sluicegate.writer_hooks.errors"
 
@@ -381,11 +400,6 @@ def test_the_order_of_a_division_matters_for_partitions_alone() -> None:
     assert not by_partition(2).is_same_as(by_partition(2, prefix="q"))
 
 
-def test_the_end_of_an_idle_query_is_known_without_its_module() -> None:
-    assert reaction("RegionReplaced: another process runs the region") is Reaction.FAIL
-    assert reaction("RegionReplaced: the incarnation has ended") is Reaction.RESET
-
-
 def test_a_folder_that_comes_back_is_not_read_again(tmp_path: Path) -> None:
     plans = Plans(str(tmp_path))
     both, one = by_path({"a": "/in/a", "b": "/in/b"}), by_path({"a": "/in/a"})
@@ -414,3 +428,177 @@ def test_another_source_or_one_that_confuses_files_is_refused() -> None:
             require_same_source(source, plan)
     with pytest.raises(BadOption, match="rows would be lost; leave it out"):
         require_divisible(Source("json", {"fileNameOnly": "true"}), by_path({"a": "/in/a"}))
+
+
+PLAN = Plan(number=1, division=by_column("origin", {}, rest="r"))
+AT = Position(incarnation="a", checkpoint=3, digest="d")
+
+
+def refused(code: Code, **more: Any) -> RegistrationAnswered:
+    problem = Problem(code=code, region="r")
+    return ACCEPTED.model_copy(update={"accepted": False, "problem": problem, "reason": f"{code}.", **more})
+
+
+def seeded(root: Path) -> Plans:
+    """Return plans whose only location has one batch, of an incarnation that begins after it."""
+    plans = Plans(str(root))
+    seed(plans.location_of(PLAN, "r"), [], "s", "r", 1, None)
+    return plans
+
+
+def test_a_reset_that_was_interrupted_is_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its registration was not sent, so the former incarnation is still live."""
+    plans = seeded(tmp_path)
+    query = query_of(plans, PLAN, "r")
+    first = query.checkpoint.marker()
+    assert first is not None
+    live = ACCEPTED.model_copy(update={"live": first.incarnation})
+    query = replace(query, answer=live)
+
+    def fail(*args: Any) -> RegistrationAnswered:
+        if not args[1].body.probe:
+            raise PublishFailed("Kafka is away")
+        return live
+
+    monkeypatch.setattr(query_module, "ask", fail)
+    with pytest.raises(PublishFailed):
+        query.reset("the test")
+    marked = query.checkpoint.marker()
+    assert (marked is not None and marked.resetting, query.is_resetting()) == (True, True)
+    sent: list[RegionRegistered] = []
+
+    def accept(*args: Any) -> RegistrationAnswered:
+        sent.append(args[1].body)
+        return live
+
+    monkeypatch.setattr(query_module, "ask", accept)
+    done = query.reset("the test")
+    assert (query.is_resetting(), done.incarnation != first.incarnation) == (False, True)
+    assert sent[-1].replaces == first.incarnation
+
+
+def test_a_store_that_fails_differs_from_a_wrong_location(tmp_path: Path) -> None:
+    (tmp_path / "metadata").mkdir()
+    with pytest.raises(LocationUnavailable, match="metadata cannot be read"):
+        Location(str(tmp_path)).read("metadata")
+    with pytest.raises(BadCheckpointLocation, match="cannot be reached from Python") as caught:
+        Location("unheard://of/it")
+    assert not isinstance(caught.value, LocationUnavailable)
+
+
+@dataclass(frozen=True)
+class Failing(Answered):
+    """A query whose starts fail with these errors, one after the other."""
+
+    errors: Iterator[Exception] = field(default_factory=lambda: iter(()))
+    starts: list[None] = field(default_factory=list)
+
+    def start(self, trigger: dict[str, Any] | None = None) -> Never:
+        self.starts.append(None)
+        raise next(self.errors)
+
+
+def life_with(root: Path, *errors: Exception) -> tuple[RegionSupervisor, list[None]]:
+    """Return a life that has ended, and the starts that it has tried."""
+    made = query_of(Plans(str(root)), PLAN, "r")
+    settings = replace(made.settings, backoff=Backoff(first=0, longest=0, max_failures=20))
+    query = Failing(
+        made.spark, settings, made.source, made.plans, PLAN, "r", made.topics, errors=iter(errors)
+    )
+    life = RegionSupervisor(query)
+    life.start()
+    life.join()
+    return life, query.starts
+
+
+def no_column(batch: int) -> AnalysisException:
+    return AnalysisException(f"[UNRESOLVED_COLUMN] orgin#{batch} cannot be resolved")
+
+
+def ended_by(cause: Exception) -> StreamingQueryException:
+    """Return the error of a query that has started."""
+    error = StreamingQueryException("[STREAM_FAILED] the query was terminated")
+    error._cause = cause
+    return error
+
+
+@pytest.mark.parametrize(
+    ("errors", "starts"),
+    [
+        ([no_column(batch) for batch in range(30)], UNPLANNABLE),
+        ([ended_by(no_column(batch)) for batch in range(30)], UNPLANNABLE),
+        # These may end, and are repeated up to the limit of the query itself.
+        ([AnalysisException("[PATH_NOT_FOUND] Path does not exist: /in/a")] * 30, 20),
+        ([LocationUnavailable("commits cannot be listed")] * 30, 20),
+        ([StreamingQueryException("the brokers do not answer")] * 30, 20),
+        ([no_column(1), OSError("a node was lost")] * 15, 20),
+    ],
+)
+def test_a_query_that_cannot_be_planned_fails_after_some_starts(
+    tmp_path: Path, errors: list[Exception], starts: int
+) -> None:
+    life, tried = life_with(tmp_path, *errors)
+    assert (life.status().state, len(tried)) == (State.FAILED, starts)
+
+
+def test_a_change_after_the_end_by_an_operator_needs_a_committed_end(tmp_path: Path) -> None:
+    """The seeded location ends at no position; the coordinator has one, and then none."""
+    plans = seeded(tmp_path)
+    behind = query_of(plans, PLAN, "r", refused(Code.REGION_REMOVED, committed=AT))
+    finished: list[str] = []
+
+    def change(query: Answered) -> Change:
+        return Change(
+            query.settings, plans, [query], Event(), lambda found, _: finished.append(found[0].name)
+        )
+
+    with pytest.raises(DivisionRefused, match=r"first_assignment=\(2, DECISION\), and with a source"):
+        change(behind)._require_whole(behind)
+    whole = replace(behind, answer=refused(Code.REGION_REMOVED))
+    change(whole)._require_whole(whole)
+    change(whole)._close(whole)  # without a registration, which would be refused
+
+
+def test_a_change_waits_for_the_outcome_of_a_decision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The region is at its end in a decision, and the committed position is still the one before."""
+    plans = seeded(tmp_path)
+    query = query_of(plans, PLAN, "r")
+    change = Change(query.settings, plans, [query], Event(), lambda _, __: None)
+    open_decision = refused(Code.REGION_REMOVED, committed=AT).model_copy(update={"unresolved": 3})
+    answers = [open_decision, open_decision, refused(Code.REGION_REMOVED)]
+    monkeypatch.setattr(change_module, "_PAUSE", 0.0)
+    monkeypatch.setattr(Answered, "probe", lambda *_: answers.pop(0))
+    change._require_whole(query)
+    assert answers == []
+
+
+def test_the_next_assignment_begins_by_an_answer_that_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    query = query_of(Plans(str(tmp_path)), PLAN, "r")
+    change = Change(query.settings, query.plans, [query], Event(), lambda _, __: None)
+    answers = iter([refused(Code.BASE_DIFFERS, committed=AT), ACCEPTED, refused(Code.ASSIGNMENT_OLDER)])
+    monkeypatch.setattr(change_module, "ask", lambda *_: next(answers))
+    assert change._begin("p0", by_partition(1), 2, 7) == AT
+    assert change._begin("p0", by_partition(1), 2, 7) is None
+    with pytest.raises(RegistrationRefused, match="assignment-older"):
+        change._begin("p0", by_partition(1), 2, 7)
+
+
+def test_old_files_of_folders_that_are_merged_are_read(tmp_path: Path) -> None:
+    plans = Plans(str(tmp_path))
+    first = Plan(number=1, division=by_path({"a": "/in/a", "b": "/in/b"}))
+    second = Plan(number=2, division=by_path({"all": "/in"}), files=True, former=1)
+    third = Plan(number=3, division=by_path({"all": "/in", "c": "/c"}), files=True, former=2)
+    for plan in (first, second, third):
+        plans.write(plan)
+    query = query_of(plans, third, "all")
+    assert query._file_options("/in") == {"maxFileAge": "36500d"}
+    assert query._file_options("/c") == {}
+    assert query_of(plans, first, "a")._file_options("/in/a") == {}
+    own = Source("json", {"MaxFileAge": "1d"})
+    require_all_ages(own, plans, first, first.division)
+    with pytest.raises(DivisionRefused, match="Leave the option out: the runner sets it"):
+        require_all_ages(own, plans, first, second.division)

@@ -23,6 +23,7 @@ from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMark
 from sluicegate.writer_hooks.spark.incarnation import check_live, register_query
 from tests.hooks.locations import complete, finish, plan, position
 from tests.hooks.log import Log
+from tests.hooks.options import in_log
 
 pytestmark = [pytest.mark.kafka, pytest.mark.seam]
 
@@ -85,17 +86,8 @@ class Query:
 def query(tmp_path: Path, log: Log, unique: str) -> Query:
     root = tmp_path / "checkpoint"
     plan(root, 0)
-    given = {
-        "stream": unique,
-        "region": "JFK",
-        "table": str(tmp_path / "table"),
-        "kafka.bootstrap.servers": log.bootstrap,
-        "topic.prefix": unique,
-        "registration.timeout": "900",
-        "publish.timeout": "900",
-        "checkpointlocation": str(root),
-    }
-    return Query(root, log, SinkOptions.parse(given))
+    given = {"table": str(tmp_path / "table"), "checkpointlocation": str(root)}
+    return Query(root, log, SinkOptions.parse(in_log(log, unique) | given))
 
 
 @pytest.fixture

@@ -1,21 +1,16 @@
 """Reset of a location: its files, its refusals, and its repetition after an end at any step."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 
 from sluicegate.events.envelope import EventType
-from sluicegate.events.models import (
-    Assignment,
-    Body,
-    Planned,
-    Position,
-    RegionRegistered,
-    StreamCommand,
-)
+from sluicegate.events.models import Assignment, Body, Planned, Position, RegionRegistered, StreamCommand
 from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.failpoints import points
 from sluicegate.failpoints.points import InjectedFailure
@@ -29,6 +24,7 @@ from tests.hooks.replica import Judges
 from tests.integration.waiting import BACKSTOP
 
 MARKER = "sluicegate/incarnation.json"
+
 REGION = Region(
     "s", "EWR", KafkaSettings(bootstrap_servers="nowhere:1"), Assignment(number=0, regions=("EWR",))
 )
@@ -108,12 +104,6 @@ def stream(tmp_path: Path) -> Stream:
     return made
 
 
-@pytest.fixture
-def armed() -> Iterator[None]:
-    yield
-    points.arm("")
-
-
 def check_reset(stream: Stream, before: dict[str, str], *, kept: int = 2) -> None:
     """Check that the location is reset, that nothing of it is lost, and that its query can continue."""
     marker, after = stream.marker(), files(stream.root)
@@ -144,15 +134,29 @@ def test_later_batches_are_moved_away_with_their_checksums(stream: Stream) -> No
     check_reset(stream, before)
 
 
-def ending_at(place: str) -> Callable[[RegionRegistered, bool], None]:
+def end_at(stream: Stream, place: str, root: Path | None = None) -> None:
+    """Run a reset that ends at a step: an answer, a marker, or a file that is moved away."""
+
     def end(body: RegionRegistered, after: bool) -> None:
         if place == f"{'probe' if body.probe else 'registration'} {'after' if after else 'before'}":
             raise InjectedFailure(place)
 
-    return end
+    def move(location: Location, name: str, target: str) -> None:
+        if next(left, None) is None:
+            raise InjectedFailure(place)
+        held(location, name, target)
+
+    stream.ends, held = end, Location.move
+    left = iter(range(int(place.split()[1]))) if place.startswith("move") else count()
+    points.arm(place if place.startswith("hook") else "")
+    try:
+        with patch.object(Location, "move", move), pytest.raises(InjectedFailure):
+            stream.reset(root)
+    finally:
+        points.arm("")
+        stream.ends = lambda _, __: None
 
 
-@pytest.mark.usefixtures("armed")
 @pytest.mark.parametrize(
     "place",
     [
@@ -167,34 +171,14 @@ def ending_at(place: str) -> Callable[[RegionRegistered, bool], None]:
         *(f"move {number}" for number in range(8)),
     ],
 )
-def test_a_reset_that_ends_at_any_step_is_repeated(
-    stream: Stream, place: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_reset_that_ends_at_any_step_is_repeated(stream: Stream, place: str) -> None:
     before = files(stream.root)
-    if place.startswith("hook"):
-        points.arm(place)
-    elif place.startswith("move"):
-        left = iter(range(int(place.split()[1])))
-
-        def move(location: Location, name: str, target: str, held: object = Location.move) -> None:
-            if next(left, None) is None:
-                raise InjectedFailure(place)
-            assert callable(held)
-            held(location, name, target)
-
-        monkeypatch.setattr(Location, "move", move)
-    else:
-        stream.ends = ending_at(place)
-    with pytest.raises(InjectedFailure):
-        stream.reset()
+    end_at(stream, place)
     ended_marked = stream.marker().resetting
     if ended_marked:
         with pytest.raises(BadCheckpointLocation, match=r"is being reset.*region reset"):
             Checkpoint(str(stream.root)).ready_marker()
     first = stream.judges.live("s", "EWR")
-    points.arm("")
-    monkeypatch.undo()
-    stream.ends = lambda _, __: None
     stream.reset()
     if ended_marked and first != "a":
         assert stream.judges.live("s", "EWR") == first, "the same incarnation is registered again"
@@ -226,10 +210,7 @@ def test_a_committed_batch_that_spark_did_not_note_is_noted(stream: Stream) -> N
 
 
 def test_a_file_that_came_again_does_not_replace_the_one_put_aside(stream: Stream) -> None:
-    stream.ends = ending_at("registration after")
-    with pytest.raises(InjectedFailure):
-        stream.reset()
-    stream.ends = lambda _, __: None
+    end_at(stream, "registration after")
     aside = stream.root / f"sluicegate/reset-{stream.marker().incarnation}/offsets"
     aside.mkdir(parents=True)
     (aside / "3").write_text("put aside before")
@@ -244,10 +225,7 @@ def test_an_empty_location_continues_at_the_position(stream: Stream, tmp_path: P
     """The other location is lost, and the operator says that the source begins at the position."""
     empty = tmp_path / "empty"
     if ends:
-        stream.ends = ending_at(ends)
-        with pytest.raises(InjectedFailure):
-            stream.reset(empty)
-        stream.ends = lambda _, __: None
+        end_at(stream, ends, empty)
         if ends == "registration before":
             stream.judges.commit("s")  # the old query's work is committed before the repetition
     done = stream.reset(empty)
@@ -290,12 +268,9 @@ def test_a_reset_begins_after_the_outcome_of_a_decision(stream: Stream, outcome:
 
 @pytest.mark.slow
 def test_a_reset_whose_region_was_discarded_since_is_refused(stream: Stream) -> None:
-    stream.ends = ending_at("registration after")
-    with pytest.raises(InjectedFailure):
-        stream.reset()
+    end_at(stream, "registration after")
     ended = stream.marker().incarnation
     stream.judges.order("s", StreamCommand(command="discard", region="EWR", number=0))
-    stream.ends = lambda _, __: None
     with pytest.raises(RegistrationRefused, match="region-removed"):
         stream.reset()
     marker = stream.marker()
@@ -308,12 +283,9 @@ def test_a_repeated_reset_does_not_use_an_incarnation_that_the_log_has_forgotten
 ) -> None:
     """It was registered, and replaced; then a commit has moved the region."""
     empty = tmp_path / "empty"
-    stream.ends = ending_at("registration after")
-    with pytest.raises(InjectedFailure):
-        stream.reset(empty)
+    end_at(stream, "registration after", empty)
     marker = Checkpoint(str(empty)).marker()
     assert marker is not None
-    stream.ends = lambda _, __: None
     other = stream.reset().incarnation
     plan(stream.root, 3)
     stream.restart(stream.root)
@@ -411,3 +383,108 @@ def test_an_empty_location_that_a_reset_of_another_region_has_marked_is_freed(tm
     Checkpoint(str(tmp_path)).write_marker(marker)
     with pytest.raises(BadCheckpointLocation, match=r"belongs to region LGA.*delete the folder"):
         Stream(tmp_path).reset()
+
+
+NEXT = Assignment(number=1, regions=("EWR",), after=1)
+
+
+@pytest.fixture
+def removed(tmp_path: Path) -> Stream:
+    """A region that was removed at batch 2, in whose location its query has completed two more batches."""
+    root = tmp_path / "c"
+    plan(root, *range(6))
+    finish(root, *range(5))
+    made = Stream(root)
+    made.begin(root, "a")
+    made.write(root, 0, 1, 2)
+    made.judges.order("s", StreamCommand(command="discard", region="EWR", number=0))
+    made.ended = True
+    return made
+
+
+def begin_next(stream: Stream, root: Path) -> None:
+    """Register the location with the next assignment, as its driver does, and commit a batch."""
+    checkpoint = Checkpoint(str(root))
+    marker = checkpoint.ready_marker()
+    assert marker is not None
+    newest = checkpoint.newest_completed()
+    assert newest is None or newest < marker.first, "so the base of the marker is the next one's too"
+    body = RegionRegistered(base=marker.base, assignment=NEXT)
+    stream.append(EventType.REGION_REGISTERED, "next", body)
+    assert stream.judges.live("s", "EWR") == "next"
+    checkpoint.write_marker(marker.model_copy(update={"incarnation": "next", "assignment": 1}))
+    plan(root, marker.first, query="q7")
+    stream.write(root, marker.first)
+    assert stream.judges.position("s", "EWR") == position(root, "next", marker.first)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "",
+        "probe after",
+        "hook.marker.before=fail@1",
+        "hook.marker.after=fail@1",
+        "hook.marker.before=fail@2",
+        "hook.marker.after=fail@2",
+        *(f"move {number}" for number in (0, 2, 4)),
+    ],
+)
+def test_it_goes_back_after_an_end_at_any_step(removed: Stream, place: str) -> None:
+    before, at = files(removed.root), position(removed.root, "a", 2)
+    if place:
+        end_at(removed, place)
+    done = removed.reset()
+    assert (done.position, done.empty) == (at, False)
+    assert removed.judges.live("s", "EWR") is None, "nothing is registered"
+    kept = {name for name, text in files(removed.root).items() if before.get(name) == text}
+    assert {"offsets/2", "commits/2"} <= kept
+    assert not kept & {f"{log}/{batch}" for log in ("offsets", "commits") for batch in (3, 4, 5)}
+    aside = {path.name for path in (removed.root / "sluicegate").glob("reset-*/offsets/*")}
+    assert aside == {"3", "4", "5"}
+    begin_next(removed, removed.root)
+
+
+def test_an_empty_location_begins_at_the_end(removed: Stream, tmp_path: Path) -> None:
+    at = position(removed.root, "a", 2)
+    done = removed.reset(tmp_path / "empty")
+    assert (done.position, done.empty, done.source_offsets) == (at, True, '{"0": {"logOffset": 2}}')
+    begin_next(removed, tmp_path / "empty")
+
+
+def test_a_reset_that_the_removal_overtook_is_finished(tmp_path: Path) -> None:
+    """Its first try has registered an incarnation, which the removal has ended."""
+    stream = Stream(tmp_path / "c")
+    plan(stream.root, *range(4))
+    finish(stream.root, *range(4))
+    stream.begin(stream.root, "a")
+    stream.write(stream.root, 0, 1, 2)
+    end_at(stream, "registration after")
+    stream.judges.order("s", StreamCommand(command="discard", region="EWR", number=0))
+    stream.ended = True
+    assert stream.reset().position == position(stream.root, "a", 2)
+    begin_next(stream, stream.root)
+
+
+def test_a_query_with_state_that_cannot_run_any_more_is_given_an_empty_location(removed: Stream) -> None:
+    """Its batch is committed, but Spark has not noted that, and a start would be refused."""
+    state = removed.root / "state" / "0" / "1"
+    state.mkdir(parents=True)
+    (state / "3.delta").write_text("3")
+    (removed.root / "commits" / "2").unlink()
+    before = files(removed.root)
+    with pytest.raises(BadCheckpointLocation, match="batch 2: to continue, reset the region with an empty"):
+        removed.reset()
+    assert files(removed.root) == before
+    assert removed.reset(removed.root.parent / "empty").empty
+    begin_next(removed, removed.root.parent / "empty")
+
+
+def test_a_region_that_came_back_meanwhile_is_left_alone(removed: Stream) -> None:
+    """Another driver has begun the next assignment since the command read the log."""
+    begin = RegionRegistered(base=removed.judges.position("s", "EWR"), assignment=NEXT)
+    removed.append(EventType.REGION_REGISTERED, "next", begin)
+    before = files(removed.root)
+    with pytest.raises(RegistrationRefused, match=r"assignment-older.*Nothing is changed in the location"):
+        removed.reset()
+    assert files(removed.root) == before

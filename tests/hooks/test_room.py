@@ -17,6 +17,7 @@ from sluicegate.writer_hooks.spark.batch import Clock, UncommittedLimit, require
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
 from sluicegate.writer_hooks.spark.location import Location
 from sluicegate.writer_hooks.spark.registry import Registry
+from tests.hooks.options import OPTIONS
 
 MARKER = IncarnationMarker(query="q", incarnation="i", first=2, stream="flights", region="JFK")
 
@@ -24,10 +25,7 @@ MARKER = IncarnationMarker(query="q", incarnation="i", first=2, stream="flights"
 def options_of(folder: Path, **limits: str) -> SinkOptions:
     return SinkOptions.parse(
         {
-            "stream": "flights",
-            "region": "JFK",
-            "table": "/lake/flights.db/flights",
-            "kafka.bootstrap.servers": "localhost:9",
+            **OPTIONS,
             "checkpointLocation": str(folder / "checkpoint"),
             **{name.replace("_", "."): value for name, value in limits.items()},
         }

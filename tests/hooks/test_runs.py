@@ -1,20 +1,28 @@
 """Registrations of runs that have had no batch yet."""
 
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
+from uuid import uuid4
 
 import pytest
 
-from sluicegate.events.models import Position, RegionRegistered
+from sluicegate.events.models import CheckpointFailed, Position, RegionRegistered
 from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.writer_hooks import RegionReplaced, publisher
 from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.region import Event, Live, Registered
 from sluicegate.writer_hooks.spark import heartbeats, incarnation
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
-from sluicegate.writer_hooks.spark.heartbeats import Heartbeats, Run
+from sluicegate.writer_hooks.spark.heartbeats import Heartbeats, Kind, Run, Signal, inherited_batch
+from sluicegate.writer_hooks.spark.listener import RegionListener
 from sluicegate.writer_hooks.spark.registry import Registry
-from tests.hooks.locations import plan
+from tests.hooks.conftest import Job
+from tests.hooks.locations import finish, plan
+from tests.hooks.options import OPTIONS
+from tests.integration.waiting import wait_until
 
 MARKER = IncarnationMarker(query="q7", incarnation="a", stream="flights", region="JFK", first=1)
 
@@ -23,14 +31,7 @@ MARKER = IncarnationMarker(query="q7", incarnation="a", stream="flights", region
 def options(tmp_path: Path) -> SinkOptions:
     root = tmp_path / "checkpoint"
     plan(root, 0, 1, 2)
-    given = {
-        "stream": "flights",
-        "region": "JFK",
-        "table": str(tmp_path / "table"),
-        "kafka.bootstrap.servers": "nowhere:1",
-        "checkpointlocation": str(root),
-    }
-    return SinkOptions.parse(given)
+    return SinkOptions.parse(OPTIONS | {"table": str(tmp_path / "table"), "checkpointlocation": str(root)})
 
 
 def a_run(marker: IncarnationMarker | None) -> Run:
@@ -151,3 +152,145 @@ def test_a_query_that_the_log_does_not_know_is_told_how_it_continues(
         incarnation.check_live(options, Registered("a", "own"))
     command = "sluicegate region reset --stream flights --region JFK --checkpoint-location"
     assert f"`{command} {options.checkpoint_location}`, then start the query again" in str(told.value)
+
+
+def test_a_listener_tells_of_each_stream_of_a_run_until_it_ends(tmp_path: Path) -> None:
+    told: list[Signal] = []
+    listener = RegionListener(str(tmp_path), lambda: SimpleNamespace(put=told.append, stop=print))
+    run = SimpleNamespace(id="q", runId="r", exception=None)
+    listener.onQueryStarted(run)
+    listener.add_streams("q", ["day", "night"])
+    listener.add_streams("q", ["once"])
+    listener.onQueryProgress(
+        SimpleNamespace(progress=SimpleNamespace(**vars(run), numInputRows=5, batchId=7))
+    )
+    listener.onQueryTerminated(run)
+    listener.onQueryIdle(run)
+    listener.close()
+    assert [(each.kind, each.query) for each in told] == [
+        (Kind.STARTED, "q"),
+        *((Kind.STARTED, name) for name in ("day", "night")),
+        *((Kind.PROGRESS, name) for name in ("q", "day", "night")),
+        *((Kind.ENDED, name) for name in ("q", "day", "night")),
+        (Kind.IDLE, "q"),
+    ]
+    assert {(each.rows, each.batch) for each in told if each.kind is Kind.PROGRESS} == {(5, 7)}
+
+
+_HOLD = """
+import sys
+from sluicegate.writer_hooks.spark.registry import Registry
+Registry(sys.argv[1]).hold()
+print("held", flush=True)
+sys.stdin.read()
+"""
+
+
+def _holder(folder: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", _HOLD, str(folder)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+@pytest.mark.slow
+def test_a_folder_goes_at_the_next_attach_once_its_process_was_ended_by_a_signal(tmp_path: Path) -> None:
+    left, own = (tmp_path / f"sluicegate-{uuid4().hex}" for _ in range(2))
+    others = [tmp_path / f"sluicegate-{uuid4().hex}", tmp_path / "sluicegate-kafka-x"]
+    for each in others:
+        each.mkdir()
+    registry = Registry(str(own))
+    registry.hold()
+    registry.hold()
+    registry.put("q", {"stream": "flights"}, Registered("i", "r"))
+    with _holder(left) as process:
+        Registry(str(left)).put("q", {"stream": "flights"}, Registered("i", "r"))
+        registry.remove_dead()
+        assert left.is_dir(), "its process lives"
+        process.send_signal(signal.SIGTERM)
+    registry.remove_dead()
+    assert sorted(tmp_path.iterdir()) == sorted([own, *others]), "what has no lock may be somebody's"
+    assert registry.options("q") == {"stream": "flights"}
+    assert registry.registered("q") == Registered("i", "r")
+    assert registry.incarnation("q") == "i"
+    registry.remove()
+    assert not own.exists()
+
+
+def test_a_new_run_forgets_the_run_before(tmp_path: Path) -> None:
+    registry = Registry(str(tmp_path))
+    registry.begin("q", "i")
+    assert registry.incarnation("q") == "i"
+    registry.put("q", {}, Registered("j", "r"))
+    assert registry.incarnation("q") == "j", "it began another one, with its first batch"
+    registry.doubt("q")
+    registry.stop_run("q")
+    registry.new_run("q")
+    assert registry.incarnation("q") is None
+    assert not registry.take_doubt("q")
+    assert not registry.stopped("q")
+
+
+def test_a_doubt_is_taken_once(tmp_path: Path) -> None:
+    registry = Registry(str(tmp_path))
+    assert not registry.take_doubt("q")
+    registry.doubt("q")
+    registry.doubt("q")
+    assert registry.take_doubt("q")
+    assert not registry.take_doubt("q")
+
+
+def test_one_process_at_a_time_registers_a_query(tmp_path: Path) -> None:
+    registry, other = Registry(str(tmp_path)), Registry(str(tmp_path))
+    with registry.registering("q") as first, other.registering("q", wait=False) as second:
+        assert (first, second) == (True, False)
+    with other.registering("q", wait=False) as free, other.registering("p", wait=False) as unrelated:
+        assert free
+        assert unrelated
+
+
+@pytest.mark.parametrize("stream", ["", "#stream=flights"])
+def test_the_time_of_a_batch_is_kept_until_it_is_committed(tmp_path: Path, stream: str) -> None:
+    uri = f"{tmp_path}{stream}"
+    plan(tmp_path, 0, 1, 2, 3)
+    finish(tmp_path, 0)
+    assert inherited_batch(uri, MARKER, None, 10.0) is None, "of an earlier incarnation"
+    finish(tmp_path, 1, 2)
+    first = inherited_batch(uri, MARKER, 1, 10.0)
+    assert first is not None
+    assert (first.batch, first.since) == (2, 10.0)
+    finish(tmp_path, 3)
+    assert inherited_batch(uri, MARKER, None, 20.0) == first
+    reset = MARKER.model_copy(update={"incarnation": "b", "first": 3})
+    assert getattr(inherited_batch(uri, reset, None, 30.0), "since", None) == 30.0
+    assert inherited_batch(uri, reset, 3, 40.0) is None
+    assert getattr(inherited_batch(uri, reset, 2, 50.0), "since", None) == 50.0
+
+
+@pytest.mark.kafka
+def test_short_runs_report_a_loss_together(job: Job, tmp_path: Path) -> None:
+    root = tmp_path / "location"
+    plan(root, 0, 1)
+    finish(root, 0, 1)
+    asynchronous = {"upload": "async", "upload.spool": str(tmp_path / "spool"), "upload.timeout": "100"}
+    options = SinkOptions.parse({**job.options, **asynchronous, "checkpointLocation": str(root)})
+    now = 1_000.0
+
+    def run_once(committed: int | None, decided: int | None) -> None:
+        run = Run("r", "q7", lambda: None, last_rows=0.0, due=0.0, marker=MARKER, wall_clock=lambda: now)
+        run.report_overdue(options, "a", committed, lambda: decided)
+
+    run_once(0, None)
+    now += 99
+    run_once(None, -1)
+    assert not job.log.of(CheckpointFailed)
+    now += 2
+    run_once(None, 1)  # it is committed, and no run has seen that
+    plan(root, 2)
+    finish(root, 2)
+    run_once(None, -1)
+    now += 101
+    run_once(None, -1)
+    wait_until(lambda: job.log.of(CheckpointFailed))
+    assert [envelope.checkpoint for envelope, _ in job.log.of(CheckpointFailed)] == [2]

@@ -1,12 +1,19 @@
 """Spools: whose they are, what stays in them, and what an uploader does with entries that it cannot send."""
 
+import errno
+import fcntl
 import os
+import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import NoReturn
+from unittest.mock import patch
 
 import pytest
 from click.testing import CliRunner
@@ -14,12 +21,15 @@ from click.testing import CliRunner
 from sluicegate.cli.main import main
 from sluicegate.events.models import Assignment, CheckpointFailed, FileInfo, FilesWritten
 from sluicegate.lakes.memory import MemoryAdapter
-from sluicegate.lakes.port import TableRefused
-from sluicegate.lakes.spooled import SpooledStorage, open_spooled
+from sluicegate.lakes.port import LakeUnavailable, TableRefused
+from sluicegate.lakes.spooled import SpooledStorage, Wrap, open_spooled
+from sluicegate.lakes.storage import Storage
 from sluicegate.lakes.storages import open_storage
 from sluicegate.writer_hooks.errors import SpoolUnusable
-from sluicegate.writer_hooks.options import Uploads
-from sluicegate.writer_hooks.region import Attempt, KafkaSettings, Region, files_written
+from sluicegate.writer_hooks.options import Target, Uploads
+from sluicegate.writer_hooks.region import Attempt, Event, KafkaSettings, Region, files_written
+from sluicegate.writer_hooks.upload import uploader
+from sluicegate.writer_hooks.upload.delivery import Deferred
 from sluicegate.writer_hooks.upload.overdue import OverdueUploads
 from sluicegate.writer_hooks.upload.process import ensure_uploader
 from sluicegate.writer_hooks.upload.spool import (
@@ -33,10 +43,13 @@ from sluicegate.writer_hooks.upload.spool import (
     make_spool,
     name_of,
     network_type,
+    read_entry,
 )
 from sluicegate.writer_hooks.upload.uploader import Uploader, call_before_publish
 from tests.hooks.log import Log
 from tests.integration.waiting import BACKSTOP, wait_until
+
+__all__ = ["region", "spool"]
 
 
 @pytest.fixture
@@ -102,17 +115,6 @@ def test_folders_that_others_can_reach_are_refused(tmp_path: Path) -> None:
     assert {path.stat().st_mode & 0o777 for path in (made, *made.iterdir())} == {0o700, 0o600}
     with pytest.raises(SpoolUnusable, match="Give the folder of the option"):
         existing_spool(str(tmp_path / "nowhere"))
-
-
-def test_only_files_that_nobody_needs_are_swept(spool: Spool, region: Region, tmp_path: Path) -> None:
-    entered = enter(spool, region, str(tmp_path / "table"))
-    writing = spool.begin("0" * 32)
-    os.close(spool.begin("1" * 32))  # the task of this one was killed
-    spool.sweep()
-    assert sorted(os.listdir(f"{spool.folder}/files")) == sorted([entered.attempt, "0" * 32])
-    os.close(writing)
-    spool.sweep()
-    assert os.listdir(f"{spool.folder}/files") == [entered.attempt]
 
 
 def test_entries_are_data_of_this_user_alone(spool: Spool, region: Region, tmp_path: Path) -> None:
@@ -271,40 +273,276 @@ def test_a_function_that_was_killed_is_not_one_that_failed(tmp_path: Path) -> No
         call("file:///x", environment=environment)
 
 
-def test_a_loss_is_reported_of_the_oldest_checkpoint_that_nobody_here_uploads(
-    region: Region, log: Log
+def fill(disk: pytest.MonkeyPatch, spool: Spool) -> None:
+    """Let the disk of the spool have no room for a new file or an id while files of attempts are there."""
+    real_open = os.open
+
+    def refuse() -> NoReturn:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def open_without_room(path: str, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        is_new = flags & os.O_CREAT and path.startswith(spool.folder) and not os.path.exists(path)
+        if is_new and os.listdir(f"{spool.folder}/files"):
+            refuse()
+        return real_open(path, flags, mode, dir_fd=dir_fd)
+
+    disk.setattr(os, "pwrite", lambda *_: refuse())
+    disk.setattr(os, "open", open_without_room)
+
+
+def deferred(region: Region, uploads: Uploads) -> tuple[Deferred, Wrap]:
+    """Return a task, and the function that returns its storage."""
+    adapter = MemoryAdapter()
+    task = Deferred(region, Attempt("i1", 1, "w0"), uploads)
+    wrap = task.target(Target(adapter, adapter.parse_table("memory:flights"), None, 1_000_000)).wrap
+    assert wrap is not None
+    return task, wrap
+
+
+def written(region: Region, storage: Storage) -> Sequence[Event]:
+    """Return the events of an attempt with one file."""
+    file = FileInfo(path="p=1/x.parquet", size=4, rows=1)
+    body = FilesWritten(format="delta", location=storage.uri, schema_id=0, files=(file,))
+    return files_written(region, Attempt("i1", 1, "w0"), body, 1_000_000)
+
+
+def test_a_spool_that_is_removed_under_a_writer_is_not_made_again_by_it(tmp_path: Path) -> None:
+    """It would have the permissions of the umask, and be refused from then on."""
+    folder = str(tmp_path / "spool")
+    spool = make_spool(folder)
+    os.close(spool.begin("one"))
+    storage = SpooledStorage(open_storage((tmp_path / "t").as_uri()), spool.files("one"))
+    storage.write("a=1/b=2", {"x.parquet": b"rows"})
+    shutil.rmtree(folder)
+    with pytest.raises(LakeUnavailable, match="Another attempt is safe"):
+        storage.write("a=1/b=2", {"y.parquet": b"rows"})
+    with pytest.raises(LakeUnavailable, match="Another attempt is safe"):
+        storage.settle_files(["a=1/b=2/x.parquet"])
+    storage.discard("a=1/b=2", ["x.parquet"])  # as the abort of the attempt does
+    with pytest.raises(FileNotFoundError):
+        spool.begin("two")
+    assert not Path(folder).exists()
+    os.close(make_spool(folder).begin("three"))
+
+
+def test_a_spool_that_is_removed_while_it_is_made_is_made_by_the_next_attempt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "spool"
+    with monkeypatch.context() as cleaned:
+        cleaned.setattr("sluicegate.writer_hooks.upload.spool.network_type", shutil.rmtree)
+        with pytest.raises(SpoolUnusable, match="Another attempt is safe, and makes a new spool"):
+            make_spool(str(folder))
+    assert not folder.exists()
+    make_spool(str(folder))
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_spool_that_is_removed_under_a_waiting_task_fails_it(
+    spool: Spool, region: Region, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    target = str(tmp_path / "table")
+    enter(spool, region, target)
+    task, wrap = deferred(region, Uploads(spool=spool.folder, max_checkpoints=1))
+    with ThreadPoolExecutor(1) as threads, spool.uploading():
+        waiting = threads.submit(wrap, open_storage(target))
+        wait_until(lambda: "a task waits before it writes" in caplog.text)
+        os.rename(spool.folder, tmp_path / "removed")
+        with pytest.raises(SpoolUnusable, match=r"set upload\.spool to a folder that stays"):
+            waiting.result(BACKSTOP)
+    task.abort()
+    assert not Path(spool.folder).exists()
+    wrap(open_storage(target))
+    task.abort()
+
+
+def test_an_attempt_puts_no_entry_into_a_spool_that_replaced_its_own(
+    spool: Spool, region: Region, tmp_path: Path
+) -> None:
+    """Its files are not there, so the uploader would report them as lost."""
+    task, wrap = deferred(region, Uploads(spool=spool.folder))
+    storage = wrap(open_storage((tmp_path / "t").as_uri()))
+    storage.write("p=1", {"x.parquet": b"rows"})
+    os.rename(spool.folder, tmp_path / "removed")
+    make_spool(spool.folder)
+    with pytest.raises(LakeUnavailable, match="Another attempt is safe"):
+        task.deliver(written(region, storage))
+    assert spool.names() == []
+
+
+@pytest.mark.parametrize("fails", ["write", "entry"])
+def test_an_attempt_that_fails_on_a_full_disk_frees_the_room_of_dead_ones(
+    fails: str, spool: Spool, region: Region, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No entry waits, so no uploader runs that would do it."""
+    os.close(spool.begin("1" * 32))
+    task, wrap = deferred(region, Uploads(spool=spool.folder))
+    storage = wrap(open_storage((tmp_path / "t").as_uri()))
+
+    def write() -> None:
+        storage.write("p=1", {"x.parquet": b"rows"})
+
+    def put_entry() -> None:
+        task.deliver(written(region, storage))
+
+    if fails == "entry":
+        write()
+    with monkeypatch.context() as disk:
+        fill(disk, spool)
+        with pytest.raises(LakeUnavailable):
+            (write if fails == "write" else put_entry)()
+    task.abort()
+    assert os.listdir(f"{spool.folder}/files") == []
+
+
+def test_a_drain_frees_a_full_disk_and_names_what_is_lost(
+    spool: Spool, region: Region, tmp_path: Path, log: Log, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     region = replace(region, kafka=KafkaSettings(bootstrap_servers=log.bootstrap))
-    uploads = Uploads.parse({"upload": "async", "upload.timeout": "100"})
-    assert uploads is not None
-    losses = OverdueUploads(region, uploads)
-    losses.complete(4, now=0.0)
-    losses.complete(3, now=-50.0)
-    losses.report("i1", 60.0, in_spool={3}, committed=lambda: pytest.fail("its uploader is here"))
-    losses.report("i1", 60.0, in_spool={4}, committed=lambda: None)
-    losses.report("i1", 64.0, committed=lambda: pytest.fail("asked again at once"))
-    losses.report("i1", 65.0, committed=lambda: 3)
-    assert losses.committed == 3
-    losses.report("i1", 95.0, committed=lambda: pytest.fail("it has time"))
-    losses.report("i1", 100.0, committed=lambda: -1)
-    wait_until(lambda: log.of(CheckpointFailed))
-    assert [envelope.checkpoint for envelope, _ in log.of(CheckpointFailed)] == [4]
+    drain = ["uploads", "drain", "--spool", spool.folder]
+    enter(spool, region, str(tmp_path / "table"))
+    with monkeypatch.context() as disk:
+        fill(disk, spool)
+        assert CliRunner().invoke(main, drain).stdout.startswith("nothing waits in")
+    assert len([*(tmp_path / "table").rglob("*.parquet")]) == 1
+    name = enter(spool, region, str(tmp_path / "table"))
+    Path(spool.files(name.attempt), "p=1", f"data-{name.attempt}.parquet").write_bytes(b"other")
+    with monkeypatch.context() as disk:
+        fill(disk, spool)
+        lost = CliRunner().invoke(main, drain)
+    assert lost.exit_code == 1
+    assert f"lost: {region.stream} r1 checkpoint 0: the local file" in lost.stderr
 
 
-def test_an_outage_of_kafka_does_not_count_for_losses(region: Region, log: Log) -> None:
-    region = replace(region, kafka=KafkaSettings(bootstrap_servers=log.bootstrap))
-    uploads = Uploads.parse({"upload": "async", "upload.timeout": "100"})
-    assert uploads is not None
-    losses = OverdueUploads(region, uploads)
-    losses.report("i1", now=0.0)
-    losses.complete(3, now=1.0)
-    losses.report("i1", now=20.0)
-    # No heartbeat was acknowledged for an hour.
-    losses.report("i1", now=3620.0)
-    losses.commit(3)
-    losses.complete(4, now=2.0)
-    for now in range(3630, 3720, 10):
-        losses.report("i1", now=now)
-    losses.report("i1", now=3721.0)
-    wait_until(lambda: log.of(CheckpointFailed))
-    assert [envelope.checkpoint for envelope, _ in log.of(CheckpointFailed)] == [4]
+def test_a_drain_of_a_spool_that_is_removed_is_refused(
+    spool: Spool, region: Region, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    enter(spool, region, str(tmp_path / "table"))
+    monkeypatch.setattr(Spool, "sweep", lambda each: os.rename(each.folder, tmp_path / "removed"))
+    refused = CliRunner().invoke(main, ["uploads", "drain", "--spool", spool.folder])
+    assert "was removed while it was used" in refused.stderr
+
+
+def test_garbage_that_cannot_be_removed_stops_no_upload(
+    spool: Spool, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refuse(path: str) -> NoReturn:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    draft = Path(spool.folder, "entries", ".draft")
+    draft.write_text("")
+    os.utime(draft, (0, 0))
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "unlink", refuse)
+        Uploader(spool).run(lambda empty: empty)
+    assert "files that nobody needs stay" in caplog.text
+
+
+REGION = "0" * 16
+
+
+def uploads(**options: str) -> Uploads:
+    found = Uploads.parse(
+        {"upload": "async", **{name.replace("_", "."): each for name, each in options.items()}}
+    )
+    assert found is not None
+    return found
+
+
+class Reports(OverdueUploads):
+    """Losses whose reports are kept."""
+
+    def __init__(self) -> None:
+        kafka = KafkaSettings(bootstrap_servers="127.0.0.1:1")
+        region = Region("flights", "r1", kafka, Assignment(number=0, regions=("r1",)))
+        super().__init__(region, uploads(upload_timeout="100"))
+        self.reported: list[tuple[int, float]] = []
+
+    def _report(self, incarnation: str, number: int, now: float) -> None:
+        self.reported.append((number, now))
+        self._completed[number] = now
+
+
+def test_only_the_oldest_checkpoint_is_reported_after_its_time() -> None:
+    overdue = Reports()
+    for now in range(0, 230, 10):
+        overdue.report("q1", float(now))
+        if now in (0, 50):
+            overdue.complete(3 + now // 50, float(now))
+    assert overdue.reported == [(3, 100.0), (3, 200.0)]
+    overdue.commit(3)
+    overdue.report("q1", 230.0)
+    assert overdue.reported[-1] == (4, 230.0)
+
+
+@pytest.mark.parametrize(("in_spool", "reports"), [({3}, 0), ({2}, 0), ({4}, 1), (set(), 1)])
+def test_a_checkpoint_with_files_in_the_spool_is_left_to_its_uploader(
+    in_spool: set[int], reports: int
+) -> None:
+    overdue = Reports()
+    overdue.complete(3, 0.0)
+    for now in range(0, 110, 10):
+        overdue.report("q1", float(now), in_spool=in_spool)
+    assert len(overdue.reported) == reports
+
+
+def test_time_in_which_kafka_was_away_does_not_count() -> None:
+    overdue = Reports()
+    overdue.report("q1", 0.0)
+    overdue.complete(3, 0.0)
+    overdue.report("q1", 3_600.0)
+    assert overdue.reported == []
+    for now in range(3_610, 3_720, 10):
+        overdue.report("q1", float(now))
+    assert overdue.reported == [(3, 3_700.0)]
+
+
+def entry_name(checkpoint: int, attempt: str) -> EntryName:
+    return EntryName(time.time_ns(), REGION, checkpoint, 10, attempt)
+
+
+def put(spool: Spool, name: EntryName) -> None:
+    os.close(spool.begin(name.attempt))
+    spool.put(name, "{}")
+
+
+def test_the_limit_counts_other_checkpoints_of_the_region(spool: Spool) -> None:
+    limits = uploads(upload_max_checkpoints="1")
+    put(spool, entry_name(7, "a" * 32))
+    assert spool.excess(limits, REGION, 7) is None
+    assert spool.excess(limits, "f" * 16, 8) is None
+    assert spool.excess(limits, REGION, 8) is not None
+
+
+def test_a_sweep_leaves_files_of_entries_and_of_living_tasks(spool: Spool) -> None:
+    with_entry, dead, alive = "a" * 32, "b" * 32, "c" * 32
+    put(spool, entry_name(7, with_entry))
+    os.close(spool.begin(dead))
+    lock = spool.begin(alive)
+    try:
+        spool.sweep()
+        assert sorted(os.listdir(f"{spool.folder}/files")) == [with_entry, alive]
+    finally:
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        os.close(lock)
+
+
+def _change(function: str, local: str, uri: str, **rest: object) -> None:
+    Path(local).write_bytes(b"other rows")
+
+
+def test_a_file_that_the_function_changes_is_not_uploaded(tmp_path: Path) -> None:
+    """The event has the size and the statistics of the rows that the task has written."""
+    spool, table = make_spool(str(tmp_path / "spool")), tmp_path / "table"
+    kafka = KafkaSettings(bootstrap_servers="127.0.0.1:1")
+    region = Region("flights", "r1", kafka, Assignment(number=0, regions=("r1",)))
+    name = enter(spool, region, str(table), uploads=Uploads(before_publish="scans:scan"))
+    entry = read_entry(spool, name)
+    assert entry is not None
+    with (
+        patch.object(uploader, "call_before_publish", _change),
+        patch.object(uploader, "_publish", lambda *_: None),
+        pytest.raises(Lost, match="has other content than its task has written"),
+    ):
+        uploader.send(spool, name, entry, uploader.Credentials(), set())
+    assert not [each for each in table.rglob("*") if each.is_file()]

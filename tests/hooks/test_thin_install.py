@@ -57,17 +57,6 @@ def test_an_import_names_the_package_and_the_install_line(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_what_is_missing_can_be_told_by_programs() -> None:
-    work = """
-        try:
-            from sluicegate.writer_hooks import attach
-        except ImportError as error:
-            print(error.name)
-    """
-    assert without({"pyarrow"}, work).stdout.strip() == "pyarrow"
-
-
-@pytest.mark.slow
 def test_attach_without_pyspark() -> None:
     work = """
         from sluicegate.writer_hooks import HookError, attach

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.events.models import CheckpointCompleted, RegionRegistered
-from sluicegate.writer_hooks import Job, RegionDriver, RegistrationRefused
+from sluicegate.events.models import CheckpointCompleted
+from sluicegate.writer_hooks import Job, RegionDriver
 from tests.hooks.log import Log
+from tests.hooks.options import in_log
 
 pytestmark = [pytest.mark.kafka, pytest.mark.seam]
 Options = dict[str, str]
@@ -17,16 +18,7 @@ Options = dict[str, str]
 
 @pytest.fixture
 def options(log: Log, unique: str, tmp_path: Path) -> Options:
-    return {
-        "stream": unique,
-        "region": "jobs",
-        "table": str(tmp_path / "flights"),
-        "format": "delta",
-        "kafka.bootstrap.servers": log.bootstrap,
-        "topic.prefix": unique,
-        "registration.timeout": "900",
-        "publish.timeout": "900",
-    }
+    return in_log(log, unique, "jobs") | {"table": str(tmp_path / "flights"), "format": "delta"}
 
 
 @pytest.fixture
@@ -108,14 +100,3 @@ def test_a_driver_begins_after_the_outcome(
     assert after is not None
     assert (after.number, after.source_offsets) == (0, {"at": 1})
     second.stop()
-
-
-def test_a_start_ends_with_the_reason_when_no_outcome_comes(log: Log, options: Options, unique: str) -> None:
-    with RegionDriver(options) as driver:
-        driver.complete(driver.begin(), [], source_offsets={"at": 1})
-    log.wait_completed(0)
-    log.judges.decide(unique)
-    limited = {**options, "registration.timeout": "3"}
-    with pytest.raises(RegistrationRefused, match=r"base-unresolved\)\. .*decision 1 includes checkpoints"):
-        RegionDriver(limited).start()
-    assert [body for _, body in log.of(RegionRegistered) if not body.probe][1:] == []

@@ -1,8 +1,12 @@
-"""The real service in this process, started and stopped by tests."""
+"""The real service, in this process or in one of its own, started and stopped by tests."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
 from typing import Any
 
 from sluicegate.coordinator.service.service import Service
@@ -44,3 +48,24 @@ async def running(settings: Settings, *, ready: bool = True) -> AsyncIterator[Se
     finally:
         stop.set()
         await finished(task, "the service")
+
+
+@contextmanager
+def coordinator_process(
+    config: Path, log: Path, *, before: str = "", **settings: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a coordinator in a process of its own, which is killed at the end if it still runs.
+
+    `before` is a program that runs first; `settings` are variables such as FAILPOINTS.
+    """
+    given = {"CONFIG": str(config), "HTTP__PORT": "0", **settings}
+    env = {**os.environ, **{f"SLUICEGATE_{name}": value for name, value in given.items()}}
+    program = f"{before}\nfrom sluicegate.cli.main import main; main()"
+    with log.open("ab") as output:
+        command = [sys.executable, "-c", program, "run"]
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=env)
+        try:
+            yield process
+        finally:
+            process.kill()
+            process.wait()

@@ -34,7 +34,6 @@ from sluicegate.events.notifications import Notification, RegistrationAnswered, 
 from sluicegate.events.problems import Code
 from sluicegate.kafka.clients import start_client, started, stop_client
 from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs
-from sluicegate.lakes.port import CommitRequest, Published
 from sluicegate.lakes.registry import adapter
 from tests.integration.waiting import until
 
@@ -89,14 +88,6 @@ def expire(location: str, keep: int) -> None:
     numbers = sorted(int(each.name[9:]) for each in folder.glob("snapshot-*"))
     for number in numbers[:-keep]:
         (folder / f"snapshot-{number}").unlink()
-
-
-def commit_elsewhere(location: str, decision: int, digest: str, user: str = "sluicegate-flights") -> None:
-    """Make an empty commit as the commit user of a stream, as another deployment does."""
-    paimon = adapter("paimon")
-    committer = paimon.open_committer(paimon.parse_table(location), user)
-    made = committer.publish(CommitRequest(decision, digest, committer.inspect().head, None, []))
-    assert isinstance(made, Published)
 
 
 async def delete_records(bootstrap: str, topic: str, stream: str, before: int = -1) -> None:
@@ -246,6 +237,16 @@ class Job:
         """Write, publish and complete one batch."""
         events = [await self.written(self.write_files(group)) for group in groups]
         await self.complete(*events)
+
+    async def begin_with_a_commit(self) -> None:
+        """Register, and commit a first batch with the row 1."""
+        assert (answer := await self.register()).accepted, answer
+        await self.commit([1], [1])
+
+    async def commit(self, new: Sequence[int], ids: Sequence[int]) -> None:
+        """Run one batch, and wait until the table holds exactly these ids."""
+        await self.run_batch(new)
+        await self.committed(ids)
 
     async def heartbeat(self, *, idle: bool = False, interval: int | None = None) -> None:
         """Send a heartbeat."""

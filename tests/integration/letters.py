@@ -51,11 +51,7 @@ async def put_raw(
 
 
 async def put_batch(
-    bootstrap: str,
-    topic: str,
-    partition: int,
-    messages: Sequence[RawMessage],
-    key: bytes | None = b"raw",
+    bootstrap: str, topic: str, partition: int, messages: Sequence[RawMessage], key: bytes | None = b"raw"
 ) -> int:
     """Append messages in one batch, also with names that are no UTF-8; returns the first offset."""
     async with AIOKafkaProducer(bootstrap_servers=bootstrap, acks="all") as producer:

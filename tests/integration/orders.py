@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import re
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ from click.testing import CliRunner
 
 from sluicegate.cli.main import main
 from tests.integration.conftest import Place
+from tests.integration.coordinator import coordinator_process
+from tests.integration.waiting import exit_status
 
 ADOPTION: Final = re.compile(r"`sluicegate (stream adopt [^`]*--from-table)`")
 """The command with which a text lets a stream continue from its table."""
@@ -57,6 +60,13 @@ async def invoke(place: Place, *arguments: str, **settings: str) -> Spoken:
         **{f"SLUICEGATE_{name}": value for name, value in settings.items()},
     }
     return await spoken((*_COMMAND, *arguments), environment)
+
+
+async def die_at(place: Place, failpoint: str, **settings: str) -> None:
+    """Run a coordinator until a failpoint kills it."""
+    log = place.root / "killed.log"
+    with coordinator_process(config_of(place), log, FAILPOINTS=f"{failpoint}=kill", **settings) as process:
+        assert await asyncio.to_thread(exit_status, process, log) == -signal.SIGKILL
 
 
 async def follow(place: Place, text: str) -> dict[str, Any]:

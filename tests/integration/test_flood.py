@@ -2,7 +2,7 @@
 
 import asyncio
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 from urllib.request import urlopen
 
 import pytest
@@ -11,7 +11,6 @@ from sluicegate.coordinator.stream.reload import BURST
 from sluicegate.events.problems import Code
 from tests.integration.conftest import Place, neighbour
 from tests.integration.job import Job, create_table, read_ids
-from tests.integration.letters import home_of, letters
 from tests.integration.test_reload import Coordinator, coordinator, job_of
 from tests.integration.waiting import BACKSTOP, until
 
@@ -41,21 +40,15 @@ def streams(limit: str) -> dict[str, str]:
 async def test_a_stream_over_its_limit_loses_nothing_and_holds_nobody(place: Place, tmp_path: Path) -> None:
     create_table(tmp_path, QUIET)
     limited = streams(f"max_events_per_second = {LIMIT}")
-    async with (
-        coordinator(place, limited) as service,
-        place.job() as noisy,
-        job_of(place, QUIET) as quiet,
-    ):
+    async with coordinator(place, limited) as service, place.job() as noisy, job_of(place, QUIET) as quiet:
         await noisy.register()
         await quiet.register()
-        await noisy.run_batch([1])
-        await noisy.committed([1])
+        await noisy.commit([1], [1])
         await flood(noisy)
         await noisy.run_batch([2])
         await service.told("stream is read at its limit")
         await until(lambda: conditions(service, "flights"), lambda seen: Code.EVENTS_LIMITED in seen)
-        await quiet.run_batch([7])
-        await quiet.committed([7])
+        await quiet.commit([7], [7])
         assert await conditions(service, QUIET) == []
         assert read_ids(noisy.location) == [1]
         assert await readiness(service) == 200
@@ -78,15 +71,3 @@ async def readiness(service: Coordinator) -> int:
             return int(answer.status)
 
     return await asyncio.to_thread(ask)
-
-
-async def test_garbage_of_one_client_does_not_hold_a_stream(place: Place) -> None:
-    garbage = 2_000
-    async with coordinator(place, {"flights": ""}), place.job() as job:
-        await job.register()
-        home: dict[str, Any] = {"topic": place.topics.events, "partition": home_of("flights")}
-        sent = [await job.producer.send(value=b"no event", **home) for _ in range(garbage)]
-        await job.run_batch([1])
-        await asyncio.gather(*sent)
-        await job.committed([1])
-        await until(lambda: letters(job), lambda found: len(found) == garbage)

@@ -1,28 +1,19 @@
 """Each letter is sent once, whatever becomes of the coordinator meanwhile."""
 
-import os
-import signal
-import subprocess
-import sys
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from sluicegate.coordinator.service.service import Service
 from sluicegate.events.dead_letters import Letter, read_letter
 from tests.integration.conftest import Place
-from tests.integration.coordinator import running
+from tests.integration.coordinator import coordinator_process, running
 from tests.integration.job import Job, read_records
 from tests.integration.letters import home_of
 from tests.integration.orders import config_of
 from tests.integration.waiting import until
 
 pytestmark = pytest.mark.kafka
-
-_COMMAND = (sys.executable, "-c", "from sluicegate.cli.main import main; main()", "run")
 
 
 async def sent(job: Job) -> list[tuple[str, Letter]]:
@@ -59,22 +50,6 @@ def once(found: list[tuple[str, Letter]], offsets: list[int]) -> None:
     assert all(id_ == letter.id for id_, letter in found)
 
 
-@contextmanager
-def killed(place: Place, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A coordinator in a process of its own, for a SIGKILL."""
-    with log.open("wb") as stderr:
-        process = subprocess.Popen(
-            _COMMAND,
-            stderr=stderr,
-            env={**os.environ, "SLUICEGATE_CONFIG": str(config_of(place)), "SLUICEGATE_HTTP__PORT": "0"},
-        )
-        try:
-            yield process
-        finally:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-
-
 @pytest.mark.parametrize("seen", [1, 400])
 async def test_a_kill_in_the_middle_of_a_batch_neither_loses_nor_repeats_a_letter(
     place: Place, seen: int
@@ -84,23 +59,8 @@ async def test_a_kill_in_the_middle_of_a_batch_neither_loses_nor_repeats_a_lette
         await job.written(job.write_files([1]))
         offsets = await flood(job, 3_000)
         log = place.root / "log"
-        with killed(place, log) as process:
+        with coordinator_process(config_of(place), log) as process:
             await until(lambda: sent(job), lambda letters: len(letters) >= seen, by=process, log=log)
         async with running(place.settings()) as service:
             await until(lambda: settled(service, job, offsets[-1]))
         once(await sent(job), offsets)
-
-
-async def test_the_offset_moves_on_with_the_letters_and_the_next_life_sends_the_rest_only(
-    place: Place,
-) -> None:
-    async with place.job() as job:
-        async with running(place.settings()) as service:
-            offsets = await flood(job, 20)
-            await until(lambda: settled(service, job, offsets[-1]))
-        async with running(place.settings()) as service:
-            runner = service._runners[home_of("flights")]
-            more = await flood(job, 20)
-            await until(lambda: settled(service, job, more[-1]))
-            assert runner.letters.mark == 20, "the letters of the former life are not read again"
-        once(await sent(job), offsets + more)

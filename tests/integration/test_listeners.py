@@ -1,34 +1,24 @@
 """Listeners: each outcome under one key, after it is visible, whatever becomes of coordinators."""
 
-import os
+import asyncio
 import signal
 import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, Final
 
 import pytest
-from aiokafka import AIOKafkaProducer
-from aiokafka.admin import AIOKafkaAdminClient
 
-from sluicegate.coordinator.core.state_record import listener_key
-from sluicegate.coordinator.listeners import host, worker
-from sluicegate.coordinator.listeners.records import ListenerRecord, encode
 from sluicegate.coordinator.listeners.worker import ListenerCode
-from sluicegate.events.envelope import partition_of
 from sluicegate.events.notifications import NotificationType
-from sluicegate.kafka.clients import started
-from sluicegate.state_store.redis_store import RedisStateStore
+from tests.faults.points import LISTENER_POINTS
 from tests.integration.conftest import Place
-from tests.integration.coordinator import running
-from tests.integration.job import PARTITIONS, Job, delete_records, make_topics, read_ids
-from tests.integration.waiting import until
-from tests.integration.webhooks import code, config_with, hook, receiving, shown, with_hook
+from tests.integration.coordinator import coordinator_process, running
+from tests.integration.job import Job, delete_records, read_ids, read_records
+from tests.integration.orders import Spoken, config_of, invoke_here, sluicegate
+from tests.integration.waiting import exit_status, until, watched
+from tests.integration.webhooks import Receiver, code, config_with, hook, receiving, shown, table, with_hook
 
 pytestmark = pytest.mark.kafka
-
-_RUN = (sys.executable, "-c", "from sluicegate.cli.main import main; main()", "run")
 
 
 async def announced(job: Job) -> dict[str, int]:
@@ -46,8 +36,7 @@ async def test_each_commit_is_sent_after_it_is_visible_with_its_partitions(place
     ):
         await job.register()
         for number in (1, 2, 3):
-            await job.run_batch([number])
-            await job.committed(range(1, number + 1))
+            await job.commit([number], range(1, number + 1))
         await until(receiver.decisions, lambda found: len(found) >= 3)
         await until(lambda: shown(service)["backlog"], lambda backlog: backlog == 0)
         assert shown(service)["problem"] is None
@@ -60,42 +49,6 @@ async def test_each_commit_is_sent_after_it_is_visible_with_its_partitions(place
 
 
 @pytest.mark.seam
-async def test_a_commits_topic_that_is_made_again_under_a_coordinator_loses_nothing(
-    place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its offsets begin at 0 again. The listener stands at a higher one, and looks for losses at once."""
-    monkeypatch.setattr(worker, "IDLE", 0.1)
-    monkeypatch.setattr(host, "COMPARE", 0.2)
-    async with (
-        receiving(place.table) as receiver,
-        place.job() as job,
-        running(with_hook(place, receiver)) as service,
-    ):
-        await job.register()
-        for number in (1, 2, 3):
-            await job.run_batch([number])
-            await job.committed(range(1, number + 1))
-        await until(receiver.decisions, lambda found: found == [1, 2, 3])
-        await made_again(place)
-        await job.run_batch([4])
-        await job.committed(range(1, 5))
-        await until(receiver.decisions, lambda found: found == [1, 2, 3, 4])
-        assert shown(service)["problem"] is None
-
-
-async def made_again(place: Place) -> None:
-    """Delete the commits topic, and make it again."""
-    admin = AIOKafkaAdminClient(**place.settings().kafka.client_options())
-    await admin.start()
-    try:
-        await admin.delete_topics([place.topics.commits])
-        await until(admin.list_topics, lambda found: place.topics.commits not in found)
-    finally:
-        await admin.close()
-    await make_topics(place.bootstrap, place.prefix)
-
-
-@pytest.mark.seam
 async def test_lost_outcomes_stop_the_listener_until_they_are_skipped(place: Place) -> None:
     async with receiving(place.table) as receiver, place.job() as job:
         async with running(with_hook(place, receiver)):
@@ -104,8 +57,7 @@ async def test_lost_outcomes_stop_the_listener_until_they_are_skipped(place: Pla
             await until(receiver.decisions, lambda found: found == [1])
         async with running(place.settings()):
             for number in (2, 3):
-                await job.run_batch([number])
-                await job.committed(range(1, number + 1))
+                await job.commit([number], range(1, number + 1))
             await until(lambda: announced(job), lambda found: 3 in found.values())
         await delete_records(place.bootstrap, place.topics.commits, "flights")
         async with running(with_hook(place, receiver)) as service:
@@ -116,74 +68,6 @@ async def test_lost_outcomes_stop_the_listener_until_they_are_skipped(place: Pla
         async with running(with_hook(place, receiver, skip_through=3)):
             await job.run_batch([4])
             await until(receiver.decisions, lambda found: found == [1, 4])
-
-
-async def test_a_former_owner_cannot_move_a_listener_back(place: Place) -> None:
-    async with receiving(place.table) as receiver, place.job() as job:
-        async with running(with_hook(place, receiver)) as service:
-            await until(lambda: shown(service))
-            await job.register()
-            await job.run_batch([1])
-            await until(receiver.decisions, lambda found: found == [1])
-            await job.run_batch([2])
-            await until(lambda: shown(service)["decision"], lambda found: found == 2)
-        home = partition_of("flights", PARTITIONS)
-        late = ListenerRecord(
-            stream="flights",
-            listener="hook",
-            type="webhook",
-            owner="zombie",
-            partition=home,
-            offset=0,
-            decision=0,
-        )
-        async with started(AIOKafkaProducer(bootstrap_servers=place.bootstrap)) as producer:
-            key = listener_key("flights", "hook", "zombie").encode()
-            await producer.send_and_wait(place.topics.state, encode(late), key=key, partition=home)
-        async with running(with_hook(place, receiver)):
-            await job.run_batch([3])
-            await until(receiver.decisions, lambda found: found[-1:] == [3])
-    assert receiver.decisions() == [1, 2, 3]
-
-
-@pytest.mark.redis
-async def test_a_wiped_redis_changes_nothing_and_gets_the_state_again(
-    place: Place, redis_url: str, impatient: None
-) -> None:
-    store = RedisStateStore(redis_url, prefix=place.prefix)
-
-    async def recorded() -> int | None:
-        view = await store.read("flights")
-        found = view.listeners.get("hook") if view is not None else None
-        return found.decision if found is not None else None
-
-    async with (
-        receiving(place.table) as receiver,
-        place.job() as job,
-        running(with_hook(place, receiver, redis_url)),
-    ):
-        await job.register()
-        await job.run_batch([1])
-        await until(recorded, lambda found: found == 1)
-        await store.remove("flights")
-        await until(recorded, lambda found: found == 1)
-        await job.run_batch([2])
-        await until(recorded, lambda found: found == 2)
-    await store.close()
-    assert receiver.decisions() == [1, 2]
-
-
-@contextmanager
-def coordinator(place: Place, config: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A coordinator in a process of its own, killed at the end."""
-    with log.open("ab") as stderr:
-        env = {**os.environ, "SLUICEGATE_CONFIG": str(config), "SLUICEGATE_HTTP__PORT": "0"}
-        process = subprocess.Popen(_RUN, stderr=stderr, env=env)
-        try:
-            yield process
-        finally:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
 
 
 async def reached(place: Place, rows: int, process: subprocess.Popen[bytes], log: Path) -> None:
@@ -200,14 +84,14 @@ async def test_every_outcome_is_covered_through_kills(place: Place) -> None:
     async with receiving(place.table) as receiver, place.job() as job:
         config, log = config_with(place, hook(place, receiver, start="earliest")), place.root / "log"
         for life in range(4):
-            with coordinator(place, config, log) as process:
+            with coordinator_process(config, log) as process:
                 if life == 0:
                     await job.register()
                 for number in range(3):
                     await job.run_batch([3 * life + number + 1])
                 # The kill comes between the table, the feed and the listener, at another place in each life.
                 await reached(place, 3 * life + 1, process, log)
-        with coordinator(place, config, log) as process:
+        with coordinator_process(config, log) as process:
             await reached(place, 12, process, log)
 
             async def covered() -> bool:
@@ -218,3 +102,117 @@ async def test_every_outcome_is_covered_through_kills(place: Place) -> None:
     keys = {each["id"]: each["data"]["decision"] for each in receiver.got}
     assert sorted(keys.values()) == list(range(1, max(keys.values()) + 1)), "each decision has one key"
     assert receiver.hidden == []
+
+
+TURNS: Final = (1, 2, 3)
+"""The first record, that of the task, and the one after the first action."""
+
+STARTS: Final[dict[str, dict[str, Any]]] = {"new": {}, "earliest": {"start": "earliest"}}
+
+
+@pytest.mark.parametrize(("turn", "start"), [*((turn, "new") for turn in TURNS), (1, "earliest")])
+@pytest.mark.parametrize("point", sorted(LISTENER_POINTS))
+async def test_no_outcome_is_missed_after_a_kill_beside_a_record(
+    place: Place, point: str, turn: int, start: str
+) -> None:
+    """Two batches are in the log before the coordinator starts, so it commits while its listener begins."""
+    log = place.root / "log"
+    async with receiving(place.table) as receiver, place.job() as job:
+        async with running(place.settings()):
+            await job.register()
+        for number in (1, 2):
+            await job.run_batch([number])
+        config = config_with(place, hook(place, receiver, **STARTS[start]))
+        with coordinator_process(config, log, FAILPOINTS=f"{point}=kill@{turn}") as first:
+            assert await asyncio.to_thread(exit_status, first, log) == -signal.SIGKILL
+        if (point, turn) == ("listener-record.before", 1):
+            # Without a record of the listener, nothing is announced that it could miss.
+            assert await announced(job) == {}
+            assert receiver.asked == 0
+        await job.run_batch([3])
+        with coordinator_process(config, log) as second, watched(second):
+            await job.committed([1, 2, 3])
+            every = [*range(1, _commits(place) + 1)]
+            await until(receiver.decisions, lambda found: sorted({*found}) == every, log=log)
+            assert sorted({*(await announced(job)).values()}) == every
+    assert receiver.hidden == []
+
+
+def _commits(place: Place) -> int:
+    return len([*(Path(place.table) / "snapshot").glob("snapshot-*")])
+
+
+USER = {"commit_user": "sluicegate-flights"}
+ADOPT = ("stream", "adopt", "--stream", "departures", "--from-table", "--from-stream", "flights")
+
+
+def adopting(place: Place, listeners: dict[str, dict[str, Any]]) -> Path:
+    """Write settings that have the stream under its new name, with these listeners; return their file."""
+    text = config_of(place).read_text().replace("[streams.flights]", "[streams.departures]", 1)
+    own = [
+        table(each, "departures").replace("listeners.hook]", f"listeners.{name}]")
+        for name, each in listeners.items()
+    ]
+    config = place.root / "adopting.toml"
+    config.write_text("\n".join([text, 'commit_user = "sluicegate-flights"', *own]))
+    return config
+
+
+async def adopt(place: Place, listeners: dict[str, dict[str, Any]], *more: str) -> Spoken:
+    config = adopting(place, listeners)
+    return await invoke_here(place, *ADOPT, "--config", str(config), *more)
+
+
+async def behind(place: Place, job: Job, receiver: Receiver) -> None:
+    """Commit three decisions; the listener has handled the first one."""
+    async with running(with_hook(place, receiver)) as service:
+        await job.register()
+        await job.run_batch([1])
+        await until(receiver.decisions, lambda found: found == [1])
+        receiver.status = 500
+        for number in (2, 3):
+            await job.commit([number], range(1, number + 1))
+        await until(lambda: shown(service), lambda found: (found["decision"], found["backlog"]) == (1, 2))
+    receiver.status = 200
+
+
+async def test_a_listener_that_is_behind_catches_up_before_the_stream_gets_another_name(place: Place) -> None:
+    async with receiving(place.table) as receiver, place.job() as job:
+        await behind(place, job, receiver)
+        own = hook(place, receiver)
+        before = await read_records(place.bootstrap, place.topics.state)
+        for more in (["--dry-run"], []):
+            refused = await adopt(place, {"hook": own}, *more)
+            assert refused.exit_code == 2, refused.output
+            assert (
+                "behind decision 3, the newest one in the table: hook (handled decision 1)" in refused.stderr
+            )
+            assert "no listener is behind in: sluicegate status --stream flights" in refused.stderr
+        assert len(await read_records(place.bootstrap, place.topics.state)) == len(before)
+        without = await adopt(place, {}, "--dry-run")
+        assert without.exit_code == 0, without.output
+        async with running(with_hook(place, receiver)) as service:
+            status = ("status", "--stream", "flights")
+
+            async def handled() -> str:
+                return await sluicegate(place, *status, HTTP__PORT=str(service.http_port))
+
+            told = await until(handled, lambda text: "listener hook (webhook): handled decision 3" in text)
+            assert "behind" not in told
+        adopted = await adopt(place, {"hook": own})
+        assert adopted.exit_code == 0, adopted.output
+        assert "listener hook continues with its record, after decision 3" in adopted.stdout
+        await four_events(place, job, receiver, own)
+    assert receiver.decisions() == [1, 2, 3, 4]
+
+
+async def four_events(place: Place, job: Job, receiver: Receiver, own: dict[str, Any]) -> None:
+    """Commit decision 4 under the new name, and wait for its event."""
+    settings = place.settings("departures", options={"listeners": {"hook": own}, **USER})
+    given = {"incarnation": "q2", "base": job.previous, "previous": job.previous, "batch": job.batch}
+    async with place.job("departures", **given) as new, running(settings) as service:
+        assert (answer := await new.register()).accepted, answer
+        await new.run_batch([4])
+        await until(receiver.decisions, lambda found: found[-1:] == [4])
+        views = service.status()["streams"]["departures"]["listeners"]
+        assert views["hook"]["problem"] is None

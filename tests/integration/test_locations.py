@@ -9,6 +9,9 @@ from typing import Any
 import pytest
 from pyspark.errors import StreamingQueryException
 
+from sluicegate.events.envelope import EventType
+from sluicegate.events.models import CheckpointCompleted
+from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import read_ids
@@ -126,26 +129,119 @@ async def test_a_location_that_is_lost_for_good_is_followed_by_an_empty_one(
         await holds(place, 1, 2, 3, 4, 5)
 
 
-async def test_a_query_with_state_finishes_its_batch_before_it_is_set_back(
-    place: Place, spark: SparkThread
+async def reset(place: Place, job: SparkJob) -> None:
+    """Reset the region to the job's location, again while a heartbeat that comes meanwhile refuses it."""
+    where = ("--region", job.region, "--checkpoint-location", str(job.checkpoint), "--silence", "1ms")
+    order = ("region", "reset", "--stream", "flights", *where)
+    done = await until(lambda: invoke(place, *order), lambda done: "was alive" not in done.stderr)
+    assert done.exit_code == 0, done.output
+
+
+def told(error: BaseException | None) -> str:
+    """The messages of an error and of its causes: Spark's own names no cause at the end of a batch."""
+    texts = []
+    while error is not None:
+        texts.append(str(error))
+        error = error.__cause__ or getattr(error, "_cause", None)
+    return "\n".join(texts)
+
+
+@pytest.mark.parametrize("first_is_right", [True, False], ids=["the first", "the second"])
+async def test_a_running_query_fails_once_another_has_its_region(
+    place: Place, spark: SparkThread, first_is_right: bool
 ) -> None:
-    """Spark died between the completion and its own log."""
-    job = FilesJob(spark, place)
-
-    async def run(*ids: int) -> None:
-        if ids:
-            job.feed(ids)
-        await job.run(await spark.call(lambda: job.rows().dropDuplicates(["id"])))
-
+    """Nothing of the region is committed, so that each of the two may be the one that counts."""
+    options = {"regions": "r1,r2", "assignment": "1"}
+    first, second, other = (
+        SparkJob(spark, place, region, folder, options)
+        for region, folder in (("r1", "first"), ("r1", "second"), ("r2", ""))
+    )
     async with running(place.settings()):
-        for number in (1, 2, 3):
-            await run(number)
-        await holds(place, 1, 2, 3)
-        for name in ("2", ".2.crc"):
-            (job.checkpoint / "commits" / name).unlink()
-        reset = await invoke(place, *resetting(job))
-        assert (reset.exit_code, "start it once, so that it does, and repeat" in reset.stderr) == (2, True)
-        await run()
-        assert "region r1 continues after checkpoint 2 of" in await sluicegate(place, *resetting(job))
-        await run(4)
-        await holds(place, 1, 2, 3, 4)
+        first.feed([1])
+        query = await spark.call(lambda: first.start(processingTime="100 milliseconds"))
+        commits = first.checkpoint / "commits"
+        await until(lambda: (commits / "0").exists() or not query.isActive)
+        assert query.isActive, query.exception()
+        second.feed([1], [2])
+        with pytest.raises(StreamingQueryException, match=r"incarnation-live.*sluicegate region reset"):
+            await second.run()
+        assert query.isActive, query.exception()
+        shutil.rmtree(second.checkpoint)
+        await reset(place, second)
+        await second.run()
+        numbers = iter(range(2, 100_000))
+
+        def has_failed() -> bool:
+            # It learns of the other one in the background: some batches may still run, and never count.
+            first.feed([next(numbers)])
+            return not query.isActive
+
+        await until(has_failed)
+        with pytest.raises(StreamingQueryException) as failure:
+            query.awaitTermination()
+        assert "RegionReplaced" in told(failure.value)
+        assert "does not write the region r1" in told(failure.value)
+        assert "If another driver was started there, leave this one stopped" in told(failure.value)
+        if first_is_right:
+            await reset(place, first)
+        await _write_the_rest(place, first if first_is_right else second, other)
+
+
+async def _write_the_rest(place: Place, *jobs: SparkJob) -> None:
+    """Run each job once more; then the table has the rows of these jobs, and no others."""
+    for number, job in enumerate(jobs, 1):
+        job.feed([number * 100_000])
+        await job.run()
+    fed = sorted(int(path.stem) for job in jobs for path in job.source.iterdir())
+    await until(lambda: read_ids(place.table), lambda found: found == fed)
+
+
+STREAM = ("--stream", "flights")
+
+
+def resetting_region(job: SparkJob, location: Path | None = None) -> tuple[str, ...]:
+    where = ("--region", job.region, "--checkpoint-location", str(location or job.checkpoint))
+    return ("region", "reset", *STREAM, *where, "--silence", "10ms", "--reason", "its files were lost")
+
+
+async def committed(place: Place, ids: list[int]) -> None:
+    await until(lambda: read_ids(place.table), lambda found: found == ids)
+
+
+async def contradict(place: Place, job: SparkJob, checkpoint: int) -> None:
+    """Complete a checkpoint once more, for another source range: that stalls the region."""
+    known = Checkpoint(str(job.checkpoint))
+    marker = known.marker()
+    assert marker is not None
+    body = CheckpointCompleted(
+        events=(), predecessor=known.predecessor(marker, checkpoint), source_digest="another range"
+    )
+    async with place.job(incarnation=marker.incarnation, region=job.region) as driver:
+        await driver.send(EventType.CHECKPOINT_COMPLETED, body, checkpoint=checkpoint)
+
+
+@pytest.mark.seam
+async def test_rows_that_were_not_committed_are_read_again(place: Place, spark: SparkThread) -> None:
+    job = SparkJob(spark, place)
+    async with running(place.settings()):
+        job.feed([1, 2], [3])
+        await job.run()
+        await committed(place, [1, 2, 3])
+        old = job.incarnation()
+        await sluicegate(place, "stream", "pause", *STREAM)
+        job.feed([4], [5])
+        await job.run()
+        await contradict(place, job, 3)
+        output = await sluicegate(place, *resetting_region(job))
+        assert f"region r1 continues after checkpoint 1 of incarnation {old}" in output
+        assert "2 later batches are in" in output
+        assert job.names("offsets") == job.names("commits") == ["0", "1"]
+        backup = f"sluicegate/reset-{job.incarnation()}"
+        assert (job.names(f"{backup}/offsets"), job.names(f"{backup}/commits")) == (["2", "3"], ["2", "3"])
+        reason = json.loads((job.checkpoint / backup / "reason.json").read_text())["reason"]
+        assert reason == "its files were lost"
+        await sluicegate(place, "stream", "resume", *STREAM)
+        job.feed([6])
+        await job.run()
+        await committed(place, [1, 2, 3, 4, 5, 6])
+        assert job.incarnation() != old

@@ -63,27 +63,6 @@ async def test_a_savepoint_is_one_full_commit_of_all_that_is_completed(place: Pl
 
 
 @pytest.mark.seam
-async def test_the_next_assignment_begins_after_the_final_cut_of_a_closed_one(place: Place) -> None:
-    async with two_regions(place) as (first, _):
-        await first.run_batch([3])
-        shown = json.loads(await sluicegate(place, "assignment", "close", *STREAM, "--wait", "--json"))
-        assert read_ids(place.table) == [1, 2, 3]
-        assert shown["regions"]["r1"]["position"]["checkpoint"] == 1
-        assert shown["decision"] == 2
-        again = await sluicegate(place, "assignment", "close", *STREAM, "--wait")
-        assert "assignment.after = 2" in again
-        async with place.job(regions=("r3",), region="r3", assignment=1, incarnation="s1") as third:
-            assert (await third.register(after=shown["decision"])).accepted
-            withdrawn = await sluicegate(place, "assignment", "withdraw", *STREAM)
-            assert "assignment 0 has ended before" in withdrawn
-            assert "with the option `assignment` 2, and" in withdrawn
-        async with place.job(regions=("r3",), region="r3", assignment=2, incarnation="s2") as third:
-            assert (await third.register(after=shown["decision"])).accepted
-            await third.run_batch([4])
-            await third.committed([1, 2, 3, 4])
-
-
-@pytest.mark.seam
 async def test_a_decision_that_the_table_never_takes_is_reverted(
     place: Place, impatient: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

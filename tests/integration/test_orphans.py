@@ -81,8 +81,7 @@ async def test_losers_and_discarded_work_are_listed_and_deleted(place: Place) ->
             )
             await job.written(discarded)
             assert (await job.begin("q2")).accepted
-            await job.run_batch([2])
-            await job.committed([1, 2])
+            await job.commit([2], [1, 2])
             pending = job.write_files([203])
             await job.written(pending)
             await announced(job)

@@ -1,7 +1,6 @@
 """Redis and Kafka away: commits go on or wait, and nothing is lost or doubled."""
 
 import asyncio
-import logging
 from pathlib import Path
 
 import aiohttp
@@ -10,11 +9,9 @@ from structlog.testing import capture_logs
 
 from sluicegate.cli.local.servers import EmbeddedKafka, EmbeddedValkey
 from sluicegate.coordinator.service import service as shell_service
-from sluicegate.coordinator.service import startup
 from sluicegate.coordinator.service.service import Service
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.events.problems import Code
-from sluicegate.kafka import outages
 from sluicegate.state_store import StateStoreError, StreamView
 from sluicegate.state_store.redis_store import RedisStateStore
 from tests.integration.conftest import Place
@@ -75,9 +72,7 @@ async def test_commits_go_on_without_redis_and_the_view_comes_back(
 
 async def _goes_on(place: Place, own_valkey: EmbeddedValkey, settings: Settings) -> None:
     async with running(settings) as service, place.job() as job:
-        await job.register()
-        await job.run_batch([1])
-        await job.committed([1])
+        await job.begin_with_a_commit()
         _, metrics = await get(service, "/metrics")
         assert 'effect_failures_total{effect="view",stream="flights"}' in metrics
         assert (await get(service, "/readyz"))[0] == 200
@@ -88,8 +83,7 @@ async def _goes_on(place: Place, own_valkey: EmbeddedValkey, settings: Settings)
         await until(lambda: not _view_fails(service))
 
         own_valkey.suspend()
-        await job.run_batch([2])
-        await job.committed([1, 2])
+        await job.commit([2], [1, 2])
         # Redis is frozen until here: no commit waits for it.
         own_valkey.resume()
         await shows(settings, 2)
@@ -98,8 +92,7 @@ async def _goes_on(place: Place, own_valkey: EmbeddedValkey, settings: Settings)
         assert await view(settings) is None
         await shows(settings, 2)
         own_valkey.kill()
-        await job.run_batch([3])
-        await job.committed([1, 2, 3])
+        await job.commit([3], [1, 2, 3])
     assert read_ids(place.table) == [1, 2, 3]
 
 
@@ -108,42 +101,6 @@ def _view_fails(service: Service) -> bool:
         each["code"] == Code.RETRYING and each["arguments"]["names"] == ["view"]
         for each in conditions(service)
     )
-
-
-async def test_the_service_waits_for_kafka_and_says_so(
-    own_place: Place,
-    own_kafka: EmbeddedKafka,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    caplog.set_level(logging.INFO)
-    monkeypatch.setattr(outages, "QUIET", 3.0)
-    outage = outages.Outage()
-    monkeypatch.setattr(startup, "KAFKA", outage)
-    monkeypatch.setattr(shell_service, "KAFKA", outage)
-    own_kafka.kill()
-    async with running(own_place.settings(), ready=False) as service:
-        reasons = await until(service.unready, lambda found: any("Kafka is away" in each for each in found))
-        assert own_place.bootstrap in reasons[0]
-        assert (await get(service, "/readyz"))[0] == 503
-        assert (await get(service, "/livez"))[0] == 200
-        # Only this outage's own: the clients' messages are another's, once a test has set logging up.
-        away = await until(
-            lambda: [
-                text
-                for text in caplog.messages
-                if text.startswith("Kafka does not answer") and "cannot be reached" in text
-            ]
-        )
-        assert len(away) == 1
-        assert "nothing is lost" in away[0]
-        await asyncio.to_thread(own_kafka.start)
-        await until(service.unready, lambda found: not found)
-        async with own_place.job() as job:
-            await job.register()
-            await job.run_batch([1])
-            await job.committed([1])
-        await until(lambda: [text for text in caplog.messages if text.startswith("Kafka answers again")])
 
 
 @pytest.mark.seam
@@ -160,8 +117,7 @@ async def test_a_broker_that_is_killed_and_comes_back_loses_and_doubles_nothing(
         writing = asyncio.create_task(job.run_batch([5]))
         await asyncio.to_thread(own_kafka.start)
         await writing
-        await job.run_batch([6])
-        await job.committed(range(7))
+        await job.commit([6], range(7))
         await until(service.unready, lambda found: not found)
 
 
@@ -183,16 +139,13 @@ async def test_the_end_is_bounded_while_kafka_is_away(
         # The broker is frozen until here: the end does not wait for it.
         own_kafka.resume()
         async with running(own_place.settings()):
-            await job.run_batch([2])
-            await job.committed([1, 2])
+            await job.commit([2], [1, 2])
 
 
 @pytest.mark.parametrize("which", ["producer", "consumer"])
 async def test_a_client_that_fails_for_good_is_made_anew(place: Place, which: str) -> None:
     async with running(place.settings()) as service, place.job() as job:
-        await job.register()
-        await job.run_batch([1])
-        await job.committed([1])
+        await job.begin_with_a_commit()
         assert service._links is not None
         assert service._consumer is not None
         if which == "producer":
@@ -204,8 +157,7 @@ async def test_a_client_that_fails_for_good_is_made_anew(place: Place, which: st
         await job.run_batch([2])
         await until(lambda: service._links not in (None, old))
         await job.committed([1, 2])
-        await job.run_batch([3])
-        await job.committed([1, 2, 3])
+        await job.commit([3], [1, 2, 3])
         await until(service.unready, lambda found: not found)
 
 

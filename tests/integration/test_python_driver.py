@@ -1,26 +1,34 @@
-"""Drivers and writers in plain Python, with a real coordinator: exact over restarts, races and takeovers."""
+"""Drivers, writers and jobs in plain Python, with a real coordinator: exact over restarts and mishaps."""
 
+import asyncio
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
 
 from sluicegate.failpoints import points
 from sluicegate.writer_hooks import (
     AsyncRegionDriver,
     AsyncWriter,
-    BadOption,
     CommittedCheckpoint,
+    EventTooLarge,
     HookError,
-    NotOurs,
+    Job,
     OpenCheckpoint,
+    PublishFailed,
     RegionReplaced,
     SourceOffsetsUnknown,
     WriterResult,
+    prepare_jobs,
 )
+from sluicegate.writer_hooks.publisher import publish_completion
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import SCHEMA, read_ids
+from tests.integration.sparkjob import SparkThread
 from tests.integration.waiting import until
 
 pytestmark = pytest.mark.kafka
@@ -133,41 +141,144 @@ async def test_a_completion_without_an_acknowledgement_is_repeated_unchanged(pla
     assert read_ids(place.table) == [1]
 
 
-@pytest.mark.seam
-async def test_bad_input_is_refused_with_the_way_out(place: Place) -> None:
-    async with running(place.settings()), AsyncRegionDriver(options_of(place)) as driver:
-        checkpoint = await driver.begin()
-        with pytest.raises(NotOurs, match=r"give a pyarrow.Table or RecordBatch"):
-            checkpoint.write("w0", [{"id": 1}])
-        result = checkpoint.write("w0", pa.RecordBatchReader.from_batches(SCHEMA, rows(1).to_batches()))
-        with pytest.raises(BadOption, match="Keep the place in the source elsewhere, and give its name"):
-            await driver.complete(checkpoint, [result], source_offsets="x" * 70_000)
-        with pytest.raises(BadOption, match="source_offsets must be JSON data"):
-            await driver.complete(checkpoint, [result], source_offsets={"at": float("nan")})
-        async with AsyncWriter(checkpoint, "w1") as writer:
-            await writer.finish()
-            with pytest.raises(HookError, match="Make another Writer, and write all rows again"):
-                await writer.write(rows(2))
-        await driver.complete(checkpoint, [result], source_offsets={"name": "elsewhere"})
-        assert (await driver.await_commit(checkpoint)).source_offsets == {"name": "elsewhere"}
-    for wrong in ("no json", "{}", '{"attempt": {}, "written": {}, "held": []}'):
-        with pytest.raises(BadOption, match=r"this is no|this JSON lacks"):
-            WriterResult.from_json(wrong)
-    assert read_ids(place.table) == [1]
-
-
 async def test_another_kind_of_driver_is_taken_over_only_on_demand(place: Place) -> None:
     async with running(place.settings()), place.job() as job:
-        await job.register()
-        await job.run_batch([1])
-        await job.committed([1])
+        await job.begin_with_a_commit()
         with pytest.raises(SourceOffsetsUnknown, match="start this one with take_over=True"):
             await AsyncRegionDriver(options_of(place)).start()
-        await job.run_batch([2])
-        await job.committed([1, 2])
+        await job.commit([2], [1, 2])
         await job.close()
         async with AsyncRegionDriver(options_of(place), take_over=True) as driver:
             assert driver.committed is not None
             assert driver.committed.number == 1
             await driver.await_commit(await put(driver, 3))
     assert read_ids(place.table) == [1, 2, 3]
+
+
+async def put_first(driver: AsyncRegionDriver, checkpoint: OpenCheckpoint) -> None:
+    await driver.complete(checkpoint, [checkpoint.write("w0", rows(1, 2))], source_offsets=2)
+    await driver.await_commit(checkpoint)
+
+
+async def test_what_a_cancelled_completion_has_completed_cannot_be_given_up(
+    place: Place, tmp_path: Path
+) -> None:
+    release = tmp_path / "release"
+    async with running(place.settings()), AsyncRegionDriver(options_of(place)) as driver:
+        first, second = await driver.begin(), await driver.begin()
+        points.arm(f"hook.completion.before=hang:{release}@1")
+        try:
+            completing = asyncio.create_task(put_first(driver, first))
+            await until(driver._driver._completing.locked, what="a completion under way")
+            completing.cancel()
+            giving_up = asyncio.create_task(driver.give_up(first))
+            release.touch()
+            with pytest.raises(HookError, match="so its range of the source counts"):
+                await giving_up
+        finally:
+            points.arm("")
+        with pytest.raises(HookError, match="so its range of the source counts"):
+            await driver.give_up(first)
+        await driver.give_up(second)
+        await driver.await_commit(first)
+    assert read_ids(place.table) == [1, 2]
+
+
+async def test_a_completion_that_may_be_in_the_log_is_not_given_up_because_a_repetition_is_too_large(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lose(*arguments: Any) -> None:
+        publish_completion(*arguments)
+        raise PublishFailed("the acknowledgement is lost")
+
+    def refuse(*_: Any) -> None:
+        raise EventTooLarge("the limit of the topic was lowered")
+
+    async with running(place.settings()), AsyncRegionDriver(options_of(place)) as driver:
+        checkpoint = await driver.begin()
+        results = [checkpoint.write("w0", rows(1))]
+        for how, error in ((lose, PublishFailed), (refuse, EventTooLarge)):
+            with monkeypatch.context() as broken:
+                broken.setattr("sluicegate.writer_hooks.driver.publish_completion", how)
+                with pytest.raises(error):
+                    await driver.complete(checkpoint, results, source_offsets=1)
+        with pytest.raises(HookError, match="may be in the log already, so it cannot be given up"):
+            await driver.give_up(checkpoint)
+        await driver.complete(checkpoint, results, source_offsets=1)
+        await driver.await_commit(checkpoint)
+    assert read_ids(place.table) == [1]
+
+
+REGIONS = {"regions": "r1,jobs", "assignment": "1"}
+
+
+def run(options: dict[str, str], job_id: str, *ids: int) -> bool:
+    """Run one job with two writers; return True if it was written."""
+    with Job(options, job_id) as job:
+        if not job.start():
+            return False
+        # As in other processes.
+        checkpoint = OpenCheckpoint.from_json(job.checkpoint.to_json())
+        one, two = checkpoint.write("w0", rows(*ids[:1])), checkpoint.write("w1", rows(*ids[1:]))
+        job.finish([WriterResult.from_json(each.to_json()) for each in (one, two)])
+        return True
+
+
+@pytest.mark.seam
+async def test_an_id_is_one_commit_and_a_job_that_died_leaves_nothing(place: Place) -> None:
+    options = options_of(place, region="jobs", **REGIONS)
+    async with running(place.settings()):
+        await asyncio.to_thread(lambda: prepare_jobs(options))
+        async with AsyncRegionDriver(options_of(place, **REGIONS), idle_after=0.0) as driver:
+            dead = Job(options, "monday")
+            assert await asyncio.to_thread(dead.start)
+            await asyncio.to_thread(lambda: dead.write("w0", rows(100)))
+            # A commit of the other region does not wait for the job.
+            await driver.await_commit(await put(driver, 1))
+            assert await asyncio.to_thread(lambda: run(options, "monday", 2, 3))
+            # Nor for one that has ended.
+            await driver.await_commit(await put(driver, 7))
+            assert not await asyncio.to_thread(lambda: run(options, "monday", 2, 3))
+            await driver.await_commit(await put(driver, 4))
+            with pytest.raises(RegionReplaced, match="leave this one stopped; else start a new driver"):
+                await asyncio.to_thread(lambda: dead.finish([dead.write("w0", rows(100))]))
+            dead.stop()
+        assert await asyncio.to_thread(lambda: run(options, "tuesday", 5, 6))
+        assert not await asyncio.to_thread(lambda: run(options, "monday", 2, 3))
+        with pytest.raises(SourceOffsetsUnknown, match="Give this driver another region"):
+            await asyncio.to_thread(lambda: Job(options_of(place, **REGIONS), "monday").start())
+    assert read_ids(place.table) == [1, 2, 3, 4, 5, 6, 7]
+
+
+@pytest.mark.seam
+@pytest.mark.spark
+async def test_a_batch_write_of_spark_is_a_job(place: Place, spark: SparkThread) -> None:
+    options = options_of(place, region="jobs", **REGIONS)
+
+    def save(job_id: str, *ids: int, mode: str = "append") -> None:
+        rows = [(each, "JFK", None) for each in ids]
+        frame = spark.session.createDataFrame(rows, "id long, origin string, at timestamp_ntz").repartition(2)
+        given = {**options, "job.id": job_id} if job_id else options
+        frame.write.format("sluicegate").options(**given).mode(mode).save()
+
+    async with running(place.settings()), AsyncRegionDriver(options_of(place, **REGIONS), idle_after=0.0):
+        await spark.call(lambda: save("monday", 1, 2, 3))
+        assert read_ids(place.table) == [1, 2, 3]
+        await spark.call(lambda: save("monday", 1, 2, 3))
+        await spark.call(lambda: save("tuesday", 4))
+        assert not await asyncio.to_thread(lambda: run(options, "tuesday", 4))
+        with pytest.raises(PySparkException, match="repeat a write that has failed with the same one"):
+            await spark.call(lambda: save("", 5))
+        with pytest.raises(PySparkException, match=r'use mode\("append"\)'):
+            await spark.call(lambda: save("wednesday", 5, mode="overwrite"))
+        failed = spark.session.range(2).selectExpr("assert_true(id < 1) is null as origin", "id")
+        with pytest.raises(PySparkException):
+            await spark.call(lambda: write_failing(failed, {**options, "job.id": "thursday"}))
+        await spark.call(lambda: save("thursday", 6))
+    assert read_ids(place.table) == [1, 2, 3, 4, 6]
+
+
+def write_failing(frame: DataFrame, options: dict[str, str]) -> None:
+    """Write rows of which the last one fails."""
+    fitting = frame.selectExpr("id", "cast(origin as string) as origin", "cast(null as timestamp_ntz) as at")
+    fitting.write.format("sluicegate").options(**options).mode("append").save()

@@ -7,23 +7,31 @@ import random
 import re
 import subprocess
 import sys
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import psutil
 import pyarrow as pa
+import pyarrow.csv
+import pyarrow.parquet as pq
 import pytest
-from aiokafka import AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
+from pyiceberg.catalog.sql import SqlCatalog
 from pypaimon import CatalogFactory, Schema
 
+from sluicegate.events.notifications import Committed
 from sluicegate.kafka.clients import started
-from tests.integration.conftest import Place
+from tests.faults.tables import kind_of
+from tests.integration.conftest import Place, place_of
 from tests.integration.coordinator import running, settings_for
-from tests.integration.job import read_ids
-from tests.integration.waiting import until
+from tests.integration.job import Job, read_ids
+from tests.integration.test_python_driver import rows
+from tests.integration.waiting import tail, until
 
 pytestmark = pytest.mark.kafka
 
@@ -132,3 +140,192 @@ def small_table(warehouse: Path) -> str:
     catalog.create_database("orders", True)
     catalog.create_table("orders.orders", Schema.from_pyarrow_schema(pa.schema([("id", pa.int64())])), True)
     return str(warehouse / "orders.db" / "orders")
+
+
+async def ran(example: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run an example."""
+    command = [sys.executable, str(EXAMPLES / example), *arguments]
+    return await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True)
+
+
+async def printed(example: str, *arguments: str) -> list[str]:
+    """Run an example; return the lines of its output."""
+    done = await ran(example, *arguments)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+@pytest.mark.parametrize("lake", ["paimon", "delta", "iceberg"])
+async def test_rows_that_were_added_to_a_file_are_committed_once(
+    lake: str, place: Place, tmp_path: Path
+) -> None:
+    table, file = tmp_path / "lake" / "default.db" / "orders", tmp_path / "orders.csv"
+    text = (EXAMPLES / "orders.csv").read_text(encoding="utf-8")
+    file.write_text(text)
+    more = [str(table), "--format", lake, "--topic-prefix", place.prefix]
+    uri = f"sqlite:///{tmp_path / 'catalog.db'}"
+    options, catalog = ({"uri": uri}, [uri]) if lake == "iceberg" else ({}, [])
+    more += [word for name, value in options.items() for word in ("--option", f"{name}={value}")]
+    streams = {"orders": {"table": str(table), "format": lake, "options": options}}
+    async with running(settings_for(place.bootstrap, place.prefix, streams), ready=False):
+        run = [place.bootstrap, "orders", str(file), *more]
+        assert await printed("own_table.py", *run) == ["3 new rows are committed"]
+        assert await printed("own_table.py", *run) == ["all 3 rows are committed already"]
+        file.write_text(f"{text}4,screws,500,0.05\n")
+        # The same rows as Parquet: the offset is a number of rows of the source.
+        parquet = file.with_suffix(".parquet")
+        pq.write_table(pyarrow.csv.read_csv(file), parquet)
+        run = [place.bootstrap, "orders", str(parquet), *more]
+        assert await printed("own_table.py", *run) == ["1 new rows are committed"]
+    shown = await printed("read_rows.py", str(table), *catalog)
+    assert sorted(shown[:-1]) == [
+        "1  bolts  200  0.12",
+        "2  nuts  350  0.07",
+        "3  washers  80  0.03",
+        "4  screws  500  0.05",
+    ]
+    assert shown[-1] == "4 rows"
+
+
+@contextmanager
+def compacting(*arguments: str) -> Iterator["subprocess.Popen[bytes]"]:
+    """Run the example in a process of its own, which is killed at the end."""
+    process = subprocess.Popen(
+        [sys.executable, str(EXAMPLES / "compact_delta.py"), *arguments], stdout=subprocess.DEVNULL
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+async def reached(job: Job) -> int:
+    """Return the newest checkpoint with a commit."""
+    commits = [each.body for each in await job.notifications() if isinstance(each.body, Committed)]
+    return max([each.cut["r1"].checkpoint for each in commits], default=-1)
+
+
+async def test_a_partition_is_compacted_once_it_has_enough_small_files(
+    kafka_bootstrap: str, unique: str, tmp_path: Path
+) -> None:
+    place = await place_of("delta", kafka_bootstrap, unique, tmp_path)
+
+    def files(month: str) -> int:
+        return len(DeltaTable(place.table).file_uris(file_pruning_predicate=[("origin", "=", month)]))
+
+    async def send(job: Job, number: int, *months: str) -> None:
+        bodies = [job.write_files([number], origin=month) for month in months]
+        await job.complete(*[await job.written(body) for body in bodies])
+        await until(lambda: reached(job), lambda found: found == number)
+
+    arguments = (place.bootstrap, place.topics.commits, "flights", "--files", "3")
+    async with place.job() as job, running(place.settings()):
+        await job.register()
+        with compacting(*arguments):
+            await send(job, 0, "2013-01", "2013-01", "2013-02")
+            assert files("2013-01") == 2
+        # Another process counts the files of both commits.
+        with compacting(*arguments) as process:
+            await send(job, 1, "2013-01")
+            await until(lambda: files("2013-01"), lambda found: found == 1, by=process)
+            assert files("2013-02") == 1
+            await send(job, 2, "2013-01")
+            assert files("2013-01") == 2
+    ids = DeltaTable(place.table).to_pyarrow_table(columns=["id"])["id"].to_pylist()
+    assert sorted(ids) == [0, 0, 0, 1, 2]
+
+
+PAGES = EXAMPLES.parent / "docs" / "migration"
+RECORDS = 9
+"""Records of the source: the offset is half of the id, rounded down, in the partition of its parity."""
+
+READ = 3
+"""Records that the program before has brought into the table: the offsets 0 and 1, and the offset 0."""
+
+NEXT = {"0": 2, "1": 1}
+
+
+def functions_of(page: str) -> dict[str, Any]:
+    """Return the functions of a page."""
+    found: dict[str, Any] = {}
+    for block in re.findall(r"```python\n(.*?)```", (PAGES / page).read_text(encoding="utf-8"), re.DOTALL):
+        exec(block, found)  # noqa: S102
+    return found
+
+
+async def make_source(bootstrap: str, topic: str) -> None:
+    async with started(AIOKafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
+        await admin.create_topics([NewTopic(topic, 2, 1)])
+    async with started(AIOKafkaProducer(bootstrap_servers=bootstrap)) as producer:
+        for number in range(RECORDS):
+            record = json.dumps({"id": number, "origin": "JFK"}).encode()
+            await producer.send_and_wait(topic, record, partition=number % 2)
+
+
+async def commit_offsets(bootstrap: str, group: str, topic: str, offsets: Mapping[str, int]) -> None:
+    reader = AIOKafkaConsumer(bootstrap_servers=bootstrap, group_id=group, enable_auto_commit=False)
+    async with started(reader) as consumer:
+        sources = {TopicPartition(topic, int(each)): offset for each, offset in offsets.items()}
+        consumer.assign(list(sources))
+        await consumer.commit(sources)
+
+
+async def read_on(place: Place, topic: str, log: Path, starts: Mapping[str, int]) -> None:
+    """Let the example read the topic to its end, twice: the starts count once."""
+    command = [str(EXAMPLES / "kafka_consumers.py"), place.bootstrap, topic, place.table, "--once"]
+    command += ["--format", place.lake, "--topic-prefix", place.prefix, "--starts", json.dumps(starts)]
+    command += [f"--option=table.{name}={value}" for name, value in place.lake_options.items()]
+    async with running(place.settings("orders")):
+        for _ in range(2):
+            program = Program(log, *command)
+            await until(lambda: program.process.poll() is not None, log=log)  # noqa: B023
+            program.close()
+            assert program.process.returncode == 0, tail(log)
+    found = kind_of(Path(place.table)).rows(Path(place.table))
+    assert sorted(row["id"] for row in found) == list(range(RECORDS))
+
+
+async def test_a_table_of_kafka_delta_ingest_is_continued(
+    kafka_bootstrap: str, unique: str, tmp_path: Path
+) -> None:
+    place, topic = await place_of("delta", kafka_bootstrap, unique, tmp_path), f"{unique}-orders"
+    await make_source(kafka_bootstrap, topic)
+    newest = [Transaction(f"ingest-{each}", offset - 1) for each, offset in NEXT.items()]
+    commit = CommitProperties(app_transactions=newest)
+    before = rows(*range(READ))
+    times = before["at"].cast(pa.timestamp("us", tz="UTC"))
+    before = before.set_column(before.schema.get_field_index("at"), "at", times)
+    write_deltalake(place.table, before, mode="append", commit_properties=commit)
+    starts = functions_of("kafka-delta-ingest.md")["next_offsets"](place.table, "ingest", 3)
+    assert starts == NEXT
+    await read_on(place, topic, tmp_path / "log", starts)
+
+
+async def test_a_table_of_iceberg_kafka_connect_is_continued(
+    kafka_bootstrap: str, unique: str, tmp_path: Path
+) -> None:
+    place, topic = await place_of("iceberg", kafka_bootstrap, unique, tmp_path), f"{unique}-orders"
+    page = functions_of("iceberg-kafka-connect.md")
+    await make_source(kafka_bootstrap, topic)
+    group, control = f"connect-{unique}", f"{unique}-control"
+    async with started(AIOKafkaAdminClient(bootstrap_servers=kafka_bootstrap)) as admin:
+        await admin.create_topics([NewTopic(control, 1, 1)])
+    async with started(AIOKafkaProducer(bootstrap_servers=kafka_bootstrap)) as producer:
+        for kind in (b"started", b"written", b"complete"):
+            await producer.send_and_wait(control, kind)
+    await commit_offsets(kafka_bootstrap, group, topic, NEXT)
+    await commit_offsets(kafka_bootstrap, f"{group}-coord", control, {"0": 1})
+    wanted = await page["ends"](kafka_bootstrap, control)
+    assert not page["has_reached"](await page["offsets"](kafka_bootstrap, f"{group}-coord", control), wanted)
+
+    catalog = SqlCatalog("default", uri=place.lake_options["uri"], warehouse=f"file://{place.root}")
+    table = catalog.load_table("db.flights")
+    summary = {f"kafka.connect.offsets.{control}.{group}": json.dumps({"0": 3})}
+    table.append(rows(*range(READ)).cast(table.schema().as_arrow()), snapshot_properties=summary)
+    catalog.close()
+    await commit_offsets(kafka_bootstrap, f"{group}-coord", control, {"0": 3})
+    assert page["has_reached"](await page["offsets"](kafka_bootstrap, f"{group}-coord", control), wanted)
+    starts = await page["offsets"](kafka_bootstrap, group, topic)
+    assert starts == NEXT
+    await read_on(place, topic, tmp_path / "log", starts)

@@ -14,9 +14,6 @@ import pytest
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import col, udf
 
-from sluicegate.events.envelope import EventType
-from sluicegate.events.models import CheckpointFailed
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
 from sluicegate.writer_hooks.spark.regions import (
     Backoff,
     BaseInUse,
@@ -31,7 +28,7 @@ from sluicegate.writer_hooks.spark.regions import (
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import read_ids
-from tests.integration.orders import invoke, sluicegate
+from tests.integration.orders import sluicegate
 from tests.integration.sparkjob import SparkThread
 from tests.integration.waiting import until
 
@@ -99,12 +96,6 @@ async def started(runner: RegionRunner) -> AsyncIterator[RegionRunner]:
         await asyncio.to_thread(runner.stop)
 
 
-def incarnation_of(location: Checkpoint) -> str:
-    marker = location.marker()
-    assert marker is not None
-    return marker.incarnation
-
-
 def failing_while(flag: Path) -> Any:
     """Return a function of rows whose tasks fail for EWR while a file exists."""
 
@@ -147,36 +138,6 @@ async def test_a_region_that_fails_is_restarted_beside_the_others(place: Place, 
         other = by_column("origin", {"EWR": ["EWR"]}, rest="other")
         with pytest.raises(DivisionRefused, match="changes from paths to other paths alone"):
             await asyncio.to_thread(regions.runner(other, source).start)
-
-
-async def test_a_region_whose_files_are_lost_or_whose_incarnation_ended_is_reset(
-    place: Place, spark: SparkThread
-) -> None:
-    """Without a reset, the stalled region would hold the commits back, and the ended one would write none."""
-    regions = Regions(spark, place)
-    division = by_path({name: str(place.root / "in" / name) for name in ("a", "b")})
-    location = place.root / "base" / "checkpoints" / "1" / "a"
-    known = Checkpoint(str(location))
-    regions.feed("a", (1, "EWR"))
-    regions.feed("b", (2, "JFK"))
-    async with running(place.settings()), started(regions.runner(division)) as runner:
-        await regions.holds([1, 2])
-        first = incarnation_of(known)
-        async with place.job(incarnation=first, region="a") as driver:
-            lost = CheckpointFailed(outcome="lost", reason="the test has lost them")
-            await driver.send(EventType.CHECKPOINT_FAILED, lost, checkpoint=1)
-        await until(lambda: incarnation_of(known), lambda found: found != first)
-        regions.feed("a", (3, "EWR"))
-        await regions.holds([1, 2, 3])
-        second = incarnation_of(known)
-        where = ("--stream", "flights", "--region", "a", "--checkpoint-location", str(location))
-        # The query lives, and its heartbeat can be the newest event: then the order is refused.
-        order = ("region", "reset", *where, "--silence", "10ms")
-        await until(lambda: invoke(place, *order), lambda done: done.exit_code == 0)
-        regions.feed("a", (4, "EWR"))
-        await regions.holds([1, 2, 3, 4])
-        assert incarnation_of(known) != second
-        assert (runner.status()["a"].restarts > 1, runner.status()["b"].restarts) == (True, 0)
 
 
 async def test_other_paths_continue_without_a_file_twice(place: Place, spark: SparkThread) -> None:

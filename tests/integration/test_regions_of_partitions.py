@@ -49,10 +49,7 @@ def read_flights(place: Place) -> list[int]:
 async def holds(place: Place, numbers: range, example: Example) -> None:
     """Wait until the table has exactly these numbers."""
     await until(
-        lambda: read_flights(place),
-        lambda found: found == [*numbers],
-        by=example.process,
-        log=example.log,
+        lambda: read_flights(place), lambda found: found == [*numbers], by=example.process, log=example.log
     )
 
 

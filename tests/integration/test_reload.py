@@ -4,25 +4,23 @@ import asyncio
 import json
 import signal
 import subprocess
-import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 from urllib.request import urlopen
 
 import pytest
 
 from sluicegate.events.models import StreamPolicy
 from tests.integration.conftest import Place, neighbour
+from tests.integration.coordinator import coordinator_process
 from tests.integration.job import Job, create_table, read_events, read_ids
 from tests.integration.letters import letters
 from tests.integration.waiting import BACKSTOP, exit_status, until, watched
 
 pytestmark = pytest.mark.kafka
-
-_COMMAND = (sys.executable, "-c", "from sluicegate.cli.main import main; main()", "run")
 
 
 @dataclass
@@ -84,24 +82,15 @@ def write_settings(place: Place, streams: Mapping[str, str], head: str = "", htt
 async def coordinator(place: Place, streams: Mapping[str, str], http: str = "") -> AsyncIterator[Coordinator]:
     """Run one until the block ends; it must end well by SIGTERM."""
     config, log = write_settings(place, streams, http=http), place.root / "log"
-    with log.open("wb") as stderr:
-        process = _start(config, stderr)
-        try:
-            found = Coordinator(process, place, log)
-            with watched(process):
-                await found.told("partitions assigned")
-                yield found
-            process.send_signal(signal.SIGTERM)
-            assert await asyncio.to_thread(exit_status, process, log) == 0
-            last = json.loads(log.read_text(encoding="utf-8").splitlines()[-1])
-            assert (last["event"], last["cause"]) == ("stopped", "SIGTERM")
-        finally:
-            process.kill()
-            process.wait()
-
-
-def _start(config: Path, stderr: IO[bytes]) -> subprocess.Popen[bytes]:
-    return subprocess.Popen([*_COMMAND, "--config", str(config)], stderr=stderr)
+    with coordinator_process(config, log) as process:
+        found = Coordinator(process, place, log)
+        with watched(process):
+            await found.told("partitions assigned")
+            yield found
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(exit_status, process, log) == 0
+        last = json.loads(log.read_text(encoding="utf-8").splitlines()[-1])
+        assert (last["event"], last["cause"]) == ("stopped", "SIGTERM")
 
 
 def job_of(place: Place, stream: str, **how: Any) -> Job:
@@ -165,9 +154,7 @@ async def test_a_stream_is_added_committed_and_removed_while_another_goes_on(
             assert (await service.told("settings reloaded"))["added"] == [other]
             await service.told("stream joined")
             await more(done)
-            assert (await second.register()).accepted
-            await second.run_batch([1])
-            await second.committed([1])
+            await second.begin_with_a_commit()
             assert (await service.status())["epoch"] == 1
             service.reload({"flights": ""})
             assert (await service.told("settings reloaded", 2))["removed"] == [other]
@@ -212,26 +199,3 @@ async def test_an_invalid_file_changes_nothing_and_says_what_to_do(place: Place)
             await more(done)
         assert service.events("stream left") == []
         assert read_ids(job.location) == done
-
-
-async def test_a_restart_after_a_reload_reads_on_where_each_stream_stands(place: Place) -> None:
-    """A stream that was removed with something pending loses nothing of it."""
-    other = neighbour("flights", same=True)
-    create_table(place.root, other)
-    both = {"flights": "", other: ""}
-    async with job_of(place, "flights") as first, job_of(place, other) as second:
-        async with coordinator(place, both) as service:
-            await first.register()
-            await second.register()
-            event = await second.written(second.write_files([7]))
-            await first.run_batch([1])
-            await first.committed([1])
-            service.reload({"flights": ""})
-            await service.told("stream left")
-            await first.run_batch([2])
-            await first.committed([1, 2])
-        async with coordinator(place, both):
-            await second.complete(event)
-            await second.committed([7])
-            await first.run_batch([3])
-            await first.committed([1, 2, 3])

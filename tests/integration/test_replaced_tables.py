@@ -1,6 +1,5 @@
 """A table that is dropped and made again under its name, on real tables and Kafka."""
 
-import asyncio
 import os
 import re
 import shutil
@@ -8,18 +7,15 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
-from click.testing import CliRunner
 
-from sluicegate.cli.main import main
 from sluicegate.events.envelope import EventType
 from sluicegate.events.problems import Code
 from tests.faults import iceberg_tables, tables
 from tests.integration.conftest import Place, place_of
 from tests.integration.coordinator import running
 from tests.integration.job import create_table, read_events, read_ids
-from tests.integration.letters import conditions, stalled, stalls
-from tests.integration.orders import ADOPTION, config_of, invoke_here, sluicegate
-from tests.integration.test_limits import decide_and_die
+from tests.integration.letters import stalled, stalls
+from tests.integration.orders import ADOPTION, invoke_here
 from tests.integration.waiting import until
 
 pytestmark = pytest.mark.kafka
@@ -43,9 +39,7 @@ async def test_nothing_is_decided_for_a_replaced_table_until_the_former_one_is_b
 ) -> None:
     table, away = Path(place.table), place.root / "away"
     async with place.job() as job, running(place.settings()) as service:
-        await job.register()
-        await job.run_batch([1])
-        await job.committed([1])
+        await job.begin_with_a_commit()
         os.rename(table, away)
         assert create_table(place.root) == place.table
         await job.run_batch([2])
@@ -58,61 +52,13 @@ async def test_nothing_is_decided_for_a_replaced_table_until_the_former_one_is_b
         os.rename(away, table)
         await until(lambda: stalled(service), lambda code: code == Code.FILES_EXCLUDED)
         await job.begin("q2")
-        await job.run_batch([2])
-        await job.committed([1, 2])
+        await job.commit([2], [1, 2])
         assert await decisions(place) == 2
-
-
-def make_again(place: Place) -> None:
-    """Drop the table and make it again, with the data files that were in it."""
-    table, away = Path(place.table), place.root / "away"
-    os.rename(place.root / table.relative_to(place.root).parts[0], away)
-    assert tables.create_table(place.root, "flights", place.lake) == table
-    old = away / Path(*table.relative_to(place.root).parts[1:])
-    for file in old.rglob("*.parquet"):
-        target = table / file.relative_to(old)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(file, target)
-
-
-def forget(place: Place) -> None:
-    """Forget the stream, which the settings have under another name now."""
-    config = config_of(place)
-    config.write_text(config.read_text().replace("[streams.flights]", "[streams.other]"))
-    done = CliRunner().invoke(
-        main, ("stream", "forget", "--stream", "flights", "--yes"), env={"SLUICEGATE_CONFIG": str(config)}
-    )
-    assert done.exit_code == 0, done.output
 
 
 def ids_of(place: Place) -> list[int]:
     table = Path(place.table)
     return sorted(row["id"] for row in tables.kind_of(table).rows(table))
-
-
-async def test_a_decision_of_a_former_table_is_not_published_in_the_next_one(
-    kafka_bootstrap: str, unique: str, tmp_path: Path, impatient: None
-) -> None:
-    """It was checked and logged before the table was made again, and the stream was forgotten."""
-    place = await place_of("paimon", kafka_bootstrap, unique, tmp_path)
-    async with place.job() as job:
-        async with running(place.settings()):
-            await job.register()
-        await job.complete(await job.written(job.write_files([1])))
-        await decide_and_die(place)
-        assert await decisions(place) == 1
-        make_again(place)
-        await asyncio.to_thread(forget, place)
-        async with running(place.settings()) as service:
-            await until(lambda: stalled(service), lambda code: code == Code.COMMIT_REFUSED)
-            assert "written for another table" in conditions(service)[0]["arguments"]["detail"]
-            assert ids_of(place) == []
-            revert = ("commit", "revert", "--stream", "flights", "--decision", "1", "--region", "r1")
-            await sluicegate(place, *revert)
-            await until(lambda: stalled(service), lambda code: code != Code.COMMIT_REFUSED)
-            await job.begin("q2")
-            await job.run_batch([1, 2])
-            await until(lambda: ids_of(place), lambda found: found == [1, 2])
 
 
 def metadata_of(place: Place) -> dict[Path, Path]:

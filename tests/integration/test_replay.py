@@ -10,10 +10,8 @@ import pytest
 from sluicegate.coordinator.core.state_record import StateRecord, encode_record
 from sluicegate.coordinator.stream.records import read_held
 from sluicegate.events.envelope import partition_of
-from sluicegate.events.notifications import Stalled
 from sluicegate.lakes.paimon.adapter import ADAPTER
-from sluicegate.lakes.paimon.committer import PaimonCommitter
-from sluicegate.lakes.port import Absent, CommitRequest, Publication, Published, Refused
+from sluicegate.lakes.port import Absent, CommitRequest, Published
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import PARTITIONS, Job, delete_records, expire, read_ids, rewrite
@@ -33,8 +31,7 @@ async def three_commits(place: Place, job: Job) -> None:
     async with running(place.settings()):
         assert (await job.register()).accepted
         for number in (1, 2, 3):
-            await job.run_batch([number])
-            await job.committed(range(1, number + 1))
+            await job.commit([number], range(1, number + 1))
         # The outcome is in the log once it is announced.
         await until(job.notifications, lambda seen: sum("commit" in each.type for each in seen) == 3)
 
@@ -85,21 +82,6 @@ async def test_a_table_is_verified_through_compaction_and_expiry(place: Place) -
         assert read_ids(place.table) == [1, 2, 3]
 
 
-async def test_a_range_is_chosen_by_checkpoint_offset_and_time(place: Place) -> None:
-    async with place.job() as job:
-        await three_commits(place, job)
-    _, found = await verified(place, "--from", "checkpoint:r1/1", "--to", "checkpoint:r1/q1/1")
-    assert (found["first"], found["last"]) == (2, 2)
-    decisions = json.loads(await output(place, *VERIFY, "--all", "--json"))["findings"]
-    assert [each["status"] for each in decisions] == ["there"] * 3
-    _, found = await verified(place, "--from", f"offset:{decisions[1]['offset']}")
-    assert (found["first"], found["last"]) == (2, 3)
-    _, found = await verified(place, "--to", f"time:{decisions[0]['time']}")
-    assert (found["first"], found["last"]) == (1, 1)
-    missing = await invoke_here(place, *VERIFY, "--from", "checkpoint:r1/77")
-    assert (missing.exit_code, "no decision of the log includes checkpoint 77" in missing.stderr) == (2, True)
-
-
 @pytest.mark.seam
 async def test_what_a_rolled_back_table_lacks_is_committed_again_and_the_stream_continues(
     place: Place,
@@ -123,30 +105,8 @@ async def test_what_a_rolled_back_table_lacks_is_committed_again_and_the_stream_
         again = await output(place, *REPAIR)
         assert "nothing is missing" in again
         async with running(place.settings()):
-            await job.run_batch([4])
-            await job.committed([1, 2, 3, 4])
+            await job.commit([4], [1, 2, 3, 4])
         assert (await verified(place))[1]["counts"]["there"] == 4
-
-
-def shown(foreign: list[dict[str, object]]) -> list[tuple[object, object, object]]:
-    """Return decision, position and digest of foreign commits, whose snapshots have identities as text."""
-    assert all(isinstance(each["identity"], str) for each in foreign)
-    return [(each["decision"], each["snapshot"], each["digest"]) for each in foreign]
-
-
-@pytest.mark.seam
-async def test_doubled_and_foreign_commits_and_other_content_are_differences(place: Place) -> None:
-    async with place.job() as job:
-        await three_commits(place, job)
-    _, found = await verified(place)
-    listed = json.loads(await output(place, *VERIFY, "--all", "--json"))
-    publish(place.table, 3, listed["findings"][-1]["digest"])
-    publish(place.table, 9, "made elsewhere")
-    status, found = await verified(place)
-    assert (status, found["counts"]["doubled"], found["counts"]["there"]) == (1, 1, 2)
-    assert shown(found["foreign"]) == [(9, 5, "made elsewhere")]
-    refused = await invoke_here(place, *REPAIR)
-    assert (refused.exit_code, "more than once" in refused.stderr) == (2, True)
 
 
 def relative(path: Path) -> str:
@@ -202,8 +162,7 @@ async def test_a_log_without_its_start_is_read_from_a_base_record(place: Place) 
         await three_commits(place, job)
         begin = await put_base_record(place, job)
         async with running(place.settings()):
-            await job.run_batch([4])
-            await job.committed([1, 2, 3, 4])
+            await job.commit([4], [1, 2, 3, 4])
             await until(job.notifications, lambda seen: sum("commit" in each.type for each in seen) == 4)
     status, found = await verified(place)
     assert (status, found["first"], found["last"]) == (0, 4, 4)
@@ -231,40 +190,3 @@ async def test_a_log_without_its_start_is_read_from_a_base_record(place: Place) 
     refused = await invoke_here(place, *REPAIR)
     assert (refused.exit_code, "the table ends with no decision" in refused.stderr) == (2, True)
     assert read_ids(place.table) == []
-
-
-async def stalled(job: Job) -> bool:
-    """Return True once a stall of the job's stream is announced."""
-    return any(isinstance(each.body, Stalled) for each in await job.notifications())
-
-
-async def test_a_revert_is_verified_and_made_again_as_what_it_is(
-    place: Place, impatient: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    commit = PaimonCommitter.publish
-
-    def refusing(self: PaimonCommitter, request: CommitRequest) -> Publication:
-        return Refused("not this one") if request.decision == 2 and request.files else commit(self, request)
-
-    async with place.job() as job, running(place.settings()):
-        assert (await job.register()).accepted
-        await job.run_batch([1])
-        await job.committed([1])
-        monkeypatch.setattr(PaimonCommitter, "publish", refusing)
-        await job.run_batch([2])
-        await until(lambda: stalled(job))
-        order = ("commit", "revert", *STREAM, "--decision", "2", "--region", "r1")
-        assert (await invoke(place, *order)).exit_code == 0
-        monkeypatch.undo()
-        assert (await job.begin("q2")).accepted
-        await job.run_batch([3])
-        await job.committed([1, 3])
-        await until(job.notifications, lambda seen: sum("commit" in each.type for each in seen) == 2)
-    assert (await verified(place))[1]["counts"]["there"] == 3
-    forget(Path(place.table), 2, 3)
-    assert "reverted, an empty commit" in await output(place, *REPAIR)
-    assert read_ids(place.table) == [1, 3]
-    assert (await verified(place))[0] == 0
-    target = str(place.root / "db.db" / "again")
-    await output(place, *REBUILD, "--into", target)
-    assert read_ids(target) == [1, 3]

@@ -6,13 +6,13 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from sluicegate.coordinator.core.state_record import StateRecord, decode_record, deletion_start, read_key
+from sluicegate.coordinator.core.state_record import deletion_start, read_key
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream import retention
 from tests.integration.conftest import Place, neighbour
 from tests.integration.coordinator import running
 from tests.integration.job import read_records
-from tests.integration.letters import home_of, stalled
+from tests.integration.letters import home_of
 from tests.integration.waiting import until
 
 pytestmark = pytest.mark.kafka
@@ -47,29 +47,6 @@ def _state(place: Place) -> tuple[str, str]:
     return place.bootstrap, place.topics.state
 
 
-async def test_a_stream_recovers_from_its_base_record_after_a_zombie_wrote_an_older_one(place: Place) -> None:
-    async with place.job() as job:
-        async with running(settings_of(place)):
-            await job.register()
-            await job.run_batch([1])
-            await job.committed([1])
-            await until(lambda: begin_of(place), lambda begin: begin > 2)
-        await job.run_batch([2])
-        older = next(each for start, each in await records_of(place, "flights") if start is None)
-        record = decode_record("flights", older.value)
-        assert isinstance(record, StateRecord)
-        assert record.low_water < await begin_of(place)
-        await job.producer.send_and_wait(
-            place.topics.state, older.value, key=older.key, partition=older.partition
-        )
-        async with running(settings_of(place)) as service:
-            await job.committed([1, 2])
-            await job.run_batch([3])
-            await job.committed([1, 2, 3])
-            assert stalled(service) is None
-            assert (await job.register()).accepted
-
-
 @pytest.mark.seam
 async def test_nothing_is_deleted_while_a_stream_has_no_state_record(
     place: Place, monkeypatch: pytest.MonkeyPatch
@@ -84,9 +61,7 @@ async def test_nothing_is_deleted_while_a_stream_has_no_state_record(
 
     monkeypatch.setattr(retention, "deletion_start", noted)
     async with place.job() as job, running(settings_of(place, window="5s")):
-        await job.register()
-        await job.run_batch([1])
-        await job.committed([1])
+        await job.begin_with_a_commit()
         newest = [each for start, each in await records_of(place, "flights") if start is None][-1]
         await job.producer.send_and_wait(place.topics.state, None, key=newest.key, partition=newest.partition)
 
@@ -106,20 +81,17 @@ async def test_what_a_stream_needs_stays_in_the_log(place: Place) -> None:
     async with place.job() as job, place.job(other) as absent:
         async with running(settings_of(place, "flights", other, window="1h")):
             await absent.register()
-            await absent.run_batch([10])
-            await absent.committed([10])
+            await absent.commit([10], [10])
             waiting = await absent.written(absent.write_files([11]))
             await job.register()
-            await job.run_batch([1])
-            await job.committed([1, 10])
+            await job.commit([1], [1, 10])
         (held,) = [
             each.offset
             for each in await read_records(place.bootstrap, place.topics.events)
             if dict(each.headers)["ce_id"] == waiting.encode()
         ]
         async with running(settings_of(place)):
-            await job.run_batch([2])
-            await job.committed([1, 2, 10])
+            await job.commit([2], [1, 2, 10])
             assert 0 < await until(lambda: begin_of(place)) <= held
         async with running(settings_of(place, "flights", other)):
             await absent.complete(waiting)

@@ -4,7 +4,6 @@ import asyncio
 import functools
 import signal
 import subprocess
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
@@ -21,7 +20,7 @@ from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.port import CommitRequest, Publication
 from sluicegate.lakes.threads import CommitThreads
 from tests.integration.conftest import Place, neighbour
-from tests.integration.coordinator import running, settings_for
+from tests.integration.coordinator import coordinator_process, running, settings_for
 from tests.integration.job import PARTITIONS, Job, create_table, read_ids
 from tests.integration.waiting import BACKSTOP, exit_status, finished, until
 
@@ -59,7 +58,6 @@ def gate(monkeypatch: pytest.MonkeyPatch) -> Iterator[Gate]:
     gate.opened.set()
 
 
-PROGRAM = "from sluicegate.cli.main import main; main()"
 STUCK = """
 import threading
 from sluicegate.coordinator.service import service
@@ -83,14 +81,8 @@ def process(place: Place, settings: Settings, before: str = "") -> Iterator[subp
         f'[kafka]\nbootstrap_servers = "{place.bootstrap}"\ntopic_prefix = "{place.prefix}"\n'
         f'group_id = "{place.prefix}"\nsession_timeout = 6\n[http]\nport = 0\n{streams}'
     )
-    with (place.root / "process.log").open("wb") as output:
-        command = [sys.executable, "-c", f"{before}\n{PROGRAM}", "run", "--config", str(config)]
-        running = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
-        try:
-            yield running
-        finally:
-            running.kill()
-            running.wait()
+    with coordinator_process(config, place.root / "process.log", before=before) as running:
+        yield running
 
 
 @pytest.mark.parametrize("at_once", [500, 3], ids=["together", "in parts"])
@@ -109,8 +101,7 @@ async def test_bodies_over_the_budget_are_fetched_again(
         await until(lambda: links.budget.held, lambda held: held == 0)
         refetched = metric(service, "sluicegate_bodies_refetched_total")
         assert 10 < refetched < 60
-        await job.run_batch([20])
-        await job.committed(range(21))
+        await job.commit([20], range(21))
 
 
 def metric(service: Service, name: str) -> float:
@@ -216,8 +207,7 @@ async def test_a_stuck_table_holds_no_other_stream_up(
         await stuck.run_batch([1])
         await until(gate.arrived.is_set)
         for number in range(3):
-            await job.run_batch([number])
-        await job.committed(range(3))
+            await job.commit([number], range(3))
         assert read_ids(place.table) == []
         gate.opened.set()
         await stuck.committed([1])

@@ -1,46 +1,43 @@
 """Stalls by table and log have a code, and end by themselves after their cause is removed."""
 
+import asyncio
 import os
 import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 from aiokafka.admin import AIOKafkaAdminClient
-from aiokafka.admin.new_partitions import NewPartitions
+from structlog.testing import capture_logs
 
 from sluicegate.coordinator.core import cuts
 from sluicegate.coordinator.core.log import Applied
+from sluicegate.coordinator.core.machine import StreamMachine
 from sluicegate.coordinator.core.replica import Replica
-from sluicegate.coordinator.service import connections
+from sluicegate.coordinator.core.state_record import StateRecord, decode_record
 from sluicegate.coordinator.service import service as shell_service
+from sluicegate.coordinator.service.service import Service
+from sluicegate.coordinator.stream.partition import PartitionRunner
 from sluicegate.events.codec import read_record
-from sluicegate.events.envelope import EventType, LogRecord, partition_of
+from sluicegate.events.envelope import EventType, LogRecord
 from sluicegate.events.models import CutDecided
-from sluicegate.events.problems import Code
+from sluicegate.events.problems import CauseCode, Code
 from sluicegate.kafka import reading
 from sluicegate.kafka.clients import started
 from tests.integration.conftest import Place, neighbour
 from tests.integration.coordinator import running
-from tests.integration.job import (
-    PARTITIONS,
-    Job,
-    commit_elsewhere,
-    delete_records,
-    read_ids,
-    read_records,
-)
-from tests.integration.letters import conditions, home_of, stalled, stalls
-from tests.integration.orders import invoke, sluicegate
-from tests.integration.waiting import until
+from tests.integration.job import Job, delete_records, make_topics, read_ids, read_records
+from tests.integration.letters import headers_of, home_of, put_raw, stalled, stalls
+from tests.integration.orders import Spoken, invoke, sluicegate
+from tests.integration.waiting import finished, until
 
 pytestmark = pytest.mark.kafka
 
 
 async def one_commit(place: Place, job: Job) -> None:
     async with running(place.settings()):
-        await job.register()
-        await job.run_batch([1])
-        await job.committed([1])
+        await job.begin_with_a_commit()
 
 
 async def decide(place: Place, job: Job) -> None:
@@ -70,29 +67,7 @@ async def test_a_decided_file_that_is_gone_stalls_until_it_is_back(place: Place,
             assert (problem.code, problem.number) == (Code.COMMIT_REFUSED, 2)
             os.rename(kept, path)
             await job.committed([1, 2])
-            await job.run_batch([3])
-            await job.committed([1, 2, 3])
-
-
-@pytest.mark.seam
-async def test_a_table_that_is_ahead_of_the_log_is_not_written_to(place: Place, impatient: None) -> None:
-    snapshots = Path(place.table) / "snapshot"
-    async with place.job() as job:
-        await one_commit(place, job)
-        commit_elsewhere(place.table, 2, "made elsewhere")
-        async with running(place.settings()):
-            answer = await job.register()
-            assert answer.problem is not None
-            assert (answer.problem.code, answer.problem.number, answer.problem.other) == (
-                Code.TABLE_AHEAD,
-                1,
-                2,
-            )
-            (snapshots / "snapshot-2").unlink()
-            (snapshots / "LATEST").write_text("1")
-            await until(job.register, lambda found: found.accepted)
-            await job.run_batch([2])
-            await job.committed([1, 2])
+            await job.commit([3], [1, 2, 3])
 
 
 @pytest.mark.seam
@@ -109,53 +84,13 @@ async def test_events_that_are_deleted_before_a_running_service_reads_them_are_t
 
     monkeypatch.setattr(shell_service, "read_batches", held_up)
     async with place.job() as job, running(place.settings()) as service:
-        await job.register()
-        await job.run_batch([1])
-        await job.committed([1])
+        await job.begin_with_a_commit()
         held.set()
         for number in range(2, 6):
             await job.run_batch([number])
         await delete_records(place.bootstrap, place.topics.events, "flights")
         held.clear()
         await until(lambda: stalled(service), lambda code: code == Code.LOG_DISCONTINUOUS)
-        assert read_ids(place.table) == [1]
-
-
-async def test_a_topic_that_is_deleted_under_a_running_service_is_noticed(place: Place) -> None:
-    async with place.job() as job, running(place.settings()) as service:
-        await job.register()
-        await job.run_batch([1])
-        await job.committed([1])
-        async with started(AIOKafkaAdminClient(bootstrap_servers=place.bootstrap)) as admin:
-            await admin.delete_topics([place.topics.events])
-        await until(service.unready, lambda reasons: any("does not exist any more" in x for x in reasons))
-        await sluicegate(place, "topics", "create")
-        await until(lambda: stalled(service), lambda code: code == Code.LOG_DISCONTINUOUS)
-        assert read_ids(place.table) == [1]
-
-
-async def test_a_topic_that_has_grown_is_noticed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "METADATA_MS", 500)
-    grown = next(count for count in range(4, 20) if partition_of("flights", count) != home_of("flights"))
-    assert grown > PARTITIONS
-    async with place.job() as job:
-        await one_commit(place, job)
-        async with started(AIOKafkaAdminClient(bootstrap_servers=place.bootstrap)) as admin:
-            async with running(place.settings()) as service:
-                await admin.create_partitions({place.topics.events: NewPartitions(total_count=grown)})
-                await until(lambda: stalled(service), lambda code: code == Code.OTHER_PARTITION)
-            checked = await invoke(place, "check")
-            told = next(line for line in checked.stdout.splitlines() if "partition of flights" in line)
-            assert checked.exit_code == 1
-            assert f"now belongs to partition {partition_of('flights', grown)}" in told
-            # It comes before the advice to let the other topics grow, too.
-            assert told in checked.stdout.partition("Add the partitions that are missing")[0]
-            aligned = (place.topics.commits, place.topics.state)
-            await admin.create_partitions({topic: NewPartitions(total_count=grown) for topic in aligned})
-        async with running(place.settings()) as service:
-            (found,) = await until(lambda: [each for each in conditions(service) if each["kind"] == "stall"])
-            assert found["code"] == Code.OTHER_PARTITION
-            assert found["arguments"]["number"] == home_of("flights")
         assert read_ids(place.table) == [1]
 
 
@@ -178,10 +113,152 @@ async def test_a_record_that_the_core_fails_at_stalls_its_stream_and_no_other(
                 await job.register()
                 await second.register()
                 await job.run_batch([1])
-                await second.run_batch([2])
-                await second.committed([2])
+                await second.commit([2], [2])
                 problem = (await until(lambda: stalls(job)))[-1]
                 assert problem.code is Code.RECORD_UNREADABLE
                 assert "KeyError" in problem.detail
         async with running(settings):
             await job.committed([1, 2])
+
+
+async def recreate_events(place: Place) -> None:
+    """Delete the events topic and make it again."""
+    async with started(AIOKafkaAdminClient(bootstrap_servers=place.bootstrap)) as admin:
+        await admin.delete_topics([place.topics.events])
+        await until(admin.list_topics, lambda names: place.topics.events not in names)
+    await make_topics(place.bootstrap, place.prefix)
+
+
+@pytest.mark.parametrize("grown", [False, True], ids=["shorter", "grown past the old end"])
+async def test_a_recreated_topic_is_noticed(place: Place, grown: bool) -> None:
+    async with place.job() as job, running(place.settings()):
+        await job.begin_with_a_commit()
+    await recreate_events(place)
+    async with place.job() as job:
+        for number in range(20 if grown else 1):
+            await job.run_batch([100 + number])
+        async with running(place.settings()):
+            answer = await job.register()
+            assert not answer.accepted
+            assert answer.problem is not None
+            assert answer.problem.code is Code.LOG_DISCONTINUOUS
+            assert answer.problem.cause is not None
+            again = {CauseCode.LOG_ENDS_EARLIER, CauseCode.OTHER_EVENT}
+            assert answer.problem.cause.code in again
+            assert "the topic was created again" in answer.reason
+        assert read_ids(place.table) == [1]
+
+
+@asynccontextmanager
+async def idle(place: Place) -> AsyncIterator[tuple[Service, Job]]:
+    """A service that looks at its table often, and has nothing to do after two commits."""
+    async with running(place.settings(table_check_interval="300ms")) as service, place.job() as job:
+        await job.register()
+        for number in (1, 2):
+            await job.commit([number], range(1, number + 1))
+        yield service, job
+
+
+async def recorded(place: Place) -> StateRecord:
+    newest = (await read_records(place.bootstrap, place.topics.state))[-1]
+    found = decode_record("flights", newest.value)
+    assert isinstance(found, StateRecord)
+    return found
+
+
+async def check(place: Place) -> Spoken:
+    return await invoke(place, "check")
+
+
+@pytest.mark.seam
+async def test_a_rollback_is_noticed_without_work_and_its_end_is_shown(place: Place, impatient: None) -> None:
+    snapshots, kept = Path(place.table) / "snapshot", place.root / "snapshot-2"
+    async with idle(place) as (service, job):
+        os.rename(snapshots / "snapshot-2", kept)
+        (snapshots / "LATEST").write_text("1")
+        await until(lambda: stalled(service), lambda code: code == Code.TABLE_CONTRADICTS)
+        said = await check(place)
+        assert said.exit_code == 1
+        assert "table of flights, history" in said.stdout
+        os.rename(kept, snapshots / "snapshot-2")
+        await until(lambda: stalled(service) is None)
+        # The state record follows, which `status` reads.
+        await until(lambda: recorded(place), lambda record: not record.conditions)
+        await job.commit([3], [1, 2, 3])
+
+
+STREAM = ("--stream", "flights")
+
+
+@pytest.mark.seam
+async def test_an_order_skips_a_record_and_everything_after_it_is_committed_once(place: Place) -> None:
+    async with place.job() as job:
+        async with running(place.settings()) as service:
+            await job.begin_with_a_commit()
+            first = await put_raw(job, b"{}", headers_of(job, "sluicegate.files.written.v9", checkpoint=1))
+            await job.run_batch([2])
+            second = await put_raw(job, b"{}", headers_of(job, "sluicegate.cut.decided.v9"))
+            await until(lambda: stalled(service), lambda code: code == Code.RECORD_UNREADABLE)
+            # The text names the order, with the offset.
+            answer = await job.answer_to(await job.send_registration(probe=True))
+            assert f"`sluicegate stream skip --stream flights --offset {first}`" in answer.reason
+            shown = await invoke(place, "stream", "skip", *STREAM)
+            assert (shown.exit_code, "sluicegate.files.written.v9" in shown.stdout) == (1, True)
+            other = await invoke(place, "stream", "skip", *STREAM, "--offset", str(second))
+            assert (other.exit_code, f"but at offset {first}" in other.stderr) == (2, True)
+            told = await sluicegate(place, "stream", "skip", *STREAM, "--offset", str(first))
+            assert "sluicegate region reset --stream flights --region r1" in told
+            assert f"sluicegate stream skip --stream flights --offset {second}" in told
+            await sluicegate(place, "stream", "skip", *STREAM, "--offset", str(second))
+            await until(lambda: stalled(service), lambda code: code == Code.RECORD_SKIPPED)
+            late = await invoke(place, "stream", "skip", *STREAM, "--offset", str(second))
+            assert (late.exit_code, "is skipped already" in late.stderr) == (2, True)
+            # The completed checkpoint is discarded: what the skipped record said of it is unknown.
+            assert (await job.begin("q9")).accepted
+            await job.commit([2, 3], [1, 2, 3])
+        # Another coordinator reads the same, from its record; and so does a reader of the whole log.
+        async with running(place.settings()):
+            await job.commit([4], [1, 2, 3, 4])
+        verified = await sluicegate(place, "replay", "verify", *STREAM, "--all")
+        assert "3" in verified
+        audited = await sluicegate(place, "audit", *STREAM)
+        assert audited.count("stream skip") >= 2
+    assert sorted(read_ids(place.table)) == [1, 2, 3, 4]
+
+
+class Broken(Exception):
+    """What no code expects."""
+
+
+async def test_a_partition_that_cannot_start_says_why_and_is_tried_again(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, mended = PartitionRunner.start, asyncio.Event()
+
+    async def failing(self: PartitionRunner) -> None:
+        if not mended.is_set():
+            raise Broken("no such thing")
+        await start(self)
+
+    monkeypatch.setattr(PartitionRunner, "start", failing)
+    with capture_logs() as logged:
+        async with running(place.settings(), ready=False) as service, place.job() as job:
+            await until(service.unready, lambda reasons: any("no such thing" in each for each in reasons))
+            mended.set()
+            await until(service.unready, lambda reasons: not reasons)
+            assert (await job.register()).accepted
+    found = [line for line in logged if line["event"].startswith("partition not started")]
+    assert found
+    assert all(line["exc_info"] for line in found)
+
+
+@pytest.mark.seam
+async def test_an_outcome_that_cannot_be_handled_ends_the_process(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object) -> None:
+        raise Broken("no such outcome")
+
+    monkeypatch.setattr(StreamMachine, "finished", failing)
+    with pytest.raises(Broken, match="no such outcome"):
+        await finished(Service(place.settings()).run(asyncio.Event()))

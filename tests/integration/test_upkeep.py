@@ -85,37 +85,6 @@ async def test_the_janitor_deletes_on_its_timer_while_commits_continue(place: Pl
     holds(place, 1, 2, 3, 4)
 
 
-async def three_commits(place: Place, job: Job) -> None:
-    async with running(place.settings()):
-        assert (await job.register()).accepted
-        for number in (1, 2, 3):
-            await commit(job, number)
-
-
-async def test_a_fresh_table_has_the_same_commits(place: Place) -> None:
-    # Without the name of the stream's own table, the name follows from the folder.
-    place.lake_options.pop("identifier", None)
-    target = str(Path(place.table).with_name("again"))
-    async with place.job() as job:
-        await three_commits(place, job)
-    rebuild = ("replay", "rebuild", *STREAM, "--into", target)
-    dry = await printed(place, *rebuild, "--dry-run")
-    assert dry["commits"] == 3
-    assert not content(target)
-    made = await printed(place, *rebuild)
-    assert (made["commits"], made["files"]) == (3, 3)
-    holds(place, 1, 2, 3, table=target)
-    assert history(place, target) == history(place, place.table) == [(3, 3), (2, 2), (1, 1)]
-    again = await printed(place, *rebuild)
-    assert (again["commits"], again["found"]) == (0, 3)
-    holds(place, 1, 2, 3)
-
-
-def content(folder: str) -> list[Path]:
-    """Return all that is in a folder."""
-    return list(Path(folder).rglob("*"))
-
-
 def history(place: Place, table: str) -> list[tuple[int, int]]:
     """Return decisions and positions of a table's commits by the stream, the newest first."""
     lake = adapter(place.lake)

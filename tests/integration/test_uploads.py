@@ -15,8 +15,11 @@ from tests.faults.tables import kind_of
 from tests.integration.conftest import Place, place_of
 from tests.integration.coordinator import running
 from tests.integration.job import read_ids, read_notifications
+from tests.integration.orders import sluicegate
+from tests.integration.sparkjob import SparkJob, SparkThread
+from tests.integration.test_locations import resetting_region
 from tests.integration.test_python_driver import options_of, put, rows
-from tests.integration.uploading import killed_at, nobody_uploads, spool, upload_all
+from tests.integration.uploading import end_uploader, killed_at, nobody_uploads, spool, upload_all
 from tests.integration.waiting import until
 
 pytestmark = pytest.mark.kafka
@@ -137,3 +140,34 @@ async def test_a_task_that_fails_leaves_nothing_or_everything(place: Place, spoo
         spool.sweep()
         assert not left(spool)
     assert read_ids(place.table) == [1]
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("foreach", [False, True], ids=["data source", "foreachBatch"])
+async def test_rows_are_exact_over_the_loss_of_a_machine(
+    place: Place, spark: SparkThread, spool: Spool, foreach: bool
+) -> None:
+    """A batch ends while its files wait. They are lost with their machine, and read again after a reset."""
+    job = SparkJob(spark, place, foreach=foreach)
+    asynchronous = {"upload": "async", "upload.spool": spool.folder}
+    job.options = asynchronous
+    job.feed([1, 2], [3])
+    async with running(place.settings()):
+        await job.run()
+        await until(lambda: read_ids(place.table), lambda found: found == [1, 2, 3])
+        await until(lambda: list((Path(spool.folder) / "files").iterdir()), lambda left: not left)
+        end_uploader(spool)
+        job.options = {**asynchronous, "upload.timeout": "0.5"}
+        with nobody_uploads(spool):
+            query = await spark.call(lambda: job.start(processingTime="100 milliseconds"))
+            try:
+                job.feed([4])
+                await until(lambda: "2" in job.names("commits"))
+                shutil.rmtree(spool.folder)
+                assert "its machine is lost" in (await until(lambda: losses(place)))[0]
+            finally:
+                await spark.call(query.stop)
+        job.options = asynchronous
+        await sluicegate(place, *resetting_region(job))
+        await job.run()
+        await until(lambda: read_ids(place.table), lambda found: found == [1, 2, 3, 4])

@@ -146,7 +146,7 @@ PLANTS: Final = (
         Pace.over,
         "* self.limit / 1000",
         "* self.limit",
-        "tests/coordinator/stream/test_pace.py",
+        "tests/coordinator/stream/test_limits.py",
     ),
     Plant(
         "a stream with another commit user continues",
@@ -415,7 +415,7 @@ PLANTS: Final = (
     # --- writer hooks -----------------------------------------------------------------------------------
     Plant(
         "two results of one writer are completed",
-        *(incarnation.completion, "len({*names}) < len(names)", "False", "tests/hooks/test_completions.py"),
+        *(incarnation.completion, "len({*names}) < len(names)", "False", "tests/hooks/test_plain_driver.py"),
     ),
     Plant(
         "the digest of a completion leaves out its events",
@@ -423,7 +423,7 @@ PLANTS: Final = (
             incarnation._digest,
             "[number, events, source_offsets]",
             "[number, source_offsets]",
-            "tests/hooks/test_completions.py",
+            "tests/hooks/test_plain_driver.py",
         ),
     ),
     Plant(
@@ -432,7 +432,7 @@ PLANTS: Final = (
             Backpressure.excess,
             "len(completed) >= self",
             "len(completed) > self",
-            "tests/hooks/test_driver_state.py",
+            "tests/hooks/test_options.py",
         ),
     ),
     Plant(
@@ -440,7 +440,7 @@ PLANTS: Final = (
         Repetition.is_due,
         "min(2 * self.pause",
         "min(self.pause",
-        "tests/hooks/test_driver_state.py",
+        "tests/hooks/test_plain_driver.py",
     ),
     Plant(
         "a beginning takes back no idleness",
@@ -461,14 +461,14 @@ PLANTS: Final = (
     ),
     Plant(
         "a commit of another digest counts",
-        *(DriverState._read_commit, "found.position != at", "False", "tests/hooks/test_driver_state.py"),
+        *(DriverState._read_commit, "found.position != at", "False", "tests/hooks/test_plain_driver.py"),
     ),
     Plant(
         "a doubt ends without an answer",
         DriverState._check,
         "self.doubt()\n        place = ",
         "place = ",
-        "tests/hooks/test_driver_state.py",
+        "tests/hooks/test_plain_driver.py",
     ),
     Plant(
         "a commit takes later checkpoints along",
@@ -476,7 +476,7 @@ PLANTS: Final = (
             DriverState._read_commit,
             "if each <= at.checkpoint",
             "if True",
-            "tests/hooks/test_driver_state.py",
+            "tests/hooks/test_plain_driver.py",
         ),
     ),
     Plant(
@@ -485,7 +485,7 @@ PLANTS: Final = (
             OverdueUploads.report,
             "min(in_spool, default=number + 1) <= number",
             "False",
-            "tests/hooks/test_spooling.py",
+            "tests/hooks/test_spool.py",
         ),
     ),
     Plant(
@@ -494,7 +494,7 @@ PLANTS: Final = (
             OverdueUploads.report,
             "_OUTAGE < now - reported < math.inf",
             "False",
-            "tests/hooks/test_spooling.py",
+            "tests/hooks/test_spool.py",
         ),
     ),
     Plant(
@@ -503,19 +503,19 @@ PLANTS: Final = (
             Spool._sweep_files,
             "if not any(attempt in entry for",
             "if not any(False for",
-            "tests/hooks/test_spooling.py",
+            "tests/hooks/test_spool.py",
         ),
     ),
     Plant(
         "an own checkpoint counts against the limit of the spool",
-        *(Spool.excess, "- {checkpoint}", "", "tests/hooks/test_spooling.py"),
+        *(Spool.excess, "- {checkpoint}", "", "tests/hooks/test_spool.py"),
     ),
     Plant(
         "a file is not compared after the user's function",
         uploader.send,
         "            _require_whole(folder, file)\n        _put",
         "        _put",
-        "tests/hooks/test_changed_uploads.py",
+        "tests/hooks/test_spool.py",
     ),
     Plant(
         "a completion is noted after its publication",
@@ -524,7 +524,7 @@ PLANTS: Final = (
         "    self._publish(event, number, is_repeated=is_repeated)",
         "self._publish(event, number, is_repeated=is_repeated)\n"
         "    self._state.add_completed(CommittedCheckpoint(number, parsed_offsets(offsets), position))",
-        "tests/hooks/test_completing.py",
+        "tests/hooks/test_plain_driver.py",
     ),
     Plant(
         "a query is idle while a batch runs",
@@ -553,20 +553,20 @@ PLANTS: Final = (
         cli_wait._parse_time,
         ".replace(tzinfo=UTC)",
         "",
-        "tests/cli/test_parsing.py",
+        "tests/cli/test_errors.py",
     ),
     Plant(
         "an unknown stream is taken",
         options.require_stream,
         "if stream not in",
         "if stream in",
-        "tests/cli/test_parsing.py",
+        "tests/cli/test_errors.py",
     ),
     Plant(
         "ages are of the future",
         status._ago,
         "now - millis",
         "millis - now",
-        "tests/cli/test_parsing.py",
+        "tests/cli/test_errors.py",
     ),
 )

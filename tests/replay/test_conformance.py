@@ -9,13 +9,7 @@ from sluicegate.coordinator.replay.conformance import Raw, Trial
 from sluicegate.events.dead_letters import Letter, Place
 from sluicegate.events.encoding import Message, encode_event, encode_notification
 from sluicegate.events.envelope import Envelope, EventType, partition_of
-from sluicegate.events.models import (
-    Assignment,
-    Body,
-    CheckpointCompleted,
-    RegionHeartbeat,
-    RegionRegistered,
-)
+from sluicegate.events.models import Assignment, Body, CheckpointCompleted, RegionHeartbeat, RegionRegistered
 from sluicegate.events.notifications import Notification, NotificationType, RegistrationAnswered
 
 STREAM: Final = "flights"

@@ -132,17 +132,6 @@ def test_in_the_end_everything_that_is_in_no_commit_is_an_orphan(seed: int) -> N
             assert region is None or not region.covers(entry.envelope.incarnation, entry.envelope.checkpoint)
 
 
-@pytest.mark.slow
-def test_losers_and_discarded_work_are_found() -> None:
-    reasons = {"without it": 0, "has ended": 0}
-    for seed in SEEDS:
-        schedule = watched(seed)
-        for told in orphans_at(schedule, len(schedule.world.log)).values():
-            for reason in reasons:
-                reasons[reason] += reason in told
-    assert all(count > 10 for count in reasons.values()), reasons
-
-
 # --- the start ------------------------------------------------------------------------------------
 
 

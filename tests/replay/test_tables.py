@@ -5,18 +5,15 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from sluicegate.coordinator.replay.decisions import CommitStatus, ReplayRefused
-from sluicegate.coordinator.replay.orphans import Search
 from sluicegate.coordinator.replay.reading import Window, parse_mark
 from sluicegate.coordinator.replay.rebuild import Rebuild, Rebuilt
 from sluicegate.coordinator.replay.repair import Repair, Repaired
 from sluicegate.coordinator.replay.tables import ReplayTable
 from sluicegate.coordinator.replay.verify import Verdict, verify
 from sluicegate.coordinator.settings.model import StreamSettings
-from sluicegate.events.models import CutDecided, FilesWritten, SnapshotRef, StreamCommand
+from sluicegate.events.models import FilesWritten, SnapshotRef, StreamCommand
 from sluicegate.lakes.memory import ADAPTER, MemoryTable
-from sluicegate.lakes.port import CommitRequest, Published
-from tests.replay.schedules import EMPTY, MemoryLog, Watched, history, starts, watched
+from tests.replay.schedules import EMPTY, MemoryLog, Watched, starts, watched
 from tests.simulator.world import COMMIT_USER, STREAM
 
 SEEDS = range(101_500, 101_524)
@@ -171,86 +168,3 @@ async def test_a_table_that_was_rolled_back_is_repaired(seed: int, threads: Thre
             assert [each.command for each in made.orders[1:]] == ["pause"] * state.paused
     finally:
         schedule.world.table = own
-
-
-@pytest.mark.slow
-async def test_other_content_and_another_table_are_not_repaired(
-    threads: ThreadPoolExecutor,
-) -> None:
-    schedule = watched(SEEDS[2])
-    table_of(schedule, threads)
-    other = MemoryTable("sim")
-    other.foreign_commit(made_by=(COMMIT_USER, 1))
-    ADAPTER._tables["sim"] = other
-    table = open_table("memory://sim", threads)
-    with pytest.raises(ReplayRefused, match="decision 1 is in the table with other content"):
-        await repaired(schedule, table)
-    other.replace()
-    verdict = await verified(schedule, table)
-    assert verdict.replaced
-    assert verdict.wrong
-    assert set(verdict.counts) == {CommitStatus.MISSING}
-    with pytest.raises(ReplayRefused, match="the table is another one"):
-        await repaired(schedule, table)
-    assert history(schedule.world).commits
-
-
-def commit(location: str, decision: int, digest: str) -> None:
-    """Commit a decision as a coordinator does."""
-    committer = ADAPTER.open_committer(ADAPTER.parse_table(location), COMMIT_USER)
-    head = committer.inspect().head
-    assert isinstance(committer.publish(CommitRequest(decision, digest, head, None, [])), Published)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("start", ["earliest", "later"])
-async def test_a_hole_below_a_later_decision_is_not_filled(
-    threads: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch, start: str
-) -> None:
-    """Commits are ordered: what follows may stand on the missing one, and its rows would come in late."""
-    schedule = watched(SEEDS[1])
-    table = table_of(schedule, threads)
-    everything = await verify(
-        MemoryLog(schedule.world.log), STREAM, EMPTY, whole(), table, ignore, everything=True
-    )
-    digests = {each.decision: each.digest for each in everything.findings}
-    assert len(digests) > 2
-    holed = MemoryTable("sim")
-    monkeypatch.setitem(ADAPTER._tables, "sim", holed)
-    holed._generation = schedule.world.table._generation
-    commit(holed.location, 1, digests[1])
-    if start == "earliest":
-        commit(holed.location, 3, digests[3])
-        with pytest.raises(ReplayRefused, match="decision 2 is not in the table, but 3 is"):
-            await repaired(schedule, open_table(holed.location, threads))
-    else:
-        log = schedule.world.log
-        offsets = {each.body.decision: each.offset for each in log if isinstance(each.body, CutDecided)}
-        window = Window(parse_mark(f"offset:{offsets[3]}"), parse_mark("latest"))
-        with pytest.raises(
-            ReplayRefused, match="decision 3 cannot be committed: the table ends with decision 1"
-        ):
-            await repaired(schedule, open_table(holed.location, threads), window=window)
-    assert [each.decision for each in holed.history] == ([1, 3] if start == "earliest" else [1])
-
-
-@pytest.mark.slow
-async def test_an_orphan_waits_from_the_record_that_made_it_one(threads: ThreadPoolExecutor) -> None:
-    """A file may be as old as its event and still be needed until the commit without it."""
-    grace, late = 1_000, 0
-    for seed in SEEDS:
-        schedule = watched(seed)
-        table = table_of(schedule, threads)
-        fold = Search(STREAM, MemoryLog(schedule.world.log), EMPTY, table, grace, ignore)
-        await fold.find(1 << 60)
-        found = list(fold._events.orphans(fold._fold.replica.state))
-        for orphan in [each for each in found if each.since > each.arrival.time][:1]:
-            late += 1
-            for now, old in ((orphan.since + grace - 1, False), (orphan.since + grace, True)):
-                search = Search(STREAM, MemoryLog(schedule.world.log), EMPTY, table, grace, ignore)
-                young = (await search.find(now)).young
-                assert young == sum(now - each.since < grace for each in found)
-                assert (orphan.arrival.offset in search._old) is old
-        if late:
-            break
-    assert late

@@ -94,8 +94,3 @@ def imported(extra: str, hide: tuple[str, ...] = ()) -> subprocess.CompletedProc
 def test_an_extra_alone_is_enough(extra: str) -> None:
     done = imported(extra)
     assert done.returncode == 0, done.stderr[-2000:]
-
-
-@pytest.mark.slow
-def test_a_package_that_is_missing_is_noticed() -> None:
-    assert "no extra brings fastavro" in imported("iceberg", ("fastavro",)).stderr

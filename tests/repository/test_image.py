@@ -1,7 +1,6 @@
 """The image of the service has what each table format and each storage needs."""
 
 import re
-import tomllib
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Final
@@ -19,9 +18,3 @@ def test_the_image_installs_the_extra_of_every_format_and_storage() -> None:
     installed = re.findall(r"--extra ([\w-]+)", (ROOT / "Dockerfile").read_text(encoding="utf-8"))
     assert len(installed) == len(set(installed))
     assert set(installed) == formats | OF_STORAGE
-
-
-def test_extras_of_the_image_exist() -> None:
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    installed = re.findall(r"--extra ([\w-]+)", (ROOT / "Dockerfile").read_text(encoding="utf-8"))
-    assert set(installed) <= project["optional-dependencies"].keys()

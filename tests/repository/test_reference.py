@@ -43,11 +43,8 @@ def test_each_code_has_one_row(codes: type[Code] | type[CauseCode]) -> None:
             "duration above 0",
             '`"10s"`',
         ),
-        ("`replay_window`<br>`SLUICEGATE_REPLAY_WINDOW`", "duration above 0", '`"30d"`'),
         ("`port`<br>`SLUICEGATE_HTTP__PORT`", "number, 0 to 65535", "`8080`"),
-        ("`commit_max_files`<br>`SLUICEGATE_STREAMS__NAME__COMMIT_MAX_FILES`", "number, 1 or more", "none"),
         ("`bootstrap_servers`<br>`SLUICEGATE_KAFKA__BOOTSTRAP_SERVERS`", "text", "required"),
-        ("`body_budget`<br>`SLUICEGATE_MEMORY__BODY_BUDGET`", "size", '`"256MiB"`'),
         (
             "`level`<br>`SLUICEGATE_LOG__LEVEL`",
             '`"debug"` or `"info"` or `"warning"` or `"error"`',

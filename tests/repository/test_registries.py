@@ -34,8 +34,3 @@ def test_no_file_names_a_registry() -> None:
             if hits := {each[0] for each in HOSTS.finditer(text)}:
                 found[name] = hits
     assert found == {}
-
-
-def test_a_registry_is_noticed() -> None:
-    assert HOSTS.search("https://py" + "pi.org/simple")
-    assert HOSTS.search("ghcr" + ".io/someone/image")

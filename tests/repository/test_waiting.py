@@ -24,13 +24,6 @@ def test_a_wait_fails_with_the_log_when_its_process_has_ended(tmp_path: Path) ->
         wait_until(list, by=process, log=log, what="a port")
 
 
-def test_what_a_process_did_right_before_its_end_counts(tmp_path: Path) -> None:
-    log = tmp_path / "log"
-    process = child("print('listening')", log)
-    process.wait()
-    assert wait_until(log.read_text, lambda text: "listening" in text, by=process) == "listening\n"
-
-
 async def test_a_wait_fails_when_what_is_watched_ends() -> None:
     async def fails() -> None:
         raise OSError("gone")
@@ -60,7 +53,3 @@ async def test_the_backstop_ends_a_hang(monkeypatch: pytest.MonkeyPatch, tmp_pat
     finally:
         process.kill()
         process.wait()
-
-
-def test_the_timeout_of_pytest_is_longer(pytestconfig: pytest.Config) -> None:
-    assert float(pytestconfig.getini("timeout")) > waiting.BACKSTOP

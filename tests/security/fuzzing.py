@@ -245,11 +245,7 @@ def _producer(place: Place) -> AIOKafkaProducer:
 async def _send(producer: AIOKafkaProducer, job: Job, messages: list[RawMessage]) -> None:
     futures = [
         await producer.send(
-            job.topics.events,
-            message.value,
-            key=b"hostile",
-            partition=HOME,
-            headers=list(message.headers),
+            job.topics.events, message.value, key=b"hostile", partition=HOME, headers=list(message.headers)
         )
         for message in messages
     ]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.coordinator.telemetry.test_access import FIRST, SECOND, bearer, get, token_files
+from tests.coordinator.telemetry.test_http import FIRST, SECOND, bearer, get, token_files
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.orders import invoke

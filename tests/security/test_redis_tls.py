@@ -128,18 +128,6 @@ async def test_settings_that_do_not_fit_are_refused_with_the_way_out(
     assert await told(given) == ""
 
 
-@pytest.mark.parametrize("mistake", ["no certificate", "a certificate of another authority"])
-async def test_the_reason_is_named_each_time(
-    mistake: str, server: TlsRedis, files: Certificates, others: Certificates, unique: str
-) -> None:
-    """The server refuses after the handshake. A client that writes mostly sees a closed connection."""
-    change, text = WAYS_OUT[mistake]
-    given = change(values(server, files, unique), others)
-    found = {await told(given) for _ in range(50)}
-    assert len(found) == 1
-    assert text in found.pop()
-
-
 async def test_a_private_authority_alone_is_enough_without_client_certificates(
     files: Certificates, unique: str
 ) -> None:
@@ -214,8 +202,7 @@ async def test_views_of_commits_are_written_over_tls(
         async with running(settings), place.job() as job:
             await job.register()
             for number in (1, 2):
-                await job.run_batch([number])
-                await job.committed([*range(1, number + 1)])
+                await job.commit([number], [*range(1, number + 1)])
                 await until(committed, partial(eq, number))
                 server.drop_clients()
     finally:

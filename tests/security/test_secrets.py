@@ -105,9 +105,7 @@ async def test_no_secret_is_seen_where_all_is_well(
     config, log = secure_config(secure_kafka, secure_redis, table, tmp_path), tmp_path / "log"
     said: dict[str, str] = {}
     async with service(config, log) as port, Job(secure_kafka.plaintext, topics, "flights", table) as job:
-        await job.register()
-        await job.run_batch([1])
-        await job.committed([1])
+        await job.begin_with_a_commit()
         for arguments in COMMANDS:
             said[" ".join(arguments)] = await command(config, *arguments)
         said |= await asyncio.to_thread(answers, port)

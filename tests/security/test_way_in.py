@@ -7,7 +7,7 @@ import pytest
 
 from sluicegate.cli.checks import check_redis
 from sluicegate.coordinator.service.startup import make_store
-from sluicegate.coordinator.settings.model import KafkaSettings, RedisSettings
+from sluicegate.coordinator.settings.model import KafkaSettings
 from sluicegate.kafka.topics import BrokersUnavailable, verify_topics
 from sluicegate.writer_hooks.errors import PublishFailed
 from sluicegate.writer_hooks.publisher import Publisher
@@ -15,13 +15,7 @@ from sluicegate.writer_hooks.region import KafkaSettings as HookSettings
 from tests.integration.coordinator import running
 from tests.integration.job import PARTITIONS, Job, create_table, make_topics, read_ids
 from tests.integration.waiting import BACKSTOP, until
-from tests.security.conftest import (
-    PLAIN_SECRET,
-    REDIS_SECRET,
-    SCRAM_SECRET,
-    SecureKafka,
-    SecureRedis,
-)
+from tests.security.conftest import PLAIN_SECRET, SCRAM_SECRET, SecureKafka, SecureRedis
 from tests.security.deployment import secure_settings
 from tests.tls import KEY_WORD
 
@@ -107,11 +101,7 @@ async def test_tls_that_does_not_hold_is_refused(secure_kafka: SecureKafka, lack
     files = secure_kafka.certificates
     given: dict[str, Any] = {"protocol": "SSL", "ca_file": files.ca}
     if lacks != "certificate":
-        given |= {
-            "certificate_file": files.client,
-            "key_file": files.client_key,
-            "key_password": KEY_WORD,
-        }
+        given |= {"certificate_file": files.client, "key_file": files.client_key, "key_password": KEY_WORD}
     if lacks == "ca":
         del given["ca_file"]
     address = secure_kafka.mutual
@@ -137,44 +127,10 @@ async def test_a_commit_behind_closed_doors(
     assert (await check_redis(settings.redis)).ok
     async with running(settings), Job(secure_kafka.plaintext, topics, "flights", table) as job:
         await job.register()
-        await job.run_batch([1, 2])
-        await job.committed([1, 2])
+        await job.commit([1, 2], [1, 2])
         store = make_store(settings)
         assert store is not None
         # The view follows the commit.
         await until(lambda: store.read("flights"), lambda view: view is not None and view.committed == 1)
         await store.close()
     assert read_ids(table) == [1, 2]
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [
-        {"password": "another"},
-        {"ca_file": None},
-        {"certificate_file": None, "key_file": None, "key_password": None},
-        {"key_prefix": "foreign"},
-    ],
-    ids=lambda each: next(iter(each)),
-)
-async def test_redis_lets_nobody_in_otherwise(
-    secure_redis: SecureRedis, secure_kafka: SecureKafka, wrong: dict[str, Any]
-) -> None:
-    files = secure_kafka.certificates
-    given = {
-        "url": secure_redis.url,
-        "username": secure_redis.username,
-        "password": REDIS_SECRET,
-        "ca_file": files.ca,
-        "certificate_file": files.client,
-        "key_file": files.client_key,
-        "key_password": KEY_WORD,
-        "key_prefix": secure_redis.prefix,
-    }
-    assert (await check_redis(RedisSettings.model_validate(given))).ok
-    redis = RedisSettings.model_validate(given | wrong)
-    found = await check_redis(redis)
-    assert not found.ok
-    assert REDIS_SECRET not in found.detail
-    if "key_prefix" in wrong:
-        assert "foreign:*" in found.detail

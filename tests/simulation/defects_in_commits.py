@@ -8,55 +8,45 @@ from sluicegate.events.models import SnapshotRef
 from sluicegate.events.problems import Code
 from sluicegate.lakes.history import _Standing
 from sluicegate.lakes.port import Absent, OutcomeUnknown, Published, Unproven
-from tests.simulation.seams import Defect, Function, always, skip
+from tests.simulation.seams import Defect, Function, always, skip, variant
 
 _UNPROVEN: Final = (Code.ABSENCE_UNPROVEN, Code.TABLE_CONTRADICTS)
 
 
-def _absent_unless_seen(right: Function) -> Function:
-    def wrong(head: Any, *arguments: Any) -> Any:
-        answer = right(head, *arguments)
-        return Absent(head.ref if head else None) if isinstance(answer, Unproven) else answer
-
-    return wrong
+@variant
+def _absent_unless_seen(right: Function, head: Any, *arguments: Any) -> Any:
+    answer = right(head, *arguments)
+    return Absent(head.ref if head else None) if isinstance(answer, Unproven) else answer
 
 
-def _pending_only(right: Function) -> Function:
-    def wrong(self: Any, record: Any) -> Any:
-        found = right(self, record)
-        return None if any(found is each for each in self.log.decided.values()) else found
-
-    return wrong
+@variant
+def _pending_only(right: Function, self: Any, record: Any) -> Any:
+    found = right(self, record)
+    return None if any(found is each for each in self.log.decided.values()) else found
 
 
-def _lost_is_done(right: Function) -> Function:
-    def wrong(self: Any, made: Any, effect: Any, publication: Any) -> Any:
-        if isinstance(publication, OutcomeUnknown):
-            return right(self, made, effect, Published(SnapshotRef(1, "guessed")))
-        return right(self, made, effect, publication)
-
-    return wrong
+@variant
+def _lost_is_done(right: Function, self: Any, made: Any, effect: Any, publication: Any) -> Any:
+    if isinstance(publication, OutcomeUnknown):
+        return right(self, made, effect, Published(SnapshotRef(1, "guessed")))
+    return right(self, made, effect, publication)
 
 
-def _believes_at_once(right: Function) -> Function:
-    def wrong(self: Any) -> None:
-        if not self.ready or self._stall is None or self._stall.code not in _UNPROVEN:
-            right(self)
-
-    return wrong
+@variant
+def _believes_at_once(right: Function, self: Any) -> None:
+    if not self.ready or self._stall is None or self._stall.code not in _UNPROVEN:
+        right(self)
 
 
 def _at_position(right: Function) -> Function:
     return lambda self, position: position
 
 
-def _named_first(right: Function) -> Function:
-    def wrong(table: Any, state: Any, found: Any) -> Any:
-        known, made = right(table, state, found), state.pending
-        named = made.head if made is not None else None
-        return max((each for each in (known, named) if each), key=lambda each: each.id, default=None)
-
-    return wrong
+@variant
+def _named_first(right: Function, table: Any, state: Any, found: Any) -> Any:
+    known, made = right(table, state, found), state.pending
+    named = made.head if made is not None else None
+    return max((each for each in (known, named) if each), key=lambda each: each.id, default=None)
 
 
 def _last_order(log: Log, offset: int, body: Any) -> None:

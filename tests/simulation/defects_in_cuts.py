@@ -5,32 +5,26 @@ from typing import Any, Final
 from sluicegate.coordinator.core.log import Log
 from sluicegate.coordinator.core.state import LogState, RegionState
 from sluicegate.events.problems import Code
-from tests.simulation.seams import Defect, Function, always, without
+from tests.simulation.seams import Defect, Function, always, variant, without
 
 
-def _watermark_of_known(right: Function) -> Function:
-    def wrong(log: Log, names: set[str]) -> int | None:
-        known = {name for name in names if name in log.state.regions}
-        found: int | None = right(log, {n for n in known if log.state.regions[n].watermark is not None})
-        return found
-
-    return wrong
+@variant
+def _watermark_of_known(right: Function, log: Log, names: set[str]) -> int | None:
+    known = {name for name in names if name in log.state.regions}
+    found: int | None = right(log, {n for n in known if log.state.regions[n].watermark is not None})
+    return found
 
 
-def _falling(right: Function) -> Function:
-    def wrong(region: RegionState, sealed: Any, doubt: Any) -> None:
-        region.watermark = None
-        right(region, sealed, doubt)
-
-    return wrong
+@variant
+def _falling(right: Function, region: RegionState, sealed: Any, doubt: Any) -> None:
+    region.watermark = None
+    right(region, sealed, doubt)
 
 
-def _idle_with_work(right: Function) -> Function:
-    def wrong(log: Log, name: str) -> bool:
-        region = log.state.regions.get(name)
-        return region is not None and region.accepts_checkpoints and region.idle
-
-    return wrong
+@variant
+def _idle_with_work(right: Function, log: Log, name: str) -> bool:
+    region = log.state.regions.get(name)
+    return region is not None and region.accepts_checkpoints and region.idle
 
 
 def _counts_nobody(right: Function) -> Function:
@@ -41,53 +35,43 @@ def _keeps_counting(right: Function) -> Function:
     return lambda log, late, moves, time: right(log, late, {}, time)
 
 
-def _target_later(right: Function) -> Function:
-    def wrong(state: LogState, name: str, at: Any) -> None:
-        for savepoint in state.savepoints:
-            if name in savepoint.awaited:
-                savepoint.awaited.remove(name)
-
-    return wrong
+@variant
+def _target_later(right: Function, state: LogState, name: str, at: Any) -> None:
+    for savepoint in state.savepoints:
+        if name in savepoint.awaited:
+            savepoint.awaited.remove(name)
 
 
-def _target_lost(right: Function) -> Function:
-    def wrong(state: LogState, name: str, upto: Any, *, gone: bool) -> None:
-        for savepoint in state.savepoints:
-            savepoint.targets.pop(name, None)
-            savepoint.awaited = [each for each in savepoint.awaited if each != name]
-
-    return wrong
+@variant
+def _target_lost(right: Function, state: LogState, name: str, upto: Any, *, gone: bool) -> None:
+    for savepoint in state.savepoints:
+        savepoint.targets.pop(name, None)
+        savepoint.awaited = [each for each in savepoint.awaited if each != name]
 
 
-def _forgets_what_is_committed(right: Function) -> Function:
-    def wrong(log: Log) -> Any:
-        before = [(each, dict(each.targets)) for each in log.state.savepoints]
-        done = right(log)
-        for savepoint, targets in before:
-            savepoint.targets = targets
-        return done
-
-    return wrong
+@variant
+def _forgets_what_is_committed(right: Function, log: Log) -> Any:
+    before = [(each, dict(each.targets)) for each in log.state.savepoints]
+    done = right(log)
+    for savepoint, targets in before:
+        savepoint.targets = targets
+    return done
 
 
-def _only_sealed(right: Function) -> Function:
-    def wrong(log: Log, name: str, *, drain: bool) -> Any:
-        problem = right(log, name, drain=drain)
-        for savepoint in log.state.savepoints[-1:] if problem is None else ():
-            savepoint.targets = {name: at for name, at in savepoint.targets.items() if log.sealed(name)}
-        return problem
-
-    return wrong
+@variant
+def _only_sealed(right: Function, log: Log, name: str, *, drain: bool) -> Any:
+    problem = right(log, name, drain=drain)
+    for savepoint in log.state.savepoints[-1:] if problem is None else ():
+        savepoint.targets = {name: at for name, at in savepoint.targets.items() if log.sealed(name)}
+    return problem
 
 
-def _counts_by_kind(right: Function) -> Function:
-    def wrong(log: Log, body: Any) -> Any:
-        problem = right(log, body)
-        for region in log.state.regions.values() if problem is None else ():
-            region.fallbacks = 0
-        return problem
-
-    return wrong
+@variant
+def _counts_by_kind(right: Function, log: Log, body: Any) -> Any:
+    problem = right(log, body)
+    for region in log.state.regions.values() if problem is None else ():
+        region.fallbacks = 0
+    return problem
 
 
 def _all_reached(log: Log) -> list[Any]:

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from sluicegate.coordinator.core.effects import Publish
-from tests.simulation.seams import Defect, Function, always, skip
+from tests.simulation.seams import Defect, Function, always, skip, variant
 
 
 def _needed_by_nobody(right: Function) -> Function:
@@ -19,54 +19,44 @@ def _newest(right: Function) -> Function:
     return lambda newest, bases, begin: newest
 
 
-def _all_lose(right: Function) -> Function:
-    def wrong(self: Any, settled: Any, time: int) -> None:
-        decision = settled.decision.model_copy(update={"parts": []})
-        right(self, replace(settled, decision=decision), time)
-
-    return wrong
+@variant
+def _all_lose(right: Function, self: Any, settled: Any, time: int) -> None:
+    decision = settled.decision.model_copy(update={"parts": []})
+    right(self, replace(settled, decision=decision), time)
 
 
-def _numbered(right: Function) -> Function:
-    def wrong(self: Any, kind: Any, name: str, *arguments: Any) -> None:
-        right(self, kind, f"{name}/{len(self.due)}", *arguments)
-
-    return wrong
+@variant
+def _numbered(right: Function, self: Any, kind: Any, name: str, *arguments: Any) -> None:
+    right(self, kind, f"{name}/{len(self.due)}", *arguments)
 
 
 def _without_due(right: Function) -> Function:
     return lambda self, *arguments: right(self, *arguments).model_copy(update={"due": ()})
 
 
-def _of_newest_sealed(right: Function) -> Function:
-    def wrong(self: Any, record: Any) -> Any:
-        problem, answer = right(self, record)
-        sealed = self.log.sealed(record.envelope.region)
-        if sealed and sealed[-1].checkpoint.body is not None:
-            offsets = sealed[-1].checkpoint.body.source_offsets
-            answer = answer.model_copy(update={"source_offsets": offsets})
-        return problem, answer
-
-    return wrong
+@variant
+def _of_newest_sealed(right: Function, self: Any, record: Any) -> Any:
+    problem, answer = right(self, record)
+    sealed = self.log.sealed(record.envelope.region)
+    if sealed and sealed[-1].checkpoint.body is not None:
+        offsets = sealed[-1].checkpoint.body.source_offsets
+        answer = answer.model_copy(update={"source_offsets": offsets})
+    return problem, answer
 
 
-def _decided_as_committed(right: Function) -> Function:
-    def wrong(self: Any, record: Any) -> Any:
-        problem, answer = right(self, record)
-        region = self.state.regions.get(record.envelope.region)
-        at = region.position if region is not None else None
-        return problem, answer.model_copy(update={"committed": at})
-
-    return wrong
+@variant
+def _decided_as_committed(right: Function, self: Any, record: Any) -> Any:
+    problem, answer = right(self, record)
+    region = self.state.regions.get(record.envelope.region)
+    at = region.position if region is not None else None
+    return problem, answer.model_copy(update={"committed": at})
 
 
-def _highest_of_regions(right: Function) -> Function:
-    def wrong(self: Any, state: Any, table: Any) -> Any:
-        step = right(self, state, table)
-        marks = [each.watermark for each in state.regions.values() if each.watermark is not None]
-        return replace(step, watermark=max(marks)) if isinstance(step, Publish) and marks else step
-
-    return wrong
+@variant
+def _highest_of_regions(right: Function, self: Any, state: Any, table: Any) -> Any:
+    step = right(self, state, table)
+    marks = [each.watermark for each in state.regions.values() if each.watermark is not None]
+    return replace(step, watermark=max(marks)) if isinstance(step, Publish) and marks else step
 
 
 IN_DELETIONS: Final = (

@@ -5,147 +5,119 @@ from typing import Any, Final
 from sluicegate.coordinator.core.log import Log, Part
 from sluicegate.events.models import CutAbandoned, CutReverted
 from sluicegate.events.problems import Code
-from tests.simulation.seams import Defect, Function, always, skip, without
+from tests.simulation.seams import Defect, Function, always, skip, variant, without
 
 
-def _later_wins(right: Function) -> Function:
-    def wrong(log: Log, record: Any, body: Any, region: Any) -> Any:
-        pending, number = log.pending[record.envelope.region], record.envelope.checkpoint
-        found = pending.checkpoints.get(number)
-        sealed = any(each.position.checkpoint == number for each in pending.sealed)
-        same = found is not None and found.body is not None and not sealed
-        if found is not None and same and pending.digest_of(number) == body.source_digest:
-            found.body, found.missing = body, set(body.events).difference(found.parts)
-        return right(log, record, body, region)
-
-    return wrong
+@variant
+def _later_wins(right: Function, log: Log, record: Any, body: Any, region: Any) -> Any:
+    pending, number = log.pending[record.envelope.region], record.envelope.checkpoint
+    found = pending.checkpoints.get(number)
+    sealed = any(each.position.checkpoint == number for each in pending.sealed)
+    same = found is not None and found.body is not None and not sealed
+    if found is not None and same and pending.digest_of(number) == body.source_digest:
+        found.body, found.missing = body, set(body.events).difference(found.parts)
+    return right(log, record, body, region)
 
 
-def _contradiction_is_replay(right: Function) -> Function:
-    def wrong(log: Log, record: Any, body: Any, region: Any) -> Any:
-        number, at = record.envelope.checkpoint, region.position
-        known = log.pending[record.envelope.region].digest_of(number)
-        if region.covers(record.envelope.incarnation, number) and at.checkpoint == number:
-            known = at.digest
-        return right(
-            log, record, body.model_copy(update={"source_digest": known or body.source_digest}), region
-        )
-
-    return wrong
+@variant
+def _contradiction_is_replay(right: Function, log: Log, record: Any, body: Any, region: Any) -> Any:
+    number, at = record.envelope.checkpoint, region.position
+    known = log.pending[record.envelope.region].digest_of(number)
+    if region.covers(record.envelope.incarnation, number) and at.checkpoint == number:
+        known = at.digest
+    return right(log, record, body.model_copy(update={"source_digest": known or body.source_digest}), region)
 
 
-def _completion_leaves_idle(right: Function) -> Function:
-    def wrong(log: Log, record: Any, body: Any, region: Any) -> Any:
-        idle = region.idle
-        found = right(log, record, body, region)
-        region.idle = idle
-        return found
-
-    return wrong
+@variant
+def _completion_leaves_idle(right: Function, log: Log, record: Any, body: Any, region: Any) -> Any:
+    idle = region.idle
+    found = right(log, record, body, region)
+    region.idle = idle
+    return found
 
 
-def _whatever_it_names(right: Function) -> Function:
-    def wrong(log: Log, envelope: Any, body: Any, region: Any) -> Any:
-        found = right(log, envelope, body, region)
-        region.idle = body.idle
-        return found
-
-    return wrong
+@variant
+def _whatever_it_names(right: Function, log: Log, envelope: Any, body: Any, region: Any) -> Any:
+    found = right(log, envelope, body, region)
+    region.idle = body.idle
+    return found
 
 
-def _not_remembered(right: Function) -> Function:
-    def wrong(region: Any, number: int) -> None:
-        region.idle = False
-
-    return wrong
+@variant
+def _not_remembered(right: Function, region: Any, number: int) -> None:
+    region.idle = False
 
 
-def _of_any_process(right: Function) -> Function:
-    def wrong(log: Log, record: Any) -> Any:
-        region = log.state.regions.get(record.envelope.region)
-        if region is not None and hasattr(record.body, "run"):
-            record = record._replace(body=record.body.model_copy(update={"run": region.run}))
-        return right(log, record)
-
-    return wrong
+@variant
+def _of_any_process(right: Function, log: Log, record: Any) -> Any:
+    region = log.state.regions.get(record.envelope.region)
+    if region is not None and hasattr(record.body, "run"):
+        record = record._replace(body=record.body.model_copy(update={"run": region.run}))
+    return right(log, record)
 
 
-def _all_parts(right: Function) -> Function:
-    def wrong(self: Any) -> list[Part]:
-        return list(self.parts.values()) if right(self) else []
-
-    return wrong
+@variant
+def _all_parts(right: Function, self: Any) -> list[Part]:
+    return list(self.parts.values()) if right(self) else []
 
 
-def _too_late(right: Function) -> Function:
-    def wrong(self: Any, record: Any) -> Any:
-        ignored, event = right(self, record), record.envelope.id
-        found = self.checkpoints.get(record.envelope.checkpoint)
-        if ignored is None and found.body is not None and event in found.body.events:
-            found.missing.add(event)
-        return ignored
-
-    return wrong
+@variant
+def _too_late(right: Function, self: Any, record: Any) -> Any:
+    ignored, event = right(self, record), record.envelope.id
+    found = self.checkpoints.get(record.envelope.checkpoint)
+    if ignored is None and found.body is not None and event in found.body.events:
+        found.missing.add(event)
+    return ignored
 
 
 def _keeps_after(kind: type, *, watermark: bool = False, counters: bool = False) -> Any:
     """Keep the stream's watermark, or the counters, when a record of this kind changes them."""
 
-    def variant(right: Function) -> Function:
-        def wrong(self: Any, record: Any) -> Any:
-            state = self.state
-            mark = state.watermark
-            counts = {name: each.fallbacks for name, each in state.regions.items()}
-            applied = right(self, record)
-            if isinstance(record.body, kind) and applied.ignored is None:
-                state.watermark = mark if watermark else state.watermark
-                for name in counts if counters else ():
-                    state.regions[name].fallbacks = counts[name]
-            return applied
+    @variant
+    def keeping(right: Function, self: Any, record: Any) -> Any:
+        state = self.state
+        mark = state.watermark
+        counts = {name: each.fallbacks for name, each in state.regions.items()}
+        applied = right(self, record)
+        if isinstance(record.body, kind) and applied.ignored is None:
+            state.watermark = mark if watermark else state.watermark
+            for name in counts if counters else ():
+                state.regions[name].fallbacks = counts[name]
+        return applied
 
-        return wrong
-
-    return variant
+    return keeping
 
 
-def _highest(right: Function) -> Function:
-    def wrong(log: Log, names: set[str]) -> Any:
-        marks = [log.state.regions[name].watermark for name in names if name in log.state.regions]
-        known = [mark for mark in (*marks, log.state.watermark) if mark is not None]
-        return max(known, default=None)
-
-    return wrong
+@variant
+def _highest(right: Function, log: Log, names: set[str]) -> Any:
+    marks = [log.state.regions[name].watermark for name in names if name in log.state.regions]
+    known = [mark for mark in (*marks, log.state.watermark) if mark is not None]
+    return max(known, default=None)
 
 
-def _forgets_the_former(right: Function) -> Function:
-    def wrong(log: Log, names: set[str]) -> Any:
-        former, log.state.watermark = log.state.watermark, None
-        found = right(log, names)
-        log.state.watermark = former
-        return former if found is None else found
-
-    return wrong
+@variant
+def _forgets_the_former(right: Function, log: Log, names: set[str]) -> Any:
+    former, log.state.watermark = log.state.watermark, None
+    found = right(log, names)
+    log.state.watermark = former
+    return former if found is None else found
 
 
-def _before_the_outcome(right: Function) -> Function:
-    def wrong(log: Log) -> Any:
-        made, log.state.pending = log.state.pending, None
-        try:
-            return right(log)
-        finally:
-            log.state.pending = made
-
-    return wrong
+@variant
+def _before_the_outcome(right: Function, log: Log) -> Any:
+    made, log.state.pending = log.state.pending, None
+    try:
+        return right(log)
+    finally:
+        log.state.pending = made
 
 
-def _awaits_nobody(right: Function) -> Function:
-    def wrong(log: Log, name: str, *, drain: bool) -> Any:
-        found = right(log, name, drain=drain)
-        for savepoint in log.state.savepoints:
-            savepoint.awaited = []
-        return found
-
-    return wrong
+@variant
+def _awaits_nobody(right: Function, log: Log, name: str, *, drain: bool) -> Any:
+    found = right(log, name, drain=drain)
+    for savepoint in log.state.savepoints:
+        savepoint.awaited = []
+    return found
 
 
 IN_OUTCOMES: Final = (
@@ -180,11 +152,7 @@ IN_OUTCOMES: Final = (
         ("idle in a batch", "heartbeat", "duplicate"),
     ),
     Defect(
-        "unnamed events are committed",
-        "named parts",
-        _all_parts,
-        ("I1", "I2", "I3"),
-        ("zombie", "duplicate"),
+        "unnamed events are committed", "named parts", _all_parts, ("I1", "I2", "I3"), ("zombie", "duplicate")
     ),
     Defect("uploads may not follow the completion", "adding a part", _too_late, ("I1", "I12"), ()),
     Defect(

@@ -5,35 +5,29 @@ from typing import Any, Final
 from sluicegate.coordinator.core.log import Log
 from sluicegate.coordinator.core.state import RegionPhase
 from sluicegate.events.problems import Code
-from tests.simulation.seams import Defect, Function, always, skip, without
+from tests.simulation.seams import Defect, Function, always, skip, variant, without
 
 
-def _ends_nothing(right: Function) -> Function:
-    def wrong(log: Log, name: str, phase: RegionPhase, *, upto: Any = None) -> None:
-        log.state.regions[name].phase = phase
-
-    return wrong
+@variant
+def _ends_nothing(right: Function, log: Log, name: str, phase: RegionPhase, *, upto: Any = None) -> None:
+    log.state.regions[name].phase = phase
 
 
-def _discards_all(right: Function) -> Function:
-    def wrong(log: Log, name: str, phase: RegionPhase, *, upto: Any = None) -> None:
-        right(log, name, phase)
-
-    return wrong
+@variant
+def _discards_all(right: Function, log: Log, name: str, phase: RegionPhase, *, upto: Any = None) -> None:
+    right(log, name, phase)
 
 
 def _no_discard(right: Function) -> Function:
     return lambda log, name, *, discard: right(log, name, discard=False)
 
 
-def _of_any_assignment(right: Function) -> Function:
-    def wrong(log: Log, offset: int, body: Any) -> Any:
-        current = log.state.assignment
-        if body.command in ("remove", "discard") and current is not None:
-            return right(log, offset, body.model_copy(update={"number": current.number}))
-        return right(log, offset, body)
-
-    return wrong
+@variant
+def _of_any_assignment(right: Function, log: Log, offset: int, body: Any) -> Any:
+    current = log.state.assignment
+    if body.command in ("remove", "discard") and current is not None:
+        return right(log, offset, body.model_copy(update={"number": current.number}))
+    return right(log, offset, body)
 
 
 IN_REGIONS: Final = (

@@ -5,90 +5,74 @@ from typing import Any, Final
 from sluicegate.coordinator.core.log import Log
 from sluicegate.events.models import RegionRegistered
 from sluicegate.events.problems import Code
-from tests.simulation.seams import Defect, Function, always, without
+from tests.simulation.seams import Defect, Function, always, variant, without
 
 
-def _probes_count(right: Function) -> Function:
-    def wrong(self: Any, record: Any) -> Any:
-        body = record.body
-        if isinstance(body, RegionRegistered) and body.probe:
-            record = record._replace(body=body.model_copy(update={"probe": False}))
-        return right(self, record)
-
-    return wrong
+@variant
+def _probes_count(right: Function, self: Any, record: Any) -> Any:
+    body = record.body
+    if isinstance(body, RegionRegistered) and body.probe:
+        record = record._replace(body=body.model_copy(update={"probe": False}))
+    return right(self, record)
 
 
-def _at_the_decided_position(right: Function) -> Function:
-    def wrong(log: Log, *arguments: Any) -> Any:
-        made, log.state.pending = log.state.pending, None
-        try:
-            return right(log, *arguments)
-        finally:
-            log.state.pending = made
-
-    return wrong
+@variant
+def _at_the_decided_position(right: Function, log: Log, *arguments: Any) -> Any:
+    made, log.state.pending = log.state.pending, None
+    try:
+        return right(log, *arguments)
+    finally:
+        log.state.pending = made
 
 
-def _number_is_not_burned(right: Function) -> Function:
-    def wrong(log: Log, offset: int, number: int) -> Any:
-        burned = log.state.withdrawn
-        found = right(log, offset, number)
-        log.state.withdrawn = burned
-        return found
-
-    return wrong
+@variant
+def _number_is_not_burned(right: Function, log: Log, offset: int, number: int) -> Any:
+    burned = log.state.withdrawn
+    found = right(log, offset, number)
+    log.state.withdrawn = burned
+    return found
 
 
-def _keeps_savepoints(right: Function) -> Function:
-    def wrong(log: Log, offset: int, number: int) -> Any:
-        kept = [each.model_copy(deep=True) for each in log.state.savepoints]
-        found = right(log, offset, number)
-        log.state.savepoints = kept
-        return found
-
-    return wrong
+@variant
+def _keeps_savepoints(right: Function, log: Log, offset: int, number: int) -> Any:
+    kept = [each.model_copy(deep=True) for each in log.state.savepoints]
+    found = right(log, offset, number)
+    log.state.savepoints = kept
+    return found
 
 
-def _keeps_fallbacks(right: Function) -> Function:
-    def wrong(log: Log, body: Any) -> None:
-        kept = {name: each.fallbacks for name, each in log.state.regions.items()}
-        right(log, body)
-        for name, number in kept.items():
-            log.state.regions[name].fallbacks = number
-
-    return wrong
+@variant
+def _keeps_fallbacks(right: Function, log: Log, body: Any) -> None:
+    kept = {name: each.fallbacks for name, each in log.state.regions.items()}
+    right(log, body)
+    for name, number in kept.items():
+        log.state.regions[name].fallbacks = number
 
 
-def _restart_ends_stalls(right: Function) -> Function:
-    def wrong(log: Log, offset: int, envelope: Any, body: Any) -> None:
-        right(log, offset, envelope, body)
-        log.state.regions[envelope.region].fault = None
-
-    return wrong
+@variant
+def _restart_ends_stalls(right: Function, log: Log, offset: int, envelope: Any, body: Any) -> None:
+    right(log, offset, envelope, body)
+    log.state.regions[envelope.region].fault = None
 
 
-def _stays_idle(right: Function) -> Function:
-    def wrong(log: Log, offset: int, envelope: Any, body: Any) -> None:
-        known = log.state.regions.get(envelope.region)
-        idle = known is not None and known.idle
-        right(log, offset, envelope, body)
-        log.state.regions[envelope.region].idle = idle
-
-    return wrong
+@variant
+def _stays_idle(right: Function, log: Log, offset: int, envelope: Any, body: Any) -> None:
+    known = log.state.regions.get(envelope.region)
+    idle = known is not None and known.idle
+    right(log, offset, envelope, body)
+    log.state.regions[envelope.region].idle = idle
 
 
-def _first_cut_is_like_others(right: Function) -> Function:
-    def wrong(log: Log, *arguments: Any) -> Any:
-        assignment = log.state.assignment
-        if assignment is None or not assignment.provisional:
-            return right(log, *arguments)
-        assignment.provisional = False
-        try:
-            return right(log, *arguments)
-        finally:
-            assignment.provisional = True
-
-    return wrong
+@variant
+def _first_cut_is_like_others(right: Function, log: Log, *arguments: Any) -> Any:
+    assignment = log.state.assignment
+    if assignment is None or not assignment.provisional:
+        return right(log, *arguments)
+    assignment.provisional = False
+    try:
+        return right(log, *arguments)
+    finally:
+        assignment.provisional = True
 
 
 IN_REGISTRATIONS: Final = (
@@ -137,11 +121,7 @@ IN_REGISTRATIONS: Final = (
         ("stray",),
     ),
     Defect(
-        "another table is taken",
-        "settings of a registration",
-        without(Code.OTHER_TABLE),
-        ("I2",),
-        ("stray",),
+        "another table is taken", "settings of a registration", without(Code.OTHER_TABLE), ("I2",), ("stray",)
     ),
     Defect("a plain restart ends a stall", "accepting", _restart_ends_stalls, ("I2",), ("contradict",)),
     Defect(

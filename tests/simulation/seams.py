@@ -137,6 +137,15 @@ def planted(defect: Defect) -> Iterator[None]:
         yield
 
 
+def variant(wrong: Function) -> Callable[[Function], Function]:
+    """Let a wrong function call the right one, which it gets before its arguments."""
+
+    def make(right: Function) -> Function:
+        return lambda *arguments, **named: wrong(right, *arguments, **named)
+
+    return make
+
+
 def always(value: object) -> Callable[[Function], Function]:
     """Return this, whatever the arguments are."""
     return lambda right: lambda *arguments, **named: value
@@ -145,14 +154,12 @@ def always(value: object) -> Callable[[Function], Function]:
 def without(*codes: Code) -> Callable[[Function], Function]:
     """Overlook problems with these codes."""
 
-    def variant(right: Function) -> Function:
-        def wrong(*arguments: Any, **named: Any) -> Any:
-            found = right(*arguments, **named)
-            return None if found is not None and found.code in codes else found
+    @variant
+    def overlooking(right: Function, *arguments: Any, **named: Any) -> Any:
+        found = right(*arguments, **named)
+        return None if found is not None and found.code in codes else found
 
-        return wrong
-
-    return variant
+    return overlooking
 
 
 def skip(right: Function) -> Function:

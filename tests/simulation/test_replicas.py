@@ -8,7 +8,7 @@ from sluicegate.coordinator.core.log import PendingCheckpoints
 from sluicegate.coordinator.core.state import LogState
 from sluicegate.events.models import Position, StreamCommand
 from tests.simulation.random_logs import differences
-from tests.simulation.seams import Defect, Function, planted, skip
+from tests.simulation.seams import Defect, Function, planted, skip, variant
 
 SEEDS: Final = range(40)
 """`python -m tests.simulation.random_logs` compares as many as one wants."""
@@ -16,28 +16,23 @@ SEEN_WITHIN: Final = 500
 """Logs. The rarest defect needs some dozens, and each is 40 milliseconds."""
 
 
-def _forgets_the_rest(right: Function) -> Function:
-    def wrong(pending: PendingCheckpoints, upto: Position) -> Any:
-        taken = right(pending, upto)
-        taken.keep_sealed()
-        return taken
-
-    return wrong
+@variant
+def _forgets_the_rest(right: Function, pending: PendingCheckpoints, upto: Position) -> Any:
+    taken = right(pending, upto)
+    taken.keep_sealed()
+    return taken
 
 
 def _reads_skipped(right: Function) -> Function:
     return lambda replica, record: replica.refill(record)
 
 
-def _forgets_skipped(right: Function) -> Function:
+@variant
+def _forgets_skipped(right: Function, state: LogState, body: StreamCommand) -> Any:
     """Forget a skipped record at its order: the next one meets a state that has another effect."""
-
-    def wrong(state: LogState, body: StreamCommand) -> Any:
-        found = right(state, body)
-        state.skipped = [each for each in state.skipped if each.offset != body.offset]
-        return found
-
-    return wrong
+    found = right(state, body)
+    state.skipped = [each for each in state.skipped if each.offset != body.offset]
+    return found
 
 
 IN_RECOVERIES: Final = (

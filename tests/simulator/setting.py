@@ -12,8 +12,6 @@ from tests.simulator.dice import Dice
 FRESH_REGIONS: Final = 64
 """Number of names for regions of later assignments."""
 _MARKERS: Final[tuple[MarkerKind, ...]] = ("none", "none", "property", "state")
-
-
 Need = Literal["", "lagging", "idle", "old heads", "commits"]
 """Situations: regions fall back; regions are idle and silent; table and log part; there are many commits."""
 

@@ -9,6 +9,7 @@ from tests.faults.pythons import STEP, PlainJob, Program
 from tests.faults.rolling import Plan
 from tests.faults.scenes import Maker
 from tests.faults.sparks import Tickets
+from tests.integration.waiting import until
 from tests.upgrades.moving import ADOPT, command, killed_command, lose_topics, stalled
 
 pytestmark = pytest.mark.kafka
@@ -57,8 +58,6 @@ async def test_a_stream_continues_from_its_table_after_all_topics_were_deleted(
 
 async def program_ends(job: PlainJob, program: Program) -> None:
     """Wait until a driver has ended in order."""
-    from tests.integration.waiting import until
-
     status = await until(program.poll, lambda each: each is not None, log=job.log_file)
     assert status == 0, job.tail()
 

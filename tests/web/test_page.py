@@ -77,36 +77,6 @@ async def test_the_reason_comes_first_and_has_the_command(page: Page, server: Ex
     )
 
 
-async def test_the_facts_of_a_stream(page: Page, server: ExampleServer) -> None:
-    await page.clock.set_fixed_time(NOW)
-    server.add(make_stream("flights", decided=129), make_stream("airports", live=False))
-    await page.goto(server.url)
-    facts = [
-        "Tablefile:///lake/warehouse/default.db/flights",
-        "Snapshot131:7f3a9c52",
-        "Committed decision128; decision 129 is not committed yet",
-        "Watermark2025-11-27T08:50:48Z, lag 24 s",
-        "Event to snapshotp50 2.1 s, p99 8.4 s, of 128 commits",
-        "Pending14 files with 1,200 rows, 734 kB, the oldest for 9 s",
-        "Oldest position\u2013",
-        "As ofnow, by its coordinator",
-    ]
-    await expect(stream_of(page, "flights").locator(".facts > div")).to_have_text(facts)
-    as_of = stream_of(page, "airports").locator(".facts")
-    await expect(as_of).to_contain_text("3 min ago: another coordinator serves the stream")
-
-
-async def test_dead_letters(page: Page, server: ExampleServer) -> None:
-    server.letters = [make_letter(17, dealt="dropped"), make_letter(21, stream=None)]
-    await page.goto(server.url)
-    rows = page.locator("#letters tbody tr")
-    await expect(rows).to_have_count(2)
-    await expect(rows.first.locator("code")).to_have_text("sluicegate dead-letters show --offset 21")
-    server.push("letters", {"whole": False, "letters": [make_letter(21, dealt="retried"), make_letter(30)]})
-    await expect(rows).to_have_count(3)
-    await expect(rows.locator("td:nth-child(6)")).to_have_text(["no", "retried", "dropped"])
-
-
 # --- the matrix and the details -------------------------------------------------------------------
 
 
@@ -240,17 +210,6 @@ async def test_the_link_and_the_filter(page: Page, server: ExampleServer) -> Non
 
 
 # --- size and cost --------------------------------------------------------------------------------
-
-
-async def test_a_narrow_screen_needs_no_sideways_scrolling(page: Page, server: ExampleServer) -> None:
-    add_example(server)
-    await page.set_viewport_size({"width": 360, "height": 800})
-    await page.goto(server.url)
-    await expect(page.locator(".matrix .cut")).to_have_count(400)
-    assert await page.evaluate("document.documentElement.scrollWidth") == 360
-    await stream_of(page, "flights").get_by_role("rowheader", name="JFK").click()
-    box = await page.locator("#details").bounding_box()
-    assert box == {"x": 0, "y": 0, "width": 360, "height": 800}
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

@@ -10,11 +10,20 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, ValidationError
 
-from sluicegate.coordinator.settings.model import KafkaSettings, Settings, SettingsError, StreamSettings, load
+from sluicegate.coordinator.settings.model import (
+    KafkaSettings,
+    Settings,
+    SettingsError,
+    StreamSettings,
+    load,
+    parse_bytes,
+    parse_seconds,
+)
 from sluicegate.coordinator.settings.sources import child, model_of
 from sluicegate.kafka.topics import TopicRole
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "sluicegate.toml"
+
 MINIMAL = {
     "SLUICEGATE_KAFKA__BOOTSTRAP_SERVERS": "broker:9092",
     "SLUICEGATE_STREAMS__FLIGHTS__TABLE": "/data/flights",
@@ -116,6 +125,7 @@ WRONG = """
     [redis]
     url = "http://user:hunter2@host"
 """
+
 WRONG_ENV = {
     "SLUICEGATE_HTTP__PORT": "high",
     "SLUICEGATE_LOG": "{broken",
@@ -270,18 +280,14 @@ def test_topics_follow_the_settings() -> None:
     assert specs[TopicRole.EVENTS].settings["retention.ms"] == "-1"
 
 
-def test_policy_says_what_the_stream_wants() -> None:
-    stream = StreamSettings(table="s3://bucket/flights", max_consecutive_fallbacks=5)
-    policy = stream.policy()
-    assert (policy.partial, policy.max_consecutive_fallbacks) == ("never", 5)
-    assert policy.allowed_locations == ("s3://bucket/flights",)
-    assert (policy.max_failure_ratio, policy.regions) == (1.0, ())
-    assert policy.future_limit == 86_400_000
-    assert stream.alignment_timeout == 10.0
-
-
 def test_policy_and_cadence_come_from_the_stream() -> None:
+    plain = StreamSettings(table="s3://bucket/flights", max_consecutive_fallbacks=5)
+    policy = plain.policy()
+    assert (policy.partial, policy.max_consecutive_fallbacks, policy.max_failure_ratio) == ("never", 5, 1.0)
+    assert (policy.allowed_locations, policy.regions) == (("s3://bucket/flights",), ())
+    assert (policy.future_limit, plain.alignment_timeout) == (86_400_000, 10.0)
     stream = StreamSettings(
+        partial="allow",
         table="/t",
         max_failure_ratio=0.4,
         future_limit="2h",
@@ -291,7 +297,7 @@ def test_policy_and_cadence_come_from_the_stream() -> None:
         commit_max_bytes="64MiB",
     )
     assert (stream.policy().max_failure_ratio, stream.policy().future_limit) == (0.4, 7_200_000)
-    assert stream.policy().regions == ("EWR", "JFK")
+    assert (stream.policy().partial, stream.policy().regions) == ("allow", ("EWR", "JFK"))
     cadence = (stream.commit_interval, stream.commit_max_files, stream.commit_max_bytes)
     assert cadence == (60.0, 500, 64 << 20)
     assert StreamSettings(table="/t", commit_interval=0).commit_interval == 0.0
@@ -320,16 +326,6 @@ def test_the_replay_window_is_longer_than_the_grace_of_every_janitor() -> None:
     assert Settings(kafka=kafka, streams={"s": stream}).replay_window == 30 * 86_400
     with pytest.raises(ValidationError, match="longer than the janitor's grace of stream s"):
         Settings(kafka=kafka, streams={"s": stream}, replay_window="2 days")
-
-
-def test_a_stream_may_be_told_to_go_on_without_late_regions() -> None:
-    env = {
-        **MINIMAL,
-        "SLUICEGATE_STREAMS__FLIGHTS__PARTIAL": "allow",
-        "SLUICEGATE_STREAMS__FLIGHTS__ALIGNMENT_TIMEOUT": "500ms",
-    }
-    stream = load(None, env).streams["flights"]
-    assert (stream.policy().partial, stream.alignment_timeout) == ("allow", 0.5)
 
 
 def test_settings_made_directly_ignore_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -383,3 +379,41 @@ def test_an_owner_is_one_printable_line(owner: str) -> None:
     assert StreamSettings(table="/t", owner="x" * 200).owner == "x" * 200
     with pytest.raises(ValidationError):
         StreamSettings(table="/t", owner=owner)
+
+
+@pytest.mark.parametrize(
+    ("given", "seconds"),
+    [
+        (2, 2.0),
+        (0.5, 0.5),
+        ("2.5", 2.5),
+        ("500ms", 0.5),
+        ("30s", 30),
+        ("15 m", 900),
+        ("2h", 7200),
+        ("7d", 604800),
+    ],
+)
+def test_durations(given: object, seconds: float) -> None:
+    assert parse_seconds(given) == seconds
+
+
+@pytest.mark.parametrize(
+    "given", [0, -1, "0s", "", "s", "5 weeks", "1m30s", True, None, float("inf"), float("nan"), "1e3"]
+)
+def test_what_is_no_duration(given: object) -> None:
+    with pytest.raises(ValueError, match="must be a duration above 0"):
+        parse_seconds(given)
+
+
+@pytest.mark.parametrize(
+    ("given", "size"), [(1, 1), ("10", 10), ("64KiB", 65536), ("1.5MiB", 1572864), ("2 GiB", 2 << 30)]
+)
+def test_sizes(given: object, size: int) -> None:
+    assert parse_bytes(given) == size
+
+
+@pytest.mark.parametrize("given", [0, 1.5, "1.5", "0.3KiB", "5MB", "", None, False, float("inf")])
+def test_what_is_no_size(given: object) -> None:
+    with pytest.raises(ValueError, match="must be a size above 0"):
+        parse_bytes(given)

@@ -103,10 +103,7 @@ class Log:
         if self.limit:
             own[STREAM]["max_events_per_second"] = self.limit
         return Settings.model_validate(
-            {
-                "kafka": {"bootstrap_servers": "nowhere:1", "partitions": 1},
-                "streams": own,
-            }
+            {"kafka": {"bootstrap_servers": "nowhere:1", "partitions": 1}, "streams": own}
         )
 
     def assigned(self) -> PartitionRunner:

@@ -45,10 +45,7 @@ def test_the_log_continues_the_record(
 
 def test_a_log_that_ends_before_the_low_water_mark_is_another_one() -> None:
     log = LogRange(0, 11)
-    assert code(record(low_water=12), log, {9: "e9"}) == (
-        Code.LOG_DISCONTINUOUS,
-        CauseCode.LOG_ENDS_EARLIER,
-    )
+    assert code(record(low_water=12), log, {9: "e9"}) == (Code.LOG_DISCONTINUOUS, CauseCode.LOG_ENDS_EARLIER)
 
 
 def test_a_stream_continues_as_its_commit_user_in_its_partition() -> None:

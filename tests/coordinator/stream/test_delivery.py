@@ -9,15 +9,7 @@ from hypothesis import strategies as st
 
 from sluicegate.coordinator.stream.reload import BURST
 from sluicegate.kafka.reading import NotContiguous
-from tests.coordinator.stream.readers import (
-    OTHER,
-    SOURCE,
-    STREAM,
-    Log,
-    exactly_once,
-    mixed,
-    record_at,
-)
+from tests.coordinator.stream.readers import OTHER, SOURCE, STREAM, Log, exactly_once, mixed, record_at
 
 
 @pytest.fixture

@@ -79,15 +79,12 @@ async def test_a_consumer_that_is_moved_ends_the_session_and_loses_nothing(
 ) -> None:
     """Events would be applied twice, or left out. The next session reads from the state records."""
     async with place.job() as job, running(place.settings()) as service:
-        await job.register()
-        await job.run_batch([1])
-        await job.committed([1])
+        await job.begin_with_a_commit()
         consumer = service._consumer
         assert consumer is not None
         source = TopicPartition(place.topics.events, home_of("flights"))
         runner = service._runners[source.partition]
         consumer.seek(source, runner.position - 1)
         await until(lambda: service._consumer not in (None, consumer))
-        await job.run_batch([2])
-        await job.committed([1, 2])
+        await job.commit([2], [1, 2])
     assert "is not read in order: offset" in caplog.text

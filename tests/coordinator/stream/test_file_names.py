@@ -1,10 +1,11 @@
 """The names of files are compared before a decision and before its publication, in the real table's shell."""
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from sluicegate.coordinator.core.effects import CheckFiles, FilesChecked, InspectTable, Publish
+from sluicegate.coordinator.core.effects import CheckFiles, FilesChecked, InspectTable, Publish, Result
 from sluicegate.coordinator.observe.messages import format_problem
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.table import StreamTable
@@ -86,22 +87,32 @@ def test_a_digest_elsewhere_in_the_path_is_none(path: str) -> None:
     assert names_problem(attempt_of(AT), body_of(OWN, path)) is not None
 
 
-@pytest.mark.parametrize("checked", [True, False])
-async def test_check_and_publication_compare_the_names(checked: bool) -> None:
+async def judged(
+    events: Mapping[int, WrittenEvent], checked: bool, allowed: tuple[str, ...] = ALLOWED
+) -> tuple[FilesChecked, Result, StreamTable]:
+    """Check the events, as of the region r1, and publish them; return both results, and the table."""
     settings = StreamSettings(format="memory", table=f"memory://{STREAM}", commit_user="u")
-    created = ADAPTER.create(STREAM)
-    events = {0: WrittenEvent(AT, body_of("data-0").model_dump_json().encode())}
+    created, offsets = ADAPTER.create(STREAM), tuple(events)
     try:
         with ThreadPoolExecutor(1) as threads:
             table = StreamTable(settings, threads)
             await table.inspect(InspectTable())
-            wanted = CheckFiles({"r1": (0,)}, ALLOWED, created.identity, checked)
-            found = await table.check(wanted, events)
-            assert isinstance(found, FilesChecked)
-            made = await table.publish(Publish(1, "d", None, None, (0,), ALLOWED, checked), events)
+            found = await table.check(CheckFiles({"r1": offsets}, allowed, created.identity, checked), events)
+            made = await table.publish(Publish(1, "d", None, None, offsets, allowed, checked), events)
             table.close()
     finally:
         ADAPTER.drop(STREAM)
+    assert isinstance(found, FilesChecked)
+    return found, made, table
+
+
+def written(files: FilesWritten, at: Envelope = AT) -> WrittenEvent:
+    return WrittenEvent(at, files.model_dump_json().encode())
+
+
+@pytest.mark.parametrize("checked", [True, False])
+async def test_check_and_publication_compare_the_names(checked: bool) -> None:
+    found, made, _ = await judged({0: written(body_of("data-0"))}, checked)
     if not checked:
         assert found.problems == {}
         assert isinstance(made, Published)
@@ -120,27 +131,14 @@ async def test_check_and_publication_compare_the_names(checked: bool) -> None:
 
 async def test_a_refused_publication_names_the_region_whose_files_are_refused() -> None:
     """Both regions are in the decision; the operator's order names the one that reads again."""
-    settings = StreamSettings(format="memory", table=f"memory://{STREAM}", commit_user="u")
-    ADAPTER.create(STREAM)
     other = body_of("data-1").model_copy(update={"format_version": 2})
-    events = {
-        0: WrittenEvent(AT, body_of("data-0").model_dump_json().encode()),
-        1: WrittenEvent(AT._replace(id="e2", region="r2"), other.model_dump_json().encode()),
-    }
-    try:
-        with ThreadPoolExecutor(1) as threads:
-            table = StreamTable(settings, threads)
-            await table.inspect(InspectTable())
-            made = await table.publish(Publish(1, "d", None, None, (0, 1), ALLOWED, False), events)
-            table.close()
-    finally:
-        ADAPTER.drop(STREAM)
+    events = {0: written(body_of("data-0")), 1: written(other, AT._replace(id="e2", region="r2"))}
+    _, made, _ = await judged(events, False)
     assert is_refused(made)
     assert made.region == "r2"
     refused = Problem(code=Code.COMMIT_REFUSED, number=1, names=(made.region,), detail=made.reason)
-    assert f"revert --stream {STREAM} --decision 1 --region r2`. That region" in format_problem(
-        refused, STREAM
-    )
+    advice = f"revert --stream {STREAM} --decision 1 --region r2`. That region"
+    assert advice in format_problem(refused, STREAM)
 
 
 @pytest.mark.parametrize(
@@ -156,22 +154,7 @@ async def test_a_refused_publication_names_the_region_whose_files_are_refused() 
 )
 async def test_files_that_cannot_be_committed_exclude_their_region(files: FilesWritten, code: Code) -> None:
     """The attributes of the event announce one file."""
-    settings = StreamSettings(format="memory", table=f"memory://{STREAM}", commit_user="u")
-    created = ADAPTER.create(STREAM)
-    events = {7: WrittenEvent(AT, files.model_dump_json().encode())}
-    try:
-        with ThreadPoolExecutor(1) as threads:
-            table = StreamTable(settings, threads)
-            await table.inspect(InspectTable())
-            wanted = CheckFiles({"r1": (7,)}, (f"memory://{STREAM}",), created.identity, True)
-            found = await table.check(wanted, events)
-            made = await table.publish(
-                Publish(1, "d", None, None, (7,), wanted.allowed_locations, True), events
-            )
-            table.close()
-    finally:
-        ADAPTER.drop(STREAM)
-    assert isinstance(found, FilesChecked)
+    found, made, table = await judged({7: written(files)}, True, (f"memory://{STREAM}",))
     assert found.problems["r1"].code is code
     assert is_refused(made)
     assert (7 in table.broken) is (code is Code.BODY_UNREADABLE)

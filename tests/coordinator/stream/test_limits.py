@@ -1,4 +1,4 @@
-"""The part of a cut that is within the limits: the checkpoints that fit, of every region if possible."""
+"""Limits of a stream: the part of a cut that fits, and the rate of its events."""
 
 from types import SimpleNamespace
 from typing import Any, cast
@@ -7,6 +7,7 @@ import pytest
 
 from sluicegate.coordinator.core.log import Part, Sealed
 from sluicegate.coordinator.stream.files import Fit, Limits, fit, narrowed
+from sluicegate.coordinator.stream.reload import BURST, Pace
 from sluicegate.events.models import Position
 from sluicegate.events.problems import Code
 
@@ -84,3 +85,28 @@ def test_only_events_that_fit_are_checked() -> None:
     kept, left = narrowed(log, parts, fitting(log, 3))
     assert kept == {"a": (0, 1), "c": (200,)}
     assert left == {2, 100}
+
+
+LIMIT = 10
+
+
+def over(times: list[int]) -> list[bool]:
+    pace = Pace(LIMIT)
+    return [pace.over(each) for each in times]
+
+
+def test_the_burst_is_allowed_and_the_next_event_is_over() -> None:
+    assert over([1_000] * (LIMIT * BURST + 1)) == [False] * (LIMIT * BURST) + [True]
+
+
+def test_a_stream_at_its_limit_is_never_over() -> None:
+    assert not any(over(list(range(0, 100 * 1_000, 1_000 // LIMIT))))
+
+
+def test_a_stream_at_twice_its_limit_is_over_after_twice_the_burst() -> None:
+    found = over(list(range(0, 100 * 1_000, 500 // LIMIT)))
+    assert abs(found.index(True) - 2 * LIMIT * BURST) <= 2
+
+
+def test_a_clock_that_steps_back_frees_no_room() -> None:
+    assert over([5_000, *[0] * (LIMIT * BURST)])[-1]

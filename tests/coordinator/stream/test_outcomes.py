@@ -1,11 +1,27 @@
 """Outcomes in memory are those of the topic, and none is announced before the listeners have records."""
 
 import asyncio
+from typing import Any, Final
 
 import pytest
 
-from sluicegate.coordinator.stream.outcomes import HELD, NotPlaced, Outcomes, decision_before
-from sluicegate.events.notifications import Committed, Notification, NotificationType
+from sluicegate.coordinator.core.state_record import Due
+from sluicegate.coordinator.stream.outcomes import HELD, NotPlaced, Outcomes, outcomes_after
+from sluicegate.events.models import CutReverted
+from sluicegate.events.notifications import (
+    Committed,
+    Notification,
+    NotificationType,
+    RegistrationAnswered,
+    SavepointTaken,
+)
+
+TYPES: Final[dict[type[Any], NotificationType]] = {
+    Committed: NotificationType.COMMITTED,
+    CutReverted: NotificationType.REVERTED,
+    RegistrationAnswered: NotificationType.REGISTRATION_ANSWERED,
+    SavepointTaken: NotificationType.SAVEPOINT_TAKEN,
+}
 
 
 def commit(decision: int) -> Committed:
@@ -16,13 +32,34 @@ def notification(decision: int) -> Notification:
     return Notification(f"c{decision}", NotificationType.COMMITTED, "s", "", "", commit(decision))
 
 
+REVERTED: Final = CutReverted(decision=5, digest="d", table="t")
+ANSWER: Final = RegistrationAnswered(registration="e1", accepted=True)
+
+
+def savepoint(decision: int) -> SavepointTaken:
+    return SavepointTaken(name="s", drained=False, decision=decision, cut={}, snapshot=None, watermark=None)
+
+
 @pytest.mark.parametrize(
-    ("committed", "owed", "before"), [(5, [], 5), (5, [5], 4), (5, [4, 5], 3), (0, [], 0), (1, [1], 0)]
+    ("committed", "owed", "before"),
+    [
+        (0, [], 0),
+        (1, [commit(1)], 0),
+        (5, [], 5),
+        (5, [ANSWER], 5),
+        (5, [commit(5)], 4),
+        (5, [commit(4), commit(5)], 3),
+        (5, [ANSWER, REVERTED], 4),
+        (5, [savepoint(4), commit(5)], 3),
+        (5, [savepoint(0)], 0),
+    ],
 )
 def test_the_decisions_that_an_owner_announces_are_those_that_are_owed(
-    committed: int, owed: list[int], before: int
+    committed: int, owed: list[Any], before: int
 ) -> None:
-    assert decision_before(committed, [commit(each) for each in owed]) == before
+    """A listener that begins now has not missed those that are owed: it takes none of them for lost."""
+    due = [Due(id=str(number), type=TYPES[type(body)], body=body) for number, body in enumerate(owed)]
+    assert outcomes_after(committed, due, keeps=True).before == before
 
 
 def test_outcomes_that_were_dropped_are_read_in_the_topic() -> None:

@@ -1,8 +1,14 @@
-"""The partitions and sizes that an outcome names."""
+"""The partitions, sizes, times and counts that an outcome and the page name."""
 
 import pytest
 
-from sluicegate.coordinator.stream.summary import LONGEST, MOST_SIZES, Tally, sizes_of, touched
+from sluicegate.coordinator.stream.summary import (
+    LONGEST,
+    MOST_SIZES,
+    Tally,
+    sizes_of,
+    touched,
+)
 from sluicegate.events.models import FileInfo, FilesOfSize, FilesWritten
 
 

@@ -1,29 +1,20 @@
-"""Each metric has its value, revoked streams and partitions are removed, and all are documented."""
+"""Each metric has its value, and those of revoked streams and partitions are removed."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import Counter as TheirCounter
+from prometheus_client import Gauge as TheirGauge
+from prometheus_client import Histogram as TheirHistogram
+from prometheus_client.parser import text_string_to_metric_families
 
-import sluicegate
 from sluicegate.coordinator.core.state_record import Condition
-from sluicegate.coordinator.observe.metrics import Metrics
+from sluicegate.coordinator.observe.metrics import Metrics, Registry
 from sluicegate.events.problems import Code, Problem
 from tests.coordinator.telemetry.pages import value_of
-from tools.docs import metrics_page
 
 STALL = Condition(kind="stall", problem=Problem(code=Code.TABLE_UNFIT))
-OF_REGION = Condition(kind="stall", problem=Problem(code=Code.FILES_LOST, region="EWR"))
-
-
-def test_values_follow_their_labels() -> None:
-    metrics = Metrics()
-    metrics.lag.set(5, "1")
-    metrics.events.add(3, "region.registered")
-    metrics.commit_seconds.observe(0.3, "s")
-    metrics.epoch.set(3)
-    assert value_of(metrics, "consumer_lag_records", partition="1") == 5
-    assert value_of(metrics, "events_total", type="region.registered") == 3
-    assert value_of(metrics, "commit_seconds_sum", stream="s") == 0.3
-    assert value_of(metrics, "assignment_epoch") == 3
-    assert value_of(metrics, "build_info", version=sluicegate.__version__) == 1
 
 
 @pytest.mark.slow
@@ -77,16 +68,6 @@ def test_a_stream_has_the_owner_of_its_newest_settings() -> None:
     assert value_of(metrics, "stream_owner_info", stream="mine", owner="team") is None
 
 
-def test_conditions_that_ended_have_no_series() -> None:
-    metrics = Metrics()
-    metrics.conditions("s", [STALL, OF_REGION])
-    metrics.conditions("s", [OF_REGION])
-    assert value_of(metrics, "stream_conditions", stream="s", kind="stall", code="table-unfit") is None
-    assert value_of(metrics, "stream_conditions", stream="s", kind="stall", code="files-lost") == 1
-    metrics.conditions("s", [])
-    assert b"sluicegate_stream_conditions{" not in metrics.render()
-
-
 def test_what_is_absent_has_no_series() -> None:
     metrics = Metrics()
     metrics.oldest_needed.set(5, "s")
@@ -95,30 +76,102 @@ def test_what_is_absent_has_no_series() -> None:
     assert b"sluicegate_oldest_needed_timestamp_seconds{" not in metrics.render()
 
 
-def test_forgetting_unknown_streams_has_no_effect() -> None:
-    metrics = Metrics()
-    metrics.forget_partition(7)
-    metrics.forget_stream("nobody")
+BOUNDS = (0.1, 1.0, 2.5)
+NAMES = st.text(st.characters(codec="utf-8", exclude_characters="\r"), max_size=5)
+VALUES = st.floats(allow_nan=False, allow_infinity=False, width=32)
+
+ACTIONS = st.lists(
+    st.tuples(st.sampled_from(["gauge", "counter", "histogram", "remove", "forget"]), NAMES, NAMES, VALUES),
+    max_size=30,
+)
+
+Shown = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
 
-@pytest.mark.parametrize("histogram", ["commit_seconds", "event_to_snapshot_seconds"])
-def test_histograms_reach_from_a_millisecond_to_a_minute(histogram: str) -> None:
-    metrics = Metrics()
-    metrics.commit_seconds.observe(30.0, "s")
-    metrics.event_to_snapshot.observe(30.0, "s")
-    assert value_of(metrics, f"{histogram}_bucket", stream="s", le="0.001") == 0
-    assert value_of(metrics, f"{histogram}_bucket", stream="s", le="60.0") == 1
+def shown(page: str) -> tuple[Shown, dict[str, tuple[str, str]]]:
+    """The samples of a page, and kind and help of its families; nobody reads the times of creation."""
+    samples, kinds = {}, {}
+    for family in text_string_to_metric_families(page):
+        if family.samples:
+            kinds[family.name] = (family.type, family.documentation)
+        for sample in family.samples:
+            if not sample.name.endswith("_created"):
+                samples[sample.name, frozenset(sample.labels.items())] = sample.value
+    return samples, {name: kind for name, kind in kinds.items() if not name.endswith("_created")}
 
 
-def test_two_registries_do_not_share_anything() -> None:
-    one, other = Metrics(), Metrics()
-    one.epoch.set(5)
-    assert value_of(other, "assignment_epoch") == 0
+@pytest.mark.slow
+@given(ACTIONS)
+def test_the_page_is_that_of_the_library(actions: list[tuple[str, str, str, float]]) -> None:
+    ours, theirs, labels = Registry("x_"), CollectorRegistry(), ("one", "two")
+    gauge = ours.gauge("level", "number", labels, 'a "level"\nin \\ lines')
+    counter = ours.counter("done_total", "number", labels, "done")
+    histogram = ours.histogram("took_seconds", "seconds", labels, BOUNDS, "took")
+    their_gauge = TheirGauge("x_level", 'a "level"\nin \\ lines', labels, registry=theirs)
+    their_counter = TheirCounter("x_done_total", "done", labels, registry=theirs)
+    their_histogram = TheirHistogram("x_took_seconds", "took", labels, buckets=BOUNDS, registry=theirs)
+    for kind, one, two, value in actions:
+        if kind == "gauge":
+            gauge.labels(one, two).set(value)
+            their_gauge.labels(one, two).set(value)
+        elif kind == "counter":
+            counter.labels(one, two).inc(abs(value))
+            their_counter.labels(one, two).inc(abs(value))
+        elif kind == "histogram":
+            histogram.labels(one, two).observe(value)
+            their_histogram.labels(one, two).observe(value)
+        elif kind == "remove":
+            gauge.remove(one, two)
+            their_gauge.remove_by_labels({"one": one, "two": two})
+        else:
+            gauge.remove_by_labels({"one": one})
+            their_gauge.remove_by_labels({"one": one})
+        # Series keep their lines, so the page is made after each action.
+        assert shown("".join(ours.slices())) == shown(generate_latest(theirs).decode())
 
 
-def test_every_metric_is_documented() -> None:
-    metrics = Metrics()
-    names = [each.name for each in metrics.definitions]
-    assert len(names) == len({*names})
-    text = metrics_page.render()
-    assert all(f"`{each.name}`" in text and each.unit and each.help for each in metrics.definitions)
+def test_a_metric_without_labels_has_its_series_from_the_start() -> None:
+    ours, theirs = Registry("x_"), CollectorRegistry()
+    ours.gauge("level", "number", (), "level")
+    ours.counter("done_total", "number", (), "done").add(1)
+    took = ours.histogram("took_seconds", "seconds", (), BOUNDS, "took")
+    TheirGauge("x_level", "level", registry=theirs)
+    TheirCounter("x_done_total", "done", registry=theirs).inc()
+    their_took = TheirHistogram("x_took_seconds", "took", buckets=BOUNDS, registry=theirs)
+    for value in (0.1, 0.5, 7.0):
+        took.observe(value)
+        their_took.observe(value)
+    assert shown("".join(ours.slices())) == shown(generate_latest(theirs).decode())
+
+
+def test_a_large_page_comes_in_slices_and_is_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sluicegate.coordinator.observe.metrics.SLICE", 0.0)
+    registry = Registry("x_")
+    gauge = registry.gauge("level", "number", ("stream",), "level")
+    for number in range(200):
+        gauge.labels(str(number)).set(number)
+    slices = list(registry.slices())
+    assert len(slices) > 3
+    assert shown("".join(slices))[0] == {
+        ("x_level", frozenset({("stream", str(number))})): float(number) for number in range(200)
+    }
+
+
+def test_series_may_end_while_the_page_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sluicegate.coordinator.observe.metrics.SLICE", 0.0)
+    registry = Registry("x_")
+    gauge = registry.gauge("level", "number", ("stream",), "level")
+    for number in range(200):
+        gauge.labels(str(number)).set(1)
+    slices = registry.slices()
+    first = next(slices)
+    for number in range(200):
+        gauge.remove(str(number))
+    gauge.labels("new").set(1)
+    assert shown(first + "".join(slices))[0]
+
+
+def test_a_counter_cannot_fall() -> None:
+    counter = Registry("x_").counter("done_total", "number", (), "done")
+    with pytest.raises(ValueError, match="cannot fall"):
+        counter.add(-1)

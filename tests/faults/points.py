@@ -1,12 +1,10 @@
-"""Places of asynchronous uploads, for tools/bench/ways_in.py and tests/integration/test_uploads.py.
-
-The campaigns of the data source pass none of them.
-"""
+"""Places that the campaigns of the data source do not pass: of uploads, and of records of listeners."""
 
 from typing import Final
 
 from sluicegate.failpoints.names import Failpoint
 
+LISTENER_POINTS: Final = frozenset(point for point in Failpoint if point.startswith("listener-"))
 UPLOAD_POINTS: Final = frozenset(point for point in Failpoint if point.startswith("upload."))
 SPOOLED: Final = (Failpoint.UPLOAD_ENTRY_BEFORE, Failpoint.UPLOAD_ENTRY_AFTER)
 """Passed by each writer that leaves its files in the spool."""
