@@ -22,9 +22,6 @@ class Gate(Proxy):
         self._valid: set[str] = set()
         self.given = 0
         """Number of the tokens that were given."""
-        self.seen: list[Mapping[str, str]] = []
-        """Headers of the requests that were let in, with small letters in their names."""
-        self.scopes: list[str] = []
 
     def expire(self) -> None:
         """Let no token count any more."""
@@ -43,7 +40,6 @@ class Gate(Proxy):
             let_in = found.get("authorization", "").removeprefix("Bearer ") in self._valid
         if not let_in:
             return 401, _error("NotAuthorizedException", "nobody is let in like this")
-        self.seen.append(found)
         return None
 
     def _token(self, headers: Mapping[str, str], body: bytes) -> tuple[int, bytes]:
@@ -55,7 +51,6 @@ class Gate(Proxy):
         ):
             return 401, json.dumps({"error": "invalid_client", "error_description": "unknown"}).encode()
         self.given += 1
-        self.scopes.append(form.get("scope", ""))
         self._valid.add(f"token-{self.given}")
         answer = {"access_token": f"token-{self.given}", "token_type": "bearer", "expires_in": 3600}
         return 200, json.dumps(answer).encode()

@@ -3,7 +3,7 @@
 import http.client
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -23,15 +23,10 @@ class Effect(Enum):
     ANSWERED_AFTER = "an answer with another status after the effect"
     REPEATED = "the request reaches the server twice, and the second answer comes back"
     HELD = "an answer with another status, and the request reaches the server when it is released"
-    NO_JSON = "an answer 200 that is not JSON, after the effect"
-    GATED = "an answer 200 that is not JSON, and no effect"
     REDIRECTED = "a redirection to the server, with another status, and no effect"
 
 
-_WITHOUT_EFFECT: Final = (
-    *(Effect.LOST_BEFORE, Effect.ANSWERED_BEFORE, Effect.HELD),
-    *(Effect.GATED, Effect.REDIRECTED),
-)
+_WITHOUT_EFFECT: Final = (Effect.LOST_BEFORE, Effect.ANSWERED_BEFORE, Effect.HELD, Effect.REDIRECTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +46,6 @@ class Proxy:
         self._address = (str(parts.hostname), int(parts.port or 0))
         self._next: Answered | None = None
         self._held: list[tuple[str, str, dict[str, str], bytes]] = []
-        self.before: Callable[[], None] | None = None
-        """Called once, before the next POST reaches the server."""
         self.posts = 0
         """Requests that have reached the server."""
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
@@ -75,9 +68,6 @@ class Proxy:
 
     def forward(self, method: str, path: str, headers: dict[str, str], body: bytes) -> tuple[int, str, bytes]:
         self.posts += method == "POST"
-        if method == "POST" and self.before is not None:
-            act, self.before = self.before, None
-            act()
         connection = http.client.HTTPConnection(*self._address, timeout=_SECONDS)
         try:
             connection.request(method, path, body or None, headers)
@@ -154,8 +144,6 @@ def _serve(handler: _Handler, proxy: Proxy) -> None:
     status, kind, answer = 0, "application/json", b""
     if effect is Effect.HELD:
         proxy.hold(handler.command, handler.path, headers, body)
-    if effect is Effect.GATED:
-        status = 200
     if effect not in _WITHOUT_EFFECT:
         status, kind, answer = proxy.forward(handler.command, handler.path, headers, body)
     if effect is Effect.REPEATED:
@@ -163,8 +151,6 @@ def _serve(handler: _Handler, proxy: Proxy) -> None:
     if effect in (Effect.LOST_BEFORE, Effect.LOST_AFTER):
         handler.connection.close()
         return
-    if effect in (Effect.NO_JSON, Effect.GATED):
-        answer = b"<html>"
     if struck is not None and effect in (
         Effect.ANSWERED_BEFORE,
         Effect.ANSWERED_AFTER,

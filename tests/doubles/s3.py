@@ -107,10 +107,6 @@ class S3Double:
         self.faults.append(fault)
         return fault
 
-    def count(self, method: str, key: str = "") -> int:
-        """Return the number of requests of a method whose key ends so."""
-        return sum(each == method and path.endswith(key) for each, path in self.requests)
-
     def settle(self) -> None:
         """Wait until no request is under way, also none whose client has given up."""
         with self._idle:

@@ -13,6 +13,8 @@ from sluicegate.cli.local.process import LOOPBACK, free_port
 from sluicegate.cli.local.servers import EmbeddedKafka
 from tests.integration.waiting import BACKSTOP
 
+pytestmark = pytest.mark.slow
+
 _FETCH = """
 from sluicegate.cli.local.jars import kafka_jars
 from sluicegate.cli.local.jars import find_java
@@ -49,7 +51,6 @@ def publish(repository: Path, group: str, artifact: str, version: str) -> None:
         jar.writestr("empty", "")
 
 
-@pytest.mark.slow
 def test_two_processes_fetch_into_one_empty_cache(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -66,7 +67,6 @@ def test_two_processes_fetch_into_one_empty_cache(
     assert len([entry for entry in cache.iterdir() if entry.is_dir()]) == 1
 
 
-@pytest.mark.slow
 def test_a_registry_out_of_reach_is_one_sentence(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,12 +79,3 @@ def test_a_registry_out_of_reach_is_one_sentence(
     assert "SLUICEGATE_IVY_SETTINGS" in message
     assert "\n" not in message
     assert not [entry for entry in cache.iterdir() if entry.is_dir()]
-
-
-@pytest.mark.slow
-def test_a_repository_without_kafka_is_the_same_sentence(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    use_repository(tmp_path, monkeypatch, f"{tmp_path.as_uri()}/nothing/")
-    with pytest.raises(FetchError, match="not found"):
-        EmbeddedKafka(tmp_path / "data").start()

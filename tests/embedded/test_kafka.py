@@ -33,12 +33,6 @@ async def first_values(bootstrap: str, topic: str, count: int) -> list[bytes]:
         return [(await consumer.getone()).value for _ in range(count)]
 
 
-async def test_a_record_goes_through_the_shared_kafka(kafka_bootstrap: str, unique: str) -> None:
-    await create_topic(kafka_bootstrap, unique)
-    await send(kafka_bootstrap, unique, b"one")
-    assert await first_values(kafka_bootstrap, unique, 1) == [b"one"]
-
-
 @pytest.mark.seam
 async def test_a_restart_and_a_kill_keep_address_and_records(own_kafka: EmbeddedKafka, unique: str) -> None:
     bootstrap, before = own_kafka.bootstrap, own_kafka.pid

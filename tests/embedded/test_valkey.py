@@ -11,13 +11,6 @@ from sluicegate.cli.local.servers import EmbeddedValkey
 pytestmark = pytest.mark.redis
 
 
-@pytest.mark.seam
-def test_the_shared_server_keeps_values(redis_url: str, unique: str) -> None:
-    with redis.Redis.from_url(redis_url) as client:
-        client.set(unique, "one")
-        assert client.get(unique) == b"one"
-
-
 @pytest.mark.parametrize("crash", [False, True])
 def test_a_restart_keeps_the_address_and_forgets_the_values(own_valkey: EmbeddedValkey, crash: bool) -> None:
     url, before = own_valkey.url, own_valkey.pid

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from sluicegate.events.codec import Reading, read_attributes, read_body, read_files, read_record
 from sluicegate.events.encoding import encode_event, encode_notification
-from sluicegate.events.envelope import NO_CHECKPOINT, Envelope, EventType, LogRecord, key_of, with_counts
+from sluicegate.events.envelope import Envelope, EventType, LogRecord, key_of, with_counts
 from sluicegate.events.files import HEADROOM, split_files
-from sluicegate.events.models import CheckpointCompleted, FileInfo, FilesWritten, Position, RegionHeartbeat
+from sluicegate.events.models import CheckpointCompleted, FileInfo, Position, RegionHeartbeat
 from sluicegate.events.notifications import NotificationType, read_notification
 from tests.events.examples import BODIES, FILES, TIME, envelope_of, notification_of
 from tests.events.strategies import events, notifications
@@ -148,10 +148,6 @@ def test_the_number_of_files_must_agree() -> None:
     envelope = envelope_of(EventType.FILES_WRITTEN)
     with pytest.raises(ValueError, match="has 3 files, and the body 2"):
         encode_event(envelope._replace(files=3), FILES, TIME)
-
-
-def test_counts_come_from_the_body() -> None:
-    envelope = envelope_of(EventType.FILES_WRITTEN)
     assert with_counts(envelope._replace(files=0, rows=0, bytes=0), FILES) == envelope
 
 
@@ -188,21 +184,3 @@ def test_parts_of_an_event_are_events_with_their_own_counts() -> None:
     assert len(messages) > 3
     assert sum(each.files for each in envelopes) == 40
     assert [read_files(*each) for each in zip(envelopes, (m.value for m in messages), strict=True)] == parts
-
-
-def test_the_headroom_of_a_split_holds_the_longest_key_and_headers() -> None:
-    name, number = "x" * 200, 10**18 - 1
-    place = (name, name, "x" * 64, number)
-    envelope = Envelope("𝄞" * 64, EventType.FILES_WRITTEN, *place, name, "𝄞" * 64, 0, number, number)
-    body = FilesWritten(format="f", format_version=1, location="l", schema_id=0, files=())
-    message = encode_event(envelope, body, TIME)
-    framing = 61 + 20 + sum(4 + len(key) + len(value) for key, value in message.headers)
-    assert len(message.key) + framing < HEADROOM
-
-
-def test_examples_have_the_attributes_of_their_types() -> None:
-    for kind in EventType:
-        assert (envelope_of(kind).checkpoint == NO_CHECKPOINT) == (kind not in WITH_CHECKPOINT)
-
-
-WITH_CHECKPOINT = {EventType.FILES_WRITTEN, EventType.CHECKPOINT_COMPLETED, EventType.CHECKPOINT_FAILED}

@@ -22,6 +22,8 @@ from sluicegate.events.notifications import (
 from sluicegate.events.problems import Code, Problem
 from tests.events.examples import BODIES, TIME, envelope_of, notification_of
 
+pytestmark = pytest.mark.slow
+
 RawHeaders = tuple[RawHeader, ...]
 KIND = EventType.FILES_WRITTEN
 MESSAGE = encode_event(envelope_of(KIND), BODIES[KIND], TIME)
@@ -59,7 +61,6 @@ ANY_HEADERS = st.lists(st.tuples(st.text(max_size=12) | NAMES, VALUES), max_size
 ANY_VALUE = st.none() | st.binary(max_size=50) | st.just(MESSAGE.value) | st.just(NOTIFICATION.value)
 
 
-@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(headers=damaged_headers() | ANY_HEADERS, value=ANY_VALUE)
 @example(headers=tuple(MESSAGE.headers[:-1]), value=None)
@@ -83,7 +84,6 @@ def test_reading_never_raises(headers: RawHeaders, value: bytes | None) -> None:
     assert isinstance(read_files(attributes, value), FilesWritten | Problem)
 
 
-@pytest.mark.slow
 @settings(max_examples=500, deadline=None)
 @given(headers=damaged_headers() | ANY_HEADERS)
 @example(headers=tuple(MESSAGE.headers))
@@ -104,7 +104,6 @@ FIELDS = st.sampled_from(
 )
 
 
-@pytest.mark.slow
 @settings(max_examples=300, deadline=None)
 @given(st.sampled_from(EventType), st.dictionaries(FIELDS, JSON_VALUES, max_size=4), st.booleans())
 def test_bodies_of_any_json_are_read_or_malformed(

@@ -1,7 +1,6 @@
 """The claim of an order: bounded, printable, and without influence on the reading of its record."""
 
 import json
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -24,7 +23,6 @@ from sluicegate.events.orders import (
     read_order,
 )
 from sluicegate.events.problems import Code
-from sluicegate.events.schemas import attribute_schema
 from sluicegate.events.signing import Signatures
 from tests.events.examples import TIME
 
@@ -76,21 +74,6 @@ def test_a_record_is_read_alike_with_any_claim(raw: bytes | None) -> None:
 def test_a_malformed_claim_counts_as_absent(raw: bytes | None) -> None:
     assert read_order([(ORDER, raw)]) is None
     assert has_order([(ORDER, raw)])
-
-
-def test_a_later_release_may_add_fields() -> None:
-    values: dict[str, Any] = CLAIM.model_dump() | {"ticket": {"id": 7}}
-    assert read_order([(ORDER, json.dumps(values).encode())]) == CLAIM
-
-
-def test_a_record_without_the_header_has_no_claim() -> None:
-    assert read_order(PAUSE.headers) is None
-    assert not has_order(PAUSE.headers)
-
-
-def test_the_header_is_described() -> None:
-    fields = attribute_schema()["properties"][ORDER]["contentSchema"]["properties"]
-    assert {*fields} == {*Order.model_fields}
 
 
 def test_a_signature_covers_the_claim() -> None:

@@ -9,7 +9,6 @@ from sluicegate.events.codec import Reading, read_files, read_record
 from sluicegate.events.encoding import Message, encode_event, encode_notification
 from sluicegate.events.envelope import EventType, LogRecord, partition_of
 from sluicegate.events.notifications import NotificationType, read_notification
-from sluicegate.events.problems import Code
 from sluicegate.kafka.topics import TopicNames, ensure_topics, topic_specs
 from tests.events.examples import BODIES, FILES, TIME, envelope_of, notification_of
 
@@ -62,24 +61,3 @@ async def test_every_notification_is_read_as_it_was_written(kafka_bootstrap: str
     records = await consume(kafka_bootstrap, topics.commits, len(messages))
     found = [read_notification(each.headers, each.value) for each in records]
     assert found == [notification_of(kind) for kind in NotificationType]
-
-
-async def test_foreign_messages_have_flaws(kafka_bootstrap: str, topics: TopicNames) -> None:
-    kind = EventType.CUT_DECIDED
-    good = encode_event(envelope_of(kind), BODIES[kind], TIME)
-    without_values = [(name, None) for name, _ in good.headers]
-    messages = [
-        good._replace(headers=[]),
-        good._replace(headers=without_values),  # type: ignore[arg-type]
-        good._replace(value=b"\xff"),
-        good._replace(value=None),  # type: ignore[arg-type]
-    ]
-    await produce(kafka_bootstrap, topics.events, messages)
-    records = await consume(kafka_bootstrap, topics.events, len(messages))
-    flaws = [read_record(each.offset, each.timestamp, each.headers, each.value).flaw for each in records]
-    assert [flaw and flaw.problem.code for flaw in flaws] == [
-        Code.NO_EVENT,
-        Code.NO_EVENT,
-        Code.MALFORMED_BODY,
-        Code.MALFORMED_BODY,
-    ]

@@ -15,12 +15,10 @@ from sluicegate.events.envelope import EventType, LogRecord
 from sluicegate.events.notifications import (
     Notification,
     NotificationType,
-    RegistrationAnswered,
-    Stalled,
     read_notification,
 )
 from sluicegate.events.problems import CauseCode
-from tests.events.examples import BODIES, FILES, TIME, envelope_of, notification_of
+from tests.events.examples import BODIES, FILES, PROBLEM, TIME, envelope_of, notification_of
 
 RECORDED = Path(__file__).parent / "recorded"
 
@@ -65,31 +63,6 @@ def test_a_notification_has_the_recorded_bytes(kind: NotificationType, rewrite: 
     assert read_notification(found.headers, found.value) == notification
 
 
-def test_files_of_a_release_that_names_no_table_are_read() -> None:
-    envelope = envelope_of(EventType.FILES_WRITTEN)
-    message = as_message((RECORDED / f"{EventType.FILES_WRITTEN}.txt").read_bytes())
-    value = json.loads(message.value)
-    assert value.pop("table_identity") == FILES.table_identity
-    assert value.pop("schema_digest") == FILES.schema_digest
-    found = read_files(envelope, json.dumps(value).encode())
-    assert found == FILES.model_copy(update={"table_identity": "", "schema_digest": ""})
-
-
-@pytest.mark.parametrize("kind", [NotificationType.REGISTRATION_ANSWERED, NotificationType.STALLED])
-def test_a_problem_of_a_release_without_causes_is_read(kind: NotificationType) -> None:
-    message = as_message((RECORDED / f"{kind}.txt").read_bytes())
-    value = json.loads(message.value)
-    assert value["problem"].pop("cause")["code"] == "other-writer"
-    found = read_notification(message.headers, json.dumps(value).encode())
-    expected = notification_of(kind).body
-    assert isinstance(found, Notification)
-    assert isinstance(expected, RegistrationAnswered | Stalled)
-    assert expected.problem is not None
-    former = expected.problem.model_copy(update={"cause": None})
-    assert found.body == expected.model_copy(update={"problem": former})
-    assert former.identity == expected.problem.identity
-
-
 @pytest.mark.parametrize("kind", [NotificationType.REGISTRATION_ANSWERED, NotificationType.STALLED])
 @pytest.mark.parametrize(
     ("code", "is_read"), [("a-cause-of-a-newer-release", True), (7, False), (None, False), ([], False)]
@@ -105,6 +78,11 @@ def test_a_cause_of_a_newer_release_is_read_as_unknown(
     if isinstance(found, Notification):
         value["problem"]["cause"]["code"] = CauseCode.UNKNOWN
         assert found == read_notification(message.headers, json.dumps(value).encode())
+
+
+def test_the_identity_of_a_problem_depends_on_its_code_and_arguments_alone() -> None:
+    assert PROBLEM.model_copy(update={"cause": None, "detail": ""}).identity == PROBLEM.identity
+    assert PROBLEM.model_copy(update={"number": 5}).identity != PROBLEM.identity
 
 
 def test_every_field_of_an_example_is_set() -> None:

@@ -157,24 +157,6 @@ async def test_a_request_during_and_after_a_stop_leaves_nothing_open(
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize("idempotent", [True, False])
-async def test_a_producer_is_closed_although_its_brokers_do_not_answer(
-    own_kafka: EmbeddedKafka, unique: str, idempotent: bool, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with started(AIOKafkaAdminClient(bootstrap_servers=own_kafka.bootstrap)) as admin:
-        await admin.create_topics([NewTopic(name=unique, num_partitions=1, replication_factor=1)])
-    producer = AIOKafkaProducer(bootstrap_servers=own_kafka.bootstrap, enable_idempotence=idempotent)
-    await start_client(producer)
-    await producer.send_and_wait(unique, b"1", partition=0)
-    own_kafka.suspend()
-    await producer.send(unique, b"2", partition=0)
-    await stop_client(producer, 0.1)
-    assert "a Kafka client is closed without its brokers: they did not answer for 0.1 s" in caplog.text
-    assert not open_connections()
-    assert not others()
-
-
-@pytest.mark.kafka
 async def test_a_start_that_is_cancelled_while_the_broker_does_not_answer_leaves_nothing(
     own_kafka: EmbeddedKafka,
 ) -> None:

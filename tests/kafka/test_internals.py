@@ -14,7 +14,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 from aiokafka.client import AIOKafkaClient
-from aiokafka.errors import KafkaConnectionError, KafkaError, UnknownMemberIdError
+from aiokafka.errors import KafkaError, UnknownMemberIdError
 from aiokafka.protocol.group import HeartbeatRequest
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from aiokafka.structs import OffsetAndMetadata
@@ -249,26 +249,3 @@ def test_a_message_that_is_noise_is_logged_by_a_known_logger(prefix: str) -> Non
     found = {logger for logger, text in MESSAGES if text.startswith(prefix)}
     assert found, "no message begins so"
     assert found <= set(LOGGERS)
-
-
-def test_every_logger_with_noise_is_there() -> None:
-    assert set(LOGGERS) == {logger for logger, text in MESSAGES if text.startswith(NOISE + ROUTINE)}
-
-
-@pytest.mark.kafka
-async def test_a_broker_that_is_away_is_logged_as_noise(
-    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for name in LOGGERS:
-        # Commands and services that ran in this process have silenced them.
-        logger = logging.getLogger(name)
-        caplog.set_level(logging.INFO, logger=name)
-        for attribute, value in (("filters", []), ("disabled", False), ("propagate", True)):
-            monkeypatch.setattr(logger, attribute, value)
-    client = AIOKafkaProducer(bootstrap_servers="127.0.0.1:1")
-    with pytest.raises(KafkaConnectionError):
-        await client.start()
-    await client.stop()
-    found = [record for record in caplog.records if record.name in LOGGERS]
-    assert found
-    assert all(str(record.msg).startswith(NOISE) for record in found)

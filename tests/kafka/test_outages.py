@@ -39,18 +39,6 @@ def test_an_outage_is_told_ever_more_rarely_and_its_end_once(caplog: pytest.LogC
     assert len(caplog.messages) == 1
 
 
-def test_what_passes_at_once_is_no_outage(caplog: pytest.LogCaptureFixture) -> None:
-    outage = Outage()
-    for start in (0.0, 100.0, 200.0):
-        outage.trouble("an election", start)
-        outage.trouble("an election", start + 1.0)
-    outage.trouble("an election", 201.5)
-    outage.answered(201.6)
-    outage.trouble("an election", 202.5)
-    outage.answered(300.0)
-    assert caplog.messages == []
-
-
 def test_of_the_clients_lines_only_the_noise_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
     client = logging.getLogger("aiokafka.test-noise")
     client.setLevel(logging.INFO)

@@ -1,6 +1,5 @@
 """One model of the connection: the service and the writer hooks fill it, and refuse the same."""
 
-import pickle
 from pathlib import Path
 
 import pytest
@@ -112,17 +111,6 @@ def test_both_give_clients_the_same(tmp_path: Path) -> None:
         BadOption, match=r"kafka\.sasl\.password\.file: .* cannot be read on this machine: No such"
     ):
         of_hooks.client_options()
-
-
-@pytest.mark.slow
-def test_settings_of_the_hooks_travel_are_keys_and_do_not_show_secrets() -> None:
-    settings = hooks(
-        security_protocol="SASL_SSL", sasl_username="writer", sasl_password=SECRET, ssl_key_password=SECRET
-    )
-    travelled = pickle.loads(pickle.dumps(settings))  # noqa: S301
-    assert {settings: 1}[travelled] == 1
-    assert travelled.client_options()["sasl_plain_password"] == SECRET
-    assert SECRET not in repr(settings) + str(settings) + settings.model_dump_json()
 
 
 def test_a_wrong_file_of_tls_is_named_by_its_option(tmp_path: Path) -> None:

@@ -51,12 +51,6 @@ async def partition_counts(bootstrap: str, names: TopicNames) -> dict[str, int]:
     }
 
 
-def with_setting(spec: TopicSpec, **settings: str) -> TopicSpec:
-    return replace(
-        spec, settings={**spec.settings, **{key.replace("_", "."): value for key, value in settings.items()}}
-    )
-
-
 async def test_missing_topics_are_created_once_and_are_in_order(
     kafka_bootstrap: str, names: TopicNames
 ) -> None:
@@ -136,18 +130,6 @@ async def test_every_setting_that_matters_is_checked_against_the_broker(kafka_bo
             f"Set it: kafka-configs.sh --bootstrap-server {kafka_bootstrap} --alter --entity-type topics "
             f"--entity-name {problem.topic} --add-config {setting}={mended}"
         )
-
-
-async def test_harmless_differences_are_no_problems(kafka_bootstrap: str, names: TopicNames) -> None:
-    events, commits, state, dead_letters = topic_specs(names, partitions=2)
-    await create(
-        kafka_bootstrap,
-        with_setting(events, retention_ms="-1", max_message_bytes="5000000"),
-        with_setting(commits, retention_ms="999999999999", compression_type="zstd"),
-        with_setting(state, segment_ms="7200000"),
-        with_setting(dead_letters, retention_ms="1000", message_timestamp_type="CreateTime"),
-    )
-    assert await verify_topics(kafka_bootstrap, topic_specs(names, partitions=7)) == []
 
 
 @pytest.mark.parametrize(("state_partitions", "remedy"), [(2, "--alter --topic"), (4, "cannot take")])

@@ -6,20 +6,13 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 import pyarrow as pa
-from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
-from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import DoubleType, ListType, LongType, NestedField, StringType, TimestamptzType
 
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.file_options import FileOptions, open_writer
-from sluicegate.lakes.port import FileWriter, Published
-from tests.contracts.lakes.delta_lake import DeltaLake
+from sluicegate.lakes.port import FileWriter
 from tests.contracts.lakes.harness import Stream
-from tests.contracts.lakes.iceberg_lake import IcebergLake
-from tests.contracts.lakes.paimon_lake import PaimonLake
+from tests.lakes.values import Lake, table
 
-Lake = PaimonLake | IcebergLake | DeltaLake
 ROWS = pa.schema(
     [
         ("id", pa.int64()),
@@ -30,26 +23,12 @@ ROWS = pa.schema(
         ("list", pa.list_(pa.int64())),
     ]
 )
-ICEBERG = Schema(
-    NestedField(1, "id", LongType()),
-    NestedField(2, "p", LongType()),
-    NestedField(3, "t", TimestamptzType()),
-    NestedField(4, "name", StringType()),
-    NestedField(5, "x", DoubleType()),
-    NestedField(6, "list", ListType(7, LongType(), element_required=False)),
-)
-BY_P = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "p"))
 
 
 def make(
     lake: str, root: Path, properties: Mapping[str, str] | None = None, *, partitioned: bool = False
 ) -> Lake:
-    given = dict(properties or {})
-    if lake == "iceberg":
-        spec = BY_P if partitioned else UNPARTITIONED_PARTITION_SPEC
-        return IcebergLake(root, schema=ICEBERG, spec=spec, properties=given)
-    keys = ["p"] if partitioned else []
-    return PaimonLake(root, ROWS, keys, given) if lake == "paimon" else DeltaLake(root, ROWS, keys, given)
+    return table(lake, root, ROWS, properties, ["p"] if partitioned else [])
 
 
 def opened(made: Lake, event_time: str | None = "t", **options: str) -> FileWriter:
@@ -69,8 +48,7 @@ def written(made: Lake, writer: FileWriter, batches: Iterable[pa.RecordBatch]) -
         spec_id=writer.spec_id,
         files=tuple(writer.finish()),
     )
-    stream = Stream(made)
-    assert isinstance(stream.publish(1, stream.head(1), [event]), Published)
+    Stream(made).add(1, event)
     return event
 
 

@@ -19,7 +19,6 @@ from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import DecimalType, DoubleType, LongType, NestedField, StringType, TimestamptzType
 
 from sluicegate.events.models import FileInfo, FilesWritten
-from sluicegate.lakes.port import Published
 from tests.contracts.lakes.delta_lake import DeltaLake
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.iceberg_lake import IcebergLake
@@ -27,9 +26,9 @@ from tests.contracts.lakes.paimon_lake import PaimonLake
 from tests.lakes.iceberg.reading import duck_rows
 from tests.lakes.iceberg.reading import entries as iceberg_entries
 from tests.lakes.paimon.reading import entries
+from tests.lakes.values import FORMATS, duck_of_delta
 
 _BOUNDS: Final = ("lower_bounds", "upper_bounds")
-FORMATS: Final = ("paimon", "iceberg", "delta")
 DAY: Final = datetime.datetime(2024, 5, 17, 9, 30, tzinfo=datetime.UTC)
 COLUMNS: Final = pa.schema(
     [
@@ -82,7 +81,7 @@ class Place(Protocol):
         """Return rows as files have them."""
         ...
 
-    def read(self, connection: duckdb.DuckDBPyConnection, where: str) -> list[int]:
+    def read(self, where: str) -> list[int]:
         """Return the ids of the rows of a filter, as a reader finds them that shares no code with us."""
         ...
 
@@ -110,9 +109,10 @@ class PaimonPlace:
     def columns(self, data: pa.Table) -> pa.Table:
         return data
 
-    def read(self, connection: duckdb.DuckDBPyConnection, where: str) -> list[int]:
+    def read(self, where: str) -> list[int]:
         found = self.lake.read()
         # Arrow's own filters take NaN for no number.
+        connection = duckdb.connect()
         connection.register("found", found)
         connection.execute("CREATE OR REPLACE TEMP TABLE copied AS FROM found")
         selected = connection.table("copied").filter(where).project("id")
@@ -139,7 +139,7 @@ class IcebergPlace:
         fields = [each.with_metadata({"PARQUET:field_id": str(at)}) for at, each in enumerate(data.schema, 1)]
         return data.cast(pa.schema(fields))
 
-    def read(self, connection: duckdb.DuckDBPyConnection, where: str) -> list[int]:
+    def read(self, where: str) -> list[int]:
         return [number for (number,) in duck_rows(self.lake, "id", where)]
 
     def bounded(self) -> set[str]:
@@ -166,8 +166,8 @@ class DeltaPlace:
     def columns(self, data: pa.Table) -> pa.Table:
         return data.drop_columns(["region"])
 
-    def read(self, connection: duckdb.DuckDBPyConnection, where: str) -> list[int]:
-        table = connection.table_function("delta_scan", [str(self.root)])
+    def read(self, where: str) -> list[int]:
+        table = duck_of_delta().table_function("delta_scan", [str(self.root)])
         return sorted(number for (number,) in table.filter(where).project("id").fetchall())
 
     def bounded(self) -> set[str]:
@@ -178,11 +178,8 @@ class DeltaPlace:
 
 def place(lake: str, root: Path) -> Place:
     """Make a table of a format."""
-    places: dict[str, Callable[[Path], Place]] = {
-        "paimon": PaimonPlace,
-        "iceberg": IcebergPlace,
-        "delta": DeltaPlace,
-    }
+    places: dict[str, Callable[[Path], Place]]
+    places = dict(zip(FORMATS, (PaimonPlace, IcebergPlace, DeltaPlace), strict=True))
     return places[lake](root)
 
 
@@ -209,7 +206,4 @@ def event(table: Place, *files: FileInfo, location: str = "") -> FilesWritten:
 
 def commit(table: Place, *events: FilesWritten) -> None:
     """Check and publish events through the real committer."""
-    stream = Stream(table.lake)
-    checked = stream.committer.check(events)
-    published = stream.publish(1, stream.head(1), checked)
-    assert isinstance(published, Published), published
+    Stream(table.lake).add(1, *events)

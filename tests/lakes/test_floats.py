@@ -10,20 +10,15 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyiceberg.schema import Schema
-from pyiceberg.types import DoubleType, FloatType, ListType, LongType, NestedField, StructType
 
 from sluicegate.lakes import parquet
 from sluicegate.lakes.iceberg.layout import Layout
 from sluicegate.lakes.parquet import Floats
-from sluicegate.lakes.port import FileWriter, Published
-from sluicegate.lakes.registry import adapter
+from sluicegate.lakes.port import FileWriter
 from tests.contracts.lakes.delta_lake import DeltaLake
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.iceberg_lake import IcebergLake
-from tests.iceberg_duck import duck
-from tests.lakes.delta.making import column, info, metadata, protocol, put
-from tests.lakes.iceberg.reading import duck_rows
+from tests.lakes.values import FORMATS, table
 
 NAN = math.nan
 ROWS = pa.schema(
@@ -36,17 +31,6 @@ ROWS = pa.schema(
         ("s", pa.struct([("inner", pa.float64()), ("whole", pa.int64())])),
         ("list", pa.list_(pa.float64())),
     ]
-)
-ICEBERG = Schema(
-    NestedField(1, "id", LongType()),
-    NestedField(2, "plain", DoubleType()),
-    NestedField(3, "strange", DoubleType()),
-    NestedField(4, "zero", FloatType()),
-    NestedField(5, "void", DoubleType()),
-    NestedField(
-        6, "s", StructType(NestedField(8, "inner", DoubleType()), NestedField(9, "whole", LongType()))
-    ),
-    NestedField(7, "list", ListType(10, DoubleType(), element_required=False)),
 )
 
 
@@ -85,45 +69,18 @@ def batch(rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
 
 def made(lake: str, root: Path) -> tuple[FileWriter, Path]:
     """Make a table; return a writer and the folder of the data."""
-    if lake == "iceberg":
-        table = IcebergLake(root, schema=ICEBERG)
-        return table.adapter.open_writer(table.adapter.parse_table(table.location), None), table.root
-    place = root / "t"
-    if lake == "delta":
-        inside = {"type": "struct", "fields": [column("inner", "double"), column("whole")]}
-        several = {"type": "array", "elementType": "double", "containsNull": True}
-        columns = [column("id"), *(column(name, "double") for name in ("plain", "strange"))]
-        columns += [column("zero", "float"), column("void", "double"), column("s", inside)]
-        put(place, 0, info(), protocol(), metadata([*columns, column("list", several)]))
-    else:
-        place = paimon_table(root)
-    found = adapter(lake)
-    return found.open_writer(found.parse_table(str(place)), None), place
+    found = table(lake, root, ROWS)
+    return found.adapter.open_writer(found.adapter.parse_table(found.location), None), found.root
 
 
-def paimon_table(root: Path, **options: str) -> Path:
-    from pypaimon import CatalogFactory
-    from pypaimon import Schema as PaimonSchema
-
-    catalog = CatalogFactory.create({"warehouse": str(root)})
-    catalog.create_database("db", ignore_if_exists=True)
-    schema = PaimonSchema.from_pyarrow_schema(ROWS, options={"bucket": "-1", **options})
-    catalog.create_table("db.t", schema, ignore_if_exists=False)
-    return root / "db.db" / "t"
-
-
-@pytest.fixture(params=["paimon", "iceberg", "delta"])
-def lake(request: pytest.FixtureRequest) -> str:
-    name: str = request.param
-    return name
-
-
+@pytest.mark.parametrize("lake", FORMATS)
 def test_filters_inside_of_a_parquet_file_find_all_rows(lake: str, tmp_path: Path) -> None:
     writer, root = made(lake, tmp_path)
     writer.write(batch(FIRST))
     (file,) = writer.finish()
     found = {where: sorted(number for (number,) in ids(root / file.path, where)) for where in QUESTIONS}
     assert found == QUESTIONS
+    assert bounded(root / file.path) == {"id", "plain", "zero", "s.whole"}, "all other columns have bounds"
 
 
 def ids(path: Path, where: str) -> list[tuple[Any, ...]]:
@@ -136,13 +93,6 @@ def bounded(path: Path) -> set[str]:
     group = pq.read_metadata(path).row_group(0)
     chunks = [group.column(number) for number in range(group.num_columns)]
     return {each.path_in_schema for each in chunks if each.is_stats_set and each.statistics.has_min_max}
-
-
-def test_all_other_columns_keep_their_bounds(lake: str, tmp_path: Path) -> None:
-    writer, root = made(lake, tmp_path)
-    writer.write(batch(FIRST))
-    (file,) = writer.finish()
-    assert bounded(root / file.path) == {"id", "plain", "zero", "s.whole"}
 
 
 @pytest.mark.parametrize("lake", ["iceberg", "delta"])
@@ -160,21 +110,11 @@ def test_nan_that_comes_later_begins_another_file(
     assert "strange" not in bounded(root / second.path)
 
 
-@pytest.mark.slow
-def test_an_iceberg_table_is_filtered_by_duckdb(tmp_path: Path) -> None:
-    lake = IcebergLake(tmp_path, schema=ICEBERG)
-    stream = Stream(lake)
-    event = lake.write(batch(FIRST))
-    assert stream.publish(1, stream.head(1), [event])
-    assert duck()
-    found = {where: [number for (number,) in duck_rows(lake, "id", where)] for where in QUESTIONS}
-    assert found == QUESTIONS
-
-
 def test_records_of_iceberg_count_nan_and_have_no_bounds_of_it(tmp_path: Path) -> None:
-    lake = IcebergLake(tmp_path, schema=ICEBERG)
+    lake = table("iceberg", tmp_path, ROWS)
+    assert isinstance(lake, IcebergLake)
     (file,) = lake.write(batch(FIRST)).files
-    record = Layout(ICEBERG, lake.table.spec(), 2).decode(file.metadata)
+    record = Layout(lake.table.schema(), lake.table.spec(), 2).decode(file.metadata)
 
     def of(name: str) -> dict[int, Any]:
         return {pair["key"]: pair["value"] for pair in record[name]}
@@ -211,16 +151,6 @@ def test_entries_of_paimon_have_no_bounds_of_nan(tmp_path: Path) -> None:
     assert stats.null_counts[ROWS.names.index("strange")] == 1
 
 
-def test_a_column_whose_name_looks_like_a_path_is_looked_at() -> None:
-    """Parquet gives the column `a.b` and the column `b` inside of `a` one path."""
-    inside = pa.StructArray.from_arrays([pa.array([1.0, None])], ["b"])
-    rows = pa.table({"a.b": pa.array([NAN, 1.0]), "a": inside, "c": pa.array([1, 2])})
-    floats = Floats(rows.schema)
-    counts = floats.count(rows)
-    assert floats.with_statistics(counts) == ["c"]
-    assert counts.null == {("a.b",): 0, ("a", "b"): 1}
-
-
 def test_a_column_with_the_path_of_one_with_nan_gets_no_statistics(tmp_path: Path) -> None:
     whole = pa.StructArray.from_arrays([pa.array([1, 2])], ["v"])
     listed = pa.array([[1.0, NAN], []], pa.list_(pa.float64()))
@@ -241,12 +171,6 @@ def test_a_column_with_the_path_of_one_with_nan_gets_no_statistics(tmp_path: Pat
     assert bounded(made) == {"m.key_value.value", "c"}
 
 
-def test_all_columns_get_statistics_if_no_float_has_nan() -> None:
-    rows = pa.table({"a": pa.array([1.0]), "b": pa.array([1])})
-    floats = Floats(rows.schema)
-    assert floats.with_statistics(floats.count(rows)) is True
-
-
 def test_a_field_whose_name_looks_like_a_path_of_arrow_is_looked_at(tmp_path: Path) -> None:
     names = [".a", "a", "b.c", "[0]", ".", "\\.d", ".only"]
     inside = pa.StructArray.from_arrays([pa.array([1.0, NAN]), *[pa.array([1.0, 2.0])] * 6], names)
@@ -261,7 +185,6 @@ def test_a_field_whose_name_looks_like_a_path_of_arrow_is_looked_at(tmp_path: Pa
     assert floats.without_statistics(counts) == {".t..s..a", "s..a"}
     delta = DeltaLake(tmp_path, pa.schema([("id", pa.int64()), ("s", inside.type)]))
     event = delta.write(pa.record_batch({"id": pa.array([1, 2]), "s": inside}))
-    stream = Stream(delta)
-    assert isinstance(stream.publish(1, stream.head(1), [event]), Published)
+    Stream(delta).add(1, event)
     (add,) = delta.actions(1, "add")
     assert json.loads(str(add["stats"]))["maxValues"]["s"].keys() == set(names) - {".a"}

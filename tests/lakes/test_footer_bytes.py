@@ -138,36 +138,6 @@ def test_a_folder_with_the_name_of_a_file_is_refused(tmp_path: Path) -> None:
         Stream(table.lake).committer.check([event(table, file)])
 
 
-def with_a_length(raw: bytes) -> bytes:
-    """Return a file whose column of INT64 states a length of its type, as a Go library writes it.
-
-    An element of the schema has its fields in order: type, length of the type, repetition, name.
-    """
-    length = int.from_bytes(raw[-8:-4], "little")
-    footer = raw[-8 - length : -8]
-    plain = bytes([0x10 | I32]) + zigzag(2) + bytes([0x20 | I32]) + zigzag(1) + bytes([0x10 | BINARY])
-    stated = bytes([0x10 | I32]) + zigzag(64) + bytes([0x10 | I32]) + zigzag(1) + bytes([0x10 | BINARY])
-    assert footer.count(plain) == 1
-    changed = footer.replace(plain, plain[:2] + stated)
-    return raw[: -8 - length] + changed + len(changed).to_bytes(4, "little") + raw[-4:]
-
-
-def test_a_length_of_a_type_that_has_none_is_ignored(tmp_path: Path) -> None:
-    path = tmp_path / "a.parquet"
-    schema = pa.schema([("id", pa.int64())])
-    pq.write_table(pa.table({"id": pa.array([1], pa.int64())}), path, store_schema=False)
-    path.write_bytes(with_a_length(path.read_bytes()))
-    footer = pq.read_metadata(path)
-    assert footer.schema.column(0).length == 64
-    footers.check_footer(footer_of(path))
-    FileColumns(schema, 0).check("a.parquet", footer)
-
-
-def footer_of(path: Path) -> bytes:
-    raw = path.read_bytes()
-    return raw[-8 - int.from_bytes(raw[-8:-4], "little") : -8]
-
-
 FLAG = (
     b"\x15\x04\x19,5\x00\x18\x06schema\x15\x02\x00\x15\x00%\x02\x18\x01f\x00\x16\x04\x19\x1c\x19\x1c&\x00\x1c\x15\x00"
     b"\x19%\x06\x00\x19\x18\x01f\x15\x00\x16\x04\x16T\x16T&\x08<\x18\x01\x01\x18\x01\x01\x16\x02(\x01\x01\x18\x01\x01"
@@ -183,11 +153,6 @@ NUMBERS = (
     b"\x00\x00\x00"
 )
 """The same for a column of lists of numbers."""
-
-
-@pytest.mark.parametrize("footer", [FLAG, NUMBERS])
-def test_a_footer_with_histograms_of_its_levels_is_read(footer: bytes) -> None:
-    footers.check_footer(footer)
 
 
 # Each of these ends the process of pyarrow 26, which checks them in code that cannot raise.

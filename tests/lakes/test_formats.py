@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from sluicegate.lakes import adapter
-from sluicegate.lakes.capabilities import CopiesFiles, FindsOrphans, ReadsHistory, capable
-from sluicegate.lakes.port import PORT_VERSION, TableMaintenance, TableRefused
+from sluicegate.lakes.capabilities import ReadsHistory, capable
+from sluicegate.lakes.port import PORT_VERSION, TableRefused
 
 ADAPTER = """
 from sluicegate.lakes.memory import MemoryAdapter
@@ -34,12 +34,12 @@ print("acme_lake" in sys.modules)
 """
 
 
-def install(folder: Path, module: str, *, package: str = "acme-lake", extra: str = "") -> None:
+def install(folder: Path, module: str, *, package: str = "acme-lake") -> None:
     """Install a package with one module and one table format, as a wheel would be."""
     info = folder / f"{package.replace('-', '_')}-2.0.dist-info"
     info.mkdir(parents=True)
     metadata = f"Metadata-Version: 2.1\nName: {package}\nVersion: 2.0\n"
-    (info / "METADATA").write_text(metadata + (f"Provides-Extra: {extra}\n" if extra else ""))
+    (info / "METADATA").write_text(metadata)
     (info / "entry_points.txt").write_text("[sluicegate.lakes]\nacme = acme_lake:ADAPTER\n")
     (folder / "acme_lake.py").write_text(module)
 
@@ -74,42 +74,22 @@ def test_the_format_for_tests_is_known_and_not_listed() -> None:
     ("module", "problem"),
     [
         ("", "cannot be loaded: AttributeError: module 'acme_lake' has no attribute 'ADAPTER'"),
-        ("1 / 0", "cannot be loaded: ZeroDivisionError: division by zero"),
         ("ADAPTER = 7", "gives an object of the type int, which is not an adapter"),
-        (
-            "from sluicegate.lakes.memory import ADAPTER",
-            "gives the adapter of another format, memory",
-        ),
-        (
-            ADAPTER.format(version=99),
-            f"implements version 99 of the port instead of {PORT_VERSION}",
-        ),
+        ("from sluicegate.lakes.memory import ADAPTER", "gives the adapter of another format, memory"),
+        (ADAPTER.format(version=99), f"implements version 99 of the port instead of {PORT_VERSION}"),
     ],
-    ids=["nothing", "broken", "no adapter", "another format", "another version"],
+    ids=["nothing", "no adapter", "another format", "another version"],
 )
 def test_an_entry_point_without_an_adapter_is_refused(tmp_path: Path, module: str, problem: str) -> None:
     install(tmp_path, module)
-    said = ask(tmp_path)[1]
-    assert said.startswith(f"the table format acme of the package acme-lake {problem}")
-    ways = ("Upgrade that package", "Install releases of acme-lake and sluicegate that fit together")
-    assert said.endswith(ways)
-    # As a release of the package does that fits.
-    (tmp_path / "acme_lake.py").write_text(ADAPTER.format(version=PORT_VERSION))
-    assert ask(tmp_path)[1] == "AcmeAdapter True"
+    assert ask(tmp_path)[1].startswith(f"the table format acme of the package acme-lake {problem}")
 
 
 @pytest.mark.slow
-def test_a_format_of_two_packages_is_refused_until_one_is_removed(tmp_path: Path) -> None:
+def test_a_format_of_two_packages_is_refused(tmp_path: Path) -> None:
     install(tmp_path, ADAPTER.format(version=PORT_VERSION))
     install(tmp_path, ADAPTER.format(version=PORT_VERSION), package="another-lake")
-    said = ask(tmp_path)[1]
-    assert said == (
-        "the table format acme is given by the packages acme-lake and another-lake. Remove one of them"
-    )
-    for each in (tmp_path / "another_lake-2.0.dist-info").iterdir():
-        each.unlink()
-    (tmp_path / "another_lake-2.0.dist-info").rmdir()
-    assert ask(tmp_path)[1] == "AcmeAdapter True"
+    assert "is given by the packages acme-lake and another-lake. Remove one of them" in ask(tmp_path)[1]
 
 
 class _Bare:
@@ -118,7 +98,6 @@ class _Bare:
     location = "bare://t"
 
 
-@pytest.mark.parametrize("capability", [ReadsHistory, FindsOrphans, CopiesFiles])
-def test_a_missing_capability_is_refused_by_name(capability: type[TableMaintenance]) -> None:
-    with pytest.raises(TableRefused, match=rf"bare://t lacks the capability {capability.__name__}, which it"):
-        capable(_Bare(), capability, "it")
+def test_a_missing_capability_is_refused_by_name() -> None:
+    with pytest.raises(TableRefused, match=r"bare://t lacks the capability ReadsHistory, which it"):
+        capable(_Bare(), ReadsHistory, "it")

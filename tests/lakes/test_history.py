@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 import pytest
 
 from sluicegate.events.models import SnapshotRef
-from sluicegate.events.problems import Cause, CauseCode
 from sluicegate.lakes.history import Marker, NoParent, PastSnapshot, look_for, newest_decisions, read_history
 from sluicegate.lakes.port import Absent, Ahead, Found, OtherDigest, Unproven
 
@@ -118,17 +117,6 @@ def _ask_one(dice: random.Random) -> None:
             assert newest > asked
 
 
-def test_the_recorded_snapshot_must_be_an_ancestor_though_its_position_was_passed() -> None:
-    tree = Tree()
-    first = tree.add(None, 3, USER, 1)
-    abandoned = tree.add(first, 7, USER, 2)
-    head = tree.add(first, 12, "another", 1)
-    answer = look_for(tree.commits[head], tree.parent, tree.at, USER, (3, "digest-3"), abandoned)
-    assert isinstance(answer, Unproven)
-    assert not answer.expired
-    assert answer.cause == Cause(code=CauseCode.RECORDED_DIFFERS, snapshot=abandoned.id)
-
-
 # --- markers --------------------------------------------------------------------------------------
 
 
@@ -232,14 +220,15 @@ def test_a_marker_is_nothing_where_its_snapshot_was_rolled_back(certain: bool) -
     assert newest_decisions(*line, marker) == (1, 1, False)
 
 
-def test_a_decision_that_was_rolled_back_after_the_record_is_absent_whatever_the_marker_says() -> None:
-    """The recorded head precedes it, and everything after that was read."""
+def test_a_marker_of_a_table_without_snapshots_proves_nothing() -> None:
     tree = Tree()
-    recorded = tree.add(None, 1, USER, 1)
-    lost = tree.add(recorded, 4, USER, 2)
-    head = tree.add(recorded, 9, "another", 1)
-    line = tree.commits[head], tree.parent, tree.at, USER
-    assert look_for(*line, (2, "digest-2"), recorded, Marker(2, "digest-2", lost)) == Absent(head)
+    marker = Marker(3, "digest-3", SnapshotRef(7, "lost"))
+    line = None, tree.parent, tree.at, USER
+    for asked in (2, 3, 4):
+        assert look_for(*line, (asked, f"digest-{asked}"), None, marker) == Absent(None)
+        answer = look_for(*line, (asked, f"digest-{asked}"), SnapshotRef(7, "lost"), marker)
+        assert isinstance(answer, Unproven)
+    assert newest_decisions(*line, marker) == (None, 0, False)
 
 
 def test_a_marker_that_contradicts_its_snapshot_proves_nothing() -> None:
@@ -250,17 +239,6 @@ def test_a_marker_that_contradicts_its_snapshot_proves_nothing() -> None:
     line = tree.commits[head], tree.parent, tree.at, USER
     assert isinstance(look_for(*line, (2, "digest-2"), None, Marker(1, "digest-1", head)), Unproven)
     assert newest_decisions(*line, Marker(1, "digest-1", head)) == (None, None, False)
-
-
-def test_a_marker_of_a_table_without_snapshots_proves_nothing() -> None:
-    tree = Tree()
-    marker = Marker(3, "digest-3", SnapshotRef(7, "lost"))
-    line = None, tree.parent, tree.at, USER
-    for asked in (2, 3, 4):
-        assert look_for(*line, (asked, f"digest-{asked}"), None, marker) == Absent(None)
-        answer = look_for(*line, (asked, f"digest-{asked}"), SnapshotRef(7, "lost"), marker)
-        assert isinstance(answer, Unproven)
-    assert newest_decisions(*line, marker) == (None, 0, False)
 
 
 def test_a_marker_above_the_asked_decision_says_that_the_table_is_ahead() -> None:
@@ -293,16 +271,6 @@ def line_of(*commits: tuple[str, int, str]) -> tuple[Tree, SnapshotRef]:
         tree.commits[head] = PastSnapshot(head, user, decision, digest)
     assert head is not None
     return tree, head
-
-
-def test_a_marker_of_a_snapshot_with_another_content_is_rolled_back() -> None:
-    """The table was rolled back, and somebody else made another snapshot of that number."""
-    tree, head = line_of((USER, 1, "d1"), ("another", 0, ""), ("another", 0, ""))
-    marker = Marker(2, "d2", SnapshotRef(2, "of the former history"))
-    found = newest_decisions(tree.commits[head], tree.parent, tree.at, USER, marker)
-    assert (found.decision, found.made) == (1, 1)
-    asked = look_for(tree.commits[head], tree.parent, tree.at, USER, (2, "d2"), None, marker)
-    assert isinstance(asked, Absent)
 
 
 def test_a_foreign_id_of_the_recorded_snapshot_proves_nothing() -> None:

@@ -15,6 +15,8 @@ from sluicegate.lakes.registry import adapter
 from tests.faults import iceberg_tables, tables
 from tests.integration.job import SCHEMA, Job
 
+pytestmark = pytest.mark.slow
+
 WRONG: Final = {
     "another name": [SCHEMA.field("id"), SCHEMA.field("origin"), pa.field("time", pa.timestamp("ms"))],
     "another type": [pa.field("id", pa.int32()), SCHEMA.field("origin"), SCHEMA.field("at")],
@@ -46,7 +48,6 @@ def maintenance_of(table: Path, lake: str) -> CopiesFiles:
     return capable(opened, CopiesFiles, "a rebuild")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("catalog", [True, False])
 @pytest.mark.parametrize("lake", tables.FORMATS)
 def test_a_stream_does_not_begin_with_a_table_without_metadata(
@@ -61,7 +62,6 @@ def test_a_stream_does_not_begin_with_a_table_without_metadata(
         found.open_committer(place, "u")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("lake", tables.FORMATS)
 def test_files_go_into_a_new_table_with_the_same_columns(tmp_path: Path, lake: str) -> None:
     table = tables.create_table(tmp_path, "flights", lake)
@@ -75,7 +75,6 @@ def test_files_go_into_a_new_table_with_the_same_columns(tmp_path: Path, lake: s
     committer.close()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("wrong", WRONG)
 @pytest.mark.parametrize("lake", tables.FORMATS)
 def test_files_do_not_go_into_a_table_with_other_columns(tmp_path: Path, lake: str, wrong: str) -> None:

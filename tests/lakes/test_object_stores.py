@@ -1,7 +1,6 @@
 """Requests to an object store that fail, get lost or take long: no outcome is guessed."""
 
 import sys
-import threading
 import traceback
 from collections.abc import Callable
 
@@ -26,10 +25,17 @@ def storage(s3_double: S3Double) -> Storage:
     return ObjectStorage(URI, connect(URI), pauses=(0.0, 0.0, 0.0, 0.0))
 
 
-@pytest.mark.parametrize("times", [1, 3])
+BEFORE = (Effect.LOST_BEFORE, Effect.UNAVAILABLE, Effect.CONFLICT)
+"""What a put meets before its effect, and may be tried again."""
+AFTER = (Effect.LOST_AFTER, Effect.ERROR_AFTER)
+
+
 @pytest.mark.parametrize(
-    "effect",
-    [Effect.LOST_AFTER, Effect.ERROR_AFTER, Effect.LOST_BEFORE, Effect.UNAVAILABLE, Effect.CONFLICT],
+    ("effect", "times"),
+    [
+        *((effect, times) for effect in (*BEFORE, *AFTER) for times in (1, 3)),
+        *((each, ALWAYS) for each in AFTER),
+    ],
 )
 def test_a_put_succeeds_after_requests_that_failed(
     s3_double: S3Double, storage: Storage, effect: Effect, times: int
@@ -40,20 +46,35 @@ def test_a_put_succeeds_after_requests_that_failed(
     assert s3_double.objects[KEY] == b"ours"
 
 
-@pytest.mark.parametrize("effect", [Effect.LOST_BEFORE, Effect.UNAVAILABLE, Effect.CONFLICT])
+@pytest.mark.parametrize(
+    ("effect", "error"),
+    [
+        (Effect.LOST_BEFORE, Uncertain),
+        (Effect.UNAVAILABLE, Uncertain),
+        (Effect.CONFLICT, LakeUnavailable),
+        (Effect.REJECTED, LakeUnavailable),
+    ],
+)
+def test_a_put_that_always_fails_before_its_effect(
+    s3_double: S3Double, storage: Storage, effect: Effect, error: type[Exception]
+) -> None:
+    """Without any answer it is uncertain; one that is always refused was not made."""
+    s3_double.strike(effect, NAME, times=ALWAYS)
+    with pytest.raises(error) as raised:
+        storage.put_if_absent(NAME, b"ours")
+    assert type(raised.value) is error
+    assert KEY not in s3_double.objects
+
+
+@pytest.mark.parametrize("effect", [*BEFORE, Effect.LOST_AFTER])
 def test_a_put_that_another_writer_overtakes_between_its_attempts(
     s3_double: S3Double, storage: Storage, effect: Effect
 ) -> None:
+    """Or whose effect another writer has overwritten."""
     fault = s3_double.strike(effect, NAME)
     fault.meanwhile = lambda: s3_double.objects.update({KEY: b"theirs"})
     assert not storage.put_if_absent(NAME, b"ours")
     assert s3_double.objects[KEY] == b"theirs"
-
-
-def test_a_put_whose_effect_was_overwritten_has_not_won(s3_double: S3Double, storage: Storage) -> None:
-    fault = s3_double.strike(Effect.LOST_AFTER, NAME)
-    fault.meanwhile = lambda: s3_double.objects.update({KEY: b"theirs"})
-    assert not storage.put_if_absent(NAME, b"ours")
 
 
 def test_a_taken_name_is_taken_although_its_file_is_deleted_then(
@@ -67,37 +88,12 @@ def test_a_taken_name_is_taken_although_its_file_is_deleted_then(
     assert KEY not in s3_double.objects
 
 
-@pytest.mark.parametrize("effect", [Effect.LOST_BEFORE, Effect.UNAVAILABLE])
-def test_a_put_without_any_answer_is_uncertain(s3_double: S3Double, storage: Storage, effect: Effect) -> None:
-    s3_double.strike(effect, NAME, times=ALWAYS)
-    with pytest.raises(Uncertain, match="perhaps"):
-        storage.put_if_absent(NAME, b"ours")
-
-
-@pytest.mark.parametrize("effect", [Effect.LOST_AFTER, Effect.ERROR_AFTER])
-def test_a_put_whose_every_answer_is_lost_is_found(
-    s3_double: S3Double, storage: Storage, effect: Effect
-) -> None:
-    s3_double.strike(effect, NAME, times=ALWAYS)
-    assert storage.put_if_absent(NAME, b"ours")
-
-
 def test_a_put_that_cannot_be_read_back_is_uncertain(s3_double: S3Double, storage: Storage) -> None:
     s3_double.strike(Effect.LOST_AFTER, NAME)
     s3_double.strike(Effect.REJECTED, NAME, method="GET", times=ALWAYS)
     with pytest.raises(Uncertain):
         storage.put_if_absent(NAME, b"ours")
     assert s3_double.objects[KEY] == b"ours"
-
-
-@pytest.mark.parametrize("effect", [Effect.CONFLICT, Effect.REJECTED])
-def test_a_put_that_is_always_refused_was_not_made(
-    s3_double: S3Double, storage: Storage, effect: Effect
-) -> None:
-    s3_double.strike(effect, NAME, times=ALWAYS)
-    with pytest.raises(LakeUnavailable):
-        storage.put_if_absent(NAME, b"ours")
-    assert KEY not in s3_double.objects
 
 
 def test_a_refusal_after_a_lost_answer_proves_nothing(s3_double: S3Double, storage: Storage) -> None:
@@ -159,14 +155,6 @@ def test_uploads_are_repeated(s3_double: S3Double, storage: Storage, effect: Eff
     assert s3_double.objects["warehouse/numbers/bucket-0/data.parquet"] == bytes(size)
 
 
-@pytest.mark.slow
-def test_an_upload_that_ends_early_leaves_nothing(s3_double: S3Double, storage: Storage) -> None:
-    s3_double.strike(Effect.REJECTED, "data.parquet")
-    with pytest.raises(LakeUnavailable, match=r"cannot write data\.parquet to the folder"):
-        storage.write("bucket-0", {"data.parquet": bytes((32 << 20) + 1)})
-    assert storage.names("bucket-0") == []
-
-
 def test_a_store_that_ignores_conditions_is_refused_before_a_put(
     s3_double: S3Double, storage: Storage
 ) -> None:
@@ -183,14 +171,6 @@ def test_a_store_without_conditions_is_refused(s3_double: S3Double, storage: Sto
     with pytest.raises(CannotPut, match="501 NotImplemented"):
         storage.put_if_absent(NAME, b"ours")
     assert s3_double.objects == {}
-
-
-def test_the_condition_is_proven_once(s3_double: S3Double, storage: Storage) -> None:
-    for number in range(3):
-        storage.put_if_absent(f"snapshot/snapshot-{number}", b"ours")
-    probes = [key for method, key in s3_double.requests if method == "PUT" and "probe" in key]
-    assert len(probes) == 2
-    assert len(set(probes)) == 1
 
 
 def test_the_environment_cannot_switch_conditions_off(
@@ -308,32 +288,6 @@ def test_without_its_package_a_table_in_an_object_store_is_refused(monkeypatch: 
         open_storage(URI)
     assert "needs a package that is not installed (obstore)" in str(raised.value)
     assert 'pip install "sluicegate[object-stores]"' in str(raised.value)
-
-
-def test_requests_of_several_threads_do_not_wait_for_each_other(s3_double: S3Double) -> None:
-    """A stream whose store hangs holds up no other one."""
-    held = s3_double.strike(Effect.HELD_BEFORE, NAME, method="GET")
-    slow = threading.Thread(target=open_storage(URI).read, args=(NAME,))
-    slow.start()
-    held.struck.wait()
-    assert open_storage(f"s3://{BUCKET}/other").read(NAME) is None
-    held.release.set()
-    slow.join()
-
-
-@pytest.mark.parametrize(
-    ("location", "advice", "corrected"),
-    [
-        (f"s3a://{BUCKET}/t", "Write the location with s3://", f"s3://{BUCKET}/t"),
-        (f"s3://{BUCKET}/a%20b", "Use a folder without these", f"s3://{BUCKET}/a b"),
-        ("hdfs://host/t", "Use a local or mounted path", "/mnt/t"),
-    ],
-)
-def test_a_location_is_taken_after_its_correction(location: str, advice: str, corrected: str) -> None:
-    with pytest.raises(TableRefused) as raised:
-        location_uri(location)
-    assert advice in str(raised.value)
-    assert location_uri(corrected).endswith(corrected)
 
 
 def test_a_bucket_that_is_not_there_is_named(s3_double: S3Double) -> None:

@@ -1,12 +1,10 @@
 """Files of other programs: neutral fields are enough, and no claim about a file is believed."""
 
-import importlib.util
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -14,7 +12,8 @@ import pytest
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes.port import Absent, BadFiles
 from tests.contracts.lakes.harness import Stream
-from tests.lakes.plain_files import FORMATS, ROWS, Place, commit, event, place, rows, write
+from tests.lakes.plain_files import ROWS, Place, commit, event, place, rows, write
+from tests.lakes.values import FORMATS
 
 pytestmark = pytest.mark.slow
 
@@ -34,27 +33,13 @@ QUESTIONS = {
 }
 
 
-@pytest.fixture(scope="module")
-def duck() -> Iterator[duckdb.DuckDBPyConnection]:
-    found = importlib.util.find_spec("duckdb_extension_delta")
-    assert found is not None
-    assert found.origin is not None
-    (extension,) = Path(found.origin).parent.rglob("*.duckdb_extension")
-    with duckdb.connect() as connection:
-        connection.execute(f"LOAD '{extension}'")
-        yield connection
-
-
 @pytest.fixture(params=FORMATS)
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return place(request.param, tmp_path / "t")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("decimals", [False, True])
-def test_files_of_plain_pyarrow_are_committed(
-    table: Place, duck: duckdb.DuckDBPyConnection, decimals: bool
-) -> None:
+def test_files_of_plain_pyarrow_are_committed(table: Place, decimals: bool) -> None:
     # A column with NaN has no statistics: readers take those for bounds of NaN, too (docs/writers/files.md).
     bounded = [name for name in table.columns(rows()).column_names if name != "score"]
     options: dict[str, Any] = {
@@ -63,22 +48,10 @@ def test_files_of_plain_pyarrow_are_committed(
         "write_statistics": bounded,
     }
     commit(table, event(table, write(table, rows(), **options)))
-    assert {where: table.read(duck, where) for where in QUESTIONS} == QUESTIONS
+    assert {where: table.read(where) for where in QUESTIONS} == QUESTIONS
 
 
-def test_the_identity_of_the_table_is_the_one_that_is_compared(table: Place) -> None:
-    assert event(table).table_identity == Stream(table.lake).table
-
-
-def test_an_entry_has_no_bounds_of_floats(table: Place) -> None:
-    commit(table, event(table, write(table, rows(*ROWS[:1]))))
-    assert table.bounded() == (
-        set() if table.format == "paimon" else {*table.columns(rows()).column_names} - {"score"}
-    )
-
-
-@pytest.mark.slow
-def test_bounds_of_a_part_of_the_rows_are_left_out(table: Place, duck: duckdb.DuckDBPyConnection) -> None:
+def test_bounds_of_a_part_of_the_rows_are_left_out(table: Place) -> None:
     """The library adds up the nulls, and joins the bounds, of those row groups alone that have them."""
     path = f"{table.folder}data-0-parts.parquet"
     (table.root / path).parent.mkdir(parents=True, exist_ok=True)
@@ -89,45 +62,16 @@ def test_bounds_of_a_part_of_the_rows_are_left_out(table: Place, duck: duckdb.Du
             parquet.write_table(part)
     size = (table.root / path).stat().st_size
     commit(table, event(table, FileInfo(path=path, size=size, rows=3, partition={"region": "EU"})))
-    assert table.read(duck, "name > 'y'") == [10]
-    assert table.read(duck, "name IS NULL") == [9]
+    assert table.read("name > 'y'") == [10]
+    assert table.read("name IS NULL") == [9]
     assert "name" not in table.bounded()
 
 
-@pytest.mark.slow
-def test_a_long_footer_is_read_whole(table: Place, duck: duckdb.DuckDBPyConnection) -> None:
-    data = rows(*((number, "n" * 3_000, *ROWS[0][2:]) for number in range(60)))
-    file = write(table, data, row_group_size=1, use_dictionary=False)
-    end = (table.root / file.path).read_bytes()[-8:-4]
-    assert int.from_bytes(end, "little") > 64 << 10
-    commit(table, event(table, file))
-    assert table.read(duck, "id >= 58") == [58, 59]
-
-
-@pytest.mark.slow
-def test_other_texts_of_the_location_are_the_same_place(
-    table: Place, duck: duckdb.DuckDBPyConnection
-) -> None:
-    uri = table.root.as_uri()
-    others = [
-        uri + "/",
-        uri.replace("file:///", "file:/"),
-        str(table.root),
-        uri.replace("file://", "file://localhost"),
-    ]
-    events = [event(table, write(table, rows()), location=other) for other in others]
-    commit(table, *events)
-    assert len(table.read(duck, "true")) == len(others) * len(ROWS)
-
-
-@pytest.mark.slow
-def test_files_with_and_without_metadata_are_in_one_commit(
-    table: Place, duck: duckdb.DuckDBPyConnection
-) -> None:
+def test_files_with_and_without_metadata_are_in_one_commit(table: Place) -> None:
     ours = table.lake.write(*rows().to_batches())
     mixed = ours.model_copy(update={"files": (*ours.files, write(table, rows()))})
     commit(table, mixed, event(table, write(table, rows())))
-    assert len(table.read(duck, "true")) == 3 * len(ROWS)
+    assert len(table.read("true")) == 3 * len(ROWS)
 
 
 def _changed(**fields: object) -> Callable[[Place], FileInfo]:
@@ -240,7 +184,6 @@ LIES: dict[str, tuple[Callable[[Place], FileInfo], str]] = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_a_spoiled_footer_is_refused_or_taken_and_ends_no_process(table: Place, seed: int) -> None:
     """The Parquet library alone ends the process for some of these footers."""
@@ -263,23 +206,6 @@ def test_a_spoiled_footer_is_refused_or_taken_and_ends_no_process(table: Place, 
     assert found == {"taken", "refused"}
 
 
-@pytest.mark.parametrize(
-    ("place_of_bound", "length"),
-    [(b"\x18\x08", b"\x18\x07"), (b"\x18\x08", b"\x18\x09")],
-)
-def test_a_bound_of_another_length_than_its_type_is_refused(
-    table: Place, place_of_bound: bytes, length: bytes
-) -> None:
-    file = write(table, rows())
-    path = table.root / file.path
-    content = path.read_bytes()
-    start = len(content) - 8 - int.from_bytes(content[-8:-4], "little")
-    at = content.index(place_of_bound, start)
-    path.write_bytes(content[:at] + length + content[at + len(length) :])
-    with pytest.raises(BadFiles, match="cannot be read"):
-        Stream(table.lake).committer.check([event(table, file)])
-
-
 @pytest.mark.parametrize("lie", LIES)
 def test_a_lie_is_refused(table: Place, lie: str) -> None:
     make, text = LIES[lie]
@@ -298,12 +224,9 @@ def _refused(table: Place, bad: FilesWritten, text: str) -> None:
     assert len(stream.committer.check([good])) == 1
 
 
-@pytest.mark.slow
-def test_a_rebuild_copies_files_without_metadata(
-    table: Place, duck: duckdb.DuckDBPyConnection, tmp_path: Path
-) -> None:
+def test_a_rebuild_copies_files_without_metadata(table: Place, tmp_path: Path) -> None:
     other = place(table.format, tmp_path / "other")
     adopted = other.lake.maintenance().adopt(event(table, write(table, rows())))
     commit(other, adopted)
-    assert other.read(duck, "true") == [1, 2, 3]
+    assert other.read("true") == [1, 2, 3]
     assert other.root != table.root

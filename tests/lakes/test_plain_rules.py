@@ -3,15 +3,13 @@
 import json
 import os
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import write_deltalake
 
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes.delta.adapter import ADAPTER as DELTA
@@ -26,8 +24,6 @@ from tests.lakes.delta.making import column, info, mapped, metadata, protocol, p
 from tests.lakes.plain_files import (
     DeltaPlace,
     PaimonPlace,
-    Place,
-    commit,
     delta_schema_id,
     event,
     place,
@@ -140,13 +136,6 @@ def test_a_file_that_is_deleted_meanwhile_is_refused(tmp_path: Path) -> None:
         committer.check([event(table, write(table, rows((*ROW, "EU"))))])
 
 
-def test_a_delta_event_names_exactly_the_partition_columns(tmp_path: Path) -> None:
-    table = DeltaPlace(tmp_path)
-    file = write(table, rows((*ROW, "EU"))).model_copy(update={"partition": {}})
-    with pytest.raises(BadFiles, match="Give exactly those of the columns"):
-        Stream(table.lake).committer.check([event(table, file)])
-
-
 def test_a_named_pipe_is_never_opened(tmp_path: Path) -> None:
     table = PaimonPlace(tmp_path)
     path = f"{table.folder}data-0-pipe.parquet"
@@ -156,33 +145,6 @@ def test_a_named_pipe_is_never_opened(tmp_path: Path) -> None:
     with pytest.raises(BadFiles, match="only 0 bytes"):
         Stream(table.lake).committer.check([event(table, file)])
     assert LocalStorage(str(table.root)).size(path) == 0
-
-
-def _by_duckdb(data: pa.Table, path: Path) -> None:
-    with duckdb.connect() as connection:
-        connection.register("given", data)
-        connection.table("given").write_parquet(str(path))
-
-
-def _by_parquet_rs(data: pa.Table, path: Path) -> None:
-    write_deltalake(str(path.parent / "source"), data)
-    (made,) = (path.parent / "source").glob("*.parquet")
-    made.rename(path)
-
-
-@pytest.mark.parametrize("library", [_by_duckdb, _by_parquet_rs])
-@pytest.mark.parametrize("kind", [PaimonPlace, DeltaPlace])
-def test_files_of_other_libraries_are_committed(
-    tmp_path: Path, kind: type[Place], library: Callable[[pa.Table, Path], None]
-) -> None:
-    table = place(kind.format, tmp_path)
-    path = table.root / f"{table.folder}data-0-x.parquet"
-    path.parent.mkdir(parents=True)
-    library(table.columns(rows()), path)
-    name, size = str(path.relative_to(table.root)), path.stat().st_size
-    commit(table, event(table, FileInfo(path=name, size=size, rows=3, partition={"region": "EU"})))
-    assert table.lake.ids() == [1, 2, 3]
-    assert table.bounded() == ({"id", "name", "at"} if table.format == "delta" else set())
 
 
 @pytest.mark.parametrize("lake", ["paimon", "iceberg", "delta"])

@@ -1,6 +1,5 @@
 """What goes in comes out, and is found by a filter: types by formats by readers, at the edges of values."""
 
-import datetime
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,6 +20,7 @@ from sluicegate.lakes.port import SchemaMismatch, TableRefused
 from sluicegate.writer_hooks.writer import _batches
 from tests.lakes.values import (
     EACH_LAKE,
+    FORMATS,
     KINDS,
     LAKES,
     READERS,
@@ -47,7 +47,6 @@ def rows_of(kind: Kind, numbers: list[int | None]) -> pa.RecordBatch:
     return pa.record_batch({"row": pa.array(numbers, pa.int32()), "v": kind.array(values)})
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("lake", "kind"), CELLS)
 def test_each_value_is_found_or_refused_by_the_name_of_its_column(
     lake: str, kind: Kind, tmp_path: Path
@@ -67,15 +66,14 @@ def test_each_value_is_found_or_refused_by_the_name_of_its_column(
     write(made, [rows_of(kind, [low, high, None]) for low, high in pairs] + [rows_of(kind, [None, None])])
     times = {number: sum(number in pair for pair in pairs) for number in range(len(taken))}
     wrong = []
-    for name, reader in READERS[lake].items():
-        for sign, value, numbers in questions(kind):
-            expected = sorted(number for number in numbers for _ in range(times[number]))
-            try:
-                found: object = reader(made, kind, sign, value)
-            except Exception as error:
-                found = error
-            if found is not None and found != expected:
-                wrong.append(f"{name}: v {sign} {value!r:.60}: {found!r:.200}, not {expected}")
+    for sign, value, numbers in questions(kind):
+        expected = sorted(number for number in numbers for _ in range(times[number]))
+        try:
+            found: object = READERS[lake](made, kind, sign, value)
+        except Exception as error:
+            found = error
+        if found is not None and found != expected:
+            wrong.append(f"v {sign} {value!r:.60}: {found!r:.200}, not {expected}")
     assert not wrong, "\n".join(wrong[:5])
 
 
@@ -119,7 +117,6 @@ REQUIRED = pa.schema(
             pa.struct(
                 [
                     pa.field("x", pa.int32(), nullable=False),
-                    pa.field("day", pa.date32(), nullable=False),
                     pa.field("t", pa.struct([pa.field("y", pa.string(), nullable=False)]), nullable=False),
                 ]
             ),
@@ -128,22 +125,17 @@ REQUIRED = pa.schema(
     ]
 )
 """Fields inside of others that must not be null; the columns themselves may be."""
-
-
-def loose(kind: pa.DataType) -> pa.DataType:
-    """Return a type as rows bring it: all fields may be null by their type."""
-    if pa.types.is_struct(kind):
-        return pa.struct([pa.field(field.name, loose(field.type)) for field in kind])
-    return pa.list_(loose(kind.value_type)) if pa.types.is_list(kind) else kind
+LOOSE = {
+    "row": pa.int32(),
+    "s": pa.struct([("x", pa.int32()), ("t", pa.struct([("y", pa.string())]))]),
+    "l": pa.list_(pa.int32()),
+}
+"""Types as rows bring them: all fields may be null by their type."""
+WHOLE = {"x": 1, "t": {"y": "a"}}
 
 
 def batch(**columns: list[Any]) -> pa.RecordBatch:
-    arrays = {name: pa.array(values, loose(REQUIRED.field(name).type)) for name, values in columns.items()}
-    return pa.record_batch(arrays)
-
-
-DAY_1 = datetime.date(2026, 8, 1)
-WHOLE = {"x": 1, "day": DAY_1, "t": {"y": "a"}}
+    return pa.record_batch({name: pa.array(values, LOOSE[name]) for name, values in columns.items()})
 
 
 @pytest.mark.parametrize("lake", EACH_LAKE)
@@ -152,14 +144,14 @@ def test_required_fields_inside_of_others_take_values_whatever_the_type_of_the_r
 ) -> None:
     made = table(lake, tmp_path, REQUIRED)
     rows = batch(row=[1, 2, 3, 4], s=[WHOLE, None, WHOLE, None], l=[[1, 2], None, [], [3]])
-    lacking = batch(row=[5])
-    write(made, [rows, rows.slice(1, 2), lacking])
-    assert read(made) == [
-        *({"row": 1, "s": WHOLE, "l": [1, 2]},),
-        *({"row": 2, "s": None, "l": None} for _ in range(2)),
-        *({"row": 3, "s": WHOLE, "l": []} for _ in range(2)),
-        *({"row": 4, "s": None, "l": [3]}, {"row": 5, "s": None, "l": None}),
-    ]
+    write(made, [rows, rows.slice(1, 2), batch(row=[5])])
+    expected = rows.to_pylist()
+    twice = expected[1:3]
+    assert read(made) == sorted([*expected, *twice, {"row": 5, "s": None, "l": None}], key=by_row)
+
+
+def by_row(row: dict[str, Any]) -> int:
+    return int(row["row"])
 
 
 def read(made: Lake) -> list[dict[str, Any]]:
@@ -172,7 +164,7 @@ def read(made: Lake) -> list[dict[str, Any]]:
         else:
             content = orc.read_table(path) if path.suffix == ".orc" else pq.ParquetFile(path).read()
             found += content.to_pylist()
-    return sorted(found, key=lambda row: row["row"])
+    return sorted(found, key=by_row)
 
 
 @pytest.mark.parametrize("lake", EACH_LAKE)
@@ -184,7 +176,6 @@ def read(made: Lake) -> list[dict[str, Any]]:
         ("s", {**WHOLE, "t": {"y": None}}, "s.t.y"),
         ("l", [1, None], "l.(element|item)"),
     ],
-    ids=["field", "struct", "field of a struct", "element"],
 )
 def test_null_in_a_required_field_is_refused_by_its_path(
     lake: str, column: str, value: Any, path: str, tmp_path: Path
@@ -195,68 +186,24 @@ def test_null_in_a_required_field_is_refused_by_its_path(
     assert data_files(made) == []
 
 
-@pytest.mark.parametrize("lake", ["iceberg", "delta"])
-def test_an_attempt_that_is_given_up_in_the_middle_of_a_file_leaves_none(
-    lake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(*_: Any, **__: Any) -> None:
-        raise RuntimeError("the true error")
-
-    def fail_to_close(*_: Any) -> None:
-        raise RuntimeError("file metadata is only available after writer close")
-
-    made = table(lake, tmp_path, pa.schema([("row", pa.int32())]))
-    writer = made.adapter.open_writer(made.adapter.parse_table(made.location), None)
-    writer.write(pa.record_batch({"row": pa.array([1], pa.int32())}))
-    monkeypatch.setattr(pq.ParquetWriter, "write_table", fail)
-    monkeypatch.setattr(pq.ParquetWriter, "close", fail_to_close)
-    with pytest.raises(RuntimeError, match="the true error"):
-        writer.finish()
-    assert data_files(made)
-    writer.abort()
-    assert data_files(made) == []
-
-
-@pytest.mark.parametrize("lake", ["paimon", "iceberg", "delta"])
+@pytest.mark.parametrize("lake", FORMATS)
 @pytest.mark.parametrize(
     ("names", "reason"),
     [
         (["n" * 300], "has a name of 300 characters, and an event at most 256. Rename the field"),
         ([f"c{number}" for number in range(101)], "has 101 partition fields, and an event at most 100"),
+        ([f"{number:02}{'n' * 60}" for number in range(24)], "path is too long .* event at most 2048"),
     ],
-    ids=["name", "number"],
+    ids=["name", "number", "path"],
 )
-def test_partition_fields_that_no_event_can_have_are_refused(
+def test_partitions_that_no_event_can_have_are_refused(
     lake: str, names: list[str], reason: str, tmp_path: Path
 ) -> None:
     columns = [("row", pa.int32()), *((name, pa.string()) for name in names)]
     made = table(lake, tmp_path, pa.schema(columns), keys=names)
-    with pytest.raises(TableRefused, match=reason):
-        made.write(pa.record_batch({"row": pa.array([1], pa.int32()), **{name: ["a"] for name in names}}))
-    assert data_files(made) == []
-
-
-@pytest.mark.parametrize("lake", ["paimon", "iceberg", "delta"])
-def test_a_path_that_no_event_can_have_is_refused(lake: str, tmp_path: Path) -> None:
-    names = [f"{number:02}{'n' * 60}" for number in range(24)]
-    columns = [("row", pa.int32()), *((name, pa.string()) for name in names)]
-    made = table(lake, tmp_path, pa.schema(columns), keys=names)
     rows = pa.record_batch({"row": pa.array([1], pa.int32()), **{name: ["v" * 60] for name in names}})
-    writer = made.adapter.open_writer(made.adapter.parse_table(made.location), None)
-    writer.write(rows)
-    with pytest.raises(SchemaMismatch, match=r"folder whose path is too long .* and an event at most 2048"):
-        list(writer.finish())
-    writer.abort()
-    assert data_files(made) == []
-
-
-@pytest.mark.parametrize("lake", ["iceberg", "delta"])
-def test_a_partition_field_with_a_long_name_is_written(lake: str, tmp_path: Path) -> None:
-    """Paimon's readers take the folder for the partition, so its names are as they are."""
-    made = table(lake, tmp_path, pa.schema([("row", pa.int32()), ("n" * 250, pa.string())]), keys=["n" * 250])
-    rows = {"row": pa.array([1, 2, 3], pa.int32()), "n" * 250: ["v" * 400, "w", None]}
-    (event,) = write(made, [pa.record_batch(rows)])
-    assert len({file.path.partition("/")[0] for file in event.files}) == 1 + 2 * (lake == "delta")
+    with pytest.raises((TableRefused, SchemaMismatch), match=reason):
+        made.write(rows)
 
 
 @pytest.mark.parametrize("lake", [each for each in EACH_LAKE if "paimon" in str(each.values[0])])
@@ -270,66 +217,38 @@ def test_an_event_time_that_no_event_can_have_is_refused(lake: str, value: int, 
     assert data_files(made) == []
 
 
-FRAMES = pa.schema(
-    [
-        ("row", pa.int64()),
-        ("name", pa.string()),
-        ("at", pa.timestamp("us", "UTC")),
-        ("local", pa.timestamp("us")),
-        ("day", pa.date32()),
-        ("price", pa.decimal128(15, 2)),
-        ("bytes", pa.binary()),
-        ("tags", pa.list_(pa.string())),
-        ("s", pa.struct([("x", pa.int64()), ("y", pa.string())])),
-    ]
-)
-FRAME_ROWS: list[dict[str, Any]] = [
+FRAME = pa.table(
     {
-        "row": number,
-        "name": name,
-        "at": datetime.datetime(2026, 8, 1, 12, 0, 0, number, tzinfo=datetime.UTC),
-        "local": datetime.datetime(2026, 8, 1, 12, 0, 0, number),
-        "day": DAY_1,
-        "price": Decimal("23.99"),
-        "bytes": b"\xff",
-        "tags": ["a", "b"],
-        "s": {"x": number, "y": "y"},
+        "row": [0, 1, 2],
+        "name": ["a", "b", None],
+        "at": pa.array([1, 2, 3], pa.timestamp("us", "UTC")),
+        "price": pa.array([Decimal("23.99")] * 3, pa.decimal128(15, 2)),
+        "tags": [["a", "b"]] * 3,
+        "s": [{"x": 1, "y": "y"}] * 3,
     }
-    for number, name in enumerate(["a", "b", None, "a"])
-]
-
-
-def of_pandas(rows: pa.Table) -> Any:
-    found = rows.to_pandas()
-    # Its numbers are floats as soon as one is null; the others are as pyarrow makes them.
-    return found.astype({"name": "category"})
+)
 
 
 def of_polars(kind: Any) -> Callable[[pa.Table], Any]:
-    def made(rows: pa.Table) -> Any:
-        frame: Any = pl.from_arrow(rows)
-        return frame.with_columns(pl.col("name").cast(kind))
-
-    return made
+    return lambda rows: pl.DataFrame(pl.from_arrow(rows)).with_columns(pl.col("name").cast(kind))
 
 
 WAYS: dict[str, Callable[[pa.Table], Any]] = {
     "pyarrow": lambda rows: rows,
     "a dictionary": lambda rows: rows.set_column(1, "name", rows["name"].dictionary_encode()),
-    "pandas": of_pandas,
+    "pandas": lambda rows: rows.to_pandas().astype({"name": "category"}),
     "polars": of_polars(pl.String),
     "polars categorical": of_polars(pl.Categorical),
     "polars enum": of_polars(pl.Enum(["b", "a"])),
 }
 
 
-@pytest.mark.parametrize("lake", ["paimon", "iceberg", "delta"])
+@pytest.mark.parametrize("lake", FORMATS)
 @pytest.mark.parametrize("way", WAYS)
 def test_data_frames_of_each_library_are_taken(lake: str, way: str, tmp_path: Path) -> None:
-    made = table(lake, tmp_path, FRAMES)
-    rows = WAYS[way](pa.Table.from_pylist(FRAME_ROWS, FRAMES))
-    write(made, [pa.Table.from_batches(_batches(rows)).combine_chunks().to_batches()[0]])
-    assert read(made) == FRAME_ROWS
+    made = table(lake, tmp_path, FRAME.schema)
+    write(made, [pa.Table.from_batches(_batches(WAYS[way](FRAME))).combine_chunks().to_batches()[0]])
+    assert read(made) == FRAME.to_pylist()
 
 
 @pytest.mark.parametrize(
@@ -371,29 +290,26 @@ VARIANT = pa.struct(
 )
 
 
-@pytest.mark.parametrize("lake", ["paimon", "iceberg", "delta"])
+@pytest.mark.parametrize("lake", FORMATS)
 @pytest.mark.parametrize(
     ("field", "reason"),
     [
-        (pa.field("extra", VARIANT), "the column extra is a VARIANT"),
         (pa.field("extra", pa.list_(VARIANT)), "the column extra is a VARIANT"),
         (pa.field("__index_level_0__", pa.int64()), r"reset_index\(drop=True\)"),
         (pa.field("Row", pa.int32()), "differs from the column row only in its case"),
-        (pa.field("extra", pa.null()), "has no type"),
     ],
-    ids=["variant", "variant in a list", "index of pandas", "case", "no type"],
+    ids=["variant in a list", "index of pandas", "case"],
 )
 def test_columns_that_no_table_gets_are_not_advised_to_be_added(
     lake: str, field: pa.Field, reason: str, tmp_path: Path
 ) -> None:
     made = table(lake, tmp_path, pa.schema([("row", pa.int32())]))
-    rows = pa.schema([pa.field("row", pa.int32()), field])
+    schema = pa.schema([pa.field("row", pa.int32()), field])
     with pytest.raises(SchemaMismatch, match=reason) as refused:
-        made.write(empty(rows))
+        made.write(empty(schema))
     assert "set evolve to add-columns" not in str(refused.value)
     with pytest.raises(SchemaMismatch, match=reason):
-        evolve(made.adapter, made.adapter.parse_table(made.location), rows)
-    assert made.adapter.read_columns(made.adapter.parse_table(made.location)).schema.names == ["row"]
+        evolve(made.adapter, made.adapter.parse_table(made.location), schema)
 
 
 def empty(schema: pa.Schema) -> pa.RecordBatch:

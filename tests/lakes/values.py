@@ -10,7 +10,7 @@ import operator
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from decimal import Context, Decimal
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -18,9 +18,6 @@ from typing import Any, Final
 import duckdb
 import pyarrow as pa
 import pytest
-from deltalake import QueryBuilder
-from pyiceberg.expressions import BooleanExpression, EqualTo, GreaterThan, LessThan
-from pyiceberg.expressions.literals import BinaryLiteral, BooleanLiteral, Literal, LongLiteral, literal
 from pyiceberg.io.pyarrow import _pyarrow_to_schema_without_ids
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema, assign_fresh_schema_ids
@@ -246,53 +243,6 @@ def by_pypaimon(made: Lake, kind: Kind, sign: str, value: Any) -> list[int] | No
     return sorted(found["row"].to_pylist())
 
 
-def by_pyiceberg(made: Lake, kind: Kind, sign: str, value: Any) -> list[int] | None:
-    assert isinstance(made, IcebergLake)
-    if isinstance(value, float) and math.isinf(value) and kind.arrow == pa.float32():
-        return None
-    if isinstance(value, Decimal):
-        value = value.quantize(Decimal(1).scaleb(-kind.arrow.scale), context=Context(prec=38))
-    make: Any = {"=": EqualTo, "<": LessThan, ">": GreaterThan}[sign]
-    where: BooleanExpression = make("v", _iceberg_literal(value))
-    return sorted(made.table.scan(row_filter=where).to_arrow()["row"].to_pylist())
-
-
-def _iceberg_literal(value: Any) -> Literal[Any]:
-    match value:
-        case bool():
-            return BooleanLiteral(value)
-        case int():
-            return LongLiteral(value)
-        case bytes():
-            return BinaryLiteral(value)
-        case _:
-            found: Literal[Any] = literal(value)
-            return found
-
-
-def by_deltalake(made: Lake, kind: Kind, sign: str, value: Any) -> list[int] | None:
-    assert isinstance(made, DeltaLake)
-    query = f"SELECT row FROM numbers WHERE v {sign} {_datafusion(kind.arrow, value)}"  # noqa: S608
-    found = pa.table(QueryBuilder().register("numbers", made.table).execute(query))
-    return sorted(found["row"].to_pylist())
-
-
-def _datafusion(kind: pa.DataType, value: Any) -> str:
-    """Return a literal of DataFusion."""
-    if pa.types.is_timestamp(kind):
-        zone = f'Some("{kind.tz}")' if kind.tz else "None"
-        return f"arrow_cast({value}, 'Timestamp(Microsecond, {zone})')"
-    if pa.types.is_date32(kind):
-        return f"arrow_cast(arrow_cast({value}, 'Int32'), 'Date32')"
-    if pa.types.is_decimal(kind):
-        return f"arrow_cast('{value:f}', 'Decimal128({kind.precision}, {kind.scale})')"
-    if isinstance(value, bytes):
-        return f"arrow_cast(X'{value.hex()}', 'Binary')"
-    if isinstance(value, float):
-        return f"arrow_cast('{value!r}', '{'Float32' if kind == pa.float32() else 'Float64'}')"
-    return quoted(value) if isinstance(value, str) else str(value)
-
-
 def quoted(text: str) -> str:
     return "'" + text.replace("'", "''") + "'"
 
@@ -343,12 +293,12 @@ def _runs(text: str) -> list[str]:
     return [start, *(part for each in rest for part in ("\0", each))]
 
 
-READERS: Final[Mapping[str, Mapping[str, Reader]]] = {
-    "paimon": {"pypaimon": by_pypaimon},
-    "paimon-orc": {"pypaimon": by_pypaimon},
-    "paimon-avro": {"pypaimon": by_pypaimon},
-    "iceberg": {"pyiceberg": by_pyiceberg, "duckdb": by_duckdb},
-    "delta": {"deltalake": by_deltalake, "duckdb": by_duckdb},
+READERS: Final[Mapping[str, Reader]] = {
+    "paimon": by_pypaimon,
+    "paimon-orc": by_pypaimon,
+    "paimon-avro": by_pypaimon,
+    "iceberg": by_duckdb,
+    "delta": by_duckdb,
 }
 
 

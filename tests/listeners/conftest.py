@@ -1,4 +1,4 @@
-"""Servers that the tests of several types of listeners share."""
+"""A server that the tests of several types of listeners share."""
 
 from collections.abc import AsyncIterator
 

@@ -1,8 +1,9 @@
-"""A real HTTP server for reports."""
+"""A real HTTP server for reports, webhooks and lineage."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from aiohttp import web
 
@@ -11,17 +12,24 @@ from aiohttp import web
 class Server:
     """An HTTP server that answers as a test says."""
 
-    url: str = ""
+    base: str = ""
     status: int = 200
     text: str = '{"result": "SUCCESS"}'
     hangs_up: bool = False
-    got: list[tuple[dict[str, object], dict[str, str]]] = field(default_factory=list)
+    got: list[tuple[Any, dict[str, str]]] = field(default_factory=list)
+    """Body and headers of each request."""
+    raw: list[bytes] = field(default_factory=list)
+
+    @property
+    def url(self) -> str:
+        return f"{self.base}/done?token=secret"
 
     async def answer(self, request: web.Request) -> web.Response:
         self.got.append((await request.json(), dict(request.headers)))
+        self.raw.append(await request.read())
         if self.hangs_up and request.transport is not None:
-            request.transport.close()
-        return web.Response(status=self.status, text=self.text)
+            request.transport.abort()
+        return web.Response(status=self.status, text=self.text, headers={"location": "/another"})
 
 
 @asynccontextmanager
@@ -29,12 +37,12 @@ async def reporting() -> AsyncIterator[Server]:
     """Run a server at a port of its own."""
     found = Server()
     app = web.Application()
-    app.router.add_post("/done", found.answer)
+    app.router.add_post("/{path:.*}", found.answer)
     runner = web.AppRunner(app)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    port = runner.addresses[0][1]
-    found.url = f"http://127.0.0.1:{port}/done?token=secret"
-    yield found
-    await runner.cleanup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    found.base = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        yield found
+    finally:
+        await runner.cleanup()

@@ -1,96 +1,36 @@
 """Lineage: the events of a run, their ids, and what each answer of a server means."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
-from aiohttp import web
 from openlineage.client.serde import Serde
 
-from sluicegate.events.notifications import Notification, NotificationType
-from sluicegate.lakes.registry import adapter
+from sluicegate.events.notifications import NotificationType
 from sluicegate.listeners.openlineage.events import dataset_name
 from sluicegate.listeners.openlineage.listener import TYPE, OpenLineage, OpenLineageOptions
-from sluicegate.listeners.port import (
-    Done,
-    Failed,
-    ListenerRefused,
-    Outcome,
-    Result,
-    Services,
-    Stream,
-    Unknown,
-)
-from tests.events.examples import notification_of
+from sluicegate.listeners.port import Done, Failed, ListenerRefused, Unknown
+from tests.listeners import hosting
+from tests.listeners.hosting import outcome, send, stream
+from tests.listeners.reporting import Server
 
 pytestmark = pytest.mark.seam
-
-TIME = 1_234_567_890_042
-
-
-def outcome(kind: NotificationType = NotificationType.COMMITTED) -> Outcome:
-    found: Any = notification_of(kind)
-    return Outcome(found.id, found.type, found.stream, TIME, found.body)
-
-
-def stream(location: str = "/lake/db.db/flights") -> Stream:
-    table = adapter("paimon").parse_table(location, {})
-    return Stream("flights", "paimon", table, adapter("paimon"), "sluicegate-flights", partial=True)
-
-
-async def nothing(_: Notification) -> None:
-    raise AssertionError("lineage publishes nothing on the commits topic")
 
 
 @asynccontextmanager
 async def opened(**settings: Any) -> AsyncIterator[OpenLineage]:
-    """A listener, as the host opens it."""
-    options = OpenLineageOptions.model_validate(settings)
-    async with aiohttp.ClientSession() as http:
-        services = Services(http=http, publish=nothing, in_thread=asyncio.to_thread)
-        TYPE.check(options, stream())
-        yield TYPE.open(options, stream(), services)
+    async with hosting.opened(TYPE, OpenLineageOptions.model_validate(settings)) as found:
+        yield found
 
 
-async def send(listener: OpenLineage, found: Outcome) -> list[Result]:
-    """Send the events of an outcome, as the host does."""
-    step = listener.apply(found, listener.initial())
-    assert step == listener.apply(found, listener.initial()), "a repetition is the same"
-    return [await listener.run(action) for action in step.actions]
-
-
-@asynccontextmanager
-async def server(status: int = 201) -> AsyncIterator[tuple[str, list[Any], list[str]]]:
-    """A server with the HTTP interface of OpenLineage: its URL, its events, and the keys of the requests."""
-    got: list[Any] = []
-    keys: list[str] = []
-
-    async def handle(request: web.Request) -> web.Response:
-        got.append(json.loads(await request.read()))
-        keys.append(request.headers.get("authorization", ""))
-        return web.Response(status=status, headers={"location": "/api/v1/lineage"})
-
-    app = web.Application()
-    app.router.add_post("/api/v1/lineage", handle)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}", got, keys
-    finally:
-        await runner.cleanup()
-
-
-async def test_a_commit_is_a_run_with_a_start_and_an_end() -> None:
-    async with server() as (url, got, _), opened(url=url) as listener:
+async def test_a_commit_is_a_run_with_a_start_and_an_end(server: Server) -> None:
+    async with opened(url=server.base) as listener:
         assert await send(listener, outcome()) == [Done(), Done()]
     body: Any = outcome().body
-    start, end = got
+    start, end = (event for event, _ in server.got)
     assert (start["eventType"], end["eventType"]) == ("START", "COMPLETE")
     assert start["eventTime"] <= end["eventTime"]
     assert start["run"] == end["run"]
@@ -106,12 +46,13 @@ async def test_a_commit_is_a_run_with_a_start_and_an_end() -> None:
     assert (commit["decision"], commit["full"]) == (body.decision, not body.fallbacks)
 
 
-async def test_a_reverted_decision_is_an_aborted_run_without_a_version() -> None:
-    async with server() as (url, got, _), opened(url=url) as listener:
+async def test_a_reverted_decision_is_an_aborted_run_without_a_version(server: Server) -> None:
+    async with opened(url=server.base) as listener:
         assert await send(listener, outcome(NotificationType.REVERTED)) == [Done(), Done()]
         assert await send(listener, outcome(NotificationType.SAVEPOINT_TAKEN)) == []
-    assert [each["eventType"] for each in got] == ["START", "ABORT"]
-    assert "version" not in got[1]["outputs"][0].get("facets", {})
+    (start, _), (end, _) = server.got
+    assert (start["eventType"], end["eventType"]) == ("START", "ABORT")
+    assert "version" not in end["outputs"][0].get("facets", {})
 
 
 async def test_each_decision_has_one_run_in_every_process(tmp_path: Path) -> None:
@@ -125,13 +66,16 @@ async def test_each_decision_has_one_run_in_every_process(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("status", [500, 422, 302])
-async def test_an_answer_other_than_success_is_a_failure_after_one_request(status: int) -> None:
-    async with server(status) as (url, got, _), opened(url=url) as listener:
+async def test_an_answer_other_than_success_is_a_failure_after_one_request(
+    server: Server, status: int
+) -> None:
+    server.status = status
+    async with opened(url=server.base) as listener:
         action = listener.apply(outcome(), listener.initial()).actions[0]
         result = await listener.run(action)
     assert isinstance(result, Failed)
     assert f"answered {status}" in result.reason
-    assert len(got) == 1
+    assert len(server.got) == 1
 
 
 async def test_a_server_that_is_away_may_have_the_event() -> None:

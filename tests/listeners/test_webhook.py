@@ -1,33 +1,18 @@
 """The webhook: signatures, rotation of keys, and what each answer of a receiver means."""
 
-import asyncio
 import base64
 import hashlib
 import hmac
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import aiohttp
 import pytest
-from aiohttp import web
 
-from sluicegate.events.notifications import Notification, NotificationType
-from sluicegate.lakes.registry import adapter
-from sluicegate.listeners.port import (
-    Done,
-    Failed,
-    ListenerRefused,
-    Outcome,
-    Refused,
-    Result,
-    Services,
-    Stream,
-    Unknown,
-)
-from sluicegate.listeners.webhook import TYPE, Webhook, WebhookOptions
-from tests.events.examples import notification_of
+from sluicegate.listeners.port import Done, Failed, ListenerRefused, Refused, Result, Unknown
+from sluicegate.listeners.webhook import TYPE, WebhookOptions
+from tests.listeners.hosting import opened, outcome, stream
+from tests.listeners.hosting import send as send_outcome
+from tests.listeners.reporting import Server
 
 OLD, NEW = b"o" * 32, b"n" * 32
 
@@ -43,39 +28,15 @@ def secret(tmp_path: Path) -> Path:
     return path
 
 
-def outcome() -> Outcome:
-    found: Any = notification_of(NotificationType.COMMITTED)
-    return Outcome(found.id, found.type, found.stream, 1_234_567_890_042, found.body)
+def options(secret: Path, url: str = "https://example.com/h", **more: Any) -> WebhookOptions:
+    return WebhookOptions.model_validate({"url": url, "secret_file": secret, **more})
 
 
-async def nothing(_: Notification) -> None:
-    raise AssertionError("a webhook publishes nothing")
-
-
-@asynccontextmanager
-async def receiver(handle: Any) -> AsyncIterator[str]:
-    app = web.Application()
-    app.router.add_post("/hook", handle)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    try:
-        yield f"http://127.0.0.1:{runner.addresses[0][1]}/hook"
-    finally:
-        await runner.cleanup()
-
-
-async def send(url: str, secret: Path, **more: Any) -> Result:
+async def send(server: Server, secret: Path) -> Result:
     """Send one outcome, as the host does."""
-    async with aiohttp.ClientSession() as http:
-        services = Services(http=http, publish=nothing, in_thread=asyncio.to_thread)
-        options = WebhookOptions.model_validate({"url": url, "secret_file": secret, **more})
-        hook = Webhook(options, services)
-        step = hook.apply(outcome(), hook.initial())
-        assert step == hook.apply(outcome(), hook.initial()), "a repetition is the same action"
-        (action,) = step.actions
-        return await hook.run(action)
+    async with opened(TYPE, options(secret, f"{server.base}/hook")) as hook:
+        (result,) = await send_outcome(hook, outcome())
+        return result
 
 
 @pytest.fixture
@@ -85,21 +46,15 @@ def both(secret: Path) -> Path:
     return secret
 
 
-async def test_all_keys_sign_while_one_is_rotated(both: Path) -> None:
-    seen: list[str] = []
-
-    async def handle(request: web.Request) -> web.Response:
-        body, headers = await request.read(), request.headers
-        content = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
-        for key in (NEW, OLD):
-            digest = base64.b64encode(hmac.new(key, content, hashlib.sha256).digest()).decode()
-            assert f"v1,{digest}" in headers["webhook-signature"].split(" ")
-        seen.append(headers["webhook-id"])
-        return web.Response(status=204)
-
-    async with receiver(handle) as url:
-        assert await send(url, both) == Done()
-    assert seen == [outcome().id]
+async def test_all_keys_sign_while_one_is_rotated(server: Server, both: Path) -> None:
+    server.status = 204
+    assert await send(server, both) == Done()
+    ((_, headers),), (body,) = server.got, server.raw
+    content = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+    for key in (NEW, OLD):
+        digest = base64.b64encode(hmac.new(key, content, hashlib.sha256).digest()).decode()
+        assert f"v1,{digest}" in headers["webhook-signature"].split(" ")
+    assert headers["webhook-id"] == outcome().id
 
 
 @pytest.mark.parametrize(
@@ -111,40 +66,25 @@ async def test_all_keys_sign_while_one_is_rotated(both: Path) -> None:
         (429, Failed, "answered 429"),
     ],
 )
-async def test_an_answer_other_than_success(status: int, kind: type, words: str, secret: Path) -> None:
-    asked: list[str] = []
-
-    async def handle(request: web.Request) -> web.Response:
-        asked.append(request.path)
-        return web.Response(status=status, headers={"location": "/hook"})
-
-    async with receiver(handle) as url:
-        result = await send(url, secret)
+async def test_an_answer_other_than_success(
+    server: Server, secret: Path, status: int, kind: type, words: str
+) -> None:
+    server.status = status
+    result = await send(server, secret)
     assert isinstance(result, kind)
     assert isinstance(result, Failed | Refused)
     assert words in result.reason
-    assert asked == ["/hook"], "one request, and no other place"
+    assert len(server.got) == 1, "one request, and no other place"
 
 
-async def test_a_request_without_an_answer_may_have_arrived(secret: Path) -> None:
-    async def handle(request: web.Request) -> web.Response:
-        assert request.transport is not None
-        request.transport.abort()
-        return web.Response()
-
-    async with receiver(handle) as url:
-        lost = await send(url, secret)
+async def test_a_request_without_an_answer_may_have_arrived(server: Server, secret: Path) -> None:
+    server.hangs_up = True
+    lost = await send(server, secret)
     assert isinstance(lost, Unknown)
     assert "gave no answer" in lost.reason
-    assert "Look at the receiver." in lost.reason
-    away = await send(url, secret)
-    assert isinstance(away, Failed), "nobody listens there any more"
+    away = await send(Server(base="http://127.0.0.1:9"), secret)
+    assert isinstance(away, Failed), "nobody listens there"
     assert "Start the receiver, or set `url`." in away.reason
-
-
-def stream() -> Stream:
-    opened = adapter("memory")
-    return Stream("flights", "memory", opened.parse_table("memory:t"), opened, "sluicegate-flights", False)
 
 
 @pytest.mark.parametrize(
@@ -156,17 +96,11 @@ def test_a_key_that_cannot_sign_is_refused_at_the_start(text: str | None, words:
         secret.unlink()
     else:
         secret.write_text(text)
-    options = WebhookOptions.model_validate({"url": "https://example.com/h", "secret_file": secret})
     with pytest.raises(ListenerRefused, match=words) as refused:
-        TYPE.check(options, stream())
+        TYPE.check(options(secret), stream())
     assert "openssl rand -base64 32" in str(refused.value)
 
 
 def test_a_webhook_that_sends_nothing_is_refused(secret: Path) -> None:
-    options = WebhookOptions.model_validate(
-        {"url": "https://example.com/h", "secret_file": secret, "events": ()}
-    )
-    with pytest.raises(
-        ListenerRefused, match=r"`events` is empty, so nothing is sent. Name one, or remove the listener"
-    ):
-        TYPE.check(options, stream())
+    with pytest.raises(ListenerRefused, match=r"`events` is empty, so nothing is sent"):
+        TYPE.check(options(secret, events=()), stream())

@@ -182,9 +182,9 @@ class DeltaLake:
     def commit_file(self, version: int) -> Path:
         return self.log / f"{version:020d}.json"
 
-    def actions(self, version: int, kind: str) -> list[Mapping[str, object]]:
+    def actions(self, version: int, kind: str) -> list[dict[str, Any]]:
         lines = self.commit_file(version).read_bytes().splitlines()
-        return [fields for line in lines for name, fields in read_line(line) if name == kind]
+        return [dict(fields) for line in lines for name, fields in read_line(line) if name == kind]
 
     def lose(self, place: int) -> None:
         # Without a newer checkpoint, nobody could read the table any more.

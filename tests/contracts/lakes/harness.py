@@ -5,6 +5,7 @@ from enum import Enum
 from typing import Any, Protocol
 
 import pyarrow as pa
+import pytest
 
 from sluicegate.events.models import FilesWritten, SnapshotRef
 from sluicegate.lakes.capabilities import CopiesFiles, EvolvesSchema, FindsOrphans, ReadsHistory
@@ -12,6 +13,7 @@ from sluicegate.lakes.port import (
     Absent,
     Adapter,
     Answer,
+    BadFiles,
     Checked,
     CommitRequest,
     Committer,
@@ -19,6 +21,7 @@ from sluicegate.lakes.port import (
     Published,
     TableRef,
 )
+from tests.lakes.outcomes import is_refused
 
 USER = "stream-a"
 
@@ -178,13 +181,33 @@ class Stream:
         request = CommitRequest(decision, f"digest-{decision}", head, watermark, events)
         return self.committer.publish(request)
 
-    def commit(
-        self, decision: int, ids: Iterable[int] = (), watermark: int | None = None, record: bool = True
+    def add(
+        self, decision: int, *events: FilesWritten, watermark: int | None = None, record: bool = True
     ) -> SnapshotRef:
-        """Ask and publish a decision for which nothing goes wrong."""
-        events = self.committer.check([self.lake.event(ids)])
-        outcome = self.publish(decision, self.head(decision), events, watermark)
+        """Check files, ask and publish: a decision for which nothing goes wrong."""
+        checked = self.committer.check(events)
+        outcome = self.publish(decision, self.head(decision), checked, watermark)
         assert isinstance(outcome, Published), outcome
         if record:
             self.recorded = outcome.snapshot
         return outcome.snapshot
+
+    def refuses(self, event: FilesWritten, words: str | None = None) -> None:
+        """Require that the check refuses files, and that their publication is refused, too."""
+        with pytest.raises(BadFiles, match=words):
+            self.committer.check([event])
+        assert is_refused(self.publish(1, self.head(1), [event]))
+
+    def commit(
+        self, decision: int, ids: Iterable[int] = (), watermark: int | None = None, record: bool = True
+    ) -> SnapshotRef:
+        """Write rows, and add them."""
+        return self.add(decision, self.lake.event(ids), watermark=watermark, record=record)
+
+
+def with_commits(lake: Lake, decisions: int) -> Stream:
+    """Return a stream that has committed so many decisions, each with a row of its number."""
+    stream = Stream(lake)
+    for decision in range(1, decisions + 1):
+        stream.commit(decision, [decision])
+    return stream

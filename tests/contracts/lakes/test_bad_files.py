@@ -65,10 +65,7 @@ def _twice(event: FilesWritten) -> FilesWritten:
 def test_files_that_cannot_be_committed_are_refused(lake: Lake, spoil: Spoiler) -> None:
     stream = Stream(lake)
     bad = spoil(lake.event([1]))
-    head = stream.head(1)
-    with pytest.raises(BadFiles):
-        stream.committer.check([bad])
-    assert is_refused(stream.publish(1, head, [bad]))
+    stream.refuses(bad)
     assert stream.ask(1) == Absent(None)
     assert lake.ids() == []
 

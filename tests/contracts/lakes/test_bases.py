@@ -9,7 +9,7 @@ from sluicegate.lakes.capabilities import OpensNewest
 from sluicegate.lakes.port import LakeUnavailable, Published, TableRefused
 from tests.contracts.lakes.bases import bases, folder_of
 from tests.contracts.lakes.conftest import ALL_TABLES
-from tests.contracts.lakes.harness import Lake, Stream
+from tests.contracts.lakes.harness import Lake, with_commits
 from tests.lakes.outcomes import is_refused
 
 
@@ -29,8 +29,7 @@ def test_nothing_is_committed_to_a_table_whose_folder_is_away(
     lake: Lake, folder: Path, tmp_path: Path
 ) -> None:
     """A share was unmounted, or the folder was moved, after the files were checked."""
-    stream = Stream(lake)
-    stream.commit(1, [1])
+    stream = with_commits(lake, 1)
     files = stream.committer.check([lake.event([2])])
     head = stream.head(2)
     away = tmp_path / "away"
@@ -51,8 +50,7 @@ def test_nothing_is_committed_to_a_table_whose_folder_is_away(
 @each_table
 def test_files_of_a_table_that_is_away_are_not_blamed(lake: Lake, folder: Path, tmp_path: Path) -> None:
     """Their region would be excluded, and the advice would be about its files."""
-    stream = Stream(lake)
-    stream.commit(1, [1])
+    stream = with_commits(lake, 1)
     event = lake.event([2])
     os.rename(folder, tmp_path / "away")
     with pytest.raises(LakeUnavailable):
@@ -67,9 +65,7 @@ def test_files_of_a_table_that_is_away_are_not_blamed(lake: Lake, folder: Path, 
 def test_nothing_is_committed_on_metadata_that_lacks_a_file(
     lake: Lake, folder: Path, tmp_path: Path, again: bool
 ) -> None:
-    stream = Stream(lake)
-    for decision in (1, 2, 3):
-        stream.commit(decision, [decision])
+    stream = with_commits(lake, 3)
     decision = 4
     for kind in bases(lake, folder):
         file = bases(lake, folder)[kind]
@@ -92,9 +88,7 @@ def test_nothing_is_committed_on_metadata_that_lacks_a_file(
 @pytest.mark.slow
 @each_table
 def test_the_newest_snapshot_is_opened(lake: Lake, folder: Path, tmp_path: Path) -> None:
-    stream = Stream(lake)
-    for decision in (1, 2, 3):
-        stream.commit(decision, [decision])
+    with_commits(lake, 3)
     maintenance = lake.maintenance()
     assert isinstance(maintenance, OpensNewest)
     assert maintenance.open_newest().problems == ()

@@ -4,7 +4,7 @@ import pytest
 
 from sluicegate.events.problems import CauseCode
 from sluicegate.lakes.port import Absent, Ahead, Found, OutcomeUnknown, Published, Refused, Unproven
-from tests.contracts.lakes.harness import Fault, Lake, Stream
+from tests.contracts.lakes.harness import Fault, Lake, Stream, with_commits
 from tests.lakes.outcomes import is_refused
 
 
@@ -101,8 +101,7 @@ def test_other_users_decisions_are_no_evidence(lake: Lake) -> None:
 
 @pytest.mark.slow
 def test_absence_is_proven_across_foreign_commits(lake: Lake) -> None:
-    stream = Stream(lake)
-    stream.commit(1, [1])
+    stream = with_commits(lake, 1)
     for number in range(5):
         lake.foreign([100 + number])
     answer = stream.ask(2)
@@ -112,21 +111,8 @@ def test_absence_is_proven_across_foreign_commits(lake: Lake) -> None:
 
 
 @pytest.mark.slow
-def test_a_commit_is_found_below_others_though_what_was_recorded_has_expired(lake: Lake) -> None:
-    stream = Stream(lake)
-    stream.commit(1, [1])
-    made = stream.commit(2, [2], record=False)
-    for number in range(3):
-        lake.foreign([100 + number])
-    lake.expire(4)
-    answer = stream.ask(2)
-    assert answer == Found(made)
-
-
-@pytest.mark.slow
 def test_an_expired_record_proves_nothing_by_itself(lake: Lake) -> None:
-    stream = Stream(lake)
-    stream.commit(1, [1])
+    stream = with_commits(lake, 1)
     for number in range(4):
         lake.foreign([100 + number])
     lake.expire(2)
@@ -148,13 +134,3 @@ def test_an_expired_record_is_not_replaced_by_the_decision_before(lake: Lake) ->
     assert lake.marked or (isinstance(answer, Unproven) and answer.expired)
     assert isinstance(stream.ask(4), Unproven)
     assert isinstance(stream.ask(2), Found)
-
-
-def test_without_a_record_the_whole_history_must_be_there(lake: Lake) -> None:
-    stream = Stream(lake)
-    assert stream.recorded is None
-    lake.foreign([100])
-    lake.foreign([101])
-    assert isinstance(stream.ask(1), Absent)
-    lake.expire(1)
-    assert isinstance(stream.ask(1), Unproven)

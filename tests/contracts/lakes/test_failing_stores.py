@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.cli.checks import check_stream
-from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.events.problems import Cause, CauseCode
 from sluicegate.lakes.port import (
     Absent,
@@ -36,16 +34,6 @@ def table(request: pytest.FixtureRequest, s3_double: S3Double, tmp_path: Path) -
 
 def parquet(double: S3Double) -> list[str]:
     return [key for key in double.objects if key.endswith(".parquet")]
-
-
-def test_a_commit_is_found_by_a_successor(s3_double: S3Double, table: StoreTable) -> None:
-    stream = table.stream()
-    stream.commit(1, [1, 2])
-    second = stream.commit(2, [3])
-    assert table.commits(s3_double) == 2
-    successor = table.stream()
-    assert successor.ask(2) == Found(second)
-    assert isinstance(successor.ask(3), Absent)
 
 
 @pytest.mark.parametrize(
@@ -182,18 +170,6 @@ def test_a_commit_that_is_overwritten_before_its_outcome_is_known(
     fault.meanwhile = lambda: table.overwrite(2)
     assert is_refused(stream.publish(2, head, [event]), again=True)
     assert isinstance(stream.ask(2), Absent)
-
-
-def test_the_check_of_a_service_puts_a_file_and_removes_it(s3_double: S3Double, table: StoreTable) -> None:
-    settings = StreamSettings(table=URI, commit_user="stream-a", format=table.format)
-    before = set(s3_double.objects)
-    findings, _ = check_stream("numbers", settings)
-    assert [finding.verdict for finding in findings] == ["OK"] * 4
-    assert set(s3_double.objects) == before
-    s3_double.heeds_conditions = False
-    findings, _ = check_stream("numbers", settings)
-    assert findings[2].verdict == "PROBLEM"
-    assert "Use a store with conditional writes" in findings[2].detail
 
 
 def test_nothing_that_is_written_contains_credentials(s3_double: S3Double, table: StoreTable) -> None:

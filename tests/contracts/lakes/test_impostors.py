@@ -4,7 +4,7 @@ import pytest
 
 from sluicegate.events.problems import CauseCode
 from sluicegate.lakes.port import Absent, Ahead, CommitRequest, Found, OtherDigest, Published, Unproven
-from tests.contracts.lakes.harness import USER, Lake, Stream
+from tests.contracts.lakes.harness import USER, Lake, Stream, with_commits
 
 
 def goes_on(lake: Lake, stream: Stream, decision: int) -> None:
@@ -21,8 +21,7 @@ def goes_on(lake: Lake, stream: Stream, decision: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("theirs", [[1], [0], [1, 0, 1], [0, 1]], ids=str)
 def test_a_lower_id_above_a_decision_doubles_no_rows(lake: Lake, theirs: list[int]) -> None:
-    stream = Stream(lake)
-    stream.commit(1, [1])
+    stream = with_commits(lake, 1)
     made = stream.commit(2, [2], record=False)
     for number, decision in enumerate(theirs):
         lake.impostor(decision, [100 + number])
@@ -34,9 +33,7 @@ def test_a_lower_id_above_a_decision_doubles_no_rows(lake: Lake, theirs: list[in
 
 @pytest.mark.slow
 def test_lower_ids_between_the_record_and_the_head_hide_nothing(lake: Lake) -> None:
-    stream = Stream(lake)
-    stream.commit(1, [1])
-    stream.commit(2, [2])
+    stream = with_commits(lake, 2)
     lake.impostor(1, [100])
     assert isinstance(stream.ask(3), Absent)
     made = stream.commit(3, [3], record=False)
@@ -47,8 +44,7 @@ def test_lower_ids_between_the_record_and_the_head_hide_nothing(lake: Lake) -> N
 
 
 def test_the_same_id_above_ours_does_not_hide_it(lake: Lake) -> None:
-    stream = Stream(lake)
-    stream.commit(1, [1])
+    stream = with_commits(lake, 1)
     made = stream.commit(2, [2], record=False)
     lake.impostor(2, [100])
     assert stream.ask(2) == Found(made)
@@ -65,8 +61,7 @@ def test_the_same_id_does_not_hide_that_ours_was_given_up(lake: Lake) -> None:
 
 @pytest.mark.slow
 def test_the_same_id_does_not_hide_that_ours_has_expired(lake: Lake) -> None:
-    stream = Stream(lake)
-    stream.commit(1, [1])
+    stream = with_commits(lake, 1)
     for decision in (2, 3):
         stream.commit(decision, [decision], record=False)
     lake.impostor(2, [100])
@@ -76,8 +71,7 @@ def test_the_same_id_does_not_hide_that_ours_has_expired(lake: Lake) -> None:
 
 @pytest.mark.slow
 def test_the_same_id_in_the_place_of_ours_is_told(lake: Lake) -> None:
-    stream = Stream(lake)
-    stream.commit(1, [1])
+    stream = with_commits(lake, 1)
     lake.impostor(2, [100])
     assert stream.ask(2) == OtherDigest("")
     lake.rollback(1)
@@ -88,8 +82,7 @@ def test_the_same_id_in_the_place_of_ours_is_told(lake: Lake) -> None:
 
 @pytest.mark.slow
 def test_a_higher_id_publishes_nothing(lake: Lake) -> None:
-    stream = Stream(lake)
-    stream.commit(1, [1])
+    stream = with_commits(lake, 1)
     lake.impostor(9, [100])
     lake.impostor(1, [101])
     assert stream.ask(2) == Ahead(9)
@@ -97,9 +90,7 @@ def test_a_higher_id_publishes_nothing(lake: Lake) -> None:
 
 @pytest.mark.slow
 def test_the_highest_decision_is_the_newest(lake: Lake) -> None:
-    stream = Stream(lake)
-    for decision in (1, 2, 3):
-        stream.commit(decision, [decision])
+    with_commits(lake, 3)
     lake.impostor(1, [100])
     lake.foreign([101])
     assert lake.committer().inspect().newest_decision == 3
@@ -108,8 +99,7 @@ def test_the_highest_decision_is_the_newest(lake: Lake) -> None:
 @pytest.mark.slow
 def test_a_lower_id_proves_nothing_where_the_record_has_expired(lake: Lake) -> None:
     """Decision 2 was made before everything that can still be read; decision 1 is not ours."""
-    stream = Stream(lake)
-    stream.commit(1, [1])
+    stream = with_commits(lake, 1)
     stream.commit(2, [2], record=False)
     lake.impostor(1, [100])
     lake.expire(1)
@@ -122,8 +112,7 @@ def test_a_lower_id_proves_nothing_where_the_record_has_expired(lake: Lake) -> N
 
 def test_the_id_of_another_deployment_proves_nothing_either(lake: Lake) -> None:
     """It writes digests as we do. Where the table has a marker, it sees ours when it asks."""
-    stream = Stream(lake)
-    stream.commit(1, [1])
+    stream = with_commits(lake, 1)
     stream.commit(2, [2], record=False)
     other = lake.committer(USER)
     head = other.inspect().head
@@ -154,8 +143,7 @@ def test_without_a_record_the_whole_history_is_read(lake: Lake) -> None:
 
 @pytest.mark.slow
 def test_a_lower_id_covers_no_hole_in_the_history(lake: Lake) -> None:
-    stream = Stream(lake)
-    stream.commit(1, [1])
+    stream = with_commits(lake, 1)
     stream.commit(2, [2], record=False)
     lake.foreign([100])
     lake.impostor(1, [101])
@@ -171,9 +159,7 @@ def test_a_lower_id_covers_no_hole_in_the_history(lake: Lake) -> None:
 
 @pytest.mark.slow
 def test_a_rolled_back_table_is_noticed_below_a_lower_id(lake: Lake) -> None:
-    stream = Stream(lake)
-    for decision in (1, 2, 3):
-        stream.commit(decision, [decision])
+    stream = with_commits(lake, 3)
     lake.rollback(1)
     recorded, number = stream.recorded, 100
     assert recorded is not None

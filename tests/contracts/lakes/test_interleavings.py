@@ -5,7 +5,7 @@ import random
 import pytest
 
 from sluicegate.events.models import FilesWritten, SnapshotRef
-from sluicegate.lakes.port import Absent, Ahead, CommitRequest, Committer, Found, OutcomeUnknown, Published
+from sluicegate.lakes.port import Absent, CommitRequest, Committer, Found, Published
 from tests.contracts.lakes.harness import Fault, Lake
 
 DECISIONS = 6
@@ -84,16 +84,3 @@ def test_a_coordinator_left_behind_publishes_nothing(lake: Lake) -> None:
     while not behind.done:
         behind.step()
     assert lake.ids() == [1, 2, 3]
-
-
-def test_a_lost_answer_is_never_taken_for_an_answer(lake: Lake) -> None:
-    log = [lake.event([1])]
-    for fault in (Fault.LANDED, Fault.LOST):
-        committer = lake.committer(fault=fault)
-        state = committer.inspect()
-        answer = committer.ask(1, "digest-1", state.identity, None)
-        if isinstance(answer, Absent):
-            outcome = committer.publish(CommitRequest(1, "digest-1", answer.head, None, log))
-            assert isinstance(outcome, OutcomeUnknown)
-    assert not isinstance(lake.committer().ask(1, "digest-1", state.identity, None), Ahead)
-    assert lake.ids() == [1]

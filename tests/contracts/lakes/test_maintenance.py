@@ -5,7 +5,7 @@ import pytest
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.capabilities import FileStatus
 from sluicegate.lakes.port import BadFiles, LakeUnavailable
-from tests.contracts.lakes.harness import USER, Lake, Stream
+from tests.contracts.lakes.harness import USER, Lake, Stream, with_commits
 from tests.contracts.lakes.iceberg_lake import IcebergLake
 from tests.contracts.lakes.memory_lake import MemoryLake
 
@@ -33,9 +33,7 @@ def test_the_history_tells_who_committed_what_newest_first(lake: Lake) -> None:
 
 
 def test_an_expired_history_says_that_it_is_not_whole(lake: Lake) -> None:
-    stream = Stream(lake)
-    for decision in (1, 2, 3):
-        stream.commit(decision, [decision])
+    with_commits(lake, 3)
     lake.expire(2)
     history = lake.maintenance().history()
     assert [each.decision for each in history.commits] == [3, 2]

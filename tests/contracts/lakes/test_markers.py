@@ -4,14 +4,13 @@ import pytest
 
 from sluicegate.lakes.memory import MarkerKind
 from sluicegate.lakes.port import Absent, Ahead, CommitRequest, Found, OtherDigest, Published, Unproven
-from tests.contracts.lakes.harness import USER, Lake, Stream
+from tests.contracts.lakes.harness import USER, Lake, Stream, with_commits
 from tests.contracts.lakes.memory_lake import MemoryLake
 
 
 def expired(lake: Lake) -> Stream:
     """Return a stream whose commits 1 and 2, and whatever it has recorded, have expired."""
-    stream = Stream(lake)
-    stream.commit(1, [1])
+    stream = with_commits(lake, 1)
     stream.commit(2, [2], record=False)
     lake.foreign([100])
     lake.foreign([101])
@@ -108,9 +107,7 @@ def test_a_table_in_the_place_of_ours_has_no_marker(marked: Lake) -> None:
 
 @pytest.mark.slow
 def test_a_rolled_back_commit_is_not_found(marked: Lake) -> None:
-    stream = Stream(marked)
-    for decision in (1, 2):
-        stream.commit(decision, [decision])
+    stream = with_commits(marked, 2)
     marked.rollback(1)
     for number in range(3):
         assert not isinstance(stream.ask(2), Found)
@@ -123,8 +120,7 @@ def test_a_rolled_back_commit_is_not_found(marked: Lake) -> None:
 @pytest.mark.slow
 def test_a_marker_hides_no_rollback_of_others(marked: Lake) -> None:
     """What others have committed after ours is theirs: our decisions are all there."""
-    stream = Stream(marked)
-    stream.commit(1, [1])
+    stream = with_commits(marked, 1)
     marked.foreign([100])
     stream.recorded = marked.committer().inspect().head
     marked.rollback(1)
@@ -148,9 +144,7 @@ def test_the_history_has_to_prove_an_absence_again_where_the_marker_is_gone(kind
 def test_a_property_whose_snapshot_was_rolled_back_proves_nothing_when_all_else_has_expired() -> None:
     """It is beside the history, or below a snapshot of the history that was made on another one."""
     lake = MemoryLake(markers="property")
-    stream = Stream(lake)
-    for decision in (1, 2):
-        stream.commit(decision, [decision])
+    stream = with_commits(lake, 2)
     lake.rollback(1)
     lake.foreign([100])
     lake.expire(1)

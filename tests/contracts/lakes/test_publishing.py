@@ -4,7 +4,7 @@ import pytest
 
 from sluicegate.events.models import SnapshotRef
 from sluicegate.lakes.port import Absent, CommitRequest, Found, OtherDigest, Published
-from tests.contracts.lakes.harness import Lake, Stream
+from tests.contracts.lakes.harness import Lake, Stream, with_commits
 from tests.lakes.outcomes import is_refused
 
 
@@ -25,25 +25,6 @@ def test_a_published_decision_is_found_with_its_rows(lake: Lake) -> None:
     assert (state.head, state.newest_decision, state.identity) == (made, 1, stream.table)
 
 
-@pytest.mark.slow
-def test_a_commit_takes_many_events_at_once(lake: Lake) -> None:
-    stream = Stream(lake)
-    events = [lake.event([number]) for number in range(7)]
-    assert isinstance(stream.publish(1, stream.head(1), events), Published)
-    assert lake.ids() == list(range(7))
-
-
-@pytest.mark.slow
-def test_decisions_follow_each_other(lake: Lake) -> None:
-    stream = Stream(lake)
-    refs = [stream.commit(decision, [decision]) for decision in range(1, 6)]
-    assert [lake.place(ref) for ref in refs] == [1, 2, 3, 4, 5]
-    assert [ref.id for ref in refs] == sorted({ref.id for ref in refs})
-    assert len({ref.identity for ref in refs}) == 5
-    assert lake.ids() == [1, 2, 3, 4, 5]
-    assert lake.committer().inspect().newest_decision == 5
-
-
 def test_repeating_a_publication_changes_nothing(lake: Lake) -> None:
     stream = Stream(lake)
     events = [lake.event([1])]
@@ -53,14 +34,6 @@ def test_repeating_a_publication_changes_nothing(lake: Lake) -> None:
     assert (
         Stream(lake, lake.committer()).ask(1) == Found(first.snapshot) if isinstance(first, Published) else 0
     )
-    assert lake.ids() == [1]
-
-
-def test_a_second_committer_of_the_same_user_only_repeats(lake: Lake) -> None:
-    one, other = Stream(lake), Stream(lake)
-    events = [lake.event([1])]
-    head_of_one, head_of_other = one.head(1), other.head(1)
-    assert other.publish(1, head_of_other, events) == one.publish(1, head_of_one, events)
     assert lake.ids() == [1]
 
 
@@ -82,8 +55,7 @@ def test_another_users_decision_is_not_taken_for_a_repetition(lake: Lake) -> Non
 
 @pytest.mark.slow
 def test_a_moved_head_is_a_conflict_and_asking_again_goes_on(lake: Lake) -> None:
-    stream = Stream(lake)
-    stream.commit(1, [1])
+    stream = with_commits(lake, 1)
     head = stream.head(2)
     lake.foreign([100])
     events = [lake.event([2])]
@@ -181,9 +153,7 @@ def test_one_file_in_two_checked_events_is_refused(lake: Lake) -> None:
 @pytest.mark.slow
 def test_a_commit_on_another_head_of_the_same_number_is_not_this_one(lake: Lake) -> None:
     """Another coordinator has published the decision after the table was set back and grown again."""
-    stream = Stream(lake)
-    for decision in (1, 2):
-        stream.commit(decision, [decision])
+    stream = with_commits(lake, 2)
     files, asked = stream.committer.check([lake.event([3])]), stream.head(3)
     lake.rollback(1)
     lake.foreign([100])

@@ -3,14 +3,12 @@
 import pytest
 
 from sluicegate.lakes.port import TableReplaced, Unproven
-from tests.contracts.lakes.harness import Lake, Stream
+from tests.contracts.lakes.harness import Lake, Stream, with_commits
 from tests.lakes.outcomes import is_refused
 
 
 def test_a_rolled_back_table_is_noticed(lake: Lake) -> None:
-    stream = Stream(lake)
-    for decision in (1, 2, 3):
-        stream.commit(decision, [decision])
+    stream = with_commits(lake, 3)
     lake.rollback(1)
     assert isinstance(stream.ask(3), Unproven)
     assert isinstance(stream.ask(4), Unproven)
@@ -18,9 +16,7 @@ def test_a_rolled_back_table_is_noticed(lake: Lake) -> None:
 
 @pytest.mark.slow
 def test_a_table_rolled_back_and_grown_again_is_noticed(lake: Lake) -> None:
-    stream = Stream(lake)
-    for decision in (1, 2, 3):
-        stream.commit(decision, [decision])
+    stream = with_commits(lake, 3)
     lake.rollback(1)
     lake.foreign([100])
     lake.foreign([101])
@@ -39,21 +35,9 @@ def test_a_decision_rolled_back_behind_the_record_may_be_committed_again(lake: L
     assert lake.ids() == [1, 2]
 
 
-def test_a_publication_on_a_head_that_was_rolled_back_is_a_conflict(lake: Lake) -> None:
-    stream = Stream(lake)
-    stream.commit(1, [1])
-    stream.commit(2, [2])
-    head = stream.head(3)
-    lake.rollback(1)
-    assert is_refused(stream.publish(3, head, [lake.event([3])]), again=True)
-    assert lake.ids() == [1]
-
-
 @pytest.mark.slow
 def test_a_head_of_the_same_number_but_other_content_is_a_conflict(lake: Lake) -> None:
-    stream = Stream(lake)
-    stream.commit(1, [1])
-    stream.commit(2, [2])
+    stream = with_commits(lake, 2)
     head = stream.head(3)
     lake.rollback(1)
     lake.foreign([100])
@@ -63,8 +47,7 @@ def test_a_head_of_the_same_number_but_other_content_is_a_conflict(lake: Lake) -
 
 @pytest.mark.slow
 def test_a_replaced_table_is_noticed(lake: Lake) -> None:
-    stream = Stream(lake)
-    stream.commit(1, [1])
+    stream = with_commits(lake, 1)
     old = stream.table
     lake.replace()
     answer = stream.ask(2)
@@ -74,8 +57,7 @@ def test_a_replaced_table_is_noticed(lake: Lake) -> None:
 
 @pytest.mark.slow
 def test_the_identity_is_that_of_the_table_that_is_there_now(lake: Lake) -> None:
-    stream = Stream(lake)
-    stream.commit(1, [1])
+    stream = with_commits(lake, 1)
     assert stream.committer.identity() == stream.table
     lake.replace()
     assert stream.committer.identity() == lake.committer().inspect().identity != stream.table
@@ -92,9 +74,7 @@ def test_files_state_the_identity_of_the_table_that_they_were_written_for(lake: 
 def test_the_highest_own_decision_of_a_rolled_back_table_is_known(lake: Lake) -> None:
     """A foreign job that commits as the same user hides nothing."""
     lake.foreign([100])
-    stream = Stream(lake)
-    for decision in (1, 2):
-        stream.commit(decision, [decision])
+    with_commits(lake, 2)
     assert lake.committer().inspect().newest_made == 2
     lake.rollback(2)
     lake.impostor(2, [101])

@@ -135,23 +135,6 @@ def test_a_tag_is_found_after_its_snapshot_has_expired(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_retention_is_the_one_of_the_format(tagged: PaimonLake | IcebergLake) -> None:
-    ref = Stream(tagged).commit(1, [1])
-    make(tagged, "kept", ref, 1)
-    make(tagged, "month", ref, 1, 30 * DAY)
-    if isinstance(tagged, IcebergLake):
-        refs = tagged.table.refs()
-        assert [refs[name].max_ref_age_ms for name in ("kept", "month")] == [None, 30 * DAY]
-        return
-    manager = tagged.table.tag_manager()
-    found = [manager.get_or_throw(name) for name in ("kept", "month")]
-    assert found[0].tag_time_retained is None
-    assert found[1].tag_time_retained.days == 30
-    assert found[1].tag_create_time is not None
-    assert found[1].trim_to_snapshot() == found[0].trim_to_snapshot()
-
-
-@pytest.mark.slow
 def test_a_branch_is_no_tag(tmp_path: Path) -> None:
     lake = IcebergLake(tmp_path, 2)
     ref = Stream(lake).commit(1, [1])
@@ -159,15 +142,6 @@ def test_a_branch_is_no_tag(tmp_path: Path) -> None:
     taken = make(lake, "audit", ref, 1)
     assert isinstance(taken, TagTaken)
     assert taken.holder.startswith("a branch of snapshot ")
-
-
-def test_a_damaged_tag_is_named(tmp_path: Path) -> None:
-    lake = PaimonLake(tmp_path)
-    ref = Stream(lake).commit(1, [1])
-    make(lake, "day", ref, 1)
-    (lake.root / "tag" / "tag-day").write_text("{")
-    with pytest.raises(LakeUnavailable, match=r"tag/tag-day of .* is unreadable: .* Look at that file"):
-        make(lake, "day", ref, 1)
 
 
 def test_a_tag_that_was_put_meanwhile_is_compared(tmp_path: Path) -> None:

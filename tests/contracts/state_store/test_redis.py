@@ -184,19 +184,6 @@ async def test_a_frozen_server_holds_nobody_up_and_answers_are_not_mixed_up(
     await store.close()
 
 
-async def test_a_cancelled_call_leaves_the_connection_usable(redis_url: str, unique: str) -> None:
-    store = RedisStateStore(redis_url, prefix=unique)
-    await store.write(view(41))
-    await store.write(view(1, "other"))
-    for _ in range(50):
-        task = asyncio.create_task(store.read("flights"))
-        await asyncio.sleep(0)
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-        assert await store.read("other") == view(1, "other")
-    await store.close()
-
-
 async def test_errors_of_the_server_are_retriable_ones_without_secrets(own_valkey: EmbeddedValkey) -> None:
     address = own_valkey.url.replace("redis://", "redis://user:secret@")
     store = RedisStateStore(address)

@@ -35,12 +35,6 @@ def test_written_files_are_read_by_others(place: Place, storage: Storage) -> Non
     ]
 
 
-def test_an_empty_file_is_there(storage: Storage) -> None:
-    storage.write("manifest", {"empty": b""})
-    assert storage.read("manifest/empty") == b""
-    assert storage.size("manifest/empty") == 0
-
-
 def test_names_are_those_of_one_folder(storage: Storage) -> None:
     storage.write("dt=1/bucket-0", {"a": b"1"})
     storage.write("dt=1", {"b": b"1"})
@@ -56,13 +50,6 @@ def test_names_after_one_of_them(storage: Storage) -> None:
     assert sorted(storage.names("log", "009.json")) == ["010.json", "011.json", "sidecars"]
     assert storage.names("log", "sidecars") == []
     assert sorted(storage.names("log", "0095")) == ["010.json", "011.json", "sidecars"]
-
-
-def test_folders_do_not_see_each_other(place: Place) -> None:
-    one, other = place.open("t"), place.open("t2")
-    one.write("schema", {"schema-0": b"one"})
-    assert other.read("schema/schema-0") is None
-    assert other.names("schema") == []
 
 
 @pytest.mark.slow
@@ -140,13 +127,6 @@ def test_a_copy_is_whole_and_replaces_a_part(place: Place, storage: Storage, tmp
 def test_a_name_that_no_file_can_have_is_of_no_file(storage: Storage, name: str) -> None:
     assert storage.size(name) is None
     assert storage.sizes([name]) == [None]
-
-
-@pytest.mark.parametrize("more", ["/", "//", "/.", "/./"])
-def test_a_folder_has_one_uri(place: Place, storage: Storage, more: str) -> None:
-    if place.files is None:
-        assert open_storage(f"{place.root}//numbers{more}").uri == storage.uri
-        assert open_storage(storage.uri + more).uri == storage.uri
 
 
 def test_parts_of_files_are_read(storage: Storage) -> None:

@@ -63,19 +63,6 @@ def test_content_in_parts_is_put_whole(storage: Storage) -> None:
     assert not storage.put_if_absent("snapshot/snapshot-1", b"other")
 
 
-def test_a_deleted_name_can_be_put_again(storage: Storage) -> None:
-    assert storage.put_if_absent("snapshot/snapshot-1", b"first")
-    storage.remove("snapshot/snapshot-1")
-    assert storage.put_if_absent("snapshot/snapshot-1", b"second")
-    assert storage.read("snapshot/snapshot-1") == b"second"
-
-
-def test_nothing_but_the_files_is_left(storage: Storage) -> None:
-    storage.put_if_absent("snapshot/snapshot-1", b"first")
-    storage.put_if_absent("snapshot/snapshot-1", b"second")
-    assert storage.names(".") == ["snapshot"]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [16, 1 << 20])
 def test_a_race_has_one_winner(place: Place, size: int) -> None:
@@ -103,11 +90,6 @@ def test_a_race_has_one_winner(place: Place, size: int) -> None:
         winners = [writer for writer in range(WRITERS) if outcomes[writer][number]]
         assert len(winners) == 1, (number, winners)
         assert reader.read(f"snapshot/snapshot-{number}") == bytes([winners[0]]) * size
-
-
-def test_neighbours_do_not_stand_in_the_way(storage: Storage) -> None:
-    names = [f"snapshot/snapshot-{number}" for number in (1, 10, 100)]
-    assert all(storage.put_if_absent(name, name.encode()) for name in names)
 
 
 def test_a_stamp_is_of_one_content(place: Place, storage: Storage) -> None:

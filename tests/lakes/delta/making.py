@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.contracts.lakes.delta_lake import DeltaLake
+
 Fields = Mapping[str, Any]
 
 
@@ -68,3 +70,18 @@ def put(root: Path, version: int, *actions: Fields | str) -> None:
     log.mkdir(parents=True, exist_ok=True)
     lines = [each if isinstance(each, str) else json.dumps(each) for each in actions]
     (log / f"{version:020d}.json").write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+class HandMade(DeltaLake):
+    """A table whose first version has these actions."""
+
+    def __init__(self, folder: Path, *actions: Fields) -> None:
+        self._actions = actions
+        super().__init__(folder)
+
+    def _create(self) -> None:
+        put(self.root, 0, info(inCommitTimestamp=1), *self._actions)
+
+    def put(self, *actions: Fields | str) -> None:
+        """Write the next version, as another product does."""
+        put(self.root, self.versions()[-1] + 1, info(), *actions)

@@ -5,14 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.lakes.delta.adapter import ADAPTER
 from sluicegate.lakes.delta.checkpointing import Checkpointing, is_due
 from sluicegate.lakes.delta.committer import DeltaCommitter
 from sluicegate.lakes.delta.log import Log
 from sluicegate.lakes.storage_local import LocalStorage
 from tests.contracts.lakes.delta_lake import DeltaLake
 from tests.contracts.lakes.harness import USER, Stream
-from tests.lakes.delta.making import Fields, info, metadata, protocol, put
+from tests.lakes.delta.making import Fields, HandMade, metadata, protocol
 
 
 def checkpoints(lake: DeltaLake) -> list[int]:
@@ -46,39 +45,28 @@ def test_a_checkpoint_that_fails_is_logged(tmp_path: Path, caplog: pytest.LogCap
     checkpointing.wait()
 
 
+def every(interval: str, **more: str) -> Fields:
+    properties = {
+        "delta.checkpointInterval": interval,
+        **{f"delta.{key}": value for key, value in more.items()},
+    }
+    return metadata(properties=properties)
+
+
 @pytest.mark.parametrize(
     ("actions", "due"),
     [
-        ((protocol(), metadata(properties={"delta.checkpointInterval": "1"})), True),
-        ((protocol(), metadata(properties={"delta.checkpointInterval": "0"})), False),
-        ((protocol(), metadata(properties={"delta.checkpointInterval": "many"})), False),
+        ((protocol(), every("1")), True),
+        ((protocol(), every("0")), False),
+        ((protocol(), every("many")), False),
         ((protocol(), metadata()), False),
-        (
-            (
-                protocol(["v2Checkpoint"], ["v2Checkpoint"]),
-                metadata(properties={"delta.checkpointInterval": "1", "delta.checkpointPolicy": "v2"}),
-            ),
-            False,
-        ),
-        (
-            (
-                protocol(["checkpointProtection"]),
-                metadata(properties={"delta.checkpointInterval": "1"}),
-            ),
-            False,
-        ),
+        ((protocol(["v2Checkpoint"], ["v2Checkpoint"]), every("1", checkpointPolicy="v2")), False),
+        ((protocol(["checkpointProtection"]), every("1")), False),
     ],
 )
 def test_tables_whose_owner_makes_the_checkpoints(
     tmp_path: Path, actions: tuple[Fields, ...], due: bool
 ) -> None:
-    put(tmp_path, 0, info(), *actions)
-    put(tmp_path, 1, info())
-    assert is_due(Log(LocalStorage(str(tmp_path))).load()) is due
-
-
-def test_the_option_leaves_all_checkpoints_to_others(tmp_path: Path) -> None:
-    lake = DeltaLake(tmp_path)
-    for value, own in (("on", True), ("off", False)):
-        committer = ADAPTER.open_committer(ADAPTER.parse_table(lake.location, {"checkpoints": value}), USER)
-        assert (committer._checkpointing is not None) is own
+    lake = HandMade(tmp_path, *actions)
+    lake.put()
+    assert is_due(Log(lake.storage(None)).load()) is due

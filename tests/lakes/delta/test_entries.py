@@ -76,7 +76,6 @@ def damaged(line: bytes, dice: random.Random) -> bytes:
     return bytes(spoiled)
 
 
-@pytest.mark.slow
 def test_a_line_of_a_known_partition_is_judged_as_one_of_an_unknown(lake: DeltaLake) -> None:
     event = lake.write(ROWS)
     schema, location = read_schema(Log(lake.storage(None)).load().metadata), event.location
@@ -261,22 +260,12 @@ def test_a_path_outside_of_the_folder_of_its_partition_is_refused(lake: DeltaLak
     assert "is no data file in the folder 'part=p'" in refused(lake, with_file(event, path=path))
 
 
-@pytest.mark.slow
 def test_an_event_that_contradicts_its_lines_is_refused(lake: DeltaLake) -> None:
     event = lake.write(ROWS)
     wrong: list[dict[str, Any]] = [{"rows": 3}, {"size": 1}, {"partition": {"part": "q"}}, {"partition": {}}]
     for changes in wrong:
         refused(lake, with_file(event, **changes))
     refused(lake, event.model_copy(update={"schema_id": 5}))
-
-
-def test_a_file_that_is_not_there_or_has_another_size_is_refused(lake: DeltaLake) -> None:
-    event = lake.write(ROWS)
-    path = lake.root / event.files[0].path
-    path.write_bytes(path.read_bytes() + b"x")
-    assert "bytes instead of" in refused(lake, event)
-    path.unlink()
-    assert "is not in" in refused(lake, event)
 
 
 def test_a_folder_that_leads_out_of_the_table_is_refused(lake: DeltaLake, tmp_path: Path) -> None:

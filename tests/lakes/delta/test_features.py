@@ -4,16 +4,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from sluicegate.events.models import FilesWritten
 from sluicegate.lakes import adapter
 from sluicegate.lakes.delta.adapter import ADAPTER
-from sluicegate.lakes.port import CommitRequest, Published, TableRefused
+from sluicegate.lakes.port import TableRefused
 from tests.contracts.lakes.delta_lake import DeltaLake
-from tests.contracts.lakes.harness import Stream
-from tests.lakes.delta.making import ID, Fields, column, info, mapped, metadata, protocol, put
+from tests.contracts.lakes.harness import Stream, with_commits
+from tests.lakes.delta.making import ID, Fields, HandMade, column, info, mapped, metadata, protocol, put
 from tests.lakes.outcomes import is_refused
 
 MAPPING = {"delta.columnMapping.mode": "name", "delta.columnMapping.maxColumnId": "1"}
@@ -83,8 +81,7 @@ REFUSED: Sequence[tuple[Fields, Fields, str]] = (
 def test_a_table_out_of_scope_is_refused_by_name(
     tmp_path: Path, first: Fields, second: Fields, words: str
 ) -> None:
-    put(tmp_path, 0, info(), first, second)
-    assert words in refusal(tmp_path)
+    assert words in refusal(HandMade(tmp_path, first, second).root)
 
 
 TAKEN: Sequence[tuple[str, Fields, Fields]] = (
@@ -127,21 +124,8 @@ TAKEN: Sequence[tuple[str, Fields, Fields]] = (
 
 @pytest.mark.parametrize(("name", "first", "second"), TAKEN, ids=[each[0] for each in TAKEN])
 def test_a_table_in_scope_takes_a_commit(tmp_path: Path, name: str, first: Fields, second: Fields) -> None:
-    put(tmp_path, 0, info(), first, second)
-    table = ADAPTER.parse_table(str(tmp_path))
-    writer = ADAPTER.open_writer(table, None)
-    writer.write(pa.record_batch({"id": pa.array([1, 2], pa.int64())}))
-    committer = ADAPTER.open_committer(table, "user")
-    event = FilesWritten(
-        format="delta",
-        format_version=1,
-        location=writer.location,
-        schema_id=writer.schema_id,
-        files=tuple(writer.finish()),
-    )
-    committer.inspect()
-    committer.check([event])
-    assert isinstance(committer.publish(CommitRequest(1, "d", None, None, [event])), Published)
+    lake = HandMade(tmp_path, first, second)
+    Stream(lake).add(1, lake.event([1, 2]))
 
 
 LATER: Sequence[tuple[str, Mapping[str, Any]]] = (
@@ -153,11 +137,9 @@ LATER: Sequence[tuple[str, Mapping[str, Any]]] = (
 
 @pytest.mark.parametrize(("words", "action"), LATER, ids=[each[0] for each in LATER])
 def test_a_feature_that_is_added_between_two_heads_is_noticed(
-    tmp_path: Path, words: str, action: Mapping[str, Any]
+    lake: DeltaLake, words: str, action: Mapping[str, Any]
 ) -> None:
-    lake = DeltaLake(tmp_path)
-    stream = Stream(lake)
-    stream.commit(1, [1])
+    stream = with_commits(lake, 1)
     event = lake.event([2])
     if "metaData" in action:
         action = {"metaData": {**action["metaData"], "id": stream.table}}
@@ -181,8 +163,7 @@ def test_options_that_ask_for_more_than_an_append_are_refused(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("user", ["", "a.digest", "a.mark.0"])
-def test_a_commit_user_never_has_the_name_of_a_transaction_of_another_one(tmp_path: Path, user: str) -> None:
-    lake = DeltaLake(tmp_path)
+def test_a_commit_user_never_has_the_name_of_a_transaction_of_another_one(lake: DeltaLake, user: str) -> None:
     with pytest.raises(TableRefused, match="cannot be a commit user"):
         ADAPTER.open_committer(ADAPTER.parse_table(lake.location), user)
 

@@ -13,12 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable
 
-from sluicegate.lakes.delta.log import Log, NoTable, State
-from sluicegate.lakes.delta.versions import mark_of
+from sluicegate.lakes.delta.log import Log, State
 from sluicegate.lakes.port import LakeUnavailable
 from sluicegate.lakes.storage_local import LocalStorage
 from tests.contracts.lakes.delta_lake import DeltaLake
-from tests.contracts.lakes.harness import USER, Stream
+from tests.contracts.lakes.harness import USER, Stream, with_commits
 from tests.lakes.delta import making
 
 
@@ -28,9 +27,7 @@ def load(lake: DeltaLake) -> State:
 
 def committed(folder: Path, decisions: int) -> DeltaLake:
     lake = DeltaLake(folder)
-    stream = Stream(lake)
-    for decision in range(1, decisions + 1):
-        stream.commit(decision, [decision])
+    with_commits(lake, decisions)
     return lake
 
 
@@ -38,15 +35,6 @@ def forget_before(lake: DeltaLake, version: int) -> None:
     for name in os.listdir(lake.log):
         if name[:20].isdigit() and int(name[:20]) < version:
             (lake.log / name).unlink()
-
-
-@pytest.mark.slow
-def test_the_state_is_that_of_the_library(tmp_path: Path) -> None:
-    lake = committed(tmp_path, 3)
-    state = load(lake)
-    assert state.version == lake.table.version() == 3
-    assert state.metadata.id == str(lake.table.metadata().id)
-    assert state.txns[USER].version == lake.table.transaction_version(USER) == 3
 
 
 @pytest.mark.slow
@@ -58,19 +46,6 @@ def test_a_checkpoint_replaces_what_was_before_it(tmp_path: Path) -> None:
     state = load(lake)
     assert (state.metadata, state.protocol, state.txns) == (whole.metadata, whole.protocol, whole.txns)
     assert state.head.ref == whole.head.ref
-
-
-@pytest.mark.slow
-def test_a_mark_survives_in_a_checkpoint_of_the_library(tmp_path: Path) -> None:
-    lake = committed(tmp_path, 2)
-    made = mark_of(load(lake), USER)
-    for number in range(3):
-        lake.foreign([100 + number])
-    lake.table.create_checkpoint()
-    forget_before(lake, 5)
-    assert made is not None
-    assert (made.decision, made.digest, made.version) == (2, "digest-2", 2)
-    assert mark_of(load(lake), USER) == made
 
 
 def rows_of(checkpoint: Path) -> pa.Table:
@@ -139,11 +114,10 @@ def version_2(lake: DeltaLake, version: int, ending: str) -> None:
 
 
 @pytest.mark.parametrize("ending", ["json", "parquet"])
-def test_a_checkpoint_of_version_2_is_read_with_its_sidecars(tmp_path: Path, ending: str) -> None:
-    lake = DeltaLake(tmp_path)
+def test_a_checkpoint_of_version_2_is_read_with_its_sidecars(lake: DeltaLake, ending: str) -> None:
     stream = Stream(lake)
     event = lake.event([1])
-    stream.publish(1, stream.head(1), [event])
+    stream.add(1, event)
     stream.recorded = lake.committer().inspect().head
     stream.commit(2, [2])
     whole = load(lake)
@@ -245,11 +219,6 @@ def test_a_strange_line_harms_nothing(tmp_path: Path, line: Mapping[str, Any] | 
     assert load(lake).version == 2
     assert lake.committer().inspect().newest_decision == 1
     stream.head(2)
-
-
-def test_without_a_log_there_is_no_table(tmp_path: Path) -> None:
-    with pytest.raises(NoTable, match="no Delta table"):
-        Log(LocalStorage(str(tmp_path))).load()
 
 
 def test_a_hole_in_the_log_stops_a_reader_that_starts(tmp_path: Path) -> None:

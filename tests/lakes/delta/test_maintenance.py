@@ -1,4 +1,4 @@
-"""Upkeep of a Delta table: what refers to a file, and what may be deleted."""
+"""Upkeep of a Delta table: what refers to a file, what may be deleted, and what is damaged."""
 
 from pathlib import Path
 
@@ -12,17 +12,16 @@ from sluicegate.lakes.delta.adapter import ADAPTER
 from sluicegate.lakes.delta.maintenance import is_data_file
 from sluicegate.lakes.new_columns import evolve
 from sluicegate.lakes.port import BadFiles, LakeUnavailable
+from sluicegate.lakes.storage_local import LocalStorage
 from tests.contracts.lakes.delta_lake import DeltaLake
 from tests.contracts.lakes.harness import Stream
 from tests.lakes.delta.making import column, info, metadata, put
 
 
 @pytest.mark.slow
-def test_a_removed_file_stays_referenced_while_an_old_version_has_it(tmp_path: Path) -> None:
-    lake = DeltaLake(tmp_path)
-    stream = Stream(lake)
+def test_a_removed_file_stays_referenced_while_an_old_version_has_it(lake: DeltaLake) -> None:
     event = lake.event([1])
-    stream.publish(1, stream.head(1), [event])
+    Stream(lake).add(1, event)
     lake.table.delete()
     (file,) = event.files
     maintenance = lake.maintenance()
@@ -34,8 +33,7 @@ def test_a_removed_file_stays_referenced_while_an_old_version_has_it(tmp_path: P
 
 
 @pytest.mark.slow
-def test_a_damaged_log_lets_no_file_be_deleted(tmp_path: Path) -> None:
-    lake = DeltaLake(tmp_path)
+def test_a_damaged_log_lets_no_file_be_deleted(lake: DeltaLake) -> None:
     Stream(lake).commit(1, [1])
     (orphan,) = lake.event([2]).files
     lake.foreign([3])
@@ -114,15 +112,14 @@ def evolved(lake: DeltaLake) -> list[FilesWritten]:
     """Return events of two commits, between which the table gets a column."""
     older = lake.event([1])
     stream = Stream(lake)
-    stream.publish(1, stream.head(1), [older])
+    stream.add(1, older)
     evolve(ADAPTER, ADAPTER.parse_table(lake.location), NOTE)
     newer = lake.write(pa.record_batch([[2], ["n"]], schema=NOTE))
-    stream.publish(2, stream.head(2), [newer])
+    stream.add(2, newer)
     return [older, newer]
 
 
-def test_a_schema_that_clean_up_deleted_is_named_before_a_table_is_made(tmp_path: Path) -> None:
-    lake = DeltaLake(tmp_path)
+def test_a_schema_that_clean_up_deleted_is_named_before_a_table_is_made(lake: DeltaLake) -> None:
     older, newer = evolved(lake)
     lake.expire(1)
     new = lake.maintenance(lake.location + "2")
@@ -134,3 +131,47 @@ def test_a_schema_that_clean_up_deleted_is_named_before_a_table_is_made(tmp_path
     with pytest.raises(BadFiles, match=says):
         new.adopt(older)
     assert new.adopt(newer).location == new.location
+
+
+def test_a_broken_schema_is_corrected(lake: DeltaLake) -> None:
+    stream = Stream(lake)
+    event = lake.event([1])
+    broken = metadata(table=stream.table)
+    put(lake.root, 1, info(), {"metaData": {**broken["metaData"], "schemaString": "{"}})
+    with pytest.raises(LakeUnavailable, match="Correct it"):
+        stream.committer.check([event])
+    put(lake.root, 2, info(), metadata(table=stream.table))
+    stream.committer.check([event])
+
+
+class Vanishing(LocalStorage):
+    """Loses a file of the log once, right before it is read, as clean-up does."""
+
+    lost = ""
+
+    def read(self, name: str) -> bytes | None:
+        if name == self.lost:
+            self.lost = ""
+            return None
+        return super().read(name)
+
+
+def test_references_are_read_again_after_clean_up(lake: DeltaLake) -> None:
+    (file,) = lake.event([1]).files
+    storage = Vanishing(lake.location)
+    maintenance = type(lake.maintenance())(storage)
+    storage.lost = f"_delta_log/{0:020d}.json"
+    with pytest.raises(LakeUnavailable, match="Try again"):
+        maintenance.file_status([file.path])
+    assert maintenance.file_status([file.path]) == {file.path: FileStatus.UNREFERENCED}
+
+
+def test_a_damaged_file_of_the_log_is_restored_before_orphans_are_deleted(lake: DeltaLake) -> None:
+    Stream(lake).commit(1, [1])
+    (file,) = lake.event([2]).files
+    kept = lake.commit_file(1).read_bytes()
+    lake.commit_file(1).write_bytes(b"?")
+    with pytest.raises(LakeUnavailable, match="Restore that file from a backup"):
+        lake.maintenance().delete_unreferenced(file.path)
+    lake.commit_file(1).write_bytes(kept)
+    assert lake.maintenance().delete_unreferenced(file.path) is FileStatus.DELETED

@@ -9,6 +9,8 @@ from tests.contracts.lakes.stores import DeltaInStore
 from tests.doubles.s3 import Effect, S3Double
 from tests.lakes.outcomes import is_refused
 
+pytestmark = pytest.mark.slow
+
 ALWAYS = 1_000
 FIRST = "00000000000000000001.json"
 SECOND = "00000000000000000002.json"
@@ -24,29 +26,6 @@ def versions(double: S3Double) -> list[int]:
     return sorted(int(key.removeprefix(prefix)[:20]) for key in double.objects if key.startswith(prefix))
 
 
-@pytest.mark.slow
-def test_a_version_is_not_read_again_while_it_has_not_changed(
-    s3_double: S3Double, table: DeltaInStore
-) -> None:
-    stream = table.stream()
-    first, second = table.event([1]), table.event([2])
-    made = stream.publish(1, stream.head(1), [first])
-    assert isinstance(made, Published)
-    stream.recorded = made.snapshot
-    before = len(s3_double.requests)
-    head = stream.head(2)
-    made = stream.publish(2, head, stream.committer.check([second]))
-    assert isinstance(made, Published)
-    stream.recorded = made.snapshot
-    stream.ask(3)
-    requests = s3_double.requests[before:]
-    assert not any(method == "GET" and key.endswith(FIRST) for method, key in requests)
-    # The second version is read before its put alone, to see that it is not there.
-    put = next(at for at, (method, key) in enumerate(requests) if method == "PUT" and key.endswith(SECOND))
-    assert not any(method == "GET" and key.endswith(SECOND) for method, key in requests[put:])
-
-
-@pytest.mark.slow
 def test_a_put_that_lands_after_the_next_one_makes_no_second_version(
     s3_double: S3Double, table: DeltaInStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -57,15 +36,13 @@ def test_a_put_that_lands_after_the_next_one_makes_no_second_version(
     late = table.stream()
     held = s3_double.strike(Effect.HELD_BEFORE, FIRST, times=4)
     assert isinstance(late.publish(1, late.head(1), [event]), OutcomeUnknown)
-    made = stream.publish(1, stream.head(1), [event])
-    assert isinstance(made, Published)
+    made = stream.add(1, event)
     held.release.set()
     s3_double.settle()
-    assert late.ask(1) == Found(made.snapshot)
+    assert late.ask(1) == Found(made)
     assert versions(s3_double) == [0, 1]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("method", ["GET", "HEAD"])
 def test_a_version_whose_place_cannot_be_proven_is_asked_for(
     s3_double: S3Double, table: DeltaInStore, method: str
@@ -83,7 +60,6 @@ def test_a_version_whose_place_cannot_be_proven_is_asked_for(
     assert versions(s3_double) == [0, 1, 2]
 
 
-@pytest.mark.slow
 def test_a_log_that_cannot_be_read_publishes_nothing(s3_double: S3Double, table: DeltaInStore) -> None:
     stream = table.stream()
     stream.commit(1, [1])

@@ -10,9 +10,9 @@ import pytest
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.delta.adapter import ADAPTER
 from sluicegate.lakes.delta.committer import DeltaCommitter
+from sluicegate.lakes.new_columns import evolve
 from sluicegate.lakes.port import CommitRequest, Found, Published
-from tests.contracts.lakes.harness import USER
-from tests.lakes.delta.test_commits import written
+from tests.contracts.lakes.harness import USER, written
 from tests.lakes.recipes import statements
 from tests.spark_judge.judge import SparkJudge
 
@@ -46,7 +46,7 @@ class Shared:
 
     def commit(self, *ids: int) -> None:
         """Commit rows with one column."""
-        self.ours(written(self.root, pa.record_batch({"id": pa.array(ids, pa.int64())})))
+        self.ours(written(ADAPTER, self.ref, pa.record_batch({"id": pa.array(ids, pa.int64())})))
 
     def theirs(self, statement: str) -> None:
         """Run a statement of Spark with `{}` in place of the table."""
@@ -109,7 +109,8 @@ def test_the_recipe_cleans_up_and_spares_pending_files(spark_judge: SparkJudge, 
     for number in range(1, 6):
         table.commit(number)
     waiting, orphan = (
-        written(table.root, pa.record_batch({"id": pa.array([number], pa.int64())})) for number in (6, 900)
+        written(ADAPTER, table.ref, pa.record_batch({"id": pa.array([number], pa.int64())}))
+        for number in (6, 900)
     )
     (kept,), (lost,) = ([table.root / file.path for file in event.files] for event in (waiting, orphan))
     age(kept, 29)
@@ -122,3 +123,39 @@ def test_the_recipe_cleans_up_and_spares_pending_files(spark_judge: SparkJudge, 
     table.ours(waiting)
     assert table.ids() == [1, 2, 3, 4, 5, 6]
     assert table.read("sum(id), count(*)") == [(21, 6)]
+
+
+@pytest.mark.parametrize("mode", ["none", "name", "id"])
+def test_spark_reads_our_new_columns_and_adds_its_own(
+    spark_judge: SparkJudge, tmp_path: Path, mode: str
+) -> None:
+    table = Shared(
+        spark_judge,
+        tmp_path / "t",
+        "id BIGINT",
+        delta_columnMapping_mode=mode,
+        delta_enableInCommitTimestamps="true",
+        delta_enableRowTracking="true",
+        delta_enableChangeDataFeed="true",
+    )
+    table.commit(1)
+    place = pa.struct([("x", pa.int64()), ("tags", pa.map_(pa.string(), pa.int64()))])
+    wide = pa.schema([("id", pa.int64()), ("note", pa.string()), ("place", place)])
+    evolve(ADAPTER, table.ref, wide)
+    rows = [[2], ["b"], pa.array([{"x": 5, "tags": [("k", 7)]}], place)]
+    table.ours(written(ADAPTER, table.ref, pa.record_batch(rows, schema=wide)))
+    table.commit(3)
+    expected = [(1, None, None, None), (2, "b", 5, 7), (3, None, None, None)]
+    assert table.read("id, note, place.x, place.tags['k']") == expected
+    assert table.read("id", "place.x = 5 AND note = 'b'") == [(2,)]
+    table.theirs("ALTER TABLE {} ADD COLUMN theirs BIGINT")
+    table.theirs("INSERT INTO {} VALUES (4, 'd', NULL, 40)")
+    wider = wide.append(pa.field("theirs", pa.int64())).append(pa.field("more", pa.bool_()))
+    evolve(ADAPTER, table.ref, wider)
+    table.commit(5)
+    assert table.read("id, note, theirs, more", "id > 3") == [(4, "d", 40, None), (5, None, None, None)]
+    table.theirs("OPTIMIZE {}")
+    table.commit(6)
+    assert len(set(table.read("_metadata.row_id"))) == 6
+    operations = [row[4] for row in spark_judge.sql(f"DESCRIBE HISTORY {table.name}")]
+    assert operations.count("ADD COLUMNS") == 3

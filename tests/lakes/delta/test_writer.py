@@ -11,15 +11,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from sluicegate.events.models import FileInfo, FilesWritten
-from sluicegate.lakes import file_options
-from sluicegate.lakes import parquet as row_buffer
+from sluicegate.events.models import FileInfo
 from sluicegate.lakes.delta.adapter import ADAPTER
 from sluicegate.lakes.delta.schema import Column, is_partition_text, partition_folder, partition_text
 from sluicegate.lakes.port import SchemaMismatch, TableRefused
 from tests.contracts.lakes.delta_lake import DeltaLake
 from tests.contracts.lakes.harness import Stream
-from tests.lakes.delta.making import ID, column, info, metadata, protocol, put
+from tests.lakes.delta.making import ID, Fields, HandMade, column, metadata, protocol
 
 UTC = datetime.UTC
 
@@ -27,12 +25,6 @@ UTC = datetime.UTC
 def stats_of(file: FileInfo) -> dict[str, Any]:
     found: dict[str, Any] = json.loads(json.loads(file.metadata)["add"]["stats"])
     return found
-
-
-def committed(lake: DeltaLake, event: FilesWritten) -> None:
-    stream = Stream(lake)
-    stream.committer.check([event])
-    stream.publish(1, stream.head(1), [event])
 
 
 VALUES: dict[str, tuple[pa.DataType, list[Any], Any, Any]] = {
@@ -73,7 +65,7 @@ def test_values_of_a_type_come_back_with_their_bounds(tmp_path: Path, name: str)
     lake = DeltaLake(tmp_path, pa.schema([("id", pa.int64()), ("v", kind)]))
     batch = pa.record_batch({"id": pa.array(range(len(values)), pa.int64()), "v": pa.array(values, kind)})
     event = lake.write(batch)
-    committed(lake, event)
+    Stream(lake).add(1, event)
     (file,) = event.files
     stats = stats_of(file)
     assert (stats["minValues"].get("v"), stats["maxValues"].get("v")) == (lowest, highest)
@@ -85,7 +77,7 @@ def test_values_of_a_type_come_back_with_their_bounds(tmp_path: Path, name: str)
 def test_a_float_that_json_does_not_have_narrows_no_bound(tmp_path: Path, value: float) -> None:
     lake = DeltaLake(tmp_path, pa.schema([("v", pa.float64())]))
     event = lake.write(pa.record_batch({"v": [1.0, value, 2.0]}))
-    committed(lake, event)
+    Stream(lake).add(1, event)
     stats = stats_of(event.files[0])
     expected = {"minValues": {"v": 1.0}, "maxValues": {"v": 2.0}}
     if math.isnan(value):
@@ -105,57 +97,36 @@ def test_long_texts_have_short_bounds_around_them(tmp_path: Path) -> None:
         assert len(lowest) <= 32
 
 
-def test_columns_without_statistics_follow_the_table(tmp_path: Path) -> None:
-    columns = [column(name) for name in ("a", "b", "c")]
-    cases = {
-        "1": {"a"},
-        "-1": {"a", "b", "c"},
-        "0": set(),
-    }
-    for number, (said, expected) in enumerate(cases.items()):
-        root = tmp_path / str(number)
-        put(
-            root,
-            0,
-            info(),
-            protocol(),
-            metadata(columns, properties={"delta.dataSkippingNumIndexedCols": said}),
-        )
-        assert set(stats_of(written(root, a=1, b=2, c=3))["minValues"]) == expected
-    root = tmp_path / "named"
-    put(
-        root,
-        0,
-        info(),
-        protocol(),
-        metadata(columns, properties={"delta.dataSkippingStatsColumns": "c, `b`"}),
-    )
-    assert set(stats_of(written(root, a=1, b=2, c=3))["nullCount"]) == {"b", "c"}
-    root = tmp_path / "clustered"
-    clustering = {
-        "domain": "delta.clustering",
-        "configuration": '{"clusteringColumns":[["c"]]}',
-        "removed": False,
-    }
-    features = protocol(["clustering", "domainMetadata"])
-    properties = {"delta.dataSkippingNumIndexedCols": "1"}
-    put(root, 0, info(), features, metadata(columns, properties=properties), {"domainMetadata": clustering})
-    assert set(stats_of(written(root, a=1, b=2, c=3))["minValues"]) == {"a", "c"}
+NUMBERS = [column(name) for name in ("a", "b", "c")]
+CLUSTERED = {"domain": "delta.clustering", "configuration": '{"clusteringColumns":[["c"]]}', "removed": False}
 
 
-def written(root: Path, **values: int) -> FileInfo:
-    writer = ADAPTER.open_writer(ADAPTER.parse_table(str(root)), None)
-    writer.write(pa.record_batch({name: pa.array([value], pa.int64()) for name, value in values.items()}))
-    (file,) = writer.finish()
-    return file
+@pytest.mark.parametrize(
+    ("properties", "more", "expected"),
+    [
+        ({"delta.dataSkippingNumIndexedCols": "1"}, (), {"a"}),
+        ({"delta.dataSkippingNumIndexedCols": "-1"}, (), {"a", "b", "c"}),
+        ({"delta.dataSkippingNumIndexedCols": "0"}, (), set()),
+        ({"delta.dataSkippingStatsColumns": "c, `b`"}, (), {"b", "c"}),
+        ({"delta.dataSkippingNumIndexedCols": "1"}, ({"domainMetadata": CLUSTERED},), {"a", "c"}),
+    ],
+    ids=["one", "all", "none", "named", "clustered"],
+)
+def test_columns_with_statistics_follow_the_table(
+    tmp_path: Path, properties: dict[str, str], more: tuple[Fields, ...], expected: set[str]
+) -> None:
+    features = protocol(["clustering", "domainMetadata"]) if more else protocol()
+    lake = HandMade(tmp_path, features, metadata(NUMBERS, properties=properties), *more)
+    (file,) = lake.write(pa.record_batch({name: pa.array([1], pa.int64()) for name in "abc"})).files
+    assert set(stats_of(file)["minValues"]) == expected
 
 
 @pytest.mark.parametrize("codec", ["zstd", "snappy", "gzip", "lz4_raw", "uncompressed", None])
 def test_files_have_the_codec_of_the_table(tmp_path: Path, codec: str | None) -> None:
     properties = {} if codec is None else {"delta.parquet.compression.codec": codec}
-    put(tmp_path, 0, info(), protocol(), metadata(ID, properties=properties))
-    file = written(tmp_path, id=1)
-    found = pq.ParquetFile(tmp_path / file.path).metadata.row_group(0).column(0).compression
+    lake = HandMade(tmp_path, protocol(), metadata(ID, properties=properties))
+    (file,) = lake.event([1]).files
+    found = pq.ParquetFile(lake.root / file.path).metadata.row_group(0).column(0).compression
     assert found == {None: "ZSTD", "lz4_raw": "LZ4"}.get(codec, str(codec).upper())
 
 
@@ -175,15 +146,8 @@ def test_partitions_get_a_file_each_in_the_order_of_their_rows(tmp_path: Path) -
         for file in event.files
     }
     assert found == {("1", "a"): [0, 4], ("2", "a"): [1], ("1", "b"): [2], (None, "a"): [3], ("1", None): [5]}
-    committed(lake, event)
+    Stream(lake).add(1, event)
     assert sorted(pa.table(lake.table.scan())["p"].to_pylist(), key=str) == [1, 1, 1, 1, 2, None]
-
-
-def test_an_empty_text_is_a_null_partition(tmp_path: Path) -> None:
-    lake = DeltaLake(tmp_path, pa.schema([("id", pa.int64()), ("p", pa.string())]), ["p"])
-    event = lake.write(pa.record_batch({"id": pa.array([1], pa.int64()), "p": [""]}))
-    assert event.files[0].partition == {"p": None}
-    committed(lake, event)
 
 
 PARTITIONS: tuple[tuple[str, Any, str], ...] = (
@@ -208,39 +172,6 @@ def test_the_text_of_a_partition_value_is_recognized(kind: str, value: object, t
     assert kind == "string" or not is_partition_text(there, text + "x")
 
 
-@pytest.mark.slow
-def test_large_attempts_are_split_and_few_files_are_open(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(row_buffer, "BUFFER_ROWS", 10)
-    monkeypatch.setattr(file_options, "DEFAULT_OPEN", 2)
-    monkeypatch.setattr(file_options, "DEFAULT_TARGET", 2_000)
-    lake = DeltaLake(tmp_path, pa.schema([("id", pa.int64()), ("p", pa.int64())]), ["p"])
-    batches = [
-        pa.record_batch(
-            {
-                "id": pa.array(range(start, start + 10), pa.int64()),
-                "p": pa.array([number % 5 for number in range(10)], pa.int64()),
-            }
-        )
-        for start in range(0, 200, 10)
-    ]
-    event = lake.write(*batches)
-    committed(lake, event)
-    assert len(event.files) > 5
-    assert lake.ids() == list(range(200))
-    assert sum(file.rows for file in event.files) == 200
-
-
-def test_event_times_are_those_of_each_file(tmp_path: Path) -> None:
-    schema = pa.schema([("t", pa.timestamp("us", tz="UTC")), ("p", pa.string())])
-    lake = DeltaLake(tmp_path, schema, ["p"])
-    times = pa.array([5_000, 9_000, 7_000], pa.timestamp("us", tz="UTC"))
-    event = lake.write(pa.record_batch({"t": times, "p": ["a", "b", "a"]}), event_time="t")
-    found = {file.partition["p"]: (file.min_event_time, file.max_event_time) for file in event.files}
-    assert found == {"a": (5, 7), "b": (9, 9)}
-
-
 def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
     lake = DeltaLake(tmp_path, pa.schema([pa.field("id", pa.int64(), nullable=False), ("p", pa.string())]))
     for rows in ({"other": [1]}, {"id": ["x"]}, {"id": pa.array([None], pa.int64())}, {"p": ["a"]}):
@@ -253,17 +184,6 @@ def test_what_does_not_fit_is_refused(tmp_path: Path) -> None:
         ADAPTER.open_writer(table, "p")
     with pytest.raises(SchemaMismatch, match="no column id"):
         ADAPTER.open_writer(table, "id").write(pa.record_batch({"p": ["a"]}))
-
-
-def test_nested_columns_come_back(tmp_path: Path) -> None:
-    struct = pa.struct([("x", pa.int64()), ("y", pa.list_(pa.struct([("z", pa.string())])))])
-    lake = DeltaLake(tmp_path, pa.schema([("id", pa.int64()), ("s", struct)]))
-    values = [{"x": 1, "y": [{"z": "a"}]}, {"x": None, "y": []}, None]
-    rows = pa.record_batch({"id": pa.array([1, 2, 3], pa.int64()), "s": pa.array(values, struct)})
-    event = lake.write(rows)
-    committed(lake, event)
-    assert stats_of(event.files[0])["minValues"] == {"id": 1, "s": {"x": 1}}
-    assert pa.table(lake.table.scan())["s"].to_pylist() == values
 
 
 def test_a_partition_of_many_long_values_has_a_short_folder() -> None:

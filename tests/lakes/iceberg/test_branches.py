@@ -11,6 +11,8 @@ from tests.contracts.lakes.harness import USER, Stream
 from tests.contracts.lakes.iceberg_lake import IcebergLake
 from tests.contracts.lakes.iceberg_rest_lake import iceberg_of
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(params=["iceberg", "iceberg-rest"])
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> IcebergLake:
@@ -28,7 +30,6 @@ def on(lake: IcebergLake, branch: str) -> IcebergCommitter:
     return lake.adapter.open_committer(lake.adapter.parse_table(lake.location, {"branch": branch}), USER)
 
 
-@pytest.mark.slow
 def test_a_branch_gets_commits_of_its_own(lake: IcebergLake) -> None:
     audit = Stream(lake, on(lake, "audit"))
     main = Stream(lake)
@@ -48,7 +49,6 @@ def test_a_branch_gets_commits_of_its_own(lake: IcebergLake) -> None:
     assert len(lake.fields()["snapshot-log"]) == 2
 
 
-@pytest.mark.slow
 def test_a_branch_that_is_dropped_is_unavailable(lake: IcebergLake) -> None:
     audit = Stream(lake, on(lake, "audit"))
     head = audit.head(2)
@@ -58,7 +58,6 @@ def test_a_branch_that_is_dropped_is_unavailable(lake: IcebergLake) -> None:
     assert not isinstance(audit.publish(2, head, [lake.event([2])]), Published)
 
 
-@pytest.mark.slow
 def test_a_tag_is_no_branch(lake: IcebergLake) -> None:
     with pytest.raises(TableRefused, match="is a tag"):
         on(lake, "release")

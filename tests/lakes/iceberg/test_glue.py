@@ -4,9 +4,7 @@ The double has moto's Glue, with the check of `VersionId` that moto leaves out (
 """
 
 import json
-import socket
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -16,14 +14,12 @@ import pytest
 from botocore.awsrequest import AWSResponse
 
 from sluicegate.lakes.iceberg.adapter import IcebergAdapter
-from sluicegate.lakes.iceberg.committer import IcebergCommitter
-from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.glue import GlueCatalog
-from sluicegate.lakes.iceberg.metadata import MAIN, Metadata, NewSchema
-from sluicegate.lakes.port import Found, LakeUnavailable, OutcomeUnknown, TableRefused
+from sluicegate.lakes.iceberg.metadata import Metadata, NewSchema
+from sluicegate.lakes.port import LakeUnavailable, TableRefused
 from sluicegate.lakes.storage import Uncertain
-from tests.contracts.lakes.harness import USER, Fault, Stream
-from tests.contracts.lakes.iceberg_glue_lake import GlueLake, lose
+from tests.contracts.lakes.harness import USER
+from tests.contracts.lakes.iceberg_glue_lake import GlueLake
 from tests.doubles.glue import SECRET
 
 
@@ -53,13 +49,6 @@ def commit(lake: GlueLake) -> None:
 
 def metadata_files(lake: GlueLake) -> set[str]:
     return {path.name for path in (lake.root / "metadata").iterdir()}
-
-
-def known_to(lake: GlueLake, catalog: GlueCatalog, options: dict[str, str]) -> GlueCatalog:
-    """Return an access with other options that has already read the entry."""
-    other = GlueCatalog(options, "default", lake.table_name, Files())
-    other._entry = catalog._entry
-    return other
 
 
 @pytest.mark.slow
@@ -156,53 +145,6 @@ def test_only_certain_refusals_delete_files(
     assert seen == [status]
     assert SECRET not in str(caught.value)
     assert (metadata_files(lake) == before) is (kind is LakeUnavailable)
-
-
-@pytest.mark.slow
-def test_a_connection_that_ends_leaves_doubt(lake: GlueLake, catalog: GlueCatalog) -> None:
-    base, before, seen = catalog.load(), metadata_files(lake), list[bytes]()
-    with socket.create_server(("127.0.0.1", 0)) as server:
-
-        def serve() -> None:
-            connection, _ = server.accept()
-            with connection:
-                seen.append(connection.recv(100_000))
-
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
-        endpoint = f"http://127.0.0.1:{server.getsockname()[1]}"
-        other = known_to(lake, catalog, {**lake.access_options, "glue.endpoint": endpoint})
-        with closing(other), pytest.raises(Uncertain, match="cannot be changed, perhaps"):
-            other.commit(base, change_of(base), {})
-        thread.join()
-    assert len(seen) == 1
-    assert metadata_files(lake) > before
-
-
-@pytest.mark.slow
-def test_a_catalog_without_versions_is_refused(catalog: GlueCatalog, monkeypatch: pytest.MonkeyPatch) -> None:
-    get = catalog._client.get_table
-
-    def without(**request: Any) -> dict[str, Any]:
-        answer: dict[str, Any] = get(**request)
-        del answer["Table"]["VersionId"]
-        return answer
-
-    monkeypatch.setattr(catalog._client, "get_table", without)
-    with pytest.raises(TableRefused, match="or a service that gives versions as it does"):
-        catalog.load()
-
-
-@pytest.mark.slow
-def test_a_commit_whose_answer_is_lost_is_found(lake: GlueLake) -> None:
-    files = Files()
-    with closing(lake.glue_catalog(files)) as catalog:
-        stream = Stream(lake, IcebergCommitter(catalog, files, USER, MAIN))
-        head, events = stream.head(1), stream.committer.check([lake.event([1, 2])])
-        lose(catalog, Fault.LANDED)
-        assert isinstance(stream.publish(1, head, events), OutcomeUnknown)
-        assert isinstance(stream.ask(1), Found)
-        assert lake.ids() == [1, 2]
 
 
 def test_a_package_that_is_not_installed_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,20 +12,14 @@ from tests.contracts.lakes.iceberg_lake import IcebergLake
 from tests.lakes.iceberg.reading import lines
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> IcebergLake:
-    return IcebergLake(tmp_path)
-
-
 def status(lake: IcebergLake, path: str) -> FileStatus:
     return lake.maintenance().file_status([path])[path]
 
 
 @pytest.mark.slow
 def test_a_file_of_a_branch_or_a_tag_is_referenced(lake: IcebergLake) -> None:
-    stream = Stream(lake)
     event = lake.event([1])
-    stream.publish(1, stream.head(1), [event])
+    Stream(lake).add(1, event)
     (path,) = (file.path for file in event.files)
     with lake.table.manage_snapshots() as snapshots:
         snapshots.create_tag(lake.metadata.snapshots[0]["snapshot-id"], "kept")
@@ -36,9 +30,8 @@ def test_a_file_of_a_branch_or_a_tag_is_referenced(lake: IcebergLake) -> None:
 
 @pytest.mark.slow
 def test_a_deleted_file_is_referenced_until_its_snapshots_expire(lake: IcebergLake) -> None:
-    stream = Stream(lake)
     event = lake.event([1])
-    stream.publish(1, stream.head(1), [event])
+    Stream(lake).add(1, event)
     (path,) = (file.path for file in event.files)
     lake.table.delete("id = 1")
     lake.foreign([2])
@@ -53,9 +46,8 @@ def test_a_committed_file_is_referenced_however_the_table_spells_its_location(
     lake: IcebergLake, spelled: str
 ) -> None:
     """Products write one folder in several ways, and owners change the location from one to another."""
-    stream = Stream(lake)
     event = lake.event([1])
-    stream.publish(1, stream.head(1), [event])
+    Stream(lake).add(1, event)
     (path,) = (file.path for file in event.files)
     lake.edit(lambda fields: fields.update(location=spelled.format(lake.root)))
     assert lake.maintenance().delete_unreferenced(path) is FileStatus.REFERENCED
@@ -94,9 +86,8 @@ def test_nothing_is_unreferenced_where_a_manifest_is_missing(lake: IcebergLake) 
 @pytest.mark.parametrize("form", ["file:", "", "file://localhost"])
 def test_a_file_is_referenced_in_any_form_of_its_address(lake: IcebergLake, form: str) -> None:
     """Other products write addresses of local files in other forms."""
-    stream = Stream(lake)
     event = lake.event([1])
-    stream.publish(1, stream.head(1), [event])
+    Stream(lake).add(1, event)
     manifest = Path(lines(lake)[0]["manifest_path"].removeprefix("file://"))
     with manifest.open("rb") as file:
         reader = fastavro.reader(file)

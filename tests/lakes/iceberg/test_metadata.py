@@ -1,7 +1,5 @@
 """The metadata file: what others put there stays, and its form follows the table's properties."""
 
-import json
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,20 +7,14 @@ import pytest
 
 from sluicegate.lakes.iceberg.ancestry import DECISION, WATERMARK, Ancestry, marker_property
 from sluicegate.lakes.iceberg.metadata import MAIN, Metadata, parse
-from sluicegate.lakes.port import Absent, Ahead, Found, Published, Unproven
-from tests.contracts.lakes.harness import USER, Fault, Stream
+from sluicegate.lakes.port import Published, Unproven
+from tests.contracts.lakes.harness import USER, Fault, Stream, with_commits
 from tests.contracts.lakes.iceberg_lake import IcebergLake, local
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> IcebergLake:
-    return IcebergLake(tmp_path)
 
 
 @pytest.mark.slow
 def test_fields_that_are_not_known_stay(lake: IcebergLake) -> None:
-    stream = Stream(lake)
-    stream.commit(1, [1])
+    stream = with_commits(lake, 1)
     strange = {"a": [1, 2**62, 1.5, None, "ü"]}
     statistics = [{"snapshot-id": 1, "statistics-path": "x.puffin", "file-size-in-bytes": 3}]
 
@@ -38,21 +30,6 @@ def test_fields_that_are_not_known_stay(lake: IcebergLake) -> None:
     assert fields["snapshots"][0]["of-the-future"] == strange
     assert fields["statistics"] == statistics
     assert "of-the-future" not in fields["snapshots"][1]
-
-
-@pytest.mark.slow
-def test_the_log_of_metadata_files_has_a_limit(tmp_path: Path) -> None:
-    lake = IcebergLake(tmp_path, properties={"write.metadata.previous-versions-max": "3"})
-    stream = Stream(lake)
-    before = []
-    for decision in range(1, 8):
-        before.append(lake.metadata.location)
-        stream.commit(decision, [decision])
-    log = [each["metadata-file"] for each in lake.fields()["metadata-log"]]
-    assert log == before[-3:]
-    numbers = [int(Path(location).name.split("-")[0]) for location in (*before, lake.metadata.location)]
-    assert numbers == list(range(8))
-    assert all(local(location).exists() for location in before)
 
 
 DELETES = {"write.metadata.previous-versions-max": "3", "write.metadata.delete-after-commit.enabled": "true"}
@@ -78,8 +55,7 @@ def test_metadata_files_that_leave_the_log_are_deleted_where_the_table_says_so(t
 def test_a_log_of_metadata_files_deletes_nothing_else(tmp_path: Path) -> None:
     """The log is text: of a copy of the table it names files of the original, and it can be forged."""
     lake = IcebergLake(tmp_path, properties=DELETES)
-    stream = Stream(lake)
-    stream.commit(1, [1])
+    stream = with_commits(lake, 1)
     data = next(lake.root.rglob("*.parquet"))
     other = tmp_path / "other" / "metadata" / "00000-a.metadata.json"
     other.parent.mkdir(parents=True)
@@ -101,9 +77,7 @@ def test_a_log_of_metadata_files_deletes_nothing_else(tmp_path: Path) -> None:
 @pytest.mark.parametrize("fault", [Fault.AWAY, Fault.LOST])
 def test_a_commit_that_may_not_be_there_deletes_no_metadata_file(tmp_path: Path, fault: Fault) -> None:
     lake = IcebergLake(tmp_path, properties=DELETES)
-    stream = Stream(lake)
-    for decision in range(1, 6):
-        stream.commit(decision, [decision])
+    stream = with_commits(lake, 5)
     before = metadata_files(lake)
     faulty = Stream(lake, lake.committer(fault=fault))
     faulty.recorded = stream.recorded
@@ -114,9 +88,7 @@ def test_a_commit_that_may_not_be_there_deletes_no_metadata_file(tmp_path: Path,
 @pytest.mark.slow
 def test_compressed_metadata_is_read_and_written(tmp_path: Path) -> None:
     lake = IcebergLake(tmp_path, properties={"write.metadata.compression-codec": "gzip"})
-    stream = Stream(lake)
-    stream.commit(1, [1])
-    stream.commit(2, [2])
+    with_commits(lake, 2)
     location = lake.metadata.location
     assert location.endswith(".gz.metadata.json")
     raw = local(location).read_bytes()
@@ -125,90 +97,28 @@ def test_compressed_metadata_is_read_and_written(tmp_path: Path) -> None:
     assert lake.ids() == [1, 2]
 
 
-@pytest.mark.slow
-def test_what_is_rendered_is_what_was_parsed(lake: IcebergLake) -> None:
-    stream = Stream(lake)
-    for decision in range(1, 5):
-        stream.commit(decision, [decision], watermark=decision)
-        lake.foreign([100 + decision])
-    metadata = lake.metadata
-    raw = local(metadata.location).read_bytes()
-    assert json.loads(metadata.render()) == json.loads(raw)
-    again = parse(metadata.location, metadata.render())
-    assert (again.fields, again.snapshots) == (metadata.fields, metadata.snapshots)
-
-
-class Counted(dict[int, Any]):
-    """Snapshots by id, which notes those that are looked up."""
-
-    def __init__(self, snapshots: Sequence[Mapping[str, Any]]) -> None:
-        super().__init__({each["snapshot-id"]: each for each in snapshots})
-        self.looked_up: list[int] = []
-
-    def get(self, key: int, default: Any = None) -> Any:
-        self.looked_up.append(key)
-        return super().get(key, default)
-
-
-def history(*summaries: dict[str, str]) -> tuple[Ancestry, Counted]:
-    """Return the history of a table with a snapshot for each summary, the oldest first."""
-    snapshots = [
-        {"snapshot-id": number, "sequence-number": number, "summary": summary}
-        | ({"parent-snapshot-id": number - 1} if number > 1 else {})
-        for number, summary in enumerate(summaries, start=1)
-    ]
-    fields = {"format-version": 2, "table-uuid": "u", "location": "/t", "current-snapshot-id": len(snapshots)}
-    metadata = Metadata("/t/m.json", fields, snapshots, [])
-    counted = Counted(snapshots)
-    metadata.__dict__["by_id"] = counted
-    return Ancestry(metadata, MAIN), counted
-
-
 def test_the_watermark_is_found_below_foreign_snapshots() -> None:
+    """And not below a commit of ours without one: else each commit would search the whole table."""
+
+    def watermark(*summaries: dict[str, str]) -> int | None:
+        parents = [{}, *({"parent-snapshot-id": number} for number in range(1, len(summaries)))]
+        snapshots = [
+            {"snapshot-id": number, "sequence-number": number, "summary": summary, **parents[number - 1]}
+            for number, summary in enumerate(summaries, start=1)
+        ]
+        fields = {"format-version": 2, "table-uuid": "u", "location": "/t"}
+        fields["current-snapshot-id"] = len(snapshots)
+        return Ancestry(Metadata("/t/m.json", fields, snapshots, []), MAIN).watermark()
+
     ours, foreign = {DECISION: "1", WATERMARK: "5000"}, {"operation": "replace"}
-    ancestry, _ = history(ours, foreign, {**foreign, WATERMARK: "x"}, foreign)
-    assert ancestry.watermark() == 5_000
-
-
-def test_a_commit_without_a_watermark_ends_the_search() -> None:
-    """A table without watermarks would else be searched whole by each commit."""
-    ours = [{DECISION: str(number)} for number in range(1, 1_000)]
-    ancestry, counted = history(*ours, {"operation": "replace"})
-    assert ancestry.watermark() is None
-    assert counted.looked_up == [1_000, 999]
-
-
-@pytest.mark.slow
-def test_the_mark_of_a_user_follows_its_commits(lake: IcebergLake) -> None:
-    stream = Stream(lake)
-    made = stream.commit(1, [1])
-    value = lake.metadata.properties[marker_property(USER, MAIN)]
-    assert value == f"{stream.table}:1:{made.id}:{made.identity}:digest-1"
-    made = stream.commit(2, [2])
-    assert lake.metadata.properties[marker_property(USER, MAIN)].split(":")[1:4] == ["2", "2", made.identity]
-
-
-@pytest.mark.slow
-def test_the_mark_proves_what_has_expired(lake: IcebergLake) -> None:
-    stream = Stream(lake)
-    stream.commit(1, [1])
-    stream.commit(2, [2], record=False)
-    lake.foreign([100])
-    lake.expire(1)
-    found = stream.ask(2)
-    assert isinstance(found, Found)
-    assert found.by_marker
-    absent = stream.ask(3)
-    assert isinstance(absent, Absent)
-    assert absent.by_marker
-    assert stream.ask(1) == Ahead(2, (2, "digest-2"))
+    assert watermark(ours, foreign, {**foreign, WATERMARK: "x"}, foreign) == 5_000
+    assert watermark(ours, {DECISION: "2"}, foreign) is None
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("value", ["", "x", "a:b:c:d:e", "0:1:2:3:4"])
 def test_a_mark_that_was_changed_proves_nothing(lake: IcebergLake, value: str) -> None:
-    stream = Stream(lake)
-    stream.commit(1, [1])
+    stream = with_commits(lake, 1)
     stream.commit(2, [2], record=False)
     lake.foreign([100])
     lake.expire(1)

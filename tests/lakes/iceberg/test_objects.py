@@ -1,17 +1,13 @@
 """Iceberg in an object store: requests that fail, locations of others, and what may be announced."""
 
 from pathlib import Path
-from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from sluicegate.cli.checks import check_stream
-from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.lakes import parquet as parquet_files
 from sluicegate.lakes.capabilities import FileStatus
 from sluicegate.lakes.iceberg.layout import path_in
-from sluicegate.lakes.port import BadFiles, Found, LakeUnavailable, Published, TableRefused
+from sluicegate.lakes.port import Found, LakeUnavailable, Published, TableRefused
 from tests.contracts.lakes.harness import USER
 from tests.contracts.lakes.iceberg_rest_lake import iceberg_of
 from tests.doubles.s3 import BUCKET, Effect, S3Double
@@ -37,29 +33,6 @@ def parquet(double: S3Double) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("effect", [Effect.LOST_BEFORE, Effect.LOST_AFTER, Effect.UNAVAILABLE])
-def test_data_files_are_uploaded_again(s3_double: S3Double, table: ObjectTable, effect: Effect) -> None:
-    s3_double.strike(effect, ".parquet", times=2)
-    event = table.event(range(100))
-    (file,) = event.files
-    assert len(s3_double.objects[f"{FOLDER}2/{file.path}"]) == file.size
-    table.stream().committer.check([event])
-
-
-@pytest.mark.slow
-def test_a_data_file_that_cannot_be_uploaded_is_described_by_nobody(
-    s3_double: S3Double, table: ObjectTable
-) -> None:
-    s3_double.strike(Effect.REJECTED, ".parquet", times=ALWAYS)
-    writer = table.adapter.open_writer(table.ref, None)
-    writer.write(pa.record_batch({"id": pa.array([1])}))
-    with pytest.raises(LakeUnavailable, match=f"{URI}2"):
-        writer.finish()
-    writer.abort()
-    assert parquet(s3_double) == []
-
-
-@pytest.mark.slow
 def test_a_file_that_is_not_whole_in_the_store_is_not_announced(
     s3_double: S3Double, table: ObjectTable
 ) -> None:
@@ -72,20 +45,6 @@ def test_a_file_that_is_not_whole_in_the_store_is_not_announced(
     held.release.set()
     with pytest.raises(LakeUnavailable, match="bytes instead of"):
         table.event([1])
-
-
-@pytest.mark.slow
-def test_an_attempt_that_is_aborted_leaves_nothing(
-    s3_double: S3Double, table: ObjectTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(parquet_files, "HELD_BYTES", 0)
-    writer = table.adapter.open_writer(table.ref, None)
-    writer.write(pa.record_batch({"id": pa.array([1])}))
-    writer._flush()
-    assert len(parquet(s3_double)) == 1
-    writer.write(pa.record_batch({"id": pa.array([2])}))
-    writer.abort()
-    assert parquet(s3_double) == []
 
 
 @pytest.mark.slow
@@ -151,7 +110,7 @@ def test_a_commit_whose_put_lands_again_later_is_there_once(
     monkeypatch.setenv("AWS_TIMEOUT", "500 ms")
     stream = table.stream()
     held = [s3_double.strike(Effect.HELD_BEFORE, suffix) for suffix in SUFFIXES]
-    assert isinstance(stream.publish(1, stream.head(1), [event]), Published)
+    stream.add(1, event)
     after = dict(s3_double.objects)
     for each in held:
         each.release.set()
@@ -184,98 +143,23 @@ def test_metadata_that_cannot_be_read_publishes_nothing(
 
 
 @pytest.mark.slow
-def test_files_are_checked_by_size(s3_double: S3Double, table: ObjectTable) -> None:
-    event = table.event([1])
-    (key,) = parquet(s3_double)
-    whole = s3_double.objects[key]
-    stream = table.stream()
-    s3_double.objects[key] = whole[:-1]
-    with pytest.raises(BadFiles, match=f"{len(whole) - 1} bytes instead of {len(whole)}"):
-        stream.committer.check([event])
-    del s3_double.objects[key]
-    with pytest.raises(BadFiles, match="is not in s3://"):
-        stream.committer.check([event])
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["s3a", "s3n", "S3A"])
 def test_a_table_of_hadoop_is_in_the_same_store(table: ObjectTable, scheme: str) -> None:
     """Spark writes the locations of its file system into the table, and reads them from there."""
     stream = table.stream()
     first = table.event([1])
-    stream.publish(1, stream.head(1), [first])
+    stream.add(1, first)
     theirs = f"{scheme}://{BUCKET}/{FOLDER}2"
     table.edit(location=theirs)
     stream = table.stream()
     event = table.event([2])
     assert event.location == f"{URI}2"
     assert path_in(event.files[0].metadata) == f"{theirs}/{event.files[0].path}"
-    stream.committer.check([event])
-    assert isinstance(stream.publish(2, stream.head(2), [event]), Published)
+    stream.add(2, event)
     assert table.snapshots() == [1, 2]
     paths = [file.path for each in (first, event) for file in each.files]
     maintenance = table.adapter.open_maintenance(table.ref)
     assert set(maintenance.file_status(paths).values()) == {FileStatus.REFERENCED}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"location": f"s3://{BUCKET}//{FOLDER}2"},
-        {"location": f"s3://{BUCKET}/{FOLDER}/../2"},
-        {"location": f"s3://{BUCKET}/a%20b"},
-        {"location": f"hdfs://{BUCKET}/{FOLDER}2"},
-        {"properties": {"write.metadata.path": f"s3://{BUCKET}//metadata"}},
-        {"properties": {"write.metadata.path": "hdfs://host/metadata"}},
-    ],
-)
-def test_a_location_that_products_read_in_two_ways_is_refused(
-    table: ObjectTable, fields: dict[str, Any]
-) -> None:
-    table.edit(**fields)
-    with pytest.raises(TableRefused, match=r"location|folder|file system"):
-        table.stream()
-
-
-@pytest.mark.slow
-def test_metadata_can_be_in_another_bucket(s3_double: S3Double, table: ObjectTable) -> None:
-    s3_double.buckets.add("elsewhere")
-    table.edit(properties={"write.metadata.path": "s3a://elsewhere"})
-    stream = table.stream()
-    stream.commit(1, [1])
-    stream.commit(2, [2])
-    assert isinstance(stream.ask(2), Found)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("heeds", [True, False])
-def test_the_check_of_a_service_puts_a_file_and_removes_it(
-    s3_double: S3Double, table: ObjectTable, heeds: bool
-) -> None:
-    """The catalog decides a commit, so the store needs no conditions."""
-    s3_double.heeds_conditions = heeds
-    options = {"uri": table.uri}
-    settings = StreamSettings.model_validate(
-        {"table": table.location, "commit_user": USER, "format": "iceberg", "options": options}
-    )
-    before = set(s3_double.objects)
-    findings, _ = check_stream("numbers", settings)
-    assert [finding.verdict for finding in findings] == ["OK"] * 4
-    assert set(s3_double.objects) == before
-    s3_double.strike(Effect.REJECTED, times=ALWAYS)
-    findings, _ = check_stream("numbers", settings)
-    assert [finding.verdict for finding in findings] == ["OK", "OK", "PROBLEM", "OK"]
-
-
-@pytest.mark.slow
-def test_no_event_and_no_file_contains_credentials(s3_double: S3Double, table: ObjectTable) -> None:
-    stream = table.stream()
-    event = table.event([1])
-    assert isinstance(stream.publish(1, stream.head(1), [event]), Published)
-    secrets = list(s3_double.environment().values())[-2:]
-    written = [event.model_dump_json().encode(), *s3_double.objects.values()]
-    assert not any(secret.encode() in each for secret in secrets for each in written)
 
 
 @pytest.mark.s3

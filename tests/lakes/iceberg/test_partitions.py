@@ -7,7 +7,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import DayTransform, HourTransform, IdentityTransform, Transform, TruncateTransform
@@ -25,30 +24,24 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from sluicegate.lakes.port import Published, SchemaMismatch
+from sluicegate.lakes.port import SchemaMismatch
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.iceberg_lake import IcebergLake
+from tests.contracts.lakes.iceberg_objects import s3_folder
+from tests.iceberg_java.java import IcebergJava
 from tests.lakes.iceberg import rich
-from tests.lakes.iceberg.reading import duck_rows, entries, lines
+from tests.lakes.iceberg.reading import duck_rows, lines
 from tests.lakes.values import stored
 
 NUMBERS = range(24)
-
-
-@pytest.fixture(params=[pytest.param(2, marks=pytest.mark.matrix), 3])
-def version(request: pytest.FixtureRequest) -> int:
-    number: int = request.param
-    return number
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", rich.PARTITIONS)
 def test_rows_are_read_back_whatever_the_partitions(tmp_path: Path, name: str, version: int) -> None:
     lake = IcebergLake(tmp_path, version, rich.RICH, rich.spec(name))
-    stream = Stream(lake)
     event = lake.write(rich.rows(NUMBERS))
-    stream.committer.check([event])
-    assert isinstance(stream.publish(1, stream.head(1), [event]), Published)
+    Stream(lake).add(1, event)
     expected = pa.Table.from_batches([rich.rows(NUMBERS)])
     found = lake.read().sort_by("id")
     for column in rich.ARROW.names:
@@ -63,49 +56,19 @@ def test_rows_are_read_back_whatever_the_partitions(tmp_path: Path, name: str, v
     ]
 
 
-_DIFFERENT = frozenset(
-    {
-        *("file_path", "file_size_in_bytes", "column_sizes", "split_offsets", "sort_order_id"),
-        # The library counts none. tests/lakes/test_floats.py judges ours.
-        "nan_value_counts",
-    }
-)
-
-
-def _comparable(entry: dict[str, Any]) -> dict[str, Any]:
-    file = {
-        key: sorted(map(repr, value)) if isinstance(value, list) else value
-        for key, value in entry["data_file"].items()
-        if key not in _DIFFERENT
-    }
-    return {"status": entry["status"], "sequence": entry["sequence_number"], **file}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", rich.PARTITIONS)
-def test_entries_equal_those_of_the_library(tmp_path: Path, name: str) -> None:
-    """Except for paths, sizes of the files, and what the library leaves out."""
-    ours = IcebergLake(tmp_path / "ours", schema=rich.RICH, spec=rich.spec(name))
-    theirs = IcebergLake(tmp_path / "theirs", schema=rich.RICH, spec=rich.spec(name))
-    stream = Stream(ours)
-    event = ours.write(rich.rows(NUMBERS))
-    assert isinstance(stream.publish(1, stream.head(1), [event]), Published)
-    table = theirs.table
-    batch = pa.Table.from_batches([rich.rows(NUMBERS)])
-    files = list(_dataframe_to_data_files(table.metadata, batch, table.io))
-    with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
-        for file in files:
-            append.append_data_file(file)
-    mine, other = ([_comparable(each) for each in entries(lake).values()] for lake in (ours, theirs))
-    assert sorted(mine, key=repr) == sorted(other, key=repr)
-    skip = {"manifest_path", "manifest_length", "added_snapshot_id"}
-    (my_line,), (their_line,) = lines(ours), lines(theirs)
-    assert {key: value for key, value in my_line.items() if key not in skip} == {
-        key: value for key, value in their_line.items() if key not in skip
-    }
-    my_summary, their_summary = (lake.fields()["snapshots"][-1]["summary"] for lake in (ours, theirs))
-    differ = {key for key in their_summary if my_summary.get(key) != their_summary[key]}
-    assert differ <= {"added-files-size", "total-files-size"}
+@pytest.mark.s3
+@pytest.mark.parametrize("name", ["name", "times", "bytes"])
+def test_names_of_partitions_are_keys_of_objects(
+    request: pytest.FixtureRequest, tmp_path: Path, iceberg_java: IcebergJava, name: str, version: int
+) -> None:
+    """Their values have spaces, letters beyond ASCII, colons and bytes, which the names of files encode."""
+    objects = s3_folder(request)
+    lake = IcebergLake(tmp_path, version, rich.RICH, rich.spec(name), objects=objects)
+    Stream(lake).add(1, lake.write(rich.rows(NUMBERS)))
+    found = iceberg_java.read(lake.metadata.location, ["id"], store=objects.server.environment())
+    assert sorted(int(row[0] or -1) for row in found) == list(NUMBERS)
+    assert [number for (number,) in duck_rows(lake, "id")] == list(NUMBERS)
+    assert any("%" in path.name for path in (lake.root / "data").rglob("*")) or name == "bytes"
 
 
 def partitioned(folder: Path, kind: PrimitiveType, transform: Transform[Any, Any]) -> IcebergLake:
@@ -131,10 +94,8 @@ def test_the_two_zeros_are_two_partitions_and_nan_is_one(
     assert found == [("-0.0", 2), ("0.0", 2), ("nan", 2)]
     # Each zero is met first once.
     zeros = [lake.write(numbered([zero], kind[1])) for zero in (0.0, -0.0, 0.0)]
-    stream = Stream(lake)
     for decision, each in enumerate([event, *zeros], 1):
-        assert isinstance(stream.publish(decision, stream.head(decision), [each]), Published)
-        stream.recorded = stream.committer.inspect().head
+        Stream(lake).add(decision, each)
     assert duck_rows(lake, "count(*)", "x = 0") == [(7,)]
 
 
@@ -153,11 +114,9 @@ def test_nan_among_partition_values_is_found_before_and_after_a_merge(tmp_path: 
     values = [(nan, 1.0), (1.0, nan), (5.0, 5.0), (nan, nan), (None, 7.0)]
     x, y = ([pair[at] for pair in values] for at in (0, 1))
     rows = pa.record_batch({"id": pa.array(range(5), pa.int64()), "x": x, "y": pa.array(y, pa.float32())})
-    stream = Stream(lake)
     for decision in range(1, 5):
         event = lake.write(rows)
-        assert isinstance(stream.publish(decision, stream.head(decision), [event]), Published)
-        stream.recorded = stream.committer.inspect().head
+        Stream(lake).add(decision, event)
         summaries = [each for line in lines(lake) for each in line["partitions"]]
         assert not any(each["contains_nan"] and each["upper_bound"] is not None for each in summaries)
         merged = sum(bool(line["existing_files_count"]) for line in lines(lake))
@@ -181,52 +140,62 @@ AMONG_NAN = {
 }
 
 
-def test_a_value_with_too_many_digits_is_refused_at_the_writer(tmp_path: Path) -> None:
-    lake = partitioned(tmp_path, DecimalType(9, 2), TruncateTransform(10))
-    stream = Stream(lake)
-    good = lake.write(numbered([Decimal("-9999999.90"), Decimal("9999999.99")], pa.decimal128(9, 2)))
-    stream.committer.check([good])
-    with pytest.raises(SchemaMismatch, match="p of the rows has more than 9 digits"):
-        lake.write(numbered([Decimal("-9999999.99")], pa.decimal128(9, 2)))
+DAY = 86_400_000_000
+"""Microseconds."""
+TIME_TRANSFORMS: tuple[Transform[Any, Any], ...] = (DayTransform(), HourTransform(), IdentityTransform())
+TIMES: list[Any] = [
+    (
+        kind,
+        transform,
+        stored([day * length], arrow),
+        r"the partition field p \(column x\) that is out of range",
+    )
+    for kind, arrow, length in (
+        (DateType(), pa.date32(), 1),
+        (TimestampType(), pa.timestamp("us"), DAY),
+        (TimestamptzType(), pa.timestamp("us", "UTC"), DAY),
+    )
+    for transform in TIME_TRANSFORMS
+    if transform.can_transform(kind)
+    for day in (-719_528, 2_932_897)
+]
+"""Times that Python lacks."""
+MONEY = pa.decimal128(9, 2)
+TENS: Transform[Any, Any] = TruncateTransform(10)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kind", "arrow", "least"),
-    [(IntegerType(), pa.int32(), -(1 << 31)), (LongType(), pa.int64(), -(1 << 63))],
-    ids=str,
-)
-def test_a_number_that_cannot_be_truncated_is_refused_at_the_writer(
-    tmp_path: Path, kind: PrimitiveType, arrow: pa.DataType, least: int
-) -> None:
-    lake = partitioned(tmp_path, kind, TruncateTransform(10))
-    Stream(lake).committer.check([lake.write(numbered([least + 8, None, 7], arrow))])
-    with pytest.raises(SchemaMismatch, match="too low to be truncated"):
-        lake.write(numbered([least], arrow))
-
-
-@pytest.mark.parametrize("transform", [DayTransform(), HourTransform(), IdentityTransform()], ids=str)
-@pytest.mark.parametrize(
-    ("kind", "arrow"),
+    ("kind", "transform", "values", "words"),
     [
-        (DateType(), pa.date32()),
-        (TimestampType(), pa.timestamp("us")),
-        (TimestamptzType(), pa.timestamp("us", "UTC")),
+        (DecimalType(9, 2), TENS, pa.array([Decimal("-9999999.99")], MONEY), "p of the rows has more than 9"),
+        (IntegerType(), TENS, pa.array([-(1 << 31)], pa.int32()), "too low to be truncated"),
+        (LongType(), TENS, pa.array([-(1 << 63)], pa.int64()), "too low to be truncated"),
+        *TIMES,
+    ],
+)
+def test_a_value_that_has_no_partition_is_refused_by_the_names_of_field_and_column(
+    tmp_path: Path, kind: PrimitiveType, transform: Transform[Any, Any], values: pa.Array, words: str
+) -> None:
+    lake = partitioned(tmp_path, kind, transform)
+    with pytest.raises(SchemaMismatch, match=words):
+        lake.write(pa.record_batch({"id": pa.array([1], pa.int64()), "x": values}))
+    assert [*tmp_path.rglob("*.parquet")] == []
+
+
+@pytest.mark.parametrize(
+    ("kind", "arrow", "values"),
+    [
+        (DecimalType(9, 2), MONEY, [Decimal("-9999999.90"), Decimal("9999999.99")]),
+        (IntegerType(), pa.int32(), [-(1 << 31) + 8, None, 7]),
+        (LongType(), pa.int64(), [-(1 << 63) + 8, None, 7]),
     ],
     ids=str,
 )
-def test_a_time_that_python_lacks_is_refused_by_the_names_of_field_and_column(
-    tmp_path: Path, kind: PrimitiveType, arrow: pa.DataType, transform: Transform[Any, Any]
+def test_the_lowest_values_that_have_a_partition_are_taken(
+    tmp_path: Path, kind: PrimitiveType, arrow: pa.DataType, values: list[Any]
 ) -> None:
-    if not transform.can_transform(kind):
-        return
-    lake = partitioned(tmp_path, kind, transform)
-    for day in (-719_528, 2_932_897):
-        value = stored([day if arrow == pa.date32() else day * 86_400_000_000], arrow)
-        rows = pa.record_batch({"id": pa.array([1], pa.int64()), "x": value})
-        with pytest.raises(SchemaMismatch, match=r"the partition field p \(column x\) that is out of range"):
-            lake.write(rows)
-    assert [*tmp_path.rglob("*.parquet")] == []
+    lake = partitioned(tmp_path, kind, TENS)
+    Stream(lake).committer.check([lake.write(numbered(values, arrow))])
 
 
 @pytest.mark.slow
@@ -236,7 +205,5 @@ def test_a_long_value_has_a_short_folder(tmp_path: Path, text: str) -> None:
     event = lake.write(numbered([text, f"{text}y"], pa.string()))
     assert sorted(str(file.partition["p"]) for file in event.files) == [text, f"{text}y"]
     assert len({file.path.rpartition("/")[0] for file in event.files}) == 2
-    stream = Stream(lake)
-    stream.committer.check([event])
-    assert isinstance(stream.publish(1, stream.head(1), [event]), Published)
+    Stream(lake).add(1, event)
     assert duck_rows(lake, "count(*)", "x = ?", text) == [(1,)]

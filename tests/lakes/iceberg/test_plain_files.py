@@ -154,14 +154,6 @@ def test_a_partition_needs_statistics(tmp_path: Path) -> None:
         Stream(lake).committer.check([event(lake, [row(1)], {"p0": "a"}, write_statistics=["id"])])
 
 
-@pytest.mark.slow
-def test_a_required_column_may_be_optional_in_the_file_without_nulls(tmp_path: Path) -> None:
-    lake = made(tmp_path)
-    commit(lake, event(lake, [row(1), row(2, None)]))
-    assert lake.rows()[1]["text"] is None
-    assert lake.rows()[0]["tags"] == ["x", None]
-
-
 @pytest.mark.parametrize(
     ("rows", "options"), [([row(1), row(None)], {}), ([row(1)], {"write_statistics": False})]
 )
@@ -178,15 +170,6 @@ def test_a_file_needs_the_field_ids_of_the_table(tmp_path: Path, ids: dict[str, 
     lake = made(tmp_path)
     with pytest.raises(BadFiles, match="field ids"):
         Stream(lake).committer.check([event(lake, [row(1)], schema=columns(**ids))])
-
-
-@pytest.mark.slow
-def test_a_file_of_an_older_schema_is_taken(tmp_path: Path) -> None:
-    lake = made(tmp_path)
-    before = event(lake, [row(1)])
-    lake.alter("more", pa.int64())
-    commit(lake, before)
-    assert lake.rows()[0]["more"] is None
 
 
 def test_a_file_outside_of_the_folder_of_data_is_refused(tmp_path: Path) -> None:

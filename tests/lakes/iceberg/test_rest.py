@@ -137,11 +137,3 @@ def test_a_redirected_commit_is_not_published(proxy: Proxy, lake: RestLake, stat
     assert stream.ask(1) == Absent(None)
     stream.commit(1, [1])
     assert lake.ids() == [1]
-
-
-@pytest.mark.seam
-def test_a_commit_is_one_request_with_its_conditions(proxy: Proxy, lake: RestLake) -> None:
-    stream = stream_through(proxy, lake)
-    for decision in (1, 2, 3):
-        stream.commit(decision, [decision])
-    assert proxy.posts == 3

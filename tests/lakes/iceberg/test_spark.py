@@ -5,14 +5,11 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-import pytest
-
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.port import Published
-from tests.contracts.lakes.harness import Stream
+from tests.contracts.lakes.harness import Stream, with_commits
 from tests.contracts.lakes.iceberg_lake import IcebergLake
 from tests.iceberg_java.java import sql_catalog
-from tests.lakes.outcomes import is_refused
 from tests.lakes.recipes import statements
 from tests.spark_judge.judge import SparkJudge
 
@@ -51,47 +48,7 @@ def ids(judge: SparkJudge) -> list[int]:
     return [number for (number,) in rows_of(judge, "id")]
 
 
-@pytest.mark.parametrize("version", [2, 3])
-def test_spark_appends_deletes_compacts_and_expires_between_our_commits(
-    spark_judge: SparkJudge, tmp_path: Path, version: int
-) -> None:
-    lake = SparkLake(tmp_path, version)
-    joined(spark_judge, lake)
-    stream = Stream(lake)
-    stream.commit(1, [1, 2, 3])
-    spark_judge.sql(f"INSERT INTO {TABLE} VALUES (100), (101)")  # noqa: S608
-    stream.commit(2, [4])
-    spark_judge.sql(f"ALTER TABLE {TABLE} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
-    spark_judge.sql(f"DELETE FROM {TABLE} WHERE id IN (2, 100)")  # noqa: S608
-    stream.commit(3, [5])
-    assert ids(spark_judge) == [1, 3, 4, 5, 101]
-    before = row_ids(spark_judge) if version == 3 else {}
-    head, event = stream.head(4), lake.event([6])
-    spark_judge.sql(f"CALL lake.system.rewrite_data_files(table => 'db.numbers', options => {EAGER})")
-    assert is_refused(stream.publish(4, head, [event]), again=True)
-    publish(stream, 4, event)
-    spark_judge.sql("CALL lake.system.rewrite_manifests('db.numbers')")
-    stream.commit(5, [7])
-    spark_judge.sql(f"CALL lake.system.expire_snapshots(table => 'db.numbers', {ALL})")
-    assert len(lake.metadata.snapshots) == 1
-    stream.commit(6, [8])
-    assert ids(spark_judge) == [1, 3, 4, 5, 6, 7, 8, 101] == lake.ids()
-    assert rows_of(spark_judge, "sum(id), count(*), min(id), max(id)") == [(135, 8, 1, 101)]
-    assert Stream(lake).committer.inspect().newest_made == 6
-    if version == 3:
-        after = row_ids(spark_judge)
-        assert {key: after[key] for key in before} == before, "a compaction keeps row ids"
-        assert len(set(after.values())) == len(after) == 8
-
-
-EAGER: Final = "map('min-input-files', '2', 'delete-file-threshold', '1')"
 ALL: Final = "older_than => current_timestamp(), retain_last => 1"
-
-
-def row_ids(judge: SparkJudge) -> dict[int, int]:
-    found = rows_of(judge, "id, _row_id")
-    assert all(number is not None for _, number in found)
-    return dict(found)
 
 
 def aged(lake: IcebergLake, days: int) -> None:
@@ -112,9 +69,7 @@ def aged(lake: IcebergLake, days: int) -> None:
 def test_the_recipe_cleans_up_and_spares_pending_files(spark_judge: SparkJudge, tmp_path: Path) -> None:
     lake = SparkLake(tmp_path, 3)
     joined(spark_judge, lake)
-    stream = Stream(lake)
-    for decision in range(1, 13):
-        stream.commit(decision, [decision])
+    stream = with_commits(lake, 12)
     orphan = lake.event([900])
     aged(lake, 40)
     stream = Stream(lake)

@@ -1,28 +1,22 @@
 """Fixed buckets: where rows go, which tables are in scope, what a commit says about them."""
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
-from pypaimon.write.table_commit import StreamTableCommit
 
-from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.paimon.adapter import ADAPTER
-from sluicegate.lakes.port import BadFiles, CommitRequest, Published, TableRefused
+from sluicegate.lakes.port import Published, TableRefused
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.paimon_lake import PaimonLake
 from tests.lakes.outcomes import is_refused
 from tests.lakes.paimon import reading
-from tests.lakes.paimon.independent_reader import read_table
-from tests.lakes.paimon.test_commits import comparable
 from tests.lakes.paimon.test_entries import edited
 
 KEYS = pa.schema(
@@ -71,9 +65,8 @@ def buckets_on_disk(root: Path) -> dict[int, str]:
 def test_a_row_lands_where_pypaimon_puts_it(tmp_path: Path, key: str, repeated: int | None) -> None:
     ours = fixed(tmp_path / "ours", 7, key, ["day"])
     theirs = fixed(tmp_path / "theirs", 7, key, ["day"])
-    stream = Stream(ours)
     batch = rows(600, repeated=repeated)
-    assert isinstance(stream.publish(1, None, [ours.write(batch.slice(0, 250), batch.slice(250))]), Published)
+    Stream(ours).add(1, ours.write(batch.slice(0, 250), batch.slice(250)))
     theirs.foreign_write(pa.Table.from_batches([batch]))
     placed = buckets_on_disk(ours.root)
     assert placed == buckets_on_disk(theirs.root)
@@ -101,45 +94,6 @@ def test_a_row_lands_where_paimons_java_library_puts_it(
     assert [placed[number] for number in range(len(values))] == [f"bucket-{bucket}" for bucket in expected]
 
 
-@pytest.mark.slow
-def test_a_commit_reads_as_one_of_pypaimon_does(tmp_path: Path) -> None:
-    """But for the sequence numbers, of which pypaimon gives all files of a bucket the same."""
-    ours, theirs = (
-        PaimonLake(
-            tmp_path / name,
-            KEYS,
-            ["day"],
-            {"bucket": "4", "bucket-key": "i64", "metadata.stats-mode": "full"},
-        )
-        for name in ("ours", "theirs")
-    )
-    stream = Stream(ours)
-    for decision in (1, 2):
-        # pypaimon's own writer fails at a null partition of a table that has snapshots.
-        batch = rows(60, decision * 100).filter(pc.field("day").is_valid())
-        table = theirs.table
-        write = table.new_stream_write_builder().new_write()
-        write.write_arrow(pa.Table.from_batches([batch]))
-        StreamTableCommit(table, "stream-a").commit(write.prepare_commit(decision), decision)
-        outcome = stream.publish(decision, stream.recorded, [ours.write(batch)])
-        assert isinstance(outcome, Published)
-        stream.recorded = outcome.snapshot
-    for number in (1, 2):
-        assert lines(ours, number) == lines(theirs, number)
-        assert said(ours, number) == said(theirs, number)
-
-
-def lines(lake: PaimonLake, number: int) -> list[dict[str, Any]]:
-    return comparable(reading.manifests(lake.root, number))
-
-
-def said(lake: PaimonLake, number: int) -> list[dict[str, Any]]:
-    passing = {"_MIN_SEQUENCE_NUMBER", "_MAX_SEQUENCE_NUMBER"}
-    found = comparable(reading.entries(lake.root, number))
-    kept = [{key: value for key, value in record.items() if key not in passing} for record in found]
-    return sorted(kept, key=lambda record: (record["_PARTITION"], record["_BUCKET"]))
-
-
 @pytest.fixture
 def lake(tmp_path: Path) -> PaimonLake:
     return fixed(tmp_path, 4, "i64")
@@ -159,19 +113,7 @@ def test_only_the_tables_own_buckets_are_accepted(
     lake: PaimonLake, changes: dict[str, int], words: str
 ) -> None:
     bad = edited(lake.write(rows(1, 1)), **changes)
-    stream = Stream(lake)
-    with pytest.raises(BadFiles, match=words):
-        stream.committer.check([bad])
-    assert is_refused(stream.publish(1, None, [bad]))
-
-
-def test_a_file_must_be_in_the_folder_of_its_bucket(lake: PaimonLake) -> None:
-    event = lake.write(rows(1, 1))
-    bucket = int(event.files[0].path.split("/")[0].removeprefix("bucket-"))
-    stream = Stream(lake)
-    stream.committer.check([event])
-    with pytest.raises(BadFiles, match="where readers would look"):
-        stream.committer.check([edited(event, _BUCKET=(bucket + 1) % 4)])
+    Stream(lake).refuses(bad, words)
 
 
 def alter(lake: PaimonLake, *changes: SchemaChange) -> None:
@@ -224,11 +166,8 @@ def test_sequence_numbers_follow_the_order_of_writing(tmp_path: Path) -> None:
     lake = PaimonLake(
         tmp_path, KEYS, ["day"], {"bucket": "2", "bucket-key": "id", "target-file-size": "16kb"}
     )
-    stream = Stream(lake)
     for decision in (1, 2):
-        outcome = stream.publish(decision, stream.recorded, [lake.write(rows(4_000, decision * 10_000))])
-        assert isinstance(outcome, Published)
-        stream.recorded = outcome.snapshot
+        Stream(lake).add(decision, lake.write(rows(4_000, decision * 10_000)))
     files: dict[tuple[bytes, int], list[dict[str, Any]]] = {}
     for entry in reading.entries(lake.root, 2):
         files.setdefault((entry["_PARTITION"], entry["_BUCKET"]), []).append(entry["_FILE"])
@@ -238,45 +177,3 @@ def test_sequence_numbers_follow_the_order_of_writing(tmp_path: Path) -> None:
             assert file["_MAX_SEQUENCE_NUMBER"] - file["_MIN_SEQUENCE_NUMBER"] + 1 == file["_ROW_COUNT"]
         for one, next_one in pairwise(found):
             assert one["_MAX_SEQUENCE_NUMBER"] < next_one["_MIN_SEQUENCE_NUMBER"]
-
-
-@pytest.mark.slow
-def test_concurrent_attempts_and_another_product_fill_the_same_buckets(tmp_path: Path) -> None:
-    """Some attempts lose and are never committed; pypaimon and an independent reader see just the others."""
-    schema = pa.schema([("id", pa.int64()), ("key", pa.string()), ("day", pa.string())])
-    lake = PaimonLake(tmp_path, schema, ["day"], {"bucket": "3", "bucket-key": "key"})
-
-    def batch(start: int) -> pa.RecordBatch:
-        ids = range(start, start + 50)
-        days = [f"d{number % 2}" for number in ids]
-        return pa.record_batch({"id": ids, "key": [f"key-{at % 20}" for at in ids], "day": days}, schema)
-
-    def attempt(start: int) -> FilesWritten:
-        return lake.write(batch(start))
-
-    stream = Stream(lake)
-    expected: list[int] = []
-    with ThreadPoolExecutor(4) as tasks:
-        for decision in range(1, 7):
-            starts = [decision * 1_000 + task * 100 for task in range(4)]
-            events = list(tasks.map(attempt, [*starts, starts[0]]))
-            winners = events[1:]
-            stream.committer.check(winners)
-            request = CommitRequest(decision, f"digest-{decision}", stream.head(decision), None, winners)
-            outcome = stream.committer.publish(request)
-            assert isinstance(outcome, Published)
-            stream.recorded = outcome.snapshot
-            lake.foreign_write(pa.Table.from_batches([batch(100_000 * decision)]))
-            expected += [start + at for start in (*starts, 100_000 * decision) for at in range(50)]
-    contents = read_table(lake.root)
-    assert contents.commits[-1].snapshot == 12
-    for found in (lake.read(), contents.rows):
-        assert sorted(found.column("id").to_pylist()) == sorted(expected)
-    of_key: dict[str, set[int]] = {}
-    for entry in reading.entries(lake.root, 12):
-        (path,) = lake.root.rglob(entry["_FILE"]["_FILE_NAME"])
-        assert path.parent.name == f"bucket-{entry['_BUCKET']}"
-        for key in pq.ParquetFile(path).read(["key"]).column("key").to_pylist():
-            of_key.setdefault(key, set()).add(entry["_BUCKET"])
-    assert len(of_key) == 20
-    assert all(len(buckets) == 1 for buckets in of_key.values())

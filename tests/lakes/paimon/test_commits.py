@@ -1,4 +1,4 @@
-"""What a commit leaves in the table, to the byte where it matters."""
+"""The content of a commit, to the byte where it matters, and where the library would put files."""
 
 import datetime
 from pathlib import Path
@@ -6,12 +6,15 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pypaimon.table.file_store_table import FileStoreTable
+from pypaimon.table.row.generic_row import GenericRow
 from pypaimon.write.table_commit import StreamTableCommit
 
 from sluicegate.lakes.avro import Container, Header
+from sluicegate.lakes.paimon.entries import partition_folder
 from sluicegate.lakes.paimon.manifests import Manifests
 from sluicegate.lakes.paimon.table import Table
-from sluicegate.lakes.port import CommitRequest, Published
+from sluicegate.lakes.port import Published
 from tests.contracts.lakes.harness import Stream
 from tests.contracts.lakes.paimon_lake import PaimonLake
 from tests.lakes.paimon import reading
@@ -83,18 +86,6 @@ def comparable(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 @pytest.mark.slow
-def test_a_partitioned_table_reads_back_whole(tmp_path: Path) -> None:
-    lake = PaimonLake(tmp_path, EVENTS, ["day", "hour"])
-    stream = Stream(lake)
-    event = lake.write(batch())
-    stream.committer.check([event])
-    assert len(event.files) == 6
-    assert isinstance(stream.publish(1, None, [event]), Published)
-    whole = lake.read().sort_by("id").select(EVENTS.names)
-    assert whole.cast(EVENTS).equals(pa.Table.from_batches([batch()]))
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("codec", ["zstd", "null", "deflate", "snappy"])
 def test_the_tables_codec_is_used_where_it_can_be(tmp_path: Path, codec: str) -> None:
     lake = PaimonLake(tmp_path, options={"manifest.compression": codec})
@@ -109,9 +100,8 @@ def test_the_tables_codec_is_used_where_it_can_be(tmp_path: Path, codec: str) ->
     assert written == {"zstd": "zstandard", "snappy": "zstandard"}.get(codec, codec)
 
 
-def test_our_headers_are_pypaimons(tmp_path: Path) -> None:
+def test_our_headers_are_pypaimons(lake: PaimonLake) -> None:
     """Otherwise lists would be decoded and written anew in every commit."""
-    lake = PaimonLake(tmp_path)
     lake.foreign([1])
     manifests = Manifests(lake.storage, Table(lake.storage).newest())
     of = reading.snapshot(lake.root, 1)
@@ -123,19 +113,30 @@ def test_our_headers_are_pypaimons(tmp_path: Path) -> None:
     assert headers[1].matches(manifest)
 
 
-def test_a_void_reads_as_an_empty_commit_of_pypaimon_does(tmp_path: Path) -> None:
-    """Pypaimon's own snapshots and reader agree that the id is taken and nothing was added."""
-    lake = PaimonLake(tmp_path)
-    stream = Stream(lake)
-    head = stream.commit(1, [1, 2], 5_000)
-    void = CommitRequest(2, "void-of-2", head, 5_000, [])
-    assert isinstance(stream.committer.publish(void), Published)
-    manager = lake.table.snapshot_manager()
-    theirs = manager.get_latest_snapshot()
-    assert (theirs.id, theirs.commit_user, theirs.commit_identifier) == (2, "stream-a", 2)
-    assert (theirs.delta_record_count, theirs.total_record_count, theirs.watermark) == (0, 2, 5_000)
-    assert theirs.properties["sluicegate.digest"] == "void-of-2"
-    assert reading.entries(lake.root, 2) == reading.entries(lake.root, 1)
-    assert lake.ids() == [1, 2]
-    lake.foreign([3])
-    assert lake.ids() == [1, 2, 3]
+COLUMNS = pa.schema([("id", pa.int64()), ("day", pa.date32()), ("name", pa.string()), ("on", pa.bool_())])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"partition.default-name": "nobody"}, {"partition.legacy-name": "false"}],
+    ids=["plain", "default name", "no legacy names"],
+)
+@pytest.mark.parametrize(
+    "values",
+    [
+        [datetime.date(2013, 1, 31), "EWR", True],
+        [datetime.date(1969, 12, 31), "a/b=c d", False],
+        [None, "", None],
+        [datetime.date(2000, 2, 29), "é:%", True],
+    ],
+    ids=["plain", "escaped", "nothing", "letters"],
+)
+def test_partitions_are_where_the_library_puts_them(
+    tmp_path: Path, options: dict[str, str], values: list[object]
+) -> None:
+    lake = PaimonLake(tmp_path, COLUMNS, ["day", "name", "on"], options)
+    own, theirs = Table(lake.storage).newest(), FileStoreTable.from_path(lake.location)
+    row = GenericRow(values, theirs.partition_keys_fields)
+    assert partition_folder(own, row, 0) == partition_folder(theirs, row, 0)
+    assert own.options.manifest_target_size() == theirs.options.manifest_target_size()
+    assert own.options.manifest_compression() == theirs.options.manifest_compression()

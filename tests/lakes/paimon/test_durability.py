@@ -12,7 +12,7 @@ import pytest
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.new_columns import evolve
 from sluicegate.lakes.port import Found, Published
-from tests.contracts.lakes.harness import Fault, Stream
+from tests.contracts.lakes.harness import Fault, Stream, with_commits
 from tests.contracts.lakes.paimon_lake import ID_ONLY, PaimonLake
 
 DAYS = pa.schema([pa.field("id", pa.int64()), pa.field("day", pa.string())])
@@ -91,11 +91,6 @@ class Calls:
         return next(places, len(self.made))
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> PaimonLake:
-    return PaimonLake(tmp_path)
-
-
 def drafts(calls: Calls) -> Iterator[str]:
     return (path for what, path in calls.made if what == "link of")
 
@@ -105,9 +100,7 @@ def test_what_a_snapshot_refers_to_is_durable_before_it_is_visible(
     lake: PaimonLake, monkeypatch: pytest.MonkeyPatch, before: int
 ) -> None:
     """Of the first commit, which makes the folders, and of a later one."""
-    stream = Stream(lake)
-    for decision in range(1, before + 1):
-        stream.commit(decision, [decision])
+    stream = with_commits(lake, before)
     event, head = lake.event([7]), stream.head(before + 1)
     for name in ("manifest", "snapshot") if before == 0 else ():
         shutil.rmtree(lake.root / name, ignore_errors=True)
@@ -208,8 +201,7 @@ def test_a_made_tables_schema_is_durable(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_schema_of_another_writer_is_durable_before_a_snapshot_names_it(
     lake: PaimonLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stream = Stream(lake)
-    stream.commit(1, [1])
+    stream = with_commits(lake, 1)
     lake.alter("note", pa.string())
     event = lake.event([2])
     head = stream.head(2)

@@ -1,32 +1,26 @@
 """New columns of Paimon tables: the next schema file, and what stays as it is."""
 
-import datetime
-import decimal
 import json
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
 import pytest
 from pypaimon.schema.schema_change import SchemaChange
 
 from sluicegate.lakes.new_columns import evolve
 from sluicegate.lakes.paimon.adapter import ADAPTER
-from sluicegate.lakes.paimon.committer import PaimonCommitter
 from sluicegate.lakes.paimon.new_columns import add_columns, read_columns
 from sluicegate.lakes.paimon.table import Table
 from sluicegate.lakes.port import (
     LakeUnavailable,
     Published,
     SchemaMismatch,
-    TableRefused,
 )
-from sluicegate.lakes.storage_local import LocalStorage
-from tests.contracts.lakes.harness import USER, Fault, Stream
+from tests.contracts.lakes.harness import Fault, Stream
 from tests.contracts.lakes.paimon_lake import FaultyStorage, PaimonLake
+from tests.lakes.paimon.test_thawing import paused
 
 NOTE = pa.schema([("id", pa.int64()), ("note", pa.string())])
 WIDE = pa.schema([("id", pa.int64()), ("day", pa.string()), ("place", pa.struct([("x", pa.int64())]))])
@@ -82,16 +76,14 @@ def test_rows_go_to_the_same_partitions_and_buckets(tmp_path: Path) -> None:
         return sorted(os.path.dirname(file.path) for file in event.files)
 
     assert places(older) == places(newer)
-    outcome = stream.publish(1, stream.head(1), [older, newer])
-    assert isinstance(outcome, Published)
+    stream.add(1, older, newer)
     lake.foreign_write(pa.Table.from_arrays([pa.array(each) for each in values], schema=WIDE))
     found = lake.rows()
     assert [(row["id"], row["day"]) for row in found[::3]] == list(zip(*values[:2], strict=True))
     assert sorted(str(row["note"]) for row in found) == ["None"] * 18 + ["n"] * 9
 
 
-def test_a_dropped_columns_id_is_not_used_again(tmp_path: Path) -> None:
-    lake = PaimonLake(tmp_path)
+def test_a_dropped_columns_id_is_not_used_again(lake: PaimonLake) -> None:
     stream = Stream(lake)
     gain(lake)
     assert isinstance(
@@ -108,82 +100,20 @@ def test_columns_go_before_the_partition_if_the_table_says_so(tmp_path: Path) ->
     gain(lake, schema.append(pa.field("note", pa.string())))
     assert [field["name"] for field in schema_file(lake, 1)["fields"]] == ["id", "note", "day"]
     wide = schema.append(pa.field("note", pa.string()))
-    stream = Stream(lake)
     event = lake.write(pa.record_batch([[1], ["a"], ["n"]], schema=wide))
-    assert isinstance(stream.publish(1, None, [event]), Published)
+    Stream(lake).add(1, event)
     assert lake.rows() == [{"id": 1, "note": "n", "day": "a"}]
 
 
-AT = datetime.datetime(2026, 1, 2, 3, 4, 5, tzinfo=datetime.UTC)
-
-
-@pytest.mark.parametrize(
-    ("kind", "value"),
-    [
-        (pa.int8(), -3),
-        (pa.uint8(), 200),
-        (pa.uint32(), 2**32 - 1),
-        (pa.float16(), np.float16(0.5)),
-        (pa.bool_(), True),
-        (pa.decimal128(38, 10), decimal.Decimal("1.5000000000")),
-        (pa.large_string(), "text"),
-        (pa.large_binary(), b"bytes"),
-        (pa.dictionary(pa.int32(), pa.string()), "one of few"),
-        (pa.date32(), AT.date()),
-        (pa.timestamp("ms"), AT.replace(tzinfo=None)),
-        (pa.timestamp("us", tz="Europe/Berlin"), AT),
-        (pa.large_list(pa.large_string()), ["a", None]),
-        (pa.map_(pa.string(), pa.int64()), [("a", 1)]),
-        (pa.struct([("x", pa.int64()), ("y", pa.list_(pa.string()))]), {"x": 1, "y": ["a"]}),
-    ],
-    ids=str,
-)
-def test_types_that_a_column_can_have(tmp_path: Path, kind: pa.DataType, value: object) -> None:
-    lake = PaimonLake(tmp_path)
-    schema = pa.schema([("id", pa.int64()), ("new", kind)])
-    gain(lake, schema)
-    stream = Stream(lake)
-    older = lake.event([1])
-    event = lake.write(pa.record_batch([pa.array([2]), pa.array([value], kind)], schema=schema))
-    assert isinstance(stream.publish(1, None, [older, event]), Published)
-    assert lake.rows() == [{"id": 1, "new": None}, {"id": 2, "new": value}]
-
-
-@pytest.mark.parametrize(
-    "kind",
-    [
-        pa.uint64(),
-        pa.decimal256(50, 2),
-        pa.date64(),
-        pa.time64("us"),
-        pa.duration("us"),
-        pa.month_day_nano_interval(),
-        pa.list_(pa.float32(), 3),
-        pa.struct([pa.field("value", pa.binary(), False), pa.field("metadata", pa.binary(), False)]),
-    ],
-    ids=str,
-)
-def test_other_types_are_refused_and_leave_the_table_as_it_is(tmp_path: Path, kind: pa.DataType) -> None:
-    lake = PaimonLake(tmp_path)
-    schema = pa.schema([("id", pa.int64()), ("new", kind)])
-    with pytest.raises(SchemaMismatch, match=r"onvert (it|the column) to another type"):
-        gain(lake, schema)
-    assert lake.schemas() == 1
-    gain(lake, schema.set(1, pa.field("new", pa.string())))
-    Stream(lake).commit(1, [1])
-
-
 @pytest.mark.parametrize("name", ["_ROW_ID", "_KEY_id", "rowkind"])
-def test_names_of_paimons_own_are_refused(tmp_path: Path, name: str) -> None:
-    lake = PaimonLake(tmp_path)
+def test_names_of_paimons_own_are_refused(lake: PaimonLake, name: str) -> None:
     with pytest.raises(SchemaMismatch, match=f"give the new column {name} another name"):
         gain(lake, pa.schema([("id", pa.int64()), (name, pa.int64())]))
     assert lake.schemas() == 1
     gain(lake, pa.schema([("id", pa.int64()), ("another", pa.int64())]))
 
 
-def test_a_table_that_was_made_again_is_read_again(tmp_path: Path) -> None:
-    lake = PaimonLake(tmp_path)
+def test_a_table_that_was_made_again_is_read_again(lake: PaimonLake) -> None:
     seen = read_columns(Table(lake.storage))
     lake.replace()
     assert add_columns(lake.storage, [NOTE.field("note")], seen) is False
@@ -191,8 +121,7 @@ def test_a_table_that_was_made_again_is_read_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", [Fault.LOST, Fault.LANDED])
-def test_an_unknown_outcome_is_asked_about(tmp_path: Path, fault: Fault) -> None:
-    lake = PaimonLake(tmp_path)
+def test_an_unknown_outcome_is_asked_about(lake: PaimonLake, fault: Fault) -> None:
     storage = FaultyStorage(lake.location, fault)
     with pytest.raises(LakeUnavailable, match=r"schema-1, perhaps"):
         add_columns(storage, [NOTE.field("note")], read_columns(Table(storage)))
@@ -201,39 +130,11 @@ def test_an_unknown_outcome_is_asked_about(tmp_path: Path, fault: Fault) -> None
     assert lake.schemas() == 2
 
 
-def test_a_file_system_without_links_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    lake = PaimonLake(tmp_path)
-
-    def no_links(draft: str, target: str) -> None:
-        raise OSError(95, "Operation not supported")
-
-    monkeypatch.setattr(os, "link", no_links)
-    with pytest.raises(TableRefused, match="no hard links"):
-        gain(lake)
-    assert lake.schemas() == 1
-
-
-class Between(LocalStorage):
-    """A storage in which something happens right before the first snapshot becomes visible."""
-
-    act: Callable[[], None] | None = None
-
-    def link(self, draft: str, target: str) -> None:
-        act, self.act = self.act, None
-        if act is not None:
-            act()
-        super().link(draft, target)
-
-
-def test_a_commit_that_is_under_way_is_finished_with_the_schema_that_it_began_with(tmp_path: Path) -> None:
-    lake = PaimonLake(tmp_path)
-    storage = Between(lake.location)
-    stream = Stream(lake, PaimonCommitter(storage, USER))
-    storage.act = lambda: gain(lake)
+def test_a_commit_that_is_under_way_is_finished_with_the_schema_that_it_began_with(lake: PaimonLake) -> None:
+    stream = paused(lake, before=lambda: gain(lake))
     stream.commit(1, [1])
     assert lake.schemas() == 2
     assert json.loads((lake.root / "snapshot/snapshot-1").read_bytes())["schemaId"] == 0
-    newer = lake.write(pa.record_batch([[2], ["b"]], schema=NOTE))
-    assert isinstance(stream.publish(2, stream.head(2), [newer, lake.event([3])]), Published)
+    stream.add(2, lake.write(pa.record_batch([[2], ["b"]], schema=NOTE)), lake.event([3]))
     assert json.loads((lake.root / "snapshot/snapshot-2").read_bytes())["schemaId"] == 1
     assert [row["note"] for row in lake.rows()] == [None, "b", None]

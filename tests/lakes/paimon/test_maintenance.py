@@ -1,28 +1,25 @@
-"""What a Paimon table refers to beside its snapshots, and what is no data file of it."""
+"""What a Paimon table refers to beside its snapshots, what is no data file of it, and where links lead."""
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from sluicegate.lakes.capabilities import FileStatus
+from sluicegate.lakes.paimon.adapter import ADAPTER
 from sluicegate.lakes.paimon.maintenance import PaimonMaintenance
 from sluicegate.lakes.port import BadFiles, LakeUnavailable
-from tests.contracts.lakes.harness import Stream
+from sluicegate.lakes.storage_local import LocalStorage
+from tests.contracts.lakes.harness import USER, Stream
 from tests.contracts.lakes.paimon_lake import PaimonLake
-
-
-@pytest.fixture
-def lake(tmp_path: Path) -> PaimonLake:
-    return PaimonLake(tmp_path)
 
 
 def committed(lake: PaimonLake) -> str:
     """Commit a file; returns its path."""
-    stream = Stream(lake)
     event = lake.event([1])
-    stream.publish(1, stream.head(1), [event])
+    Stream(lake).add(1, event)
     return event.files[0].path
 
 
@@ -107,3 +104,31 @@ def test_files_are_not_taken_over_into_another_schema(lake: PaimonLake, tmp_path
     assert isinstance(maintenance, PaimonMaintenance)
     with pytest.raises(BadFiles, match="make the new table with the same schemas"):
         maintenance.adopt(event)
+
+
+@pytest.mark.parametrize("linked", ["file", "folder"])
+def test_what_a_link_leads_out_of_the_table_is_refused(tmp_path: Path, linked: str) -> None:
+    lake = PaimonLake(tmp_path / "warehouse")
+    event = lake.event([1])
+    path = lake.root / event.files[0].path
+    inside, outside = path if linked == "file" else path.parent, tmp_path / "outside"
+    shutil.move(inside, outside)
+    inside.symlink_to(outside)
+    Stream(lake).refuses(event, "out of the table")
+    assert lake.ids() == []
+
+
+def test_a_table_that_stands_behind_a_link_is_as_any_other(tmp_path: Path) -> None:
+    lake = PaimonLake(tmp_path / "warehouse")
+    link = tmp_path / "link"
+    link.symlink_to(lake.root)
+    event = lake.event([1])
+    committer = ADAPTER.open_committer(ADAPTER.parse_table(str(link)), USER)
+    committer.inspect()
+    committer.check([event.model_copy(update={"location": link.as_uri()})])
+
+
+@pytest.mark.parametrize("name", ["x" * 5000, "a\x00b", "a/" * 3000 + "b", "loop/x"])
+def test_a_name_that_no_file_can_have_is_of_no_file(tmp_path: Path, name: str) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    assert LocalStorage(str(tmp_path)).size(name) is None

@@ -1,7 +1,6 @@
 """Manifests hold every entry once and in order, merged or not, and say the true range of their partitions."""
 
 import random
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +12,6 @@ from sluicegate.lakes.paimon.entries import Entries
 from sluicegate.lakes.paimon.manifests import FOLDER, MIN_COUNT, Manifests
 from sluicegate.lakes.paimon.snapshots import Snapshot
 from sluicegate.lakes.paimon.table import Table
-from sluicegate.lakes.port import CommitRequest, Published
 from tests.contracts.lakes.paimon_lake import PaimonLake
 from tests.lakes.paimon import reading
 
@@ -113,30 +111,3 @@ def test_merging_keeps_what_stands_before_between_and_behind_the_runs(
     assert names(lake, lines(lake, head)) == names(lake, lines(lake, delta))
     for line in lines(lake, head):
         assert_ranges(lake, line)
-
-
-@pytest.mark.slow
-def test_a_manifests_range_is_that_of_all_its_partitions(lake: PaimonLake, entries: list[Entries]) -> None:
-    """Whatever comes first and last in it."""
-    for shift in range(6):
-        chosen = entries[shift : shift + 5]
-        (line,) = lines(lake, commit(lake, None, chosen))
-        assert_ranges(lake, line)
-
-
-def test_a_filter_beyond_the_last_partition_of_a_commit_finds_its_rows(tmp_path: Path) -> None:
-    """Paimon's own reader skips manifests by their range."""
-    lake = PaimonLake(tmp_path, DAYS, ["day"])
-    rows = {"id": [1, 2, 3], "day": ["c", "a", "b"], "hour": [0, 0, 0]}
-    event = lake.write(pa.record_batch(rows, DAYS))
-    committer = lake.committer()
-    committer.inspect()
-    by_day = dict(zip(("c", "a", "b"), range(3), strict=True))
-    files = sorted(event.files, key=lambda file: by_day[str(file.partition["day"])])
-    request = CommitRequest(1, "digest-1", None, None, [event.model_copy(update={"files": tuple(files)})])
-    assert isinstance(committer.publish(request), Published)
-    predicates = lake.table.new_read_builder().new_predicate_builder()
-    for day, number in (("a", 2), ("b", 3), ("c", 1)):
-        filtered = lake.table.new_read_builder().with_filter(predicates.equal("day", day))
-        found = filtered.new_read().to_arrow(filtered.new_scan().plan().splits())
-        assert found.column("id").to_pylist() == [number]

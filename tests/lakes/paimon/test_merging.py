@@ -2,7 +2,6 @@
 
 import json
 import os
-from pathlib import Path
 from typing import Any
 
 import fastavro
@@ -11,7 +10,7 @@ import pytest
 from pypaimon.manifest.schema.manifest_file_meta import MANIFEST_FILE_META_SCHEMA
 
 from sluicegate.lakes.paimon.manifests import MIN_COUNT, plan
-from tests.contracts.lakes.harness import Stream
+from tests.contracts.lakes.harness import Stream, with_commits
 from tests.contracts.lakes.paimon_lake import PaimonLake
 from tests.lakes.outcomes import is_refused
 from tests.lakes.paimon import reading
@@ -34,36 +33,34 @@ def metas(count: int, size: int = 2_000) -> list[dict[str, Any]]:
     return [meta(f"m{number}", size) for number in range(count)]
 
 
-def test_few_manifests_stay_as_they_are() -> None:
-    assert plan(metas(MIN_COUNT - 1), TARGET, set()) == []
+FEW, MANY = MIN_COUNT - 1, MIN_COUNT
 
 
-def test_many_small_ones_become_one() -> None:
-    assert plan(metas(MIN_COUNT), TARGET, set()) == [(0, MIN_COUNT)]
-
-
-def test_a_deletion_parts_the_runs() -> None:
-    """What comes before a deletion in the list must stay before it."""
-    listed = [*metas(MIN_COUNT), meta("d", deleted=1), *metas(MIN_COUNT)]
-    assert plan(listed, TARGET, set()) == [(0, MIN_COUNT), (MIN_COUNT + 1, 2 * MIN_COUNT + 1)]
-
-
-def test_excluded_and_full_manifests_part_the_runs() -> None:
-    listed = [*metas(MIN_COUNT - 1), meta("full", TARGET), *metas(MIN_COUNT - 1)]
-    assert plan(listed, TARGET, set()) == []
-    assert plan(metas(MIN_COUNT), TARGET, {"m3"}) == []
+@pytest.mark.parametrize(
+    ("listed", "excluded", "runs"),
+    [
+        (metas(FEW), set(), []),
+        (metas(MANY), set(), [(0, MANY)]),
+        ([*metas(MANY), meta("d", deleted=1), *metas(MANY)], set(), [(0, MANY), (MANY + 1, 2 * MANY + 1)]),
+        ([*metas(FEW), meta("full", TARGET), *metas(FEW)], set(), []),
+        (metas(MANY), {"m3"}, []),
+    ],
+    ids=["few", "many", "a deletion stays in its place", "a full one", "an excluded one"],
+)
+def test_runs_of_many_small_manifests_become_one(
+    listed: list[dict[str, Any]], excluded: set[str], runs: list[tuple[int, int]]
+) -> None:
+    assert plan(listed, TARGET, excluded) == runs
 
 
 def test_one_merge_never_copies_much_more_than_a_full_manifest() -> None:
-    listed = metas(100, TARGET // 4)
-    runs = plan(listed, TARGET, set())
+    runs = plan(metas(100, TARGET // 4), TARGET, set())
     assert runs
     assert all((end - start) * (TARGET // 4) <= 2 * TARGET for start, end in runs)
 
 
 @pytest.mark.slow
-def test_the_list_stays_short_over_many_commits(tmp_path: Path) -> None:
-    lake = PaimonLake(tmp_path)
+def test_the_list_stays_short_over_many_commits(lake: PaimonLake) -> None:
     stream = Stream(lake)
     sizes = []
     for decision in range(1, 151):
@@ -77,12 +74,9 @@ def test_the_list_stays_short_over_many_commits(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_deletions_by_others_still_hit(tmp_path: Path) -> None:
+def test_deletions_by_others_still_hit(lake: PaimonLake) -> None:
     """An overwrite deletes files; commits and merges after it must not bring them back."""
-    lake = PaimonLake(tmp_path)
-    stream = Stream(lake)
-    for decision in range(1, 41):
-        stream.commit(decision, [decision])
+    stream = with_commits(lake, 40)
     builder = lake.table.new_batch_write_builder().overwrite({})
     write, commit = builder.new_write(), builder.new_commit()
     write.write_arrow(pa.table({"id": pa.array([5_000], pa.int64())}))
@@ -119,11 +113,8 @@ def other_schema(*more: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("which", ["base", "delta"])
-def test_lists_of_another_schema_are_written_anew(tmp_path: Path, which: str) -> None:
-    lake = PaimonLake(tmp_path)
-    stream = Stream(lake)
-    stream.commit(1, [1])
-    stream.commit(2, [2])
+def test_lists_of_another_schema_are_written_anew(lake: PaimonLake, which: str) -> None:
+    stream = with_commits(lake, 2)
     rewrite_list(
         lake, stream, which, other_schema({"name": "_NEW", "type": ["null", "long"]}), {"_NEW": None}
     )
@@ -132,10 +123,8 @@ def test_lists_of_another_schema_are_written_anew(tmp_path: Path, which: str) ->
     assert len(reading.manifests(lake.root, 3)) == 3
 
 
-def test_lists_that_say_more_than_we_know_are_not_rewritten(tmp_path: Path) -> None:
-    lake = PaimonLake(tmp_path)
-    stream = Stream(lake)
-    stream.commit(1, [1])
+def test_lists_that_say_more_than_we_know_are_not_rewritten(lake: PaimonLake) -> None:
+    stream = with_commits(lake, 1)
     rewrite_list(lake, stream, "delta", other_schema({"name": "_NEW", "type": ["null", "long"]}), {"_NEW": 7})
     outcome = stream.publish(2, stream.head(2), [lake.event([2])])
     assert is_refused(outcome)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from sluicegate.coordinator.listeners.records import ListenerRecord, decode, encode
-from sluicegate.events.notifications import NotificationType, PartitionDone
+from sluicegate.events.notifications import PartitionDone
 from sluicegate.lakes.port import LakeUnavailable
 from sluicegate.listeners.mark_done import listener as module
 from sluicegate.listeners.mark_done.listener import Act, MarkDoneState, ReadLayout, Warn
@@ -67,17 +67,6 @@ async def test_late_data_writes_the_file_again_and_keeps_the_time_of_the_first(m
         assert [path.name for path in monthly.folder("2013-01").glob(".*")] == []
 
 
-async def test_a_repeated_action_changes_nothing(monthly: Monthly) -> None:
-    monthly.write("2013-01")
-    async with Host(by_month("success-file", "mark-event"), monthly.stream) as host:
-        await host.see(committed(1, JANUARY, watermark=at("2013-02-02"), time=100))
-        before = (monthly.folder("2013-01") / "_SUCCESS").stat().st_mtime_ns
-        for action in [each for each in host.ran if isinstance(each, Act)]:
-            await host.listener.run(action)
-        assert (monthly.folder("2013-01") / "_SUCCESS").stat().st_mtime_ns == before
-        assert host.published[0] == host.published[1]
-
-
 async def test_a_late_process_does_not_replace_the_file_of_a_newer_mark(monthly: Monthly) -> None:
     monthly.write("2013-01")
     async with Host(by_month("success-file"), monthly.stream) as host:
@@ -125,7 +114,6 @@ EXPECTED = [
 ]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 async def test_crashes_at_every_place_lose_no_mark_and_change_none(monthly: Monthly, seed: int) -> None:
     """Each crash loses the work since the state was kept. Ids show which marks are repetitions."""
@@ -151,14 +139,6 @@ async def test_crashes_at_every_place_lose_no_mark_and_change_none(monthly: Mont
         contents = {each.id: each for each in host.published}
         assert all(contents[each.id] == each for each in host.published)
     assert monthly.success() == [f"2013-{month:02}" for month in range(1, 13)]
-
-
-async def test_the_table_is_read_once(monthly: Monthly) -> None:
-    async with Host(by_month("mark-event"), monthly.stream) as host:
-        await host.see(committed(1, JANUARY, watermark=None), committed(2, FEBRUARY, watermark=None))
-        host.restart()
-        await host.see(committed(3, MARCH, watermark=None))
-        assert [each.key for each in host.ran if isinstance(each, ReadLayout)] == ["layout/1"]
 
 
 async def test_a_field_that_is_not_known_has_the_table_read_again(monthly: Monthly) -> None:
@@ -199,19 +179,6 @@ async def test_a_table_that_cannot_be_read_loses_nothing(
         assert marked(host) == [("2013-01", 1)]
 
 
-@pytest.mark.slow
-async def test_the_state_stays_small(monthly: Monthly) -> None:
-    async with Host(by_month("mark-event"), monthly.stream) as host:
-        for number in range(1, 1_200):
-            label = {"origin": f"{1900 + number // 12}-{number % 12 + 1:02}"}
-            start = at(f"{label['origin']}-01")
-            await host.take(host.listener.apply(committed(number, label, watermark=start - DAY), host.state))
-            await host.clock(0)
-        assert len(json.dumps(host.kept)) < 32 << 10
-    assert host.published[0].type is NotificationType.PARTITION_DONE
-
-
-@pytest.mark.slow
 def test_the_largest_state_fits_into_a_record() -> None:
     """Random digits compress badly. A message of Kafka has 1,048,576 bytes by default."""
     chance = random.Random(1)

@@ -26,25 +26,11 @@ def test_files_that_come_while_it_is_idle_start_the_idle_time_again() -> None:
     assert run.clock("2024-02-04", 2 * IDLE + 1) == ["2024-02-03"]
 
 
-def test_a_restart_counts_from_the_files_and_not_from_itself() -> None:
-    """Paimon counts from the restart, since its state has no times."""
-    run = Run(TERMS)
-    run.commit(["2024-02-04"], now="2024-02-04 10:00")
-    assert run.clock("2024-02-06") == ["2024-02-04"]
-
-
 def test_the_end_of_the_input_marks_everything_if_it_is_set() -> None:
     run = Run(TERMS._replace(drained=True))
     run.commit(["2024-02-02", "2024-02-09"], now="2024-02-01")
     assert run.drain("2024-02-01 00:01") == ["2024-02-02", "2024-02-09"]
     assert {mark.reason for mark in run.decided.marks} == {"drained"}
-
-
-def test_the_end_of_the_input_marks_nothing_else() -> None:
-    run = Run(TERMS)
-    run.commit(["2024-02-02"], now="2024-02-01")
-    assert run.drain("2024-02-01 00:01") == []
-    assert run.open == ["2024-02-02"]
 
 
 def test_a_commit_alone_marks_nothing() -> None:
@@ -77,12 +63,6 @@ def test_a_region_that_fell_back_holds_it_back() -> None:
     assert run.clock("2024-02-03") == []
     assert run.commit(["2024-02-02"], now="2024-02-03 10:00", partial=False) == []
     assert run.clock("2024-02-03 10:00") == ["2024-02-01"]
-
-
-def test_a_region_that_fell_back_holds_nothing_if_so_set() -> None:
-    run = Run(TERMS._replace(hold=False))
-    run.commit(["2024-02-01"], now="2024-02-01 10:00", partial=True)
-    assert run.clock("2024-02-03") == ["2024-02-01"]
 
 
 def test_partitions_without_a_time_are_done_by_idle_time_alone() -> None:

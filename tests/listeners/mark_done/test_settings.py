@@ -6,13 +6,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pydantic import ValidationError
-from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.transforms import MonthTransform
 
 from sluicegate.lakes.capabilities import DescribesPartitions, PartitionField, PartitionLayout
 from sluicegate.listeners.mark_done.listener import TYPE, check_layout, read_layout
 from sluicegate.listeners.mark_done.options import MarkDoneOptions
-from sluicegate.listeners.port import ListenerRefused, ListenerType, Stream
+from sluicegate.listeners.port import ListenerRefused
 from tests.contracts.lakes.iceberg_lake import IcebergLake
 from tests.contracts.lakes.paimon_lake import PaimonLake
 from tests.lakes.delta import making
@@ -65,10 +64,6 @@ def test_settings_that_make_no_sense(values: dict[str, Any], reason: str) -> Non
     assert reason in str(caught.value)
 
 
-def test_the_type_is_one_of_the_port() -> None:
-    assert isinstance(TYPE, ListenerType)
-
-
 def test_a_done_partition_is_refused_with_the_reason_of_the_format(monthly: Monthly) -> None:
     reasons = {
         "paimon": "metastore.partitioned-table",
@@ -101,27 +96,22 @@ def test_the_folder_is_the_one_of_the_writer(monthly: Monthly, value: str) -> No
     assert inside.count("/") == (1 if monthly.stream.format == "paimon" else 0)
 
 
-def test_the_folder_of_a_null_is_the_one_of_the_writer(monthly: Monthly) -> None:
-    writer = monthly.stream.adapter.open_writer(monthly.stream.table, None)
-    rows = {"id": [1], "origin": pa.array([None], pa.string()), "at": pa.array([0], pa.timestamp("ms"))}
-    (batch,) = pa.table(rows).to_batches()
-    writer.write(batch)
-    (file,) = writer.finish()
-    assert file.path.startswith(f"{read_layout(monthly.stream).folder(file.partition)}/")
-
-
 # --- tables ---------------------------------------------------------------------------------------
 
 
-def iceberg(folder: Path, spec: PartitionSpec, **properties: str) -> Stream:
-    lake = IcebergLake(folder, 2, rich.RICH, spec, properties)
-    return stream_of("iceberg", lake.location, {**(lake.options or {}), "identifier": "db.numbers"})
+def layout_of(lake: IcebergLake) -> PartitionLayout:
+    return read_layout(
+        stream_of("iceberg", lake.location, {**(lake.options or {}), "identifier": "db.numbers"})
+    )
 
 
-@pytest.mark.slow
+def iceberg(folder: Path, name: str) -> IcebergLake:
+    return IcebergLake(folder, 2, rich.RICH, rich.spec(name))
+
+
 def test_transforms_of_iceberg_are_known_with_their_zones(tmp_path: Path) -> None:
     found = {
-        name: read_layout(iceberg(tmp_path / str(number), rich.spec(name))).fields
+        name: layout_of(iceberg(tmp_path / str(number), name)).fields
         for number, name in enumerate(("year", "day", "hour", "buckets", "void"))
     }
     assert found == {
@@ -138,19 +128,18 @@ def test_transforms_of_iceberg_are_known_with_their_zones(tmp_path: Path) -> Non
 
 
 def test_a_spec_that_was_replaced_is_known_too(tmp_path: Path) -> None:
-    lake = IcebergLake(tmp_path, 2, rich.RICH, rich.spec("day"))
+    lake = iceberg(tmp_path, "day")
     with lake.table.update_spec() as update:
         update.remove_field("p0_instant")
         update.add_field("at", MonthTransform(), "at_month")
-    stream = stream_of("iceberg", lake.location, {**(lake.options or {}), "identifier": "db.numbers"})
-    assert read_layout(stream).fields == (
+    assert layout_of(lake).fields == (
         PartitionField("at_month", "month"),
         PartitionField("p0_instant", "day", True),
     )
 
 
 def test_a_success_file_of_a_hidden_transform_is_refused(tmp_path: Path) -> None:
-    layout = read_layout(iceberg(tmp_path, rich.spec("day")))
+    layout = layout_of(iceberg(tmp_path, "day"))
     text = refused({"actions": ["success-file"]}, layout)
     assert "p0_instant is a hidden transform" in text
     assert "Use the actions mark-event, http-report or custom" in text
@@ -168,12 +157,9 @@ def test_a_success_file_of_a_hidden_transform_is_refused(tmp_path: Path) -> None
 def test_a_success_file_without_a_folder_for_each_partition_is_refused(
     tmp_path: Path, name: str, value: str
 ) -> None:
-    lake = IcebergLake(tmp_path, 2, rich.RICH, rich.spec("name"))
+    lake = iceberg(tmp_path, "name")
     lake.edit(lambda fields: fields["properties"].update({name: value}))
-    layout = read_layout(
-        stream_of("iceberg", lake.location, {**(lake.options or {}), "identifier": "db.numbers"})
-    )
-    assert name in refused({"actions": ["success-file"], "interval": "1 d"}, layout)
+    assert name in refused({"actions": ["success-file"], "interval": "1 d"}, layout_of(lake))
 
 
 @pytest.mark.parametrize(
@@ -186,9 +172,9 @@ def test_a_success_file_without_a_folder_for_each_partition_is_refused(
 def test_a_success_file_of_a_delta_table_with_random_folders_is_refused(
     tmp_path: Path, columns: tuple[dict[str, Any], ...], properties: dict[str, str]
 ) -> None:
-    protocol = making.protocol(reader=2, writer=5)
-    making.put(tmp_path, 0, protocol, making.metadata(columns, ["dt"], properties))
-    layout = read_layout(stream_of("delta", str(tmp_path)))
+    said = making.metadata(columns, ["dt"], properties)
+    lake = making.HandMade(tmp_path, making.protocol(reader=2, writer=5), said)
+    layout = read_layout(stream_of("delta", lake.location))
     assert "random folders" in refused({"actions": ["success-file"], "interval": "1 d"}, layout)
 
 

@@ -31,13 +31,6 @@ def test_the_watermark_must_pass_the_end_and_the_delay() -> None:
     assert run.commit([], now="2025-03-09", watermark="2025-03-02 00:15:00.001") == ["2025-03-01"]
 
 
-def test_a_commit_without_files_marks_too() -> None:
-    """Paimon skips a commit without files; the watermark is that of the cut, not that of its files."""
-    run = Run(AT_ONCE)
-    run.commit(["2025-03-01"], now="2025-03-01", watermark="2025-03-01 10:00")
-    assert run.commit([], now="2025-03-02", watermark="2025-03-02 10:00") == ["2025-03-01"]
-
-
 def test_a_commit_without_watermark_marks_nothing_and_the_next_one_does() -> None:
     run = Run(AT_ONCE)
     assert run.commit(["2025-03-01"], now="2025-03-05") == []
@@ -45,13 +38,6 @@ def test_a_commit_without_watermark_marks_nothing_and_the_next_one_does() -> Non
     assert run.commit([], now="2025-03-05", watermark="2025-03-03") == ["2025-03-01"]
     run.commit(["2025-03-04"], now="2025-03-05")
     assert run.progress.watermark == at("2025-03-03")
-
-
-def test_the_time_marks_nothing() -> None:
-    run = Run(AT_ONCE)
-    run.commit(["2025-03-01"], now="2025-03-01", watermark="2025-03-01 10:00")
-    assert run.clock("2035-01-01") == []
-    assert wake(run.progress, AT_ONCE) is None
 
 
 def test_a_shorter_delay_after_a_restart_marks_what_is_due_now() -> None:
@@ -109,12 +95,6 @@ def test_a_partition_that_begins_late_is_late_without_a_former_mark() -> None:
     assert (run.decided.marks[0].late, run.decided.marks[0].number) == (True, 1)
 
 
-def test_a_partition_that_comes_and_ends_in_one_commit_is_not_late() -> None:
-    run = Run(AT_ONCE)
-    run.commit(["2025-03-01"], now="2025-03-05", watermark="2025-03-05")
-    assert not run.decided.marks[0].late
-
-
 @pytest.mark.parametrize("bad", [None, "unknown", "2025-02-30", "__DEFAULT_PARTITION__"])
 def test_a_partition_without_a_time_blocks_no_other_and_is_visible(bad: str | None) -> None:
     run = Run(AT_ONCE)
@@ -132,13 +112,6 @@ def test_examples_of_partitions_without_a_time_are_bounded() -> None:
     run.commit([f"x{number}" for number in range(100)], now="2025-03-05", watermark="2025-03-05")
     assert run.progress.undated.count == 100
     assert list(run.progress.undated.examples) == [f"dt=x{number}" for number in range(100 - EXAMPLES, 100)]
-
-
-def test_commits_whose_partitions_are_unknown_are_visible() -> None:
-    run = Run(AT_ONCE)
-    for _ in range(EXAMPLES + 1):
-        run.commit(None, now="2025-03-05", watermark="2025-03-05")
-    assert run.progress.unknown == tuple(range(2, EXAMPLES + 2))
 
 
 def test_more_open_partitions_than_the_limit_stop_it_before_anything_is_lost() -> None:
@@ -161,88 +134,38 @@ def test_what_is_done_is_forgotten_and_late_data_is_marked_all_the_same() -> Non
     assert (run.decided.marks[0].late, run.decided.marks[0].number) == (True, 1)
 
 
-def test_the_state_of_one_partition_is_small() -> None:
-    run = Run(AT_ONCE)
-    run.commit(["2025-03-01"], now="2025-03-01", watermark="2025-03-01")
-    one = len(run.progress.model_dump_json())
-    run.commit(["2025-03-01", "2025-03-02"], now="2025-03-01", watermark="2025-03-01")
-    assert len(run.progress.model_dump_json()) - one < 250
-
-
-class Region:
-    """Rows of one region by time. Its watermark is the time of its next row: it sends them in order."""
-
-    def __init__(self, start: int, end: int, step: int) -> None:
-        self.times = list(range(start, end, step))
-        self.place = 0
-
-    def send(self, most: int) -> list[int]:
-        sent = self.times[self.place : self.place + most]
-        self.place += len(sent)
-        return sent
-
-    @property
-    def watermark(self) -> int | None:
-        return self.times[self.place - 1] if self.place else None
-
-    @property
-    def done(self) -> bool:
-        return self.place == len(self.times)
-
-
-def day_of(time: int) -> str:
-    return datetime.fromtimestamp(time / 1_000, UTC).date().isoformat()
-
-
-class Regions:
-    """Three regions that send their rows in order, and fall back at random."""
-
-    def __init__(self, chance: random.Random) -> None:
-        start, self.end = at("2025-03-01"), at("2025-03-08")
-        self.chance = chance
-        self.all = [Region(start + chance.randrange(HOUR), self.end, HOUR) for _ in range(3)]
-
-    @property
-    def done(self) -> bool:
-        return all(region.done for region in self.all)
-
-    @property
-    def watermark(self) -> int | None:
-        """Return the minimum, None while a region has none."""
-        known = [each.watermark for each in self.all]
-        return None if None in known else min(each for each in known if each is not None)
-
-    def send(self) -> tuple[list[str], bool]:
-        """Return the days of the next rows, and True if a region fell back."""
-        moving = [region for region in self.all if self.chance.random() >= 0.4]
-        times = [time for region in moving for time in region.send(self.chance.randrange(1, 40))]
-        return sorted({day_of(time) for time in times}), len(moving) < len(self.all)
-
-    def passed(self, day: str) -> bool:
-        """Return True if every region has really sent all rows of a day."""
-        return all(each.watermark is not None and each.watermark > at(day) + DAY for each in self.all)
-
-
 @pytest.mark.parametrize("seed", range(30))
 def test_no_day_is_marked_before_every_region_has_passed_it(seed: int) -> None:
-    """Each mark is compared with the rows that the regions really sent."""
-    regions = Regions(random.Random(seed))
-    run = Run(AT_ONCE)
+    """Three regions send rows in order, and fall back at random. Each mark is compared with the rows."""
+    chance, run = random.Random(seed), Run(AT_ONCE)
+    starts = [at("2025-03-01") + chance.randrange(HOUR) for _ in range(3)]
+    rows = [list(range(start, at("2025-03-08"), HOUR)) for start in starts]
+    sent: list[list[int]] = [[], [], []]
     marked: dict[str, int] = {}
     last: dict[str, int] = {}
-    while not regions.done:
-        days, partial = regions.send()
+    while any(rows):
+        moved: list[int] = []
+        partial = False
+        for number in range(3):
+            most = chance.randrange(1, 40) if chance.random() >= 0.4 else 0
+            partial = partial or not most
+            moved += rows[number][:most]
+            sent[number] += rows[number][:most]
+            del rows[number][:most]
+        days = sorted({datetime.fromtimestamp(time / 1_000, UTC).date().isoformat() for time in moved})
         run.decision += 1
         last |= dict.fromkeys(days, run.decision)
+        watermark = min(each[-1] for each in sent) if all(sent) else None
+        partitions = tuple({"dt": day} for day in days)
         seen = Commit(
             decision=run.decision,
             time=run.decision,
-            watermark=regions.watermark,
+            watermark=watermark,
             partial=partial,
-            partitions=tuple({"dt": day} for day in days),
+            partitions=partitions,
         )
         for day in run.keep(policy.commit(run.progress, seen, run.resolve, run.terms)):
-            assert regions.passed(day)
+            assert all(each and each[-1] > at(day) + DAY for each in sent)
             assert day not in marked
             marked[day] = run.decision
     assert list(marked) == [f"2025-03-0{number}" for number in range(1, 7)]

@@ -64,12 +64,6 @@ def test_the_first_cut_that_has_passed_a_day_gets_its_tag() -> None:
     assert (action.snapshot, action.decision) == (SnapshotRef(30, "i"), 3)
 
 
-def test_the_delay_is_waited_for_in_the_time_of_the_watermark() -> None:
-    made = listener(delay="10 min")
-    steps = live(made, JAN_2 - NOON, JAN_2 + 600_000, JAN_2 + 600_001)
-    assert names(steps) == [["2012-12-31"], [], ["2013-01-01"]]
-
-
 def test_a_cut_that_passes_several_days_gets_the_tag_of_the_newest_one() -> None:
     assert names(live(listener(), JAN_2 + 1, JAN_6 + 1)) == [["2013-01-01"], ["2013-01-05"]]
 

@@ -1,9 +1,12 @@
-"""Manifests are merged by bytes: files keep their snapshots, sequence numbers and row ids."""
+"""Manifests and their lists: merged by bytes, and those of other writers lose nothing."""
 
+import json
+from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import fastavro
 import pyarrow as pa
 import pytest
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -11,19 +14,15 @@ from pyiceberg.schema import Schema
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import LongType, NestedField
 
+from sluicegate.lakes.avro import BadContainer
+from sluicegate.lakes.iceberg.layout import Lists, UnknownMetadata
 from sluicegate.lakes.iceberg.metadata import MAIN
-from sluicegate.lakes.port import Published
-from tests.contracts.lakes.harness import Stream
+from tests.contracts.lakes.harness import Stream, with_commits
 from tests.contracts.lakes.iceberg_lake import IcebergLake, local
-from tests.lakes.iceberg.reading import duck_rows, entries, lines
+from tests.lakes.iceberg.reading import avro, duck_rows, entries, lines
+from tests.lakes.outcomes import is_refused
 
 LEAST = {"commit.manifest.min-count-to-merge": "5"}
-
-
-@pytest.fixture(params=[2, 3])
-def version(request: pytest.FixtureRequest) -> int:
-    number: int = request.param
-    return number
 
 
 def described(lake: IcebergLake) -> dict[str, tuple[Any, ...]]:
@@ -102,21 +101,6 @@ def test_manifests_of_others_stay_as_they_are(tmp_path: Path) -> None:
     assert lake.ids() == [*range(1, 13), *range(101, 112)]
 
 
-@pytest.mark.long
-def test_never_more_than_130_manifests_stay(tmp_path: Path, version: int) -> None:
-    lake = IcebergLake(tmp_path, version)
-    stream = Stream(lake)
-    event = lake.event([1])
-    most = 0
-    for decision in range(1, 421):
-        # The same file again: only the manifests count here.
-        assert isinstance(stream.publish(decision, stream.head(decision), [event]), Published)
-        stream.recorded = stream.committer.inspect().head
-        most = max(most, len(lines(lake)))
-    assert most <= 130
-    assert sum(line["added_files_count"] + line["existing_files_count"] for line in lines(lake)) == 420
-
-
 @pytest.mark.slow
 def test_manifests_of_a_spec_whose_column_was_dropped_stay_as_they_are(tmp_path: Path, version: int) -> None:
     schema = Schema(NestedField(1, "id", LongType()), NestedField(2, "x", LongType()))
@@ -125,8 +109,7 @@ def test_manifests_of_a_spec_whose_column_was_dropped_stay_as_they_are(tmp_path:
     stream = Stream(lake)
     for decision in range(1, 6):
         batch = pa.record_batch({"id": pa.array([decision], pa.int64()), "x": pa.array([1], pa.int64())})
-        stream.publish(decision, stream.head(decision), [lake.write(batch)])
-        stream.recorded = stream.committer.inspect().head
+        stream.add(decision, lake.write(batch))
     before = {line["manifest_path"] for line in lines(lake)}
     with lake.table.update_spec() as update:
         update.remove_field("x")
@@ -143,26 +126,72 @@ def test_manifests_of_a_spec_whose_column_was_dropped_stay_as_they_are(tmp_path:
     assert len(described(lake)) == 7
 
 
+# --- lists of other writers -------------------------------------------------------------------------
+
+
+def head_list(lake: IcebergLake) -> Path:
+    head = lake.metadata.head(MAIN)
+    assert head is not None
+    return local(head["manifest-list"])
+
+
+def rewrite(path: Path, change: Any) -> None:
+    """Write a list again, after a change of its schema and records."""
+    reader = fastavro.reader(BytesIO(path.read_bytes()))
+    schema, records = json.loads(json.dumps(reader.writer_schema)), [dict(each) for each in reader]
+    metadata = {key: value for key, value in reader.metadata.items() if not key.startswith("avro.")}
+    schema.pop("__fastavro_parsed__", None)
+    schema.pop("__named_schemas", None)
+    change(schema, records)
+    out = BytesIO()
+    fastavro.writer(out, schema, records, codec="null", metadata=metadata)
+    path.write_bytes(out.getvalue())
+
+
 @pytest.mark.slow
-def test_a_table_upgraded_to_version_3_gets_row_ids_for_old_files(tmp_path: Path) -> None:
-    lake = IcebergLake(tmp_path, properties=LEAST)
+def test_older_names_of_fields_are_understood(lake: IcebergLake) -> None:
+    lake.foreign([100])
+
+    def change(schema: dict[str, Any], records: list[dict[str, Any]]) -> None:
+        for field in schema["fields"]:
+            new = field["name"].replace("_files_count", "_data_files_count")
+            for record in records:
+                record[new] = record.pop(field["name"])
+            field["name"] = new
+
+    rewrite(head_list(lake), change)
+    before = avro(str(head_list(lake)))
+    assert "added_data_files_count" in before[0]
+    with_commits(lake, 1)
+    after = {line["manifest_path"]: line for line in lines(lake)}
+    kept = after[before[0]["manifest_path"]]
+    assert kept["added_files_count"] == before[0]["added_data_files_count"] == 1
+    assert lake.ids() == [1, 100]
+    assert duck_rows(lake, "id") == [(1,), (100,)]
+
+
+@pytest.mark.slow
+def test_a_field_of_the_future_is_not_lost_silently(lake: IcebergLake) -> None:
+    lake.foreign([100])
+
+    def change(schema: dict[str, Any], records: list[dict[str, Any]]) -> None:
+        schema["fields"].append({"name": "new", "type": ["null", "long"], "default": None, "field-id": 599})
+        for record in records:
+            record["new"] = 5
+
+    rewrite(head_list(lake), change)
     stream = Stream(lake)
-    for decision in (1, 2, 3):
-        stream.commit(decision, range(decision))
-    waiting = lake.event([100])
-    lake.edit(lambda fields: fields.update({"format-version": 3, "next-row-id": 0}))
-    stream.committer.check([waiting])
-    stream.publish(4, stream.head(4), [waiting])
-    head = lake.fields()["snapshots"][-1]
-    assert (head["first-row-id"], head["added-rows"]) == (0, 7)
-    assert lake.fields()["next-row-id"] == 7
-    ranges = sorted((first, first + rows) for *_, first, rows in described(lake).values())
-    assert ranges[0][0] == 0
-    assert ranges[-1][1] == 7
-    for decision in range(5, 14):
-        stream = Stream(lake)
-        stream.commit(decision, [decision])
-    before = described(lake)
-    assert len(before) == 13
-    assert len({first for *_, first, _ in before.values()}) == 13
-    assert [number for (number,) in duck_rows(lake, "id")] == sorted([0, 0, 0, 1, 1, 2, 100, *range(5, 14)])
+    outcome = stream.publish(1, stream.head(1), [lake.event([1])])
+    assert is_refused(outcome)
+    assert "the field new" in outcome.reason
+    assert lake.ids() == [100]
+
+
+def test_what_is_no_list_is_refused() -> None:
+    lists = Lists(2, "null")
+    out = BytesIO()
+    fastavro.writer(
+        out, {"type": "record", "name": "r", "fields": [{"name": "a", "type": "int"}]}, [{"a": 1}]
+    )
+    with pytest.raises((BadContainer, UnknownMetadata)):
+        lists.read(out.getvalue())
