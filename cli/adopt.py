@@ -1,6 +1,5 @@
 """`sluicegate stream adopt`: continue a stream from its table, where its log does not lead to it."""
 
-import json
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
@@ -11,14 +10,7 @@ from pydantic import ValidationError
 from sluicegate.cli.coordinators import ask_coordinator
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.kafka import StateKey, partition_count
-from sluicegate.cli.options import (
-    config_option,
-    forged_option,
-    json_option,
-    order_options,
-    require_stream,
-    stream_option,
-)
+from sluicegate.cli.options import forged_option, json_option, order_options, print_result
 from sluicegate.cli.orders import note_order, require_permissions
 from sluicegate.cli.recovery import refuse_members, remove_view, write_records
 from sluicegate.coordinator.core.state_record import StateRecord, base_key, encode_record, listener_key
@@ -34,7 +26,6 @@ from sluicegate.coordinator.replay.adoption import (
     read_logged,
     refuse_needless,
 )
-from sluicegate.coordinator.replay.decisions import ReplayRefused
 from sluicegate.coordinator.replay.log import open_log
 from sluicegate.coordinator.replay.tables import ReplayTable
 from sluicegate.coordinator.settings.model import ListenerSettings, Settings
@@ -43,7 +34,6 @@ from sluicegate.events.envelope import partition_of
 from sluicegate.events.models import Position
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.permissions import Client
-from sluicegate.lakes.port import TableRefused
 
 # Records of listeners for `stream adopt`: those of the former stream continue, missing ones are named.
 #
@@ -210,8 +200,6 @@ def _assignment(_: click.Context, __: click.Parameter, text: str | None) -> tupl
 
 
 @click.command("adopt")
-@config_option
-@stream_option
 @order_options
 @click.option("--from-table", is_flag=True, required=True, help="Take the positions from the table.")
 @click.option("--from-stream", metavar="NAME", help="Former name of the stream, if it has another one now.")
@@ -260,18 +248,13 @@ def adopt(
     after that is read again: start the drivers again, and reset the regions of Spark queries. Stop the
     coordinators and the drivers first. A stream that continues by itself is refused.
     """
-    require_stream(settings, stream)
     if assignment is not None and not stated:
         raise click.UsageError("--assignment belongs to --position")
     number, after = assignment or (0, 0)
     statement = Stated(stated, number, after) if stated else None
     order = _Order(stream, from_stream or stream, statement, give_up, forged, dry)
     found = run_async(settings, _adopt(settings, order))
-    if as_json:
-        click.echo(json.dumps(_values(stream, found), indent=2))
-        return
-    for line in _lines(order, found):
-        click.echo(line)
+    print_result(_values(stream, found), _lines(order, found), as_json=as_json)
 
 
 class _Order(NamedTuple):
@@ -302,15 +285,12 @@ async def _adopt(settings: Settings, order: _Order) -> _Found:
     held = await _held(settings, stream)
     if isinstance(held.record, Problem) and held.record.code is not Code.STATE_RECORD_MALFORMED:
         raise UserError(format_problem(held.record, stream))
-    try:
-        commits = await _commits(settings, order)
-        async with open_log(settings, stream) as log:
-            begin = await log.begin()
-            logged = await read_logged(log, stream, held, own.commit_user, commits, order.forged)
-        refuse_needless(stream, commits, logged, order.give_up)
-        adopted = choose(former, commits, logged, order.stated)
-    except (ReplayRefused, TableRefused) as error:
-        raise UserError(str(error)) from error
+    commits = await _commits(settings, order)
+    async with open_log(settings, stream) as log:
+        begin = await log.begin()
+        logged = await read_logged(log, stream, held, own.commit_user, commits, order.forged)
+    refuse_needless(stream, commits, logged, order.give_up)
+    adopted = choose(former, commits, logged, order.stated)
     if held.record is not None or logged.events:
         # Else no coordinator has the stream: it would have written its record or its policy at once.
         await refuse_members(settings, stream, "would replace what this command writes")

@@ -1,7 +1,6 @@
 """`sluicegate check`: verify everything that the service needs."""
 
 import asyncio
-import json
 import time
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -25,7 +24,7 @@ from sluicegate.cli.checks import (
 from sluicegate.cli.coordinators import format_unserved, unserved_streams
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.kafka import partition_count, read_records
-from sluicegate.cli.options import config_option, json_option
+from sluicegate.cli.options import config_option, json_option, print_result
 from sluicegate.cli.stream_log import known_record, open_log
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.core.table import TableProgress
@@ -43,26 +42,22 @@ AGAIN: Final = 0.3
 
 @click.command()
 @config_option
-@click.option("--create", is_flag=True, help="Create the topics that are missing.")
 @json_option
 @click.pass_context
-def check(context: click.Context, settings: Settings, create: bool, as_json: bool) -> None:
+def check(context: click.Context, settings: Settings, as_json: bool) -> None:
     """Check brokers, topics, group, Redis and tables; one line each. Exit status 1 if there is a problem.
 
     A table is also compared with the state record of its stream, to find a replaced or rolled back table.
     Warnings name what stalls or delays a stream, as its coordinator last recorded it.
     """
-    findings = run_async(settings, _check(settings, create=create))
-    if as_json:
-        click.echo(json.dumps({"checks": [asdict(finding) for finding in findings]}, indent=2))
-    else:
-        for finding in findings:
-            click.echo(f"{finding.verdict:7}  {finding.check}: {finding.detail}")
+    findings = run_async(settings, _check(settings))
+    lines = (f"{finding.verdict:7}  {finding.check}: {finding.detail}" for finding in findings)
+    print_result({"checks": [asdict(finding) for finding in findings]}, lines, as_json=as_json)
     context.exit(0 if all(finding.ok for finding in findings) else 1)
 
 
-async def _check(settings: Settings, *, create: bool) -> list[Finding]:
-    kafka = await check_kafka(settings, create=create)
+async def _check(settings: Settings) -> list[Finding]:
+    kafka = await check_kafka(settings)
     read = await _records(settings) if kafka[0].ok else {}
     records = _readable(read)
     homes = await _check_homes(settings, records) if records else []

@@ -1,10 +1,8 @@
 """Checks of `sluicegate check`: each returns findings, with the remedy of a problem."""
 
-import asyncio
 import contextlib
 import math
 import os
-import ssl
 import time
 import uuid
 from collections.abc import Awaitable
@@ -18,7 +16,6 @@ from aiokafka.errors import GroupAuthorizationFailedError, KafkaError
 from aiokafka.protocol.group import HeartbeatRequest
 from redis.asyncio import Redis
 from redis.exceptions import AuthenticationError, NoPermissionError, RedisError, ResponseError
-from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from sluicegate.cli.errors import kafka_away
 from sluicegate.cli.kafka import admin_client, count_members, security
@@ -41,7 +38,7 @@ from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.clients import patiently
 from sluicegate.kafka.internals import send_admin_request
 from sluicegate.kafka.permissions import Client, format_grants, lacking
-from sluicegate.kafka.topics import TopicError, TopicProblem, TopicSpec, ensure_topics, verify_topics
+from sluicegate.kafka.topics import TopicError, TopicProblem, TopicSpec, verify_topics
 from sluicegate.lakes.capabilities import Cleaner, NamesCleaner, NamesFolders, OpensNewest
 from sluicegate.lakes.maintenance import format_problems
 from sluicegate.lakes.port import (
@@ -57,7 +54,7 @@ from sluicegate.lakes.port import (
 from sluicegate.lakes.registry import adapter
 from sluicegate.lakes.storage import CannotPut, Uncertain
 from sluicegate.lakes.storages import OBJECT_SCHEMES, open_storage
-from sluicegate.state_store.redis_store import redis_client, tls_context
+from sluicegate.state_store.redis_store import redis_client
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +92,7 @@ def problem(check: str, detail: str) -> Finding:
 # Checks of `sluicegate check` that use Kafka.
 
 
-async def check_kafka(settings: Settings, *, create: bool) -> list[Finding]:
+async def check_kafka(settings: Settings) -> list[Finding]:
     """Check brokers, topics and group. Without brokers, report only that problem."""
     try:
         async with admin_client(settings) as admin:
@@ -110,18 +107,16 @@ async def check_kafka(settings: Settings, *, create: bool) -> list[Finding]:
     reached = f"{len(brokers)} broker{'s' if len(brokers) != 1 else ''} at {settings.kafka.bootstrap_servers}"
     return [
         fine("kafka", reached),
-        *await _check_topics(settings, create=create),
+        *await _check_topics(settings),
         *group,
         *await _check_grants(settings),
     ]
 
 
-async def _check_topics(settings: Settings, *, create: bool) -> list[Finding]:
+async def _check_topics(settings: Settings) -> list[Finding]:
     specs = settings.kafka.topic_specs()
-    where = (settings.kafka.bootstrap_servers, specs, security(settings))
     try:
-        created = await ensure_topics(*where) if create else []
-        problems = await verify_topics(*where)
+        problems = await verify_topics(settings.kafka.bootstrap_servers, specs, security(settings))
     except TopicError as error:
         return [problem("topics", str(error))]
     findings: list[Finding] = []
@@ -131,9 +126,7 @@ async def _check_topics(settings: Settings, *, create: bool) -> list[Finding]:
             find = warning if each.warning else problem
             findings.append(find(_topic_name(spec), f"{each.wrong}. {_topic_remedy(each)}"))
         if not wrong:
-            findings.append(
-                fine(_topic_name(spec), "created" if spec.name in created else "exists, settings fit")
-            )
+            findings.append(fine(_topic_name(spec), "exists, settings fit"))
     return findings
 
 
@@ -221,110 +214,6 @@ async def check_keys(settings: Settings) -> list[Finding]:
     if all(each.mode == "off" for each in everybody):
         return []
     return [fine(name, f"{len(told.known)} of {told.members} members publish their keys, and all fit")]
-
-
-# Failures of a connection to Redis, as sentences with the way out.
-
-_OTHER_HOST: Final = (62, 64)
-"""Codes of OpenSSL for a certificate of another host name, or of another address."""
-_EXPIRED: Final = 10
-_CLOSED: Final = ("CLOSED BY SERVER", "RESET BY PEER")
-_NO_TLS: Final = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "UNEXPECTED_EOF_WHILE_READING")
-
-
-_REFUSALS: Final = {
-    "read only replica": "is a replica, which takes no writes ({}). Set redis.url to its primary",
-    "maxmemory": "is full ({}). Raise its maxmemory, or delete keys of others from it",
-    "MISCONF": (
-        "takes no writes, as it cannot save to its disk ({}). Correct what its log names, such as a full disk"
-    ),
-}
-"""Answers to a write by a part of their text. Older servers give another prefix to errors in a script."""
-
-
-async def explain(error: Exception, redis: RedisSettings) -> Exception:
-    """Return the error that says why the server closed an encrypted connection, `error` if none does.
-
-    With TLS 1.3, a server refuses the client's certificate after the handshake. A client that writes at
-    once sees a closed connection in place of the reason. This connects once more, and only reads.
-    """
-    tls = redis.shown.startswith("rediss:")
-    if not tls or not any(each in str(error).upper() for each in _CLOSED):
-        return error
-    address, files = urlsplit(redis.shown), redis.client_options()
-    names = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_password")
-    try:
-        context = tls_context(*(files.get(name) for name in names))
-        async with asyncio.timeout(redis.timeout):
-            reader, writer = await asyncio.open_connection(address.hostname, address.port, ssl=context)
-            with contextlib.closing(writer):
-                await reader.read(1)
-    except ssl.SSLError as reason:
-        return reason
-    except OSError:
-        return error
-    return error
-
-
-def format_failure(error: Exception, *, tls: bool) -> str:
-    """Format the failure of a connection, to follow the address of the server.
-
-    `tls`: the connection is to be encrypted.
-    """
-    if isinstance(error, ResponseError):
-        return _format_answer(error)
-    found = next((each for each in _chain(error) if isinstance(each, ssl.SSLError)), None)
-    if isinstance(found, ssl.SSLCertVerificationError):
-        return _format_distrust(found)
-    reason = (found.reason if found is not None else None) or ""
-    text = f"{reason} {error}".upper()
-    if "CERTIFICATE_REQUIRED" in text:
-        return "demands a certificate of the client. Set redis.certificate_file and redis.key_file"
-    if "UNKNOWN_CA" in text or "BAD_CERTIFICATE" in text:
-        return "does not trust redis.certificate_file. Set it to one that the authority of the server signed"
-    if tls and (isinstance(error, RedisTimeoutError) or any(each in text for each in _NO_TLS)):
-        return f"does not answer ({error}). If it has no TLS at this port, begin redis.url with redis://"
-    if found is not None:
-        return (
-            f"was not asked: redis.certificate_file and redis.key_file cannot be used ({reason or found}). "
-            "Give PEM files that belong together, and redis.key_password_file if the key has a password"
-        )
-    if not tls and any(each in text for each in _CLOSED):
-        return f"closes the connection ({error}). If it has TLS at this port, begin redis.url with rediss://"
-    return f"does not answer ({error}); check redis.url, redis.ca_file and that it runs"
-
-
-def _format_answer(error: ResponseError) -> str:
-    """Format an error that a server has answered with."""
-    text = next((text for part, text in _REFUSALS.items() if part in str(error)), None)
-    return (
-        text.format(error)
-        if text
-        else f"answers with an error ({error}). Check redis.url and the settings of the server"
-    )
-
-
-def _format_distrust(error: ssl.SSLCertVerificationError) -> str:
-    if error.verify_code in _OTHER_HOST:
-        return (
-            f"has a certificate of another host: {error.verify_message.rstrip('.')}. Name a host of it in "
-            "redis.url"
-        )
-    if error.verify_code == _EXPIRED:
-        return "has a certificate that has expired. Give the server a new one"
-    return (
-        "has a certificate that is signed by no authority that is trusted here: "
-        f"{error.verify_message}. Set redis.ca_file to the certificate of the authority that signed it"
-    )
-
-
-def _chain(error: BaseException | None) -> list[BaseException]:
-    """Return an error with its causes, the error itself first."""
-    found: list[BaseException] = []
-    while error is not None and error not in found:
-        found.append(error)
-        error = error.__cause__ or error.__context__
-    return found
 
 
 # Check of `sluicegate check` that cleaners of other products spare files that wait for their commit.
@@ -464,7 +353,6 @@ async def check_redis(redis: RedisSettings | None) -> Finding:
     """Check that Redis answers and allows writes; fine if no Redis is configured."""
     if redis is None:
         return fine("redis", "not configured, not needed: only other services would read it")
-    tls = redis.shown.startswith("rediss:")
     client = redis_client(redis.url.get_secret_value(), redis.timeout, redis.client_options())
     try:
         await client.ping()
@@ -483,7 +371,13 @@ async def check_redis(redis: RedisSettings | None) -> Finding:
             "ping, hget, hgetall, hset, sadd, srem, smembers, del, eval, evalsha, script, multi and exec",
         )
     except (RedisError, OSError) as error:
-        return problem("redis", f"{redis.shown} {format_failure(await explain(error, redis), tls=tls)}")
+        state = "takes no writes" if isinstance(error, ResponseError) else "does not answer"
+        return problem(
+            "redis",
+            f"{redis.shown} {state} ({error}). Check that it runs, is no replica and has room, and "
+            "redis.url: rediss:// if it has TLS at this port, else redis://, and a host of its certificate. "
+            "For TLS, check redis.ca_file, and redis.certificate_file and redis.key_file if it asks for them",
+        )
     finally:
         await client.aclose()
     if wrong is not None:

@@ -4,14 +4,7 @@ import click
 
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.main import Commands
-from sluicegate.cli.options import (
-    config_option,
-    json_option,
-    order_options,
-    region_option,
-    require_stream,
-    stream_option,
-)
+from sluicegate.cli.options import json_option, order_options, region_option
 from sluicegate.cli.orders import UNFINISHED, make_command, not_yet, order, show, timeout_option
 from sluicegate.cli.stream_log import Step
 from sluicegate.coordinator.core.replica import Replica
@@ -26,8 +19,6 @@ def commit() -> None:
 
 
 @commit.command()
-@config_option
-@stream_option
 @order_options
 @click.option(
     "--decision", required=True, type=click.IntRange(min=1), help="The decision; the stall names it."
@@ -50,7 +41,6 @@ def revert(
     The incarnation of the named region ends: the region has to be reset. The other regions commit without it.
     If the decision is in the table after all, nothing is reverted, and the exit status is 1.
     """
-    require_stream(settings, stream)
 
     def make(state: LogState) -> StreamCommand:
         _require_unresolved(stream, state, decision, region)

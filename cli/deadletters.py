@@ -6,11 +6,10 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from sluicegate.cli.completion import complete_streams
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.kafka import count_members, read_records
 from sluicegate.cli.main import Commands
-from sluicegate.cli.options import config_option, json_option, order_options
+from sluicegate.cli.options import config_option, json_option, print_result, sender_options
 from sluicegate.cli.orders import note_order
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.observe.logs import HIDDEN, Redactor
@@ -136,12 +135,12 @@ def dead_letters() -> None:
 
 @dead_letters.command("list")
 @config_option
-@click.option("--stream", shell_complete=complete_streams, help="Only letters that name this stream.")
+@click.option("--stream", help="Only letters that name this stream.")
 @click.option("--all", "everything", is_flag=True, help="Also those that were dealt with.")
 @json_option
 def list_letters(settings: Settings, stream: str | None, everything: bool, as_json: bool) -> None:
     """List the dead letters that are not retried or dropped, the oldest first."""
-    letters = run_async(settings, _read(settings, 0))
+    letters = run_async(settings, read_letters(settings, 0))
     shown = [
         letter
         for letter in letters
@@ -170,16 +169,14 @@ def show(settings: Settings, offset: int, full: bool, as_json: bool) -> None:
     """Show a dead letter: its reason, its source, its headers and its body, as text."""
     letter = run_async(settings, _find(settings, offset))
     redactor = Redactor(settings.secrets())
-    if as_json:
-        click.echo(json.dumps(letter_values(letter, redactor, whole=full), indent=2))
-    else:
-        click.echo(in_full(letter, redactor, whole=full))
+    values = letter_values(letter, redactor, whole=full)
+    print_result(values, [in_full(letter, redactor, whole=full)], as_json=as_json)
 
 
 @dead_letters.command()
 @config_option
 @offset_option
-@order_options
+@sender_options
 @json_option
 def retry(settings: Settings, offset: int, as_json: bool) -> None:
     """Append the message of a dead letter to the log again, with its own id, after its cause is removed.
@@ -189,43 +186,39 @@ def retry(settings: Settings, offset: int, as_json: bool) -> None:
     """
     retried = run_async(settings, _retry(settings, offset))
     sent = retried.sent
-    if as_json:
-        values = {"stream": sent.stream, "partition": sent.partition, "offset": sent.offset}
-        effect = {"counts": retried.counts, "no_effect": retried.ignored, "not_known": retried.unknown}
-        click.echo(json.dumps({**values, **effect, "notes": retried.notes}, indent=2))
-        return
-    click.echo(
-        f"sent again: partition {sent.partition}, offset {sent.offset} of "
-        f"{settings.kafka.topic_names().events}"
-    )
-    if retried.counts:
-        click.echo("it has an effect, by the rules of the log")
-    elif retried.ignored is not None:
-        click.echo(retried.ignored)
-    for line in (*retried.unknown, *retried.notes):
-        click.echo(line)
+    values = {
+        "stream": sent.stream,
+        "partition": sent.partition,
+        "offset": sent.offset,
+        "counts": retried.counts,
+        "no_effect": retried.ignored,
+        "not_known": retried.unknown,
+        "notes": retried.notes,
+    }
+    topic = settings.kafka.topic_names().events
+    effect = "it has an effect, by the rules of the log" if retried.counts else retried.ignored
+    lines = [
+        f"sent again: partition {sent.partition}, offset {sent.offset} of {topic}",
+        *([effect] if effect else []),
+        *retried.unknown,
+        *retried.notes,
+    ]
+    print_result(values, lines, as_json=as_json)
 
 
 @dead_letters.command()
 @config_option
 @offset_option
-@order_options
+@sender_options
 def drop(settings: Settings, offset: int) -> None:
     """Mark a dead letter as dropped. `list` hides it; it stays readable until it expires."""
     letter = run_async(settings, _drop(settings, offset))
     click.echo(f"letter {letter.offset} is dropped; `list --all` still shows it")
 
 
-async def _read(settings: Settings, start: int) -> list[Letter]:
-    try:
-        return await read_letters(settings, start)
-    except ReplayRefused as error:
-        raise UserError(str(error)) from error
-
-
 async def _find(settings: Settings, offset: int) -> Letter:
     # Marks and copies of a letter follow it in the topic, so reading from its offset finds them all.
-    found = await _read(settings, offset)
+    found = await read_letters(settings, offset)
     if found and found[0].offset == offset:
         return found[0]
     raise UserError(

@@ -17,9 +17,11 @@ from aiokafka.errors import (
     TopicAuthorizationFailedError,
 )
 
+from sluicegate.coordinator.replay.decisions import ReplayRefused
 from sluicegate.coordinator.settings.model import CannotServe, Settings, SettingsError
 from sluicegate.kafka.permissions import Client, Permission, format_grants, lacking
 from sluicegate.kafka.topics import BrokersUnavailable, TopicError
+from sluicegate.lakes.port import TableRefused
 
 T = TypeVar("T")
 
@@ -78,7 +80,7 @@ def as_user_errors(settings: Settings) -> Iterator[None]:
         raise UserError(_refused(settings, error)) from error
     except BrokersUnavailable as error:
         raise UserError(kafka_away(settings, error)) from error
-    except (SettingsError, TopicError, CannotServe) as error:
+    except (SettingsError, TopicError, CannotServe, ReplayRefused, TableRefused) as error:
         raise UserError(str(error)) from error
 
 

@@ -1,22 +1,19 @@
 """Past of a stream: `sluicegate history` shows its outcomes, `sluicegate audit` its orders."""
 
-import json
 import time
 from collections.abc import Collection
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 import click
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import ConsumerRecord, TopicPartition
 
-from sluicegate.cli.completion import complete_streams
 from sluicegate.cli.errors import UserError, run_async
-from sluicegate.cli.kafka import read_state_keys
-from sluicegate.cli.options import config_option, json_option, require_stream, stream_option
+from sluicegate.cli.kafka import consumer_of, read_state_keys
+from sluicegate.cli.options import any_stream_option, config_option, json_option, print_result, stream_options
 from sluicegate.cli.terminal import progress_line
 from sluicegate.coordinator.observe.messages import format_problem, iso_time, listed
 from sluicegate.coordinator.replay.audit import Audit, Audited, read_orders
-from sluicegate.coordinator.replay.decisions import ReplayRefused
 from sluicegate.coordinator.replay.log import partitions_of, read_range
 from sluicegate.coordinator.settings.model import Settings, parse_seconds
 from sluicegate.events.codec import Flaw
@@ -24,7 +21,6 @@ from sluicegate.events.envelope import partition_of
 from sluicegate.events.models import CommitSummary, CutAbandoned, CutReverted
 from sluicegate.events.notifications import Committed, read_notification
 from sluicegate.events.signing import State
-from sluicegate.kafka.clients import started
 
 # The newest outcomes of a stream, as its commits topic has them.
 
@@ -47,10 +43,7 @@ async def read_outcomes(settings: Settings, stream: str, most: int) -> list[Outc
     topic, KafkaError, TimeoutError.
     """
     topic = settings.kafka.topic_names().commits
-    consumer = AIOKafkaConsumer(
-        enable_auto_commit=False, auto_offset_reset="none", **settings.kafka.client_options()
-    )
-    async with started(consumer):
+    async with consumer_of(settings) as consumer:
         source = TopicPartition(topic, partition_of(stream, len(await partitions_of(consumer, topic))))
         begin = (await consumer.beginning_offsets([source]))[source]
         end = (await consumer.end_offsets([source]))[source]
@@ -77,8 +70,7 @@ def _take(records: list[ConsumerRecord], stream: str, found: dict[str, Outcome])
 
 
 @click.command()
-@config_option
-@stream_option
+@stream_options
 @click.option(
     "--last",
     default=20,
@@ -93,17 +85,11 @@ def history(settings: Settings, stream: str, last: int, as_json: bool) -> None:
     An outcome is a commit, full or partial, a decision that was reverted, or an attempt that was abandoned.
     They are read from the commits topic, which keeps them for its retention.
     """
-    require_stream(settings, stream)
     found = run_async(settings, read_outcomes(settings, stream, last))
-    if as_json:
-        click.echo(
-            json.dumps({"stream": stream, "outcomes": [_outcome_values(each) for each in found]}, indent=2)
-        )
-        return
-    for each in found:
-        click.echo(_outcome_line(each))
-    if not found:
-        click.echo(f"the commits topic has no outcome of stream {stream}")
+    values = {"stream": stream, "outcomes": [_outcome_values(each) for each in found]}
+    lines = [_outcome_line(each) for each in found]
+    nothing = f"the commits topic has no outcome of stream {stream}"
+    print_result(values, lines or [nothing], as_json=as_json)
 
 
 def _outcome_kind(outcome: Outcome) -> str:
@@ -206,7 +192,7 @@ def _since(_: click.Context, __: click.Parameter, value: str | None) -> int:
 
 @click.command()
 @config_option
-@click.option("--stream", required=True, shell_complete=complete_streams, help="Name of the stream.")
+@any_stream_option
 @click.option(
     "--since",
     callback=_since,
@@ -231,32 +217,25 @@ def audit(settings: Settings, stream: str, since: int, last: int, as_json: bool)
     owner = settings.streams[stream].owner if stream in settings.streams else ""
     with progress_line(wanted=not as_json) as line:
         found = run_async(settings, _read(settings, stream, last, since, line.show))
-    if as_json:
-        values = {
-            "stream": stream,
-            "owner": owner or None,
-            "older": found.older,
-            "orders": [_values(each, stream, owner) for each in found.orders],
-            "effects_unknown": found.unknown or None,
-        }
-        click.echo(json.dumps(values, indent=2))
-        return
-    if found.older:
+    values = {
+        "stream": stream,
+        "owner": owner or None,
+        "older": found.older,
+        "orders": [_values(each, stream, owner) for each in found.orders],
+        "effects_unknown": found.unknown or None,
+    }
+    if found.older and not as_json:
         all_of_them = len(found.orders) + found.older
         click.echo(f"{found.older} older orders are not shown. To see them: --last {all_of_them}", err=True)
-    for each in found.orders:
-        click.echo(_printable(_line(each, stream, owner)))
-    if not found.orders:
-        click.echo(f"the log has no order of stream {stream}" + (" since then" if since else ""))
-    if found.unknown:
+    lines = [_printable(_line(each, stream, owner)) for each in found.orders]
+    nothing = f"the log has no order of stream {stream}" + (" since then" if since else "")
+    print_result(values, lines or [nothing], as_json=as_json)
+    if found.unknown and not as_json:
         click.echo(_printable(f"the effects are not known: {found.unknown}"), err=True)
 
 
 async def _read(settings: Settings, stream: str, last: int, since: int, show: Any) -> Audit:
-    try:
-        found = await read_orders(settings, stream, last, since, show)
-    except ReplayRefused as error:
-        raise UserError(str(error)) from error
+    found = await read_orders(settings, stream, last, since, show)
     if not found.orders and stream not in settings.streams and not await read_state_keys(settings, stream):
         known = ", ".join(sorted(settings.streams)) or "none"
         raise UserError(

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import click
@@ -20,7 +21,7 @@ from sluicegate.coordinator.stream.other_groups import group_members, must_sign
 from sluicegate.events.problems import Problem
 from sluicegate.kafka.authorized import hidden_topics
 from sluicegate.kafka.clients import patiently, started
-from sluicegate.kafka.reading import read_on
+from sluicegate.kafka.reading import read_batches
 from sluicegate.kafka.topics import TopicProblem, ensure_topics, verify_topics
 
 POLL_MS: Final = 500
@@ -145,35 +146,45 @@ async def read_state_keys(settings: Settings, stream: str) -> list[StateKey]:
 
 async def _read_state_topic(settings: Settings, keep: Callable[[ConsumerRecord], None]) -> None:
     """Call `keep` with every record of the state topic that has a key, in the order of each partition."""
-    topic = settings.kafka.topic_names().state
-    partitions = [TopicPartition(topic, each) for each in range(await partition_count(settings, topic))]
-    consumer = AIOKafkaConsumer(
-        **settings.kafka.client_options(),
-        enable_auto_commit=False,
-        auto_offset_reset="none",
-        isolation_level="read_committed",
-    )
-    async with started(consumer):
-        begins = await consumer.beginning_offsets(partitions)
-        ends = await consumer.end_offsets(partitions)
-        consumer.assign(partitions)
-        for each in partitions:
+    async with asyncio.timeout(READ_SECONDS):
+        async for record, _ in read_topic(settings, settings.kafka.topic_names().state):
+            if record.key is not None:
+                keep(record)
+
+
+@asynccontextmanager
+async def consumer_of(settings: Settings, **more: Any) -> AsyncIterator[AIOKafkaConsumer]:
+    """Give a consumer without a group; `more`: further arguments of it. Raises KafkaError."""
+    options = {"enable_auto_commit": False, "auto_offset_reset": "none", **settings.kafka.client_options()}
+    async with started(AIOKafkaConsumer(**options, **more)) as consumer:
+        yield consumer
+
+
+async def read_topic(settings: Settings, topic: str) -> AsyncIterator[tuple[ConsumerRecord, bool]]:
+    """Yield each record that a topic has now, and whether clients can decode it.
+
+    Raises KafkaError, UserError.
+    """
+    places = [TopicPartition(topic, number) for number in range(await partition_count(settings, topic))]
+    async with consumer_of(settings, isolation_level="read_committed") as consumer:
+        begins, ends = await consumer.beginning_offsets(places), await consumer.end_offsets(places)
+        consumer.assign(places)
+        for each in places:
             # An explicit offset: `seek_to_beginning` races with the reset that an assignment starts.
             consumer.seek(each, begins[each])
-        async with asyncio.timeout(READ_SECONDS):
-            while any([await consumer.position(each) < ends[each] for each in partitions]):
-                for records in (await read_on(consumer, timeout_ms=POLL_MS)).values():
-                    for record in records:
-                        if record.key is not None:
-                            keep(record)
+        while any([await consumer.position(each) < ends[each] for each in places]):
+            reading = await read_batches(consumer, timeout_ms=POLL_MS)
+            for record in chain.from_iterable(reading.batches.values()):
+                yield record, True
+            for record in reading.unreadable:
+                yield record, False
 
 
 async def read_offsets(settings: Settings) -> LogOffsets:
     """Return the end offsets and the group's offsets of the events topic. Raises KafkaError, UserError."""
     topic = settings.kafka.topic_names().events
     partitions = [TopicPartition(topic, each) for each in range(await partition_count(settings, topic))]
-    consumer = AIOKafkaConsumer(**settings.kafka.client_options(), enable_auto_commit=False)
-    async with started(consumer):
+    async with consumer_of(settings) as consumer:
         ends = await consumer.end_offsets(partitions)
     async with admin_client(settings) as admin:
         held = await patiently(

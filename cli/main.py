@@ -67,7 +67,6 @@ COMMANDS: Final = {
     "audit": "history",
     "check": "check",
     "commit": "commit",
-    "completion": "completion",
     "conformance": "writers",
     "dead-letters": "deadletters",
     "demo": "local.demo",
@@ -100,27 +99,12 @@ class _Root(LazyCommands):
         return super().main(args, *rest, **named)
 
 
-def _print_version(context: click.Context, _: click.Parameter, wanted: bool) -> None:
-    """Print the version and exit."""
-    if not wanted or context.resilient_parsing:
-        return
-    click.echo(f"sluicegate, version {sluicegate.__version__}")
-    context.exit()
-
-
 @click.group(
     cls=_Root,
     package="sluicegate.cli",
     places=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-@click.option(
-    "--version",
-    is_flag=True,
-    expose_value=False,
-    is_eager=True,
-    callback=_print_version,
-    help="Show the version and exit.",
-)
+@click.version_option(sluicegate.__version__, prog_name="sluicegate")
 def main() -> None:
     """Commit data-lake tables from events, exactly once."""

@@ -1,17 +1,18 @@
 """Options that several commands share: the settings file and the stream."""
 
+import json
 import os
 import socket
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import wraps
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 from urllib.parse import urlsplit
 
 import click
 
 import sluicegate
-from sluicegate.cli.completion import SETTINGS_FILE, complete_regions, complete_streams
 from sluicegate.cli.errors import UserError
 from sluicegate.coordinator.settings.model import Settings, SettingsError, parse_seconds, read_file, validate
 from sluicegate.events.orders import MOST_ABOUT, MOST_CHARACTERS, MOST_OF_REASON, Order
@@ -27,6 +28,7 @@ _CONFIG_VARIABLE: Final = "SLUICEGATE_CONFIG"
 KAFKA: Final = "127.0.0.1:9092"
 """Address of the brokers if none is given: the one of `sluicegate servers`."""
 
+_FILE: Final = "sluicegate.settings_file"
 _STREAMS: Final = "sluicegate.streams"
 _ANY_STREAMS: Final = "sluicegate.any_streams"
 _UNUSED: Final = {"unused": {"table": "/unused"}}
@@ -36,7 +38,7 @@ _UNUSED: Final = {"unused": {"table": "/unused"}}
 def _load(context: click.Context, _: click.Parameter, path: Path | None) -> Settings:
     if path is None and DEFAULT_CONFIG.is_file():
         path = DEFAULT_CONFIG
-    context.meta[SETTINGS_FILE] = path
+    context.meta[_FILE] = path
     try:
         return load_again(context)
     except SettingsError as error:
@@ -53,7 +55,7 @@ def _load(context: click.Context, _: click.Parameter, path: Path | None) -> Sett
 
 def load_again(context: click.Context) -> Settings:
     """Read the settings of a command, from its file and its options. Raises SettingsError."""
-    path, named = context.meta[SETTINGS_FILE], context.meta.get(_STREAMS, {})
+    path, named = context.meta[_FILE], context.meta.get(_STREAMS, {})
     values = read_file(path)
     if path is None and (named or context.meta.get(_ANY_STREAMS)):
         values["kafka"] = {"bootstrap_servers": KAFKA}
@@ -74,17 +76,22 @@ def absolute(table: str) -> str:
     return table if urlsplit(table).scheme else os.path.abspath(table)
 
 
-def parse_tables(_: click.Context, __: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-    """Parse NAME=URI; return the URIs by the names of their streams. Raises BadParameter."""
-    found = {}
+def parse_pairs(_: click.Context, option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    """Parse NAME=VALUE, given several times; return the values by name. Raises BadParameter."""
+    found: dict[str, str] = {}
     for each in given:
-        name, equals, table = each.partition("=")
-        if not (name and equals and table):
-            raise click.BadParameter(f"{each!r} must be NAME=URI, such as flights=/lake/flights.db/flights")
+        name, _equals, value = each.partition("=")
+        if not (name and value):
+            raise click.BadParameter(f"{each!r} does not have the form {option.metavar}")
         if name in found:
-            raise click.BadParameter(f"the stream {name} is given twice")
-        found[name] = absolute(table)
+            raise click.BadParameter(f"{name} is given twice")
+        found[name] = value
     return found
+
+
+def parse_tables(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    """Parse NAME=URI; return the URIs by the names of their streams. Raises BadParameter."""
+    return {name: absolute(table) for name, table in parse_pairs(context, option, given).items()}
 
 
 def _keep_tables(context: click.Context, parameter: click.Parameter, given: tuple[str, ...]) -> None:
@@ -122,7 +129,7 @@ config_option = file_option(
 def _load_kafka(context: click.Context, parameter: click.Parameter, path: Path | None) -> Settings:
     context.meta[_ANY_STREAMS] = True
     settings = _load(context, parameter, path)
-    if context.meta[SETTINGS_FILE] is None:
+    if context.meta[_FILE] is None:
         kafka = settings.kafka
         where = f"Kafka at {kafka.bootstrap_servers}, topics {kafka.topic_prefix}.*"
         click.echo(f"no settings file: {where}", err=True)
@@ -146,18 +153,43 @@ forged_option = click.option(
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
-stream_option = click.option(
-    "--stream", required=True, shell_complete=complete_streams, help="Name of the stream, as in the settings."
-)
+any_stream_option = click.option("--stream", required=True, help="Name of the stream.")
+
+
+def stream_options(command: F) -> F:
+    """Add the options of a command for one stream of the settings: `--config` and `--stream`."""
+
+    @wraps(command)
+    def checked(*args: Any, settings: Settings, stream: str, **more: Any) -> Any:
+        require_stream(settings, stream)
+        return command(*args, settings=settings, stream=stream, **more)
+
+    return config_option(any_stream_option(cast("F", checked)))
+
+
+def order_options(command: F) -> F:
+    """Add the options of an order to one stream of the settings: `stream_options` and `sender_options`."""
+    return stream_options(sender_options(command))
 
 
 def region_option(text: str) -> Callable[[F], F]:
     """Return the option `--region` of a command for one region, with its help."""
-    return click.option("--region", required=True, shell_complete=complete_regions, help=text)
+    return click.option("--region", required=True, help=text)
 
 
-def parse_timeout(_: click.Context, __: click.Parameter, value: str) -> float:
+def print_result(values: object, lines: Iterable[str], *, as_json: bool) -> None:
+    """Print the result of a command: its values as JSON, or its lines."""
+    if as_json:
+        click.echo(json.dumps(values, indent=2))
+        return
+    for line in lines:
+        click.echo(line)
+
+
+def parse_timeout(_: click.Context, __: click.Parameter, value: str | None) -> float | None:
     """Parse a duration of an option: a number of seconds, or a number with a unit. Raises BadParameter."""
+    if value is None:
+        return None
     try:
         return parse_seconds(float(value) if value.replace(".", "", 1).isdigit() else value)
     except ValueError as error:
@@ -180,12 +212,12 @@ _BY: Final = "sluicegate.by"
 _REASON: Final = "sluicegate.reason"
 
 
-def _text(most: int, kept: str) -> Callable[[click.Context, click.Parameter, str | None], str | None]:
+def _text(most: int, kept: str) -> Callable[[click.Context, click.Parameter, str | None], None]:
     """Return a callback that keeps a printable text of at most so many characters for `current_order`."""
 
-    def keep(context: click.Context, _: click.Parameter, value: str | None) -> str | None:
+    def keep(context: click.Context, _: click.Parameter, value: str | None) -> None:
         if value is None:
-            return None
+            return
         if len(value) > most:
             raise click.BadParameter(f"it has {len(value):,} characters, and {most} are allowed")
         if not value.isprintable():
@@ -193,36 +225,28 @@ def _text(most: int, kept: str) -> Callable[[click.Context, click.Parameter, str
                 "control characters, line breaks and invisible marks are not allowed. Give one line of text"
             )
         context.meta[kept] = value
-        return value
 
     return keep
 
 
-_by_option = click.option(
-    "--by",
-    metavar="NAME",
-    envvar=BY_VARIABLE,
-    expose_value=False,
-    callback=_text(MOST_CHARACTERS, _BY),
-    help="Name of the sender, for `sluicegate audit`. Default: the user of the operating system.",
-)
-
-
-def reason_option(text: str, **how: Any) -> Callable[[F], F]:
-    """Return the option `--reason` with this help; `how` as of `click.option`."""
-    return click.option("--reason", metavar="TEXT", callback=_text(MOST_OF_REASON, _REASON), help=text, **how)
-
-
-def by_option(command: F) -> F:
-    """Add the option `--by` to an order that has a `--reason` of its own."""
-    return _by_option(command)
-
-
-def order_options(command: F) -> F:
-    """Add the options of an order: `--by` and `--reason`."""
-    return _by_option(
-        reason_option("Reason of the order, for `sluicegate audit`.", expose_value=False)(command)
+def sender_options(command: F) -> F:
+    """Add the options of an order: its sender and its reason, which `current_order` has."""
+    by = click.option(
+        "--by",
+        metavar="NAME",
+        envvar=BY_VARIABLE,
+        expose_value=False,
+        callback=_text(MOST_CHARACTERS, _BY),
+        help="Name of the sender, for `sluicegate audit`. Default: the user of the operating system.",
     )
+    reason = click.option(
+        "--reason",
+        metavar="TEXT",
+        expose_value=False,
+        callback=_text(MOST_OF_REASON, _REASON),
+        help="Reason of the order, for `sluicegate audit`.",
+    )
+    return by(reason(command))
 
 
 def current_order(about: str = "") -> Order:

@@ -30,16 +30,14 @@ from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.observe.messages import format_problem
 from sluicegate.coordinator.observe.view import view_of
-from sluicegate.coordinator.replay.decisions import ReplayRefused
 from sluicegate.coordinator.replay.log import open_log as open_replay_log
 from sluicegate.coordinator.service.keys import GroupKeys, read_keys
 from sluicegate.coordinator.settings.model import MemberKeys, Settings, own_keys
 from sluicegate.coordinator.stream.other_groups import NEEDS_KEYS
 from sluicegate.coordinator.tasks import ended_with
-from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
 from sluicegate.events.models import StreamCommand
-from sluicegate.events.orders import make_note, order_header
+from sluicegate.events.orders import make_note
 from sluicegate.kafka.permissions import Client, format_grants, lacking
 from sluicegate.kafka.topics import TopicRole
 from sluicegate.state_store import StreamView
@@ -141,11 +139,8 @@ async def require_permissions(settings: Settings, client: Client, only: TopicRol
 async def note_order(settings: Settings, stream: str, about: str = "") -> None:
     """Append a note of the command that runs, before its work. Raises KafkaError, UserError."""
     await require_accepted_key(settings, stream)
-    try:
-        async with open_replay_log(settings, stream) as log:
-            await log.append(stream, [make_note()], current_order(about))
-    except ReplayRefused as error:
-        raise UserError(str(error)) from error
+    async with open_replay_log(settings, stream) as log:
+        await log.append(stream, [make_note()], current_order(about))
 
 
 UNFINISHED: Final = 1
@@ -211,9 +206,7 @@ async def order(
         envelope = Envelope(uuid.uuid4().hex, EventType.STREAM_COMMAND, stream)
         now = time.time_ns() // 1_000_000
         _require_effect(log.replica, LogRecord(log.replica.applied + 1, now, envelope, command))
-        message = encode_event(envelope, command, now)
-        message.headers.append(order_header(current_order()))
-        offset = await log.append(message, signed=True)
+        offset = await log.append(envelope, command)
         effect, reason = None, ""
         noted = await note_nobody(settings)
         async with ended_with(tell_reasons(settings, stream, noted)):

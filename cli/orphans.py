@@ -1,27 +1,24 @@
 """`sluicegate orphans`: list files that no commit will include, with the reason, or delete them."""
 
-import json
 import time
 from collections.abc import Callable
 from typing import Any, Final
 
 import click
 
-from sluicegate.cli.errors import UserError, run_async
+from sluicegate.cli.errors import run_async
 from sluicegate.cli.main import Commands
 from sluicegate.cli.options import (
-    config_option,
     forged_option,
     json_option,
     order_options,
     parse_timeout,
-    require_stream,
-    stream_option,
+    print_result,
+    stream_options,
 )
 from sluicegate.cli.orders import note_order
 from sluicegate.cli.terminal import progress_line
 from sluicegate.coordinator.observe.messages import iso_time
-from sluicegate.coordinator.replay.decisions import ReplayRefused
 from sluicegate.coordinator.replay.orphans import Deletable, Found, Search
 from sluicegate.coordinator.replay.reading import require_verified
 from sluicegate.coordinator.replay.tables import connect
@@ -38,7 +35,7 @@ _STATUSES: Final = {
 
 grace_option = click.option(
     "--grace",
-    callback=lambda context, option, value: None if value is None else parse_timeout(context, option, value),
+    callback=parse_timeout,
     help="Minimum age of a file, and of the cause; by default the stream's janitor.grace.",
 )
 
@@ -49,8 +46,7 @@ def orphans() -> None:
 
 
 @orphans.command("list")
-@config_option
-@stream_option
+@stream_options
 @grace_option
 @json_option
 def list_orphans(settings: Settings, stream: str, grace: float | None, as_json: bool) -> None:
@@ -63,8 +59,6 @@ def list_orphans(settings: Settings, stream: str, grace: float | None, as_json: 
 
 
 @orphans.command()
-@config_option
-@stream_option
 @order_options
 @grace_option
 @forged_option
@@ -85,19 +79,15 @@ def _run(
     forged: tuple[str, ...] = (),
     as_json: bool,
 ) -> None:
-    require_stream(settings, stream)
     wait = settings.streams[stream].janitor.grace if grace is None else grace
     with progress_line(wanted=not as_json) as line:
         found, statuses = run_async(
             settings, _orphans(settings, stream, wait, line.show, forged if delete else None)
         )
-    if as_json:
-        click.echo(json.dumps(_values(stream, found, statuses, wait), indent=2))
-        return
-    for file in found.files:
-        click.echo(_line(file, statuses.get(file.path)))
     repeated = "" if grace is None else f" --grace {grace:g}s"
-    click.echo(_summary(stream, found, statuses, wait, delete=delete, repeated=repeated))
+    lines = [_line(file, statuses.get(file.path)) for file in found.files]
+    lines.append(_summary(stream, found, statuses, wait, delete=delete, repeated=repeated))
+    print_result(_values(stream, found, statuses, wait), lines, as_json=as_json)
 
 
 async def _orphans(
@@ -106,21 +96,18 @@ async def _orphans(
     """Find the orphans, and delete them unless `forged` is None: the keys whose records are forged."""
     now = time.time_ns() // 1_000_000
     statuses: dict[str, FileStatus] = {}
-    try:
-        async with connect(settings, stream) as (log, start, table, _):
-            if forged is not None and settings.kafka.signing.mode == "required":
-                # A file of a decision that cannot be verified looks like an orphan.
-                await require_verified(log, stream, start, forged)
-            search = Search(stream, log, start, table, round(grace * 1000), show)
-            found = await search.find(now)
-            if forged is not None:
-                await note_order(settings, stream, f"{len(found.files)} files")
-                async for file, status in search.delete(found.files, now):
-                    statuses[file.path] = status
-                    show(f"deleting: {len(statuses):,} of {len(found.files):,}")
-            return found, statuses
-    except ReplayRefused as error:
-        raise UserError(str(error)) from error
+    async with connect(settings, stream) as (log, start, table, _):
+        if forged is not None and settings.kafka.signing.mode == "required":
+            # A file of a decision that cannot be verified looks like an orphan.
+            await require_verified(log, stream, start, forged)
+        search = Search(stream, log, start, table, round(grace * 1000), show)
+        found = await search.find(now)
+        if forged is not None:
+            await note_order(settings, stream, f"{len(found.files)} files")
+            async for file, status in search.delete(found.files, now):
+                statuses[file.path] = status
+                show(f"deleting: {len(statuses):,} of {len(found.files):,}")
+        return found, statuses
 
 
 def _line(file: Deletable, status: FileStatus | None) -> str:

@@ -1,20 +1,19 @@
 """`sluicegate stream recover` and `stream forget`: state records that are replaced, or deleted."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 
 import click
-from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from sluicegate.cli.coordinators import ask_coordinator
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.kafka import StateKey, count_members, partition_count, read_state_keys
-from sluicegate.cli.options import config_option, order_options, require_stream, stream_option
+from sluicegate.cli.options import any_stream_option, config_option, order_options, sender_options
 from sluicegate.cli.orders import note_order, require_permissions
 from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord, encode_record, recovery_record
 from sluicegate.coordinator.observe.messages import ADOPT, fill, format_problem
-from sluicegate.coordinator.replay.decisions import Group, ReplayRefused, Start
+from sluicegate.coordinator.replay.decisions import Group, Start
 from sluicegate.coordinator.replay.log import StreamLog, open_log
 from sluicegate.coordinator.replay.reading import Window, parse_mark, since
 from sluicegate.coordinator.replay.tables import ReplayTable
@@ -22,13 +21,11 @@ from sluicegate.coordinator.replay.verify import Verdict, verify
 from sluicegate.coordinator.service.startup import make_store
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream.records import Held, read_held
-from sluicegate.events.envelope import partition_of
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.permissions import Client
 from sluicegate.kafka.producer import SessionProducer
 from sluicegate.kafka.topics import TopicRole
-from sluicegate.lakes.port import TableRefused
 from sluicegate.state_store import StateStoreUnavailable
 
 
@@ -81,8 +78,6 @@ async def write_records(settings: Settings, values: Iterable[tuple[StateKey, byt
 
 
 @click.command()
-@config_option
-@stream_option
 @order_options
 def recover(settings: Settings, stream: str) -> None:
     """Replace a state record that is malformed, or that lacks decisions of its log and its table.
@@ -95,7 +90,6 @@ def recover(settings: Settings, stream: str) -> None:
     A record lacks decisions if its coordinator had no key for them (`table-ahead`). Stop the coordinators
     first, and give them and this command all keys. The log is compared with the table before.
     """
-    require_stream(settings, stream)
     record = run_async(settings, _recover(settings, stream))
     user = record.commit_user or settings.streams[stream].commit_user
     click.echo(
@@ -113,8 +107,14 @@ async def _recover(settings: Settings, stream: str) -> StateRecord:
     held = found.get(stream)
     if held is not None and isinstance(held.record, StateRecord):
         record = await record_of_log(settings, stream, held, held.record)
-    elif held is not None and _malformed(held):
-        record = _start(settings, stream, held, await _first_offset(settings, stream))
+    elif (
+        held is not None
+        and isinstance(held.record, Problem)
+        and held.record.code is Code.STATE_RECORD_MALFORMED
+    ):
+        async with open_log(settings, stream) as log:
+            begin = await log.begin()
+        record = _earliest(stream, held.bases, begin, settings.streams[stream].commit_user)
     else:
         raise UserError(
             f"stream {stream} has no malformed record, so it is not replaced. See: "
@@ -125,34 +125,6 @@ async def _recover(settings: Settings, stream: str) -> StateRecord:
     await note_order(settings, stream)
     await write_records(settings, [(key, encode_record(record)) for key in keys])
     return record
-
-
-def _malformed(held: Held) -> bool:
-    return isinstance(held.record, Problem) and held.record.code is Code.STATE_RECORD_MALFORMED
-
-
-async def _first_offset(settings: Settings, stream: str) -> int:
-    """Return the first offset of the stream's log. Raises KafkaError, UserError."""
-    topic = settings.kafka.topic_names().events
-    source = TopicPartition(topic, partition_of(stream, await partition_count(settings, topic)))
-    consumer = AIOKafkaConsumer(**settings.kafka.client_options(), enable_auto_commit=False)
-    async with started(consumer):
-        first: int = (await consumer.beginning_offsets([source]))[source]
-        return first
-
-
-def _start(settings: Settings, stream: str, held: Held, begin: int) -> StateRecord:
-    """Return the record to begin with, in a log that begins at this offset. Raises UserError."""
-    base = recovery_record(None, held.bases, begin)
-    if base is not None and base.low_water >= begin:
-        return base
-    if begin > 0:
-        raise UserError(
-            f"the log of stream {stream} begins at offset {begin}, and no base record has the state before "
-            "that. To leave it, " + fill(ADOPT, {"stream": stream})
-        )
-    user = settings.streams[stream].commit_user
-    return StateRecord(stream=stream, applied=-1, low_water=0, state=LogState(), commit_user=user)
 
 
 # The record from which a stream reads its log again, if its table is ahead and the log has what is missing.
@@ -167,30 +139,31 @@ async def record_of_log(settings: Settings, stream: str, held: Held, newest: Sta
     The whole log is compared with the table first, with the keys of this command.
     """
     with ThreadPoolExecutor(1) as threads:
+        table = ReplayTable(settings.streams[stream], threads, stream)
         try:
-            table = ReplayTable(settings.streams[stream], threads, stream)
-            try:
-                ahead = (await table.inspect()).newest_decision or 0
-                if ahead <= newest.state.decided:
-                    raise UserError(
-                        f"the state record of stream {stream} is not malformed, and its table has no later "
-                        f"decision, so it is not replaced. See: sluicegate status --stream {stream}"
-                    )
-                await refuse_members(settings, stream, "write their own record again")
-                async with open_log(settings, stream) as log:
-                    record = _earliest(stream, newest, held, await log.begin())
-                    _judge(stream, ahead, await _verdict(log, record, table))
-            finally:
-                table.close()
-        except (ReplayRefused, TableRefused) as error:
-            raise UserError(str(error)) from error
+            ahead = (await table.inspect()).newest_decision or 0
+            if ahead <= newest.state.decided:
+                raise UserError(
+                    f"the state record of stream {stream} is not malformed, and its table has no later "
+                    f"decision, so it is not replaced. See: sluicegate status --stream {stream}"
+                )
+            await refuse_members(settings, stream, "write their own record again")
+            async with open_log(settings, stream) as log:
+                begin = await log.begin()
+                # An adopted stream has a base record at the beginning of the log.
+                bases = {each: base for each, base in held.bases.items() if begin or not each}
+                record = _earliest(stream, bases, begin, newest.commit_user)
+                _judge(stream, ahead, await _verdict(log, record, table))
+        finally:
+            table.close()
     return record
 
 
-def _earliest(stream: str, newest: StateRecord, held: Held, begin: int) -> StateRecord:
-    """Return the record that reads the most of the log. Raises UserError if the log lacks its beginning."""
-    # An adopted stream has a base record at the beginning of the log.
-    bases = {each: base for each, base in held.bases.items() if begin or not each}
+def _earliest(stream: str, bases: Mapping[int, StateRecord], begin: int, user: str | None) -> StateRecord:
+    """Return the record that reads the most of a log that begins at this offset.
+
+    Raises UserError if the log lacks its beginning.
+    """
     base = recovery_record(None, bases, begin)
     if base is not None and base.low_water >= begin:
         return base
@@ -199,9 +172,7 @@ def _earliest(stream: str, newest: StateRecord, held: Held, begin: int) -> State
             f"the log of stream {stream} begins at offset {begin}, and no base record has the state before "
             "that, so it cannot be read again. To leave it, " + fill(ADOPT, {"stream": stream})
         )
-    return StateRecord(
-        stream=stream, applied=-1, low_water=0, state=LogState(), commit_user=newest.commit_user
-    )
+    return StateRecord(stream=stream, applied=-1, low_water=0, state=LogState(), commit_user=user)
 
 
 async def _verdict(log: StreamLog, record: StateRecord, table: ReplayTable) -> Verdict:
@@ -251,8 +222,8 @@ def _keys(stream: str, unsigned: Group | None) -> str:
 
 @click.command()
 @config_option
-@stream_option
-@order_options
+@any_stream_option
+@sender_options
 @click.option("--yes", is_flag=True, help="Delete the records. Without it, the command only shows them.")
 @click.pass_context
 def forget(context: click.Context, settings: Settings, stream: str, yes: bool) -> None:

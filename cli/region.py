@@ -7,23 +7,17 @@ import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import ConsumerRecord, TopicPartition
 
-from sluicegate.cli.completion import complete_folders
 from sluicegate.cli.errors import UserError, run_async
-from sluicegate.cli.kafka import POLL_MS, READ_SECONDS
+from sluicegate.cli.kafka import READ_SECONDS, consumer_of
 from sluicegate.cli.main import Commands
 from sluicegate.cli.options import (
-    by_option,
-    config_option,
     current_order,
     json_option,
     order_options,
     parse_timeout,
-    reason_option,
     region_option,
-    require_stream,
-    stream_option,
 )
 from sluicegate.cli.orders import (
     UNFINISHED,
@@ -41,15 +35,12 @@ from sluicegate.cli.stream_log import STUCK, Step, StreamLog, known_record, open
 from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state import AssignmentState, LogState, RegionPhase
 from sluicegate.coordinator.observe.messages import format_problem
+from sluicegate.coordinator.replay.log import read_range
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.events.codec import Flaw, read_attributes, read_body
-from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
 from sluicegate.events.models import Assignment, RegionHeartbeat, RegionRegistered, StreamCommand
 from sluicegate.events.notifications import RegistrationAnswered
-from sluicegate.events.orders import order_header
-from sluicegate.kafka.clients import started
-from sluicegate.kafka.reading import read_on
 from sluicegate.lakes.registry import install_line
 
 if TYPE_CHECKING:
@@ -67,8 +58,6 @@ def region() -> None:
 
 
 @region.command()
-@config_option
-@stream_option
 @order_options
 @region_option("Name of the region.")
 @click.option(
@@ -80,7 +69,6 @@ def remove(settings: Settings, stream: str, region: str, discard: bool) -> None:
     The completed checkpoints of the region are still committed, unless --discard is given. A query of the
     region that runs stops by itself. The region comes back only with the next assignment.
     """
-    require_stream(settings, stream)
 
     def make(state: LogState) -> StreamCommand:
         number = region_assignment(state, stream, region).number
@@ -143,23 +131,16 @@ async def last_sign(
     The age is negative if the clock of the brokers is ahead of this one. Events older than `seconds` are not
     read. Raises KafkaError, and TimeoutError after READ_SECONDS.
     """
-    consumer = AIOKafkaConsumer(
-        **settings.kafka.client_options(), enable_auto_commit=False, auto_offset_reset="earliest"
-    )
     newest: int | None = None
-    async with started(consumer):
+    async with consumer_of(settings) as consumer:
         since = round((time.time() - seconds) * 1000)
         found = (await consumer.offsets_for_times({source: since}))[source]
         if found is None:
             return None
         end = (await consumer.end_offsets([source]))[source]
-        consumer.assign([source])
-        consumer.seek(source, found.offset)
-        async with asyncio.timeout(READ_SECONDS):
-            while await consumer.position(source) < end:
-                for records in (await read_on(consumer, timeout_ms=POLL_MS)).values():
-                    for each in records:
-                        newest = _note(newest, each, stream, region)
+        async for records in read_range(consumer, source, found.offset, end, READ_SECONDS):
+            for each in records:
+                newest = _note(newest, each, stream, region)
     return None if newest is None else time.time() - newest / 1000
 
 
@@ -189,33 +170,18 @@ _MISSED: Final = 3
 """Heartbeats that a query must have missed to count as stopped."""
 
 
-def _parse_silence(context: click.Context, option: click.Parameter, value: str | None) -> float | None:
-    return None if value is None else parse_timeout(context, option, value)
-
-
 @region.command()
-@config_option
-@stream_option
-@by_option
+@order_options
 @region_option("Name of the region.")
-@click.option(
-    "--checkpoint-location",
-    "location",
-    required=True,
-    shell_complete=complete_folders,
-    help="That of the region's query.",
-)
-@reason_option("For `sluicegate audit`; also noted beside the files that are moved away.", default="")
+@click.option("--checkpoint-location", "location", required=True, help="That of the region's query.")
 @click.option(
     "--silence",
     default=None,
-    callback=_parse_silence,
+    callback=parse_timeout,
     help="Time without an event of the query after which it counts as stopped. By default three times its "
     "heartbeat interval, and 15 s at least.",
 )
-def reset(
-    settings: Settings, stream: str, region: str, location: str, reason: str, silence: float | None
-) -> None:
+def reset(settings: Settings, stream: str, region: str, location: str, silence: float | None) -> None:
     """Set a region to its committed position, with a new incarnation. Then start its query again.
 
     A region that was removed, or left out, begins the next assignment there.
@@ -226,18 +192,17 @@ def reset(
 
     An empty location is the operator's word that the source begins right after the committed position.
     """
-    require_stream(settings, stream)
-    for line in run_async(settings, _reset(settings, stream, region, location, reason, silence)):
+    for line in run_async(settings, _reset(settings, stream, region, location, silence)):
         click.echo(line)
 
 
 async def _reset(
-    settings: Settings, stream: str, region: str, location: str, reason: str, silence: float | None
+    settings: Settings, stream: str, region: str, location: str, silence: float | None
 ) -> list[str]:
     hook_error, reset_region = _hooks()
     await require_accepted_key(settings, stream)
     async with open_log(settings, stream) as log:
-        order = _order(log.replica.state, stream, region, location, reason)
+        order = _order(log.replica.state, stream, region, location)
         if silence is None:
             heartbeat = (await known_record(settings, stream)).intervals.get(region, 0)
             silence = max(_LEAST_SILENCE, _MISSED * heartbeat / 1000)
@@ -279,7 +244,7 @@ def _identity(order: "ResetOrder", incarnation: str) -> tuple[str, EventType, st
     return uuid.uuid4().hex, EventType.REGION_REGISTERED, order.stream, order.region, incarnation
 
 
-def _order(state: LogState, stream: str, region: str, location: str, reason: str) -> "ResetOrder":
+def _order(state: LogState, stream: str, region: str, location: str) -> "ResetOrder":
     """Return the order for a region. Raises UserError if its position is not settled."""
     from sluicegate.writer_hooks.spark.reset import ResetOrder
 
@@ -299,7 +264,7 @@ def _order(state: LogState, stream: str, region: str, location: str, reason: str
         region=region,
         location=location,
         assignment=Assignment(number=current.number, regions=tuple(current.regions), after=current.after),
-        reason=reason,
+        reason=current_order().reason,
         ended=ended,
     )
 
@@ -313,10 +278,7 @@ async def _probe(log: StreamLog, envelope: Envelope, body: RegionRegistered) -> 
 
 async def _register(log: StreamLog, envelope: Envelope, body: RegionRegistered) -> RegistrationAnswered:
     """Append a registration; return its answer, which follows from the log alone."""
-    message = encode_event(envelope, body, time.time_ns() // 1_000_000)
-    message.headers.append(order_header(current_order()))
-    # No coordinator asks for the signature of a registration, but the audit shows it.
-    offset = await log.append(log.sign(message))
+    offset = await log.append(envelope, body)
     async with asyncio.timeout(STUCK):
         async for step in log.follow():
             if step.record.offset >= offset:
@@ -381,8 +343,6 @@ def assignment() -> None:
 
 
 @assignment.command()
-@config_option
-@stream_option
 @order_options
 @_number_option
 @click.option("--wait", is_flag=True, help="Wait until the final cut of the assignment is committed.")
@@ -404,7 +364,6 @@ def close(
     --wait, the command prints the decision id that the queries of the next assignment give as the option
     assignment.after, and the source offsets where they begin. Repeat the command to see both again.
     """
-    require_stream(settings, stream)
 
     def make(state: LogState) -> StreamCommand:
         return _command("close", stream, state, number)
@@ -430,8 +389,6 @@ def close(
 
 
 @assignment.command()
-@config_option
-@stream_option
 @order_options
 @_number_option
 def withdraw(settings: Settings, stream: str, number: int | None) -> None:
@@ -439,7 +396,6 @@ def withdraw(settings: Settings, stream: str, number: int | None) -> None:
 
     The number of the withdrawn assignment is refused from then on. Give the next one a higher number.
     """
-    require_stream(settings, stream)
 
     def make(state: LogState) -> StreamCommand:
         command = _command("withdraw", stream, state, number)

@@ -1,26 +1,23 @@
 """`sluicegate replay`: compare a stream's table with its log, repair it, or build a fresh one."""
 
-import json
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Coroutine
 from typing import Any, Final, NamedTuple
 
 import click
 from pydantic import SecretStr
 
-from sluicegate.cli.completion import complete_folders
-from sluicegate.cli.errors import UserError, run_async
+from sluicegate.cli.errors import run_async
 from sluicegate.cli.kafka import count_members, partition_count
 from sluicegate.cli.main import Commands
 from sluicegate.cli.options import (
     absolute,
-    config_option,
     current_order,
     forged_option,
     json_option,
     order_options,
-    require_stream,
-    stream_option,
+    parse_pairs,
+    print_result,
+    stream_options,
 )
 from sluicegate.cli.orders import note_order
 from sluicegate.cli.terminal import progress_line
@@ -43,7 +40,7 @@ from sluicegate.coordinator.replay.reading import (
 )
 from sluicegate.coordinator.replay.rebuild import Rebuild, Rebuilt
 from sluicegate.coordinator.replay.repair import Repair, Repaired
-from sluicegate.coordinator.replay.tables import Connected, ReplayTable, connect
+from sluicegate.coordinator.replay.tables import ReplayTable, connect
 from sluicegate.coordinator.replay.verify import Verdict
 from sluicegate.coordinator.replay.verify import verify as verify_table
 from sluicegate.coordinator.settings.model import Settings
@@ -53,7 +50,6 @@ from sluicegate.events.models import SnapshotRef
 from sluicegate.events.problems import CauseCode, Code, Problem
 from sluicegate.lakes.capabilities import Opened
 from sluicegate.lakes.maintenance import format_problems
-from sluicegate.lakes.port import TableRefused
 
 # Output of `sluicegate replay`, as lines and as JSON values.
 
@@ -344,13 +340,6 @@ DIFFERENT: Final = 1
 """Exit status if the table differs from the log."""
 
 
-def _pairs(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> dict[str, SecretStr]:
-    """Return options of a table by name. Raises BadParameter."""
-    if wrong := [value for value in values if not value.partition("=")[0] or "=" not in value]:
-        raise click.BadParameter(f"{wrong[0]!r} does not have the form NAME=VALUE")
-    return {name: SecretStr(text) for name, _, text in (value.partition("=") for value in values)}
-
-
 def _mark(_: click.Context, option: click.Parameter, value: str) -> Mark:
     """Parse a mark of the log. Raises BadParameter."""
     if value == {"start": "latest", "stop": "earliest"}.get(option.name or ""):
@@ -381,8 +370,7 @@ def replay() -> None:
 
 
 @replay.command()
-@config_option
-@stream_option
+@stream_options
 @from_option
 @to_option
 @click.option(
@@ -407,11 +395,10 @@ def verify(
     or if records of the log are refused that may be yours: their key is missing here, or they have no
     signature.
     """
-    require_stream(settings, stream)
 
     async def work() -> Output:
         with progress_line(wanted=not as_json) as line:
-            async with _connected(settings, stream) as (log, begin, table, _):
+            async with connect(settings, stream) as (log, begin, table, _):
                 window, shown = Window(start, stop), line.show
                 verdict = await verify_table(
                     log, stream, begin, window, table, shown, everything=everything, forged=forged
@@ -423,8 +410,6 @@ def verify(
 
 
 @replay.command()
-@config_option
-@stream_option
 @order_options
 @from_option
 @to_option
@@ -444,11 +429,10 @@ def repair(
 
     They get the same ids and digests, so a coordinator finds them. Stop the coordinators first.
     """
-    require_stream(settings, stream)
 
     async def work() -> Output:
         with progress_line(wanted=not as_json) as line:
-            async with _connected(settings, stream) as (log, begin, table, _):
+            async with connect(settings, stream) as (log, begin, table, _):
                 if settings.kafka.signing.mode == "required":
                     await require_verified(log, stream, begin, forged)
                 if not dry:
@@ -467,13 +451,10 @@ def repair(
 
 
 @replay.command()
-@config_option
-@stream_option
 @order_options
 @click.option(
     "--into",
     required=True,
-    shell_complete=complete_folders,
     metavar="TABLE",
     # Logs and records name the table by its location.
     callback=lambda _context, _option, value: absolute(value),
@@ -484,7 +465,7 @@ def repair(
     "options",
     multiple=True,
     metavar="NAME=VALUE",
-    callback=_pairs,
+    callback=parse_pairs,
     help="Option of the new table in place of the stream's, such as identifier; repeat it for more.",
 )
 @to_option
@@ -503,7 +484,7 @@ def rebuild(
     settings: Settings,
     stream: str,
     into: str,
-    options: dict[str, SecretStr],
+    options: dict[str, str],
     stop: Mark,
     incomplete: bool,
     lost: bool,
@@ -515,14 +496,14 @@ def rebuild(
 
     The stream's own table is not changed. The same command continues a run that was interrupted.
     """
-    require_stream(settings, stream)
 
     async def work() -> Output:
         own = settings.streams[stream]
-        changes = {"table": into, "allowed_locations": (), "options": own.options | options}
+        secrets = {name: SecretStr(value) for name, value in options.items()}
+        changes = {"table": into, "allowed_locations": (), "options": own.options | secrets}
         place = own.model_copy(update=changes)
         with progress_line(wanted=not as_json) as line:
-            async with _connected(settings, stream) as (log, begin, table, threads):
+            async with connect(settings, stream) as (log, begin, table, threads):
                 if settings.kafka.signing.mode == "required":
                     await require_verified(log, stream, begin, forged)
                 if not dry:
@@ -540,23 +521,9 @@ def rebuild(
     _print(settings, work(), as_json=as_json)
 
 
-@asynccontextmanager
-async def _connected(settings: Settings, stream: str) -> AsyncIterator[Connected]:
-    """Connect to the log and the table. Raises KafkaError, UserError."""
-    try:
-        async with connect(settings, stream) as connected:
-            yield connected
-    except (ReplayRefused, TableRefused) as error:
-        raise UserError(str(error)) from error
-
-
 def _print(settings: Settings, work: Coroutine[Any, Any, Output], *, as_json: bool) -> None:
     output = run_async(settings, work)
-    if as_json:
-        click.echo(json.dumps(output.values, indent=2))
-    else:
-        for line in output.lines:
-            click.echo(line)
+    print_result(output.values, output.lines, as_json=as_json)
     click.get_current_context().exit(DIFFERENT if output.different else 0)
 
 

@@ -12,7 +12,6 @@ from urllib.parse import urlsplit
 import click
 from click.core import ParameterSource
 
-from sluicegate.cli.completion import complete_folders, complete_formats
 from sluicegate.cli.errors import UserError, as_user_errors
 from sluicegate.cli.options import (
     DEFAULT_CONFIG,
@@ -21,6 +20,7 @@ from sluicegate.cli.options import (
     config_option,
     file_option,
     load_again,
+    parse_pairs,
     tables_option,
 )
 from sluicegate.coordinator.observe.logs import configure_logging
@@ -63,7 +63,6 @@ table = {table}
 @click.option(
     "--table",
     required=True,
-    shell_complete=complete_folders,
     help="Path or URI of the table. A relative path becomes absolute.",
 )
 @click.option("--stream", help="Name of the stream. Default: the name of the table.")
@@ -71,7 +70,6 @@ table = {table}
     "--format",
     "lake",
     metavar="NAME",
-    shell_complete=complete_formats,
     help=f"Format of the table. Default: {DEFAULT_FORMAT}.",
 )
 @click.option(
@@ -79,6 +77,7 @@ table = {table}
     "options",
     multiple=True,
     metavar="NAME=VALUE",
+    callback=parse_pairs,
     help="Option of the format, as often as there are any.",
 )
 @click.option(
@@ -99,7 +98,7 @@ def init(
     table: str,
     stream: str | None,
     lake: str | None,
-    options: tuple[str, ...],
+    options: dict[str, str],
     regions: tuple[str, ...],
     kafka: str,
     redis: str | None,
@@ -111,9 +110,8 @@ def init(
     """
     name = stream or PurePosixPath(urlsplit(table).path).name
     location = absolute(table)
-    given = parse_options(options)
-    content = _content(name, location, regions, kafka, redis, lake) + section(name, given)
-    _check_table(location, lake, given)
+    content = _content(name, location, regions, kafka, redis, lake) + section(name, options)
+    _check_table(location, lake, options)
     _write(path, content, name)
     click.echo(f"{path} is written: stream {name}, table {location}, Kafka at {kafka}. Next:")
     named = context.get_parameter_source("path") is ParameterSource.COMMANDLINE
@@ -136,21 +134,6 @@ def _content(
         table=quoted(table),
         regions=f"regions = [{names}]" if regions else '# regions = ["EWR", "JFK"]',
     )
-
-
-def parse_options(options: tuple[str, ...]) -> dict[str, str]:
-    """Return options of a format by their names. Raises UserError."""
-    found: dict[str, str] = {}
-    for given in options:
-        name, equals, value = given.partition("=")
-        if not (name and equals):
-            raise UserError(
-                f"the option of a format must be NAME=VALUE, such as identifier=db.flights: {given!r}"
-            )
-        if name in found:
-            raise UserError(f"the option {name} of the format is given twice")
-        found[name] = value
-    return found
 
 
 def section(stream: str, options: Mapping[str, str]) -> str:

@@ -1,19 +1,15 @@
 """`sluicegate status`: state of the streams, from the coordinator, else from the state records."""
 
-import json
 import time
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from typing import Any, Final
 
 import click
 
-from sluicegate.cli.completion import complete_streams
 from sluicegate.cli.coordinators import ask_member, format_unserved, is_unserved
-from sluicegate.cli.errors import UserError, run_async
+from sluicegate.cli.errors import run_async
 from sluicegate.cli.kafka import Dated, LogOffsets, count_members, read_dated_records, read_offsets
-from sluicegate.cli.options import config_option, json_option, require_stream
-from sluicegate.cli.terminal import until_interrupted
+from sluicegate.cli.options import config_option, json_option, print_result, require_stream
 from sluicegate.coordinator.core.effects import OPTIONAL
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.observe.messages import duration, format_problem, iso_time, listed, short_id
@@ -236,17 +232,12 @@ def _time(millis: int | None) -> str:
     return iso_time(millis - millis % 1000) or f"{millis} ms"
 
 
-_AGAIN: Final = 2.0
-"""Seconds between two looks with --watch."""
-
-
 @click.command()
 @config_option
-@click.option("--stream", shell_complete=complete_streams, help="Only this stream.")
+@click.option("--stream", help="Only this stream.")
 @click.option("--verbose", "-v", is_flag=True, help="Show incarnations and source offsets in full.")
-@click.option("--watch", is_flag=True, help="Show them again every 2 s, until Ctrl-C.")
 @json_option
-def status(settings: Settings, stream: str | None, verbose: bool, watch: bool, as_json: bool) -> None:
+def status(settings: Settings, stream: str | None, verbose: bool, as_json: bool) -> None:
     """Show the streams: positions of the regions, last commit, and all conditions that delay the next one.
 
     Streams of the coordinator at http.host and http.port are shown live. Other streams are shown from their
@@ -255,42 +246,17 @@ def status(settings: Settings, stream: str | None, verbose: bool, watch: bool, a
     """
     if stream is not None:
         require_stream(settings, stream)
-    if watch:
-        _watch(settings, stream, verbose=verbose, as_json=as_json)
-    else:
-        click.echo(_text(settings, stream, verbose=verbose, as_json=as_json))
-
-
-def _watch(settings: Settings, stream: str | None, *, verbose: bool, as_json: bool) -> None:
-    """Print the status again and again, until Ctrl-C. An outage is shown, and waited for."""
-    with until_interrupted():
-        while True:
-            try:
-                text = _text(settings, stream, verbose=verbose, as_json=as_json)
-            except UserError as error:
-                text = f"{error.message}. It is tried again"
-            click.clear()
-            click.echo(f"{datetime.now(UTC):%H:%M:%S} UTC\n{text}")
-            time.sleep(_AGAIN)
-
-
-def _text(settings: Settings, stream: str | None, *, verbose: bool, as_json: bool) -> str:
-    """Format the status as of now. Raises UserError."""
     shown, coordinators, differences = run_async(settings, _collect(settings))
     if stream is not None:
         shown = [each for each in shown if each["stream"] == stream]
-    if as_json:
-        found = {"coordinators": coordinators, "differences": differences, "streams": shown}
-        return json.dumps(found, indent=2)
-    now = time.time_ns() // 1_000_000
     lines = [f"THE MEMBERS DIFFER: {each}" for each in differences]
-    lines += [line for each in shown for line in lines_of(each, now, verbose=verbose)]
     if coordinators == 0:
         group = settings.kafka.group_id
-        lines.insert(
-            0, f"no coordinator is running (group {group} has no members). Start one: sluicegate run"
-        )
-    return "\n".join(lines)
+        lines.append(f"no coordinator is running (group {group} has no members). Start one: sluicegate run")
+    now = time.time_ns() // 1_000_000
+    lines += [line for each in shown for line in lines_of(each, now, verbose=verbose)]
+    values = {"coordinators": coordinators, "differences": differences, "streams": shown}
+    print_result(values, lines, as_json=as_json)
 
 
 async def _collect(settings: Settings) -> tuple[list[dict[str, Any]], int | None, list[str]]:

@@ -1,7 +1,6 @@
 """`sluicegate stream`: orders that concern all regions of a stream."""
 
 import asyncio
-import time
 import uuid
 from dataclasses import asdict
 from typing import Any
@@ -12,14 +11,7 @@ from pydantic import TypeAdapter
 
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.main import LazyCommands
-from sluicegate.cli.options import (
-    config_option,
-    current_order,
-    json_option,
-    order_options,
-    require_stream,
-    stream_option,
-)
+from sluicegate.cli.options import json_option, order_options
 from sluicegate.cli.orders import (
     UNFINISHED,
     Ordered,
@@ -41,10 +33,9 @@ from sluicegate.coordinator.core.table import asked_decision, disproves
 from sluicegate.coordinator.observe.messages import format_problem, iso_time
 from sluicegate.coordinator.settings.model import Settings, StreamSettings
 from sluicegate.events.codec import newer_envelope
-from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import PER_REGION, Envelope, EventType
 from sluicegate.events.models import SnapshotRef, StreamCommand
-from sluicegate.events.orders import digest_of, order_header
+from sluicegate.events.orders import digest_of
 from sluicegate.events.problems import Code, Problem
 from sluicegate.lakes.port import LakeUnavailable, TableRefused, TableState
 from sluicegate.lakes.registry import adapter
@@ -63,8 +54,6 @@ def stream() -> None:
 
 
 @stream.command()
-@config_option
-@stream_option
 @order_options
 def pause(settings: Settings, stream: str) -> None:
     """Pause a stream: decide no commits until it is resumed. A commit that is decided already completes.
@@ -72,7 +61,6 @@ def pause(settings: Settings, stream: str) -> None:
     Its writers keep running, and their events wait in the log. If the log has a retention time, it must
     exceed the pause.
     """
-    require_stream(settings, stream)
     ordered = run_async(settings, order(settings, stream, lambda _: StreamCommand(command="pause"), at_once))
     click.echo(
         f"stream {stream} is paused {place_of(ordered, settings)}. To resume it: "
@@ -94,8 +82,6 @@ def _parse_head(_context: click.Context, _option: click.Parameter, value: str | 
 
 
 @stream.command()
-@config_option
-@stream_option
 @order_options
 @click.option(
     "--head",
@@ -111,7 +97,6 @@ def resume(settings: Settings, stream: str, head: SnapshotRef | None) -> None:
     because the absence of a commit cannot be proven needs --head. It is refused while the table shows that a
     committed decision was rolled back: no statement brings that back.
     """
-    require_stream(settings, stream)
     was_paused = False
 
     def make(state: LogState) -> StreamCommand:
@@ -190,8 +175,6 @@ _name_option = click.option("--name", help="Name of the order. Default: made of 
 
 
 @stream.command()
-@config_option
-@stream_option
 @order_options
 @_name_option
 @timeout_option
@@ -210,8 +193,6 @@ def savepoint(
 
 
 @stream.command()
-@config_option
-@stream_option
 @order_options
 @_name_option
 @timeout_option
@@ -230,15 +211,12 @@ def drain(
 
 
 @stream.command()
-@config_option
-@stream_option
 @order_options
 @click.option(
     "--name", required=True, help="Name of the savepoint or drain, as `sluicegate status` shows it."
 )
 def cancel(settings: Settings, stream: str, name: str) -> None:
     """Cancel a savepoint or a drain that is not reached yet; partial commits are possible again."""
-    require_stream(settings, stream)
 
     def make(state: LogState) -> StreamCommand:
         names = [each.name for each in state.savepoints]
@@ -262,7 +240,6 @@ def _take(
     *,
     as_json: bool,
 ) -> None:
-    require_stream(settings, stream)
     kind, name = what[0], what[1] or timestamped(what[0])
     ended = False
 
@@ -355,8 +332,6 @@ def _values(state: LogState) -> dict[str, Any]:
 
 
 @stream.command()
-@config_option
-@stream_option
 @order_options
 @click.option(
     "--offset",
@@ -377,7 +352,6 @@ def skip(context: click.Context, settings: Settings, stream: str, offset: int | 
 
     Without --offset, the exit status is 1, because nothing is skipped.
     """
-    require_stream(settings, stream)
     if not run_async(settings, _skip(settings, stream, offset)):
         context.exit(1)
 
@@ -443,10 +417,7 @@ async def _append(log: StreamLog, stream: str, record: ConsumerRecord) -> int:
     """Append the order; return its offset. Raises KafkaError, UserError."""
     digest = digest_of(record.key, record.headers, record.value)
     command = StreamCommand(command="skip", offset=record.offset, digest=digest)
-    envelope = Envelope(uuid.uuid4().hex, EventType.STREAM_COMMAND, stream)
-    message = encode_event(envelope, command, time.time_ns() // 1_000_000)
-    message.headers.append(order_header(current_order()))
-    return await log.append(message, signed=True)
+    return await log.append(Envelope(uuid.uuid4().hex, EventType.STREAM_COMMAND, stream), command)
 
 
 async def _tell_next(settings: Settings, stream: str, record: ConsumerRecord) -> None:

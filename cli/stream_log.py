@@ -9,7 +9,8 @@ from typing import Final, NamedTuple
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 
 from sluicegate.cli.errors import UserError
-from sluicegate.cli.kafka import Dated, partition_count, read_dated_records
+from sluicegate.cli.kafka import Dated, consumer_of, partition_count, read_dated_records
+from sluicegate.cli.options import current_order
 from sluicegate.coordinator.core.log import Applied
 from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state import AssignmentState, LogState
@@ -19,8 +20,10 @@ from sluicegate.coordinator.replay.log import Skipped, read_range
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream.other_groups import NEEDS_KEYS
 from sluicegate.coordinator.stream.records import read_held
-from sluicegate.events.encoding import Message
-from sluicegate.events.envelope import LogRecord, partition_of
+from sluicegate.events.encoding import encode_event
+from sluicegate.events.envelope import Envelope, LogRecord, partition_of
+from sluicegate.events.models import Body, StreamCommand
+from sluicegate.events.orders import order_header
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.reading import read_batches
@@ -78,17 +81,14 @@ class StreamLog:
             for step in await self._read():
                 yield step
 
-    def sign(self, message: Message) -> Message:
-        """Return a message with its signature; unchanged if signing is off."""
-        return message._replace(headers=self._signatures.sign(message.headers, message.value))
-
-    async def append(self, message: Message, *, signed: bool = False) -> int:
-        """Append a message to the partition; return its offset once all in-sync replicas have it.
+    async def append(self, envelope: Envelope, body: Body) -> int:
+        """Append an order to the partition; return its offset once all in-sync replicas have it.
 
         Raises KafkaError, and UserError if no coordinator takes its signature.
         """
-        message = self.sign(message) if signed else message
         now = time.time_ns() // 1_000_000
+        message = encode_event(envelope, body, now)
+        message.headers.append(order_header(current_order()))
         producer = AIOKafkaProducer(
             **self._settings.kafka.client_options(), acks="all", enable_idempotence=True
         )
@@ -97,10 +97,11 @@ class StreamLog:
                 self.source.topic,
                 key=message.key,
                 value=message.value,
-                headers=message.headers,
+                headers=self._signatures.sign(message.headers, message.value),
                 partition=self.source.partition,
             )
-        if signed and self._signatures.late(now, found.timestamp):
+        # No coordinator asks for the signature of a registration, but the audit shows it.
+        if isinstance(body, StreamCommand) and self._signatures.late(now, found.timestamp):
             raise UserError(
                 f"the order at offset {found.offset} has no effect: the clocks of this host and of the "
                 f"broker differ by {abs(found.timestamp - now) // 1000} s, so its signature is too old. "
@@ -162,10 +163,7 @@ async def connect_log(settings: Settings, stream: str) -> AsyncIterator[StreamLo
     topic = settings.kafka.topic_names().events
     home, count = record.state.partition, await partition_count(settings, topic)
     source = TopicPartition(topic, partition_of(stream, count) if home is None else home)
-    consumer = AIOKafkaConsumer(
-        **settings.kafka.client_options(), enable_auto_commit=False, auto_offset_reset="none"
-    )
-    async with started(consumer):
+    async with consumer_of(settings) as consumer:
         begin = (await consumer.beginning_offsets([source]))[source]
         end = (await consumer.end_offsets([source]))[source]
         if record.low_water < begin:

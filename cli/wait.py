@@ -13,7 +13,7 @@ from aiokafka.errors import KafkaError
 from sluicegate.cli.coordinators import ask_coordinator
 from sluicegate.cli.errors import UserError, kafka_away, run_async
 from sluicegate.cli.kafka import read_records
-from sluicegate.cli.options import config_option, json_option, parse_timeout, require_stream, stream_option
+from sluicegate.cli.options import json_option, parse_timeout, stream_options
 from sluicegate.cli.orders import UNFINISHED, condition_of_wait, tell_reasons
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.observe.messages import iso_time
@@ -39,8 +39,7 @@ def _parse_time(_: click.Context, __: click.Parameter, value: str) -> int:
 
 
 @click.command()
-@config_option
-@stream_option
+@stream_options
 @click.option(
     "--watermark",
     required=True,
@@ -60,7 +59,6 @@ def wait(
     timeout. The watermark is read from the coordinator at http.host and http.port, else from Redis, else from
     the state records in Kafka. A commit that is reverted later takes its watermark back.
     """
-    require_stream(settings, stream)
     found, reason = run_async(settings, _wait(settings, stream, watermark, timeout))
     reached = found is not None and found >= watermark
     if as_json:

@@ -1,25 +1,28 @@
 """Writers: uploads that wait on this machine, and the contract for writers of other programs."""
 
-import json
 import logging
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from itertools import chain
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import click
-from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
+from aiokafka import ConsumerRecord
 
 from sluicegate.cli.errors import UserError, run_async
-from sluicegate.cli.kafka import partition_count
+from sluicegate.cli.kafka import partition_count, read_topic
 from sluicegate.cli.main import Commands
-from sluicegate.cli.options import config_option, json_option, parse_timeout, region_option, stream_option
-from sluicegate.coordinator.replay.conformance import Raw, Trial, Violation, counts
+from sluicegate.cli.options import (
+    any_stream_option,
+    config_option,
+    json_option,
+    parse_timeout,
+    print_result,
+    region_option,
+)
+from sluicegate.coordinator.replay.conformance import Raw, Trial, counts
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.events.dead_letters import Letter, read_letter
-from sluicegate.kafka.clients import started
-from sluicegate.kafka.reading import read_batches
 from sluicegate.writer_hooks.errors import HookError, SpoolUnusable
 from sluicegate.writer_hooks.options import default_spool
 from sluicegate.writer_hooks.upload.process import ensure_uploader
@@ -60,16 +63,14 @@ def list_uploads(spool: str | None, as_json: bool) -> None:
     opened = _open(spool)
     found = [each for name in opened.names() if (each := _described(opened, name)) is not None]
     uploader = opened.has_uploader()
-    if as_json:
-        click.echo(json.dumps({"spool": opened.folder, "uploader": uploader, "waiting": found}, indent=2))
-        return
-    for each in found:
-        click.echo(
-            f"{each['stream']} {each['region']} checkpoint {each['checkpoint']}: {each['files']} files, "
-            f"{each['bytes']} bytes for {each['storage']}, for {each['seconds']:.0f} s: {each['reason']}"
-        )
+    lines = [
+        f"{each['stream']} {each['region']} checkpoint {each['checkpoint']}: {each['files']} files, "
+        f"{each['bytes']} bytes for {each['storage']}, for {each['seconds']:.0f} s: {each['reason']}"
+        for each in found
+    ]
     state = "an uploader runs" if uploader else "no uploader runs; the next task starts one"
-    click.echo(f"{len(found)} attempts wait in {opened.folder}; {state}")
+    lines.append(f"{len(found)} attempts wait in {opened.folder}; {state}")
+    print_result({"spool": opened.folder, "uploader": uploader, "waiting": found}, lines, as_json=as_json)
 
 
 @uploads.command()
@@ -212,12 +213,10 @@ def _of_name(name: EntryName) -> dict[str, Any]:
 
 # `sluicegate conformance`: hold the events of a foreign writer against the contract for writers.
 
-_POLL_MS = 500
-
 
 @click.command()
 @config_option
-@stream_option
+@any_stream_option
 @region_option("Region of the writer.")
 @json_option
 @click.pass_context
@@ -230,32 +229,26 @@ def conformance(context: click.Context, settings: Settings, stream: str, region:
     trial = run_async(settings, read_trial(settings, stream, region))
     violations = trial.finish()
     seen = dict(sorted(counts(trial).items()))
-    if as_json:
-        listed = [{"rule": each.rule, "detail": each.detail} for each in violations]
-        click.echo(
-            json.dumps({"stream": stream, "region": region, "seen": seen, "violations": listed}, indent=2)
-        )
-    else:
-        _print(seen, violations)
+    listed = [{"rule": each.rule, "detail": each.detail} for each in violations]
+    values = {"stream": stream, "region": region, "seen": seen, "violations": listed}
+    lines = [
+        "seen: " + (", ".join(f"{count} {kind}" for kind, count in seen.items()) or "nothing"),
+        *(f"{each.rule}: {each.detail}" for each in violations),
+        f"{len(violations)} violations" if violations else "the writer keeps the contract",
+    ]
+    print_result(values, lines, as_json=as_json)
     context.exit(1 if violations else 0)
-
-
-def _print(seen: dict[str, int], violations: list[Violation]) -> None:
-    click.echo("seen: " + (", ".join(f"{count} {kind}" for kind, count in seen.items()) or "nothing"))
-    for each in violations:
-        click.echo(f"{each.rule}: {each.detail}")
-    click.echo(f"{len(violations)} violations" if violations else "the writer keeps the contract")
 
 
 async def read_trial(settings: Settings, stream: str, region: str) -> Trial:
     """Read all topics to their ends. Raises KafkaError, UserError."""
     names = settings.kafka.topic_names()
     trial = Trial(stream, region, await partition_count(settings, names.events))
-    async for record, readable in _records(settings, names.events):
+    async for record, readable in read_topic(settings, names.events):
         trial.read(_raw(record), readable=readable)
-    async for record, _ in _records(settings, names.commits):
+    async for record, _ in read_topic(settings, names.commits):
         trial.read_feed(_raw(record))
-    async for record, _ in _records(settings, names.dead_letters):
+    async for record, _ in read_topic(settings, names.dead_letters):
         found = read_letter(record)
         if isinstance(found, tuple) and isinstance(found[1], Letter):
             trial.read_letter(found[1])
@@ -270,23 +263,3 @@ async def read_trial(settings: Settings, stream: str, region: str) -> Trial:
 def _raw(record: ConsumerRecord) -> Raw:
     place = (record.partition, record.offset, record.timestamp)
     return Raw(*place, record.key, record.headers, record.value)
-
-
-async def _records(settings: Settings, topic: str) -> AsyncIterator[tuple[ConsumerRecord, bool]]:
-    """Yield each record of a topic, and whether clients can decode it. Raises KafkaError."""
-    options = settings.kafka.client_options()
-    consumer = AIOKafkaConsumer(**options, enable_auto_commit=False, isolation_level="read_committed")
-    async with started(consumer):
-        count = await partition_count(settings, topic)
-        places = [TopicPartition(topic, number) for number in range(count)]
-        consumer.assign(places)
-        ends = await consumer.end_offsets(places)
-        begins = await consumer.beginning_offsets(places)
-        for place in places:
-            consumer.seek(place, begins[place])
-        while any([await consumer.position(place) < ends[place] for place in places]):
-            reading = await read_batches(consumer, timeout_ms=_POLL_MS)
-            for record in chain.from_iterable(reading.batches.values()):
-                yield record, True
-            for record in reading.unreadable:
-                yield record, False

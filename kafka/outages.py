@@ -1,10 +1,9 @@
 """One sentence when Kafka goes away and one when it is back, in place of the client's many lines a second.
 
-Other lines of the client are shown once, and their repetitions with a count, ever more rarely.
+Other lines of the client are shown once, and their repetitions rarely.
 """
 
 import logging
-import os
 import time
 from typing import Final
 
@@ -49,10 +48,8 @@ ROUTINE: Final = ("Heartbeat failed for group", "Heartbeat failed: local member_
 """Prefixes of messages during a rebalance; they are no sign of an outage."""
 
 
-MOST_TEXTS: Final = 50
-"""Different texts of one message that are counted apart, such as one for each topic; later ones together."""
-SHOW_ALL: Final = "SLUICEGATE_KAFKA_CLIENT_LOG"
-"""Environment variable: with the value `all`, every line of the clients is shown."""
+MOST_TEXTS: Final = 500
+"""Different texts that are told apart, such as one for each topic; of later ones, one of each message."""
 
 
 class Outage:
@@ -115,46 +112,26 @@ class ConnectionNoise(logging.Filter):
         return logging.getLogger(record.name).isEnabledFor(logging.DEBUG)
 
 
-class _Repeated:
-    """One text of the client: when it is shown again, and its repetitions until then."""
-
-    def __init__(self, now: float) -> None:
-        self.last = now
-        self.count = 0
-        self.pause = FIRST_PAUSE
-        self.next = now + self.pause
-
-
 class Repetitions(logging.Filter):
-    """Shows a line of a client at once, and its repetitions as a count, after 10 s, 20 s, at most 300 s.
+    """Shows a line of a client at once, and its repetitions once in LONGEST_PAUSE seconds.
 
-    A line that did not come for 300 s is shown at once again. A logger that shows debug lines shows all of
-    them. Any thread may log: a race costs a line too many.
+    A logger that shows debug lines shows all of them. Any thread may log: a race costs a line too many.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._messages: dict[tuple[str, str], dict[str, _Repeated]] = {}
+        self._shown: dict[str, float] = {}
 
     def filter(self, record: logging.LogRecord, now: float | None = None) -> bool:
-        """Return True if the record is shown; a repetition gets the count as a part of its text."""
+        """Return True if the record is shown."""
         if record.levelno < logging.WARNING or logging.getLogger(record.name).isEnabledFor(logging.DEBUG):
             return True
         now = time.monotonic() if now is None else now
-        texts = self._messages.setdefault((record.name, str(record.msg)), {})
         text = record.getMessage()
-        key = text if text in texts or len(texts) < MOST_TEXTS else ""
-        seen = texts.get(key)
-        if seen is None or now - seen.last > LONGEST_PAUSE:
-            texts[key] = _Repeated(now)
-            return True
-        seen.last = now
-        seen.count += 1
-        if now < seen.next:
+        key = text if text in self._shown or len(self._shown) < MOST_TEXTS else str(record.msg)
+        if now - self._shown.get(key, -LONGEST_PAUSE) < LONGEST_PAUSE:
             return False
-        record.msg, record.args = f"{text} ({seen.count} times in the last {seen.pause:g} s)", ()
-        seen.count, seen.pause = 0, min(2 * seen.pause, LONGEST_PAUSE)
-        seen.next = now + seen.pause
+        self._shown[key] = now
         return True
 
 
@@ -165,13 +142,10 @@ _REPETITIONS: Final = Repetitions()
 
 
 def quiet_clients() -> None:
-    """Have `KAFKA` alone report outages in this process, and repeated lines of the client counted.
+    """Have `KAFKA` alone report outages in this process, and repeated lines of the client shown rarely.
 
-    Filters go to the loggers in LOGGERS, which are aiokafka's, and to no other one. May be called again. If
-    the environment variable SHOW_ALL is `all`, nothing is filtered.
+    Filters go to the loggers in LOGGERS, which are aiokafka's, and to no other one. May be called again.
     """
-    if os.environ.get(SHOW_ALL) == "all":
-        return
     for name in LOGGERS:
         for each in (_NOISE_FILTER, _REPETITIONS):
             logging.getLogger(name).addFilter(each)

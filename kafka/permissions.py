@@ -149,7 +149,7 @@ class _Allowed(NamedTuple):
 async def lacking(options: Mapping[str, Any], client: Client, prefix: str, group: str) -> list[Permission]:
     """Return the permissions that this client lacks, as the brokers report them.
 
-    Empty with brokers before 2.3. Topics that do not exist count as permitted. Raises KafkaError.
+    Empty with brokers before 2.8. Topics that do not exist count as permitted. Raises KafkaError.
     """
     wanted = of_client(client)
     names = {f"{prefix}.{each.topic}" for each in wanted if each.topic is not None}

@@ -20,10 +20,6 @@ from sluicegate.kafka.internals import RecordBatch, client_of, encoded_records, 
 
 _log = logging.getLogger(__name__)
 
-UNREADABLE_NAME: Final = (
-    "the name of a header is not UTF-8, so no client can be relied on to read the message"
-)
-
 _BATCH_HEAD: Final = Struct(">qiib")
 """Base offset, length of what follows it, leader epoch, magic."""
 _LENGTH_FROM: Final = 12

@@ -172,14 +172,13 @@ class Listener(Protocol[S]):
         """Return the step that an outcome causes. It is pure: no clock, randomness or I/O."""
         ...
 
-    @abstractmethod
     def due(self, now: int, state: S) -> Step[S]:
-        """Return the step that the time causes. It is pure.
+        """Return the step that the time causes; by default none. It is pure.
 
         The host calls it after a start, after each outcome, and at `wake` of the last step; only when every
         outcome that the feed had at its last look was applied.
         """
-        ...
+        return Step(state)
 
     @abstractmethod
     async def run(self, action: Action) -> Result:
@@ -189,10 +188,19 @@ class Listener(Protocol[S]):
         """
         ...
 
-    @abstractmethod
     async def close(self) -> None:
-        """Release resources. Repeated calls are allowed."""
-        ...
+        """Release resources; by default none. Repeated calls are allowed."""
+        return
+
+
+class StatelessListener(Listener[State]):
+    """A listener whose actions depend on one outcome alone."""
+
+    def initial(self) -> State:
+        return State()
+
+    def load(self, state: Mapping[str, Any]) -> State:
+        return State()
 
 
 @runtime_checkable

@@ -267,9 +267,6 @@ class TagsListener(Listener[TagsState]):
     def _action(self, name: str, snapshot: SnapshotRef, decision: int, other: str = "") -> MakeTag:
         return MakeTag(f"tag/{name}@{decision}", f"make the tag {name}", name, snapshot, decision, other)
 
-    def due(self, now: int, state: TagsState) -> Step[TagsState]:
-        return Step(state)
-
     async def run(self, action: Action) -> Result:
         if not isinstance(action, MakeTag):
             return Refused(f"the action {action.key} is of another listener. Upgrade the service")
@@ -321,9 +318,6 @@ class TagsListener(Listener[TagsState]):
         if isinstance(answer, TagMade):
             log.info("tag made", stream=self._stream.name, tag=action.name, snapshot=snapshot)
         return Done()
-
-    async def close(self) -> None:
-        return
 
 
 def tags_of(stream: Stream) -> MakesTags:

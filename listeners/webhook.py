@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 from urllib.parse import urlsplit
 
-import aiohttp
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from sluicegate.events.encoding import encode_notification
 from sluicegate.events.notifications import Notification, NotificationType
+from sluicegate.listeners.http import Answer, Url, post
 from sluicegate.listeners.port import (
     Action,
     Done,
@@ -33,9 +33,9 @@ from sluicegate.listeners.port import (
     Result,
     Services,
     State,
+    StatelessListener,
     Step,
     Stream,
-    Unknown,
 )
 
 PREFIX: Final = "whsec_"
@@ -52,21 +52,10 @@ _EVENTS: Final[Mapping[NotificationType, Event]] = {
 }
 
 
-def _check_url(value: str) -> str:
-    parts = urlsplit(value)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("must be a URL such as https://example.com/hooks/commits")
-    if parts.username or parts.password:
-        raise ValueError(
-            "must not contain credentials: they would be in logs; the signature proves the sender"
-        )
-    return value
-
-
 class WebhookOptions(Options):
     """Settings of a webhook."""
 
-    url: Annotated[str, AfterValidator(_check_url)]
+    url: Url
     """URL that gets a POST for each outcome. Redirects are not followed."""
     secret_file: Path
     """File with a key for signatures on each line: `whsec_` and 24 to 64 bytes as base64.
@@ -77,10 +66,6 @@ class WebhookOptions(Options):
     """Kinds of outcomes that are sent."""
     timeout: Annotated[float, Field(gt=0, le=60)] = 10.0
     """Seconds for one request."""
-
-
-class WebhookState(State):
-    """A webhook needs no state: each outcome is one request."""
 
 
 @dataclass(frozen=True)
@@ -133,30 +118,18 @@ def cloud_event(outcome: Outcome) -> bytes:
     return json.dumps(event, separators=(",", ":")).encode()
 
 
-class Webhook:
+class Webhook(StatelessListener):
     """A webhook of one stream."""
 
     def __init__(self, options: WebhookOptions, services: Services) -> None:
         self._options, self._http = options, services.http
 
-    def initial(self) -> WebhookState:
-        """Return the empty state."""
-        return WebhookState()
-
-    def load(self, state: Mapping[str, Any]) -> WebhookState:
-        """Return the empty state."""
-        return WebhookState.model_validate(state)
-
-    def apply(self, outcome: Outcome, state: WebhookState) -> Step[WebhookState]:
+    def apply(self, outcome: Outcome, state: State) -> Step[State]:
         """Return one request for an outcome, if its kind is sent."""
         if _EVENTS[outcome.type] not in self._options.events:
             return Step(state)
         text = f"send decision {outcome.decision} to {urlsplit(self._options.url).hostname}"
         return Step(state, (Delivery(key=outcome.id, text=text, body=cloud_event(outcome)),))
-
-    def due(self, now: int, state: WebhookState) -> Step[WebhookState]:
-        """Return nothing: time causes no request."""
-        return Step(state)
 
     async def run(self, action: Action) -> Result:
         """Send a request."""
@@ -173,33 +146,15 @@ class Webhook:
             "webhook-timestamp": str(now),
             "webhook-signature": sign(keys, action.key, now, action.body),
         }
-        timeout = aiohttp.ClientTimeout(total=self._options.timeout)
-        try:
-            async with self._http.post(
-                self._options.url, data=action.body, headers=headers, timeout=timeout, allow_redirects=False
-            ) as answer:
-                return self._judge(answer.status)
-        except aiohttp.ClientConnectorError as error:
-            return Failed(
-                f"{self._options.url} cannot be reached ({error}). Start the receiver, or set `url`."
-            )
-        except (aiohttp.ClientError, TimeoutError) as error:
-            return Unknown(f"{self._options.url} gave no answer ({error!r}). Look at the receiver.")
-
-    def _judge(self, status: int) -> Result:
         url = self._options.url
-        if 200 <= status < 300:
+        answer = await post(self._http, url, action.body, headers, self._options.timeout)
+        if not isinstance(answer, Answer):
+            return answer
+        if answer.is_success:
             return Done()
-        if status == GONE:
+        if answer.status == GONE:
             return Refused(f"{url} answered 410 Gone: it wants no more events.")
-        if 300 <= status < 400:
-            return Failed(
-                f"{url} answered {status}, and redirects are not followed. Set `url` to the new place."
-            )
-        return Failed(f"{url} answered {status}. Look at the receiver.")
-
-    async def close(self) -> None:
-        """Release nothing: the session belongs to the host."""
+        return Failed(f"{url} answered {answer.status}. Look at the receiver; redirects are not followed.")
 
 
 class WebhookType:

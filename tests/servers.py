@@ -13,7 +13,7 @@ from typing import Any, Final
 import redis
 import yaml
 
-from sluicegate.cli.local.servers import EmbeddedKafka, EmbeddedValkey, cluster_id
+from sluicegate.cli.local.servers import EmbeddedKafka, EmbeddedValkey
 from tests.integration.waiting import wait_until
 
 COMPOSE_FILE: Final = Path(__file__).parents[1] / "docker-compose.yml"
@@ -102,7 +102,10 @@ def _kafka_container() -> Iterator[str]:
         KAFKA_ADVERTISED_LISTENERS=f"INTERNAL://localhost:9092,EXTERNAL://{host}:{port}",
     )
     with container:
-        wait_until(lambda: cluster_id(host, port) is not None, what=f"Kafka in a container at {host}:{port}")
+        wait_until(
+            lambda: b"Kafka Server started" in container.get_logs()[0],
+            what=f"Kafka in a container at {host}:{port}",
+        )
         yield f"{host}:{port}"
 
 

@@ -63,78 +63,41 @@ from typing import TYPE_CHECKING, Any, Final
 from sluicegate.lakes.registry import install_line
 
 if TYPE_CHECKING:
-    from sluicegate.writer_hooks.commit_feed import RegionOutcome
-    from sluicegate.writer_hooks.driver import AsyncRegionDriver, AsyncWriter, RegionDriver
-    from sluicegate.writer_hooks.errors import (
-        BadCheckpointLocation,
-        BadListenerState,
-        BadOption,
-        BatchUnfinished,
-        EventTooLarge,
-        HookError,
-        LocationUnavailable,
-        NotOurs,
-        PreflightFailed,
-        PublishFailed,
-        RegionReplaced,
-        RegionStalled,
-        RegistrationRefused,
-        RegistrationUnanswered,
-        SourceOffsetsUnknown,
-        SpoolUnusable,
-        TooManyUncommitted,
-        TopicMissing,
-        UploadGivenUp,
-    )
-    from sluicegate.writer_hooks.incarnation import CommittedCheckpoint
-    from sluicegate.writer_hooks.job import Job, prepare_jobs
-    from sluicegate.writer_hooks.spark.foreach import ForeachBatch
-    from sluicegate.writer_hooks.spark.incarnation import close_region, start_incarnation
-    from sluicegate.writer_hooks.spark.preflight import preflight
-    from sluicegate.writer_hooks.spark.session import attach
-    from sluicegate.writer_hooks.writer import OpenCheckpoint, Writer, WriterResult, Written
-
-__all__ = [
-    "AsyncRegionDriver",
-    "AsyncWriter",
-    "BadCheckpointLocation",
-    "BadListenerState",
-    "BadOption",
-    "BatchUnfinished",
-    "CommittedCheckpoint",
-    "EventTooLarge",
-    "ForeachBatch",
-    "HookError",
-    "Job",
-    "LocationUnavailable",
-    "NotOurs",
-    "OpenCheckpoint",
-    "PreflightFailed",
-    "PublishFailed",
-    "RegionDriver",
-    "RegionOutcome",
-    "RegionReplaced",
-    "RegionStalled",
-    "RegistrationRefused",
-    "RegistrationUnanswered",
-    "SourceOffsetsUnknown",
-    "SpoolUnusable",
-    "TooManyUncommitted",
-    "TopicMissing",
-    "UploadGivenUp",
-    "Writer",
-    "WriterResult",
-    "Written",
-    "attach",
-    "close_region",
-    "preflight",
-    "prepare_jobs",
-    "start_incarnation",
-]
+    from sluicegate.writer_hooks.commit_feed import RegionOutcome as RegionOutcome
+    from sluicegate.writer_hooks.driver import RegionDriver as RegionDriver
+    from sluicegate.writer_hooks.errors import BadCheckpointLocation as BadCheckpointLocation
+    from sluicegate.writer_hooks.errors import BadListenerState as BadListenerState
+    from sluicegate.writer_hooks.errors import BadOption as BadOption
+    from sluicegate.writer_hooks.errors import BatchUnfinished as BatchUnfinished
+    from sluicegate.writer_hooks.errors import EventTooLarge as EventTooLarge
+    from sluicegate.writer_hooks.errors import HookError as HookError
+    from sluicegate.writer_hooks.errors import LocationUnavailable as LocationUnavailable
+    from sluicegate.writer_hooks.errors import NotOurs as NotOurs
+    from sluicegate.writer_hooks.errors import PreflightFailed as PreflightFailed
+    from sluicegate.writer_hooks.errors import PublishFailed as PublishFailed
+    from sluicegate.writer_hooks.errors import RegionReplaced as RegionReplaced
+    from sluicegate.writer_hooks.errors import RegionStalled as RegionStalled
+    from sluicegate.writer_hooks.errors import RegistrationRefused as RegistrationRefused
+    from sluicegate.writer_hooks.errors import RegistrationUnanswered as RegistrationUnanswered
+    from sluicegate.writer_hooks.errors import SourceOffsetsUnknown as SourceOffsetsUnknown
+    from sluicegate.writer_hooks.errors import SpoolUnusable as SpoolUnusable
+    from sluicegate.writer_hooks.errors import TooManyUncommitted as TooManyUncommitted
+    from sluicegate.writer_hooks.errors import TopicMissing as TopicMissing
+    from sluicegate.writer_hooks.errors import UploadGivenUp as UploadGivenUp
+    from sluicegate.writer_hooks.incarnation import CommittedCheckpoint as CommittedCheckpoint
+    from sluicegate.writer_hooks.job import Job as Job
+    from sluicegate.writer_hooks.job import prepare_jobs as prepare_jobs
+    from sluicegate.writer_hooks.spark.foreach import ForeachBatch as ForeachBatch
+    from sluicegate.writer_hooks.spark.incarnation import close_region as close_region
+    from sluicegate.writer_hooks.spark.incarnation import start_incarnation as start_incarnation
+    from sluicegate.writer_hooks.spark.preflight import preflight as preflight
+    from sluicegate.writer_hooks.spark.session import attach as attach
+    from sluicegate.writer_hooks.writer import OpenCheckpoint as OpenCheckpoint
+    from sluicegate.writer_hooks.writer import Writer as Writer
+    from sluicegate.writer_hooks.writer import WriterResult as WriterResult
+    from sluicegate.writer_hooks.writer import Written as Written
 
 _HOMES: Final = {
-    "AsyncRegionDriver": "driver",
-    "AsyncWriter": "driver",
     "ForeachBatch": "spark.foreach",
     "Job": "job",
     "OpenCheckpoint": "writer",
@@ -151,29 +114,28 @@ _HOMES: Final = {
     "start_incarnation": "spark.incarnation",
 }
 """Modules of the names; all others are in `errors`."""
-_OF_SPARK: Final = "spark."
 
 
 if not TYPE_CHECKING:  # a type checker would take any name
 
     def __getattr__(name: str) -> Any:
-        if name not in __all__:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         home = _HOMES.get(name, "errors")
         try:
-            found = getattr(import_module(f"{__name__}.{home}"), name)
+            found = getattr(import_module(f"{__name__}.{home}"), name, None)
         except ModuleNotFoundError as error:
             if (error.name or "sluicegate").partition(".")[0] == "sluicegate":
                 raise
-            line = install_line(*(["spark"] if home.startswith(_OF_SPARK) else []))
+            line = install_line(*(["spark"] if home.startswith("spark.") else []))
             raise ModuleNotFoundError(
                 f"sluicegate.writer_hooks.{name} needs the package {error.name}, which is not installed in "
                 f"this environment; install what a writing job needs with: {line}",
                 name=error.name,
             ) from None
+        if found is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         globals()[name] = found
         return found
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *_HOMES})

@@ -14,11 +14,12 @@ import logging
 import threading
 import time
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, ClassVar, Final, NamedTuple
+from typing import Any, ClassVar, Final
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import KafkaError
@@ -240,13 +241,6 @@ OnCommitted = Callable[[Position], None]
 """Callback with the newest committed position of a region."""
 
 
-class _Callbacks(NamedTuple):
-    """Callbacks of a query that follows a region."""
-
-    on_live: OnLive | None
-    on_committed: OnCommitted | None
-
-
 class RegionProgress:
     """Progress of one region, updated by each notification."""
 
@@ -290,6 +284,38 @@ class RegionProgress:
         return RegionOutcome(*place, self._committed, fell_back, self._consecutive, reverted=reverted)
 
 
+@dataclass(slots=True)
+class _Followed:
+    """A region, as of the notifications that were read, and the queries that follow it."""
+
+    queries: dict[str, tuple[OnLive | None, OnCommitted | None]] = field(default_factory=dict)
+    """By query id, its callbacks."""
+    progress: RegionProgress | None = None
+    live: Live | None = None
+    """The live incarnation as of the newest answer."""
+    is_live_due: bool = False
+    """True if it was not passed to the callbacks yet."""
+    committed: Position | None = None
+    is_committed_due: bool = False
+
+    def set_live(self, incarnation: str | None, run: str | None, *registrations: str) -> None:
+        """Note the live incarnation as of the answers to these registrations."""
+        before = self.live.answered if self.live is not None else frozenset[str]()
+        self.live, self.is_live_due = Live(incarnation, run, before.union(registrations)), True
+
+    def take_due(self) -> list[Callable[[], None]]:
+        """Return the calls that are due, once."""
+        due: list[Callable[[], None]] = []
+        for on_live, on_committed in self.queries.values():
+            if self.is_live_due and self.live is not None and on_live is not None:
+                due.append(partial(on_live, self.live))
+            if self.is_committed_due and self.committed is not None and on_committed is not None:
+                due.append(partial(on_committed, self.committed))
+        self.is_live_due = self.is_live_due and self.live is None
+        self.is_committed_due = self.is_committed_due and self.committed is None
+        return due
+
+
 class Follower(_CommitsReader):
     """Reader of one commits topic, in a thread of its own, for the regions that follow it."""
 
@@ -298,17 +324,8 @@ class Follower(_CommitsReader):
     def __init__(self, kafka: KafkaSettings, topic: str, callback: OnOutcome | None) -> None:
         super().__init__(kafka, topic, auto_offset_reset="latest")
         self._callback = callback
-        self._progress: dict[tuple[str, str], RegionProgress] = {}
-        self._queries: dict[tuple[str, str], dict[str, _Callbacks]] = {}
-        """By stream and region, the callbacks of each query that follows it, by query id."""
-        self._live: dict[tuple[str, str], Live] = {}
-        """By stream and region, the live incarnation as of the newest answer that is read."""
-        self._unreported: set[tuple[str, str]] = set()
-        """Regions whose newest answer was not passed to the callbacks yet."""
-        self._committed: dict[tuple[str, str], Position] = {}
-        """By stream and region, the committed position as of the newest commit that is read."""
-        self._moved: set[tuple[str, str]] = set()
-        """Regions whose committed position was not passed to the callbacks yet."""
+        self._regions: dict[tuple[str, str], _Followed] = defaultdict(_Followed)
+        """By stream and region."""
         self._ends: Mapping[TopicPartition, int] = {}
         """Ends of the topic at the newest connection."""
         self._since: dict[TopicPartition, int] = {}
@@ -334,22 +351,17 @@ class Follower(_CommitsReader):
         `on_committed` is called in the same way with each committed position.
         """
         with self._lock:
-            key = region.stream, region.name
-            self._progress.setdefault(key, RegionProgress(*key))
-            self._queries.setdefault(key, {})[query] = _Callbacks(on_live, on_committed)
-            self._unreported.add(key)
-            self._moved.add(key)
+            found = self._regions[region.stream, region.name]
+            if not found.queries:
+                found.progress = RegionProgress(region.stream, region.name)
+            found.queries[query] = on_live, on_committed
+            found.is_live_due = found.is_committed_due = True
 
     def leave(self, region: Region, query: str) -> bool:
         """Stop notifying a query about a region. Return True if no region is followed any more."""
         with self._lock:
-            key = region.stream, region.name
-            queries = self._queries.get(key, {})
-            queries.pop(query, None)
-            if not queries:
-                self._queries.pop(key, None)
-                self._progress.pop(key, None)
-            return not self._progress
+            self._regions[region.stream, region.name].queries.pop(query, None)
+            return not any(each.queries for each in self._regions.values())
 
     def stop(self) -> None:
         """End the thread."""
@@ -394,23 +406,11 @@ class Follower(_CommitsReader):
 
     def _report(self) -> None:
         """Pass the newest answers and committed positions to the callbacks."""
+        due: list[Callable[[], None]] = []
         with self._lock:
-            answered = self._unreported & self._live.keys() & self._queries.keys()
-            self._unreported -= answered
-            moved = self._moved & self._committed.keys() & self._queries.keys()
-            self._moved -= moved
-            due: list[Callable[[], None]] = [
-                partial(each.on_live, self._live[key])
-                for key in answered
-                for each in self._queries[key].values()
-                if each.on_live is not None
-            ]
-            due += [
-                partial(each.on_committed, at)
-                for key, at in ((key, self._committed[key]) for key in moved)
-                for each in self._queries[key].values()
-                if each.on_committed is not None
-            ]
+            followed = [each for each in self._regions.values() if each.queries]
+            for each in followed:
+                due += each.take_due()
         for report in due:
             # Outside the lock: a callback may be slow, or may call this object.
             try:
@@ -418,8 +418,8 @@ class Follower(_CommitsReader):
             except Exception:
                 _log.exception("an answer or a committed position was not reported; it is reported again")
                 with self._lock:
-                    self._unreported |= answered
-                    self._moved |= moved
+                    for each in followed:
+                        each.is_live_due = each.is_committed_due = True
 
     def apply(self, notification: Notification, *, is_new: bool = True) -> None:
         """Apply a notification, and pass its outcomes to the callback. Exceptions of the callback are logged.
@@ -427,31 +427,20 @@ class Follower(_CommitsReader):
         Outcomes are reported only while they are new; answers and positions are always recorded.
         """
         stream, body = notification.stream, notification.body
-        if isinstance(body, RegistrationAnswered):
-            with self._lock:
-                key = stream, notification.region
-                before = self._live[key].answered if key in self._live else frozenset[str]()
-                self._live[key] = Live(body.live, body.run, before | {body.registration})
-                self._unreported.add(key)
-        elif isinstance(body, IncarnationsEnded):
-            with self._lock:
-                for region in body.incarnations:
-                    key = stream, region
-                    # A later answer may name another one.
-                    answered = self._live[key].answered if key in self._live else frozenset[str]()
-                    self._live[key] = Live(None, None, answered)
-                    self._unreported.add(key)
-        elif isinstance(body, Committed):
-            with self._lock:
-                for region, at in body.cut.items():
-                    self._committed[stream, region] = at
-                    self._moved.add((stream, region))
-        if not is_new:
-            return
         with self._lock:
-            concerned = [each for (of, _), each in self._progress.items() if of == stream]
-        for progress in concerned:
-            outcome = progress.apply(body)
+            if isinstance(body, RegistrationAnswered):
+                self._regions[stream, notification.region].set_live(body.live, body.run, body.registration)
+            elif isinstance(body, IncarnationsEnded):
+                # A later answer may name another one.
+                for region in body.incarnations:
+                    self._regions[stream, region].set_live(None, None)
+            elif isinstance(body, Committed):
+                for region, at in body.cut.items():
+                    found = self._regions[stream, region]
+                    found.committed, found.is_committed_due = at, True
+            followed = [each for (of, _), each in self._regions.items() if of == stream and each.queries]
+        for each in followed if is_new else ():
+            outcome = each.progress.apply(body) if each.progress is not None else None
             if outcome is None or self._callback is None:
                 continue
             try:

@@ -7,7 +7,6 @@ What an earlier driver completed after that position does not count any more, an
 The newest driver of a region is the one that counts. An older one that is still alive raises RegionReplaced.
 """
 
-import asyncio
 import logging
 import math
 import os
@@ -44,7 +43,7 @@ from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.publisher import publish, publish_completion
 from sluicegate.writer_hooks.region import Event, Region, Registered
 from sluicegate.writer_hooks.upload.overdue import OverdueUploads, keep_uploading
-from sluicegate.writer_hooks.writer import OpenCheckpoint, Rows, Writer, WriterResult
+from sluicegate.writer_hooks.writer import OpenCheckpoint, WriterResult
 
 _log = logging.getLogger(__name__)
 
@@ -559,93 +558,3 @@ class DriverHeartbeats:
 
     def _send(self, event: Event, timeout: float | None = None) -> None:
         publish(self._region, [event], timeout)
-
-
-# --- asyncio ------------------------------------------------------------------------------------------
-#
-# Each call runs in a thread, so the event loop never waits. A call whose task is cancelled continues in its
-# thread to its end. Its outcome is unknown to the caller then.
-
-
-class AsyncRegionDriver:
-    """`RegionDriver` with coroutines. Arguments, results and errors are the same."""
-
-    def __init__(self, options: Mapping[str, str], **settings: Any) -> None:
-        self._driver = RegionDriver(options, **settings)
-
-    @property
-    def committed(self) -> CommittedCheckpoint | None:
-        """As `RegionDriver.committed`."""
-        return self._driver.committed
-
-    async def start(self) -> CommittedCheckpoint | None:
-        """As `RegionDriver.start`."""
-        return await asyncio.to_thread(self._driver.start)
-
-    async def begin(self) -> OpenCheckpoint:
-        """As `RegionDriver.begin`."""
-        return await asyncio.to_thread(self._driver.begin)
-
-    async def give_up(self, checkpoint: OpenCheckpoint) -> None:
-        """As `RegionDriver.give_up`."""
-        await asyncio.to_thread(self._driver.give_up, checkpoint)
-
-    async def complete(self, checkpoint: OpenCheckpoint, results: Iterable[WriterResult], **how: Any) -> None:
-        """As `RegionDriver.complete`.
-
-        After a cancellation the outcome is unknown: repeat the call unchanged, or start a new driver.
-        """
-        await asyncio.to_thread(lambda: self._driver.complete(checkpoint, results, **how))
-
-    async def await_commit(
-        self,
-        checkpoint: OpenCheckpoint,
-        timeout: float | None = None,  # noqa: ASYNC109
-    ) -> CommittedCheckpoint:
-        """As `RegionDriver.await_commit`."""
-        return await asyncio.to_thread(self._driver.await_commit, checkpoint, timeout)
-
-    async def stop(self) -> None:
-        """As `RegionDriver.stop`."""
-        await asyncio.to_thread(self._driver.stop)
-
-    async def close(self) -> int | None:
-        """As `RegionDriver.close`."""
-        return await asyncio.to_thread(self._driver.close)
-
-    async def __aenter__(self) -> Self:
-        await self.start()
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await self.stop()
-
-
-class AsyncWriter:
-    """`Writer` with coroutines. A call that is cancelled gives the attempt up."""
-
-    def __init__(self, checkpoint: OpenCheckpoint, name: str) -> None:
-        self._writer = Writer(checkpoint, name)
-
-    async def write(self, rows: Rows) -> None:
-        """As `Writer.write`."""
-        try:
-            await asyncio.to_thread(self._writer.write, rows)
-        except asyncio.CancelledError:
-            # Some of the rows may be written, and others not.
-            self._writer.forbid()
-            raise
-
-    async def finish(self) -> WriterResult:
-        """As `Writer.finish`."""
-        return await asyncio.to_thread(self._writer.finish)
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        await asyncio.to_thread(self._writer.abort)

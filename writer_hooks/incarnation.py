@@ -202,37 +202,20 @@ def offsets_text(source_offsets: Any) -> str:
             "only thing that a restart continues from. Give JSON data, such as {} for a source without one"
         )
     try:
-        if (change := _changed(source_offsets, "source_offsets")) is not None:
-            raise BadOption(f"source_offsets must be JSON data that come back unchanged: {change}")
         text = json.dumps(source_offsets, sort_keys=True, separators=(",", ":"), allow_nan=False)
     except (TypeError, ValueError, RecursionError) as error:
         raise BadOption(f"source_offsets must be JSON data: {error}") from error
+    if (found := json.loads(text)) != source_offsets:
+        raise BadOption(
+            f"source_offsets must be JSON data that come back unchanged, and {source_offsets!r} comes back "
+            f"as {found!r}. Use texts as keys, and lists"
+        )
     if len(text) > LONGEST_OFFSETS:
         raise BadOption(
             f"source_offsets have {len(text)} characters as JSON, and {LONGEST_OFFSETS} are the most. Keep "
             "the place in the source elsewhere, and give its name"
         )
     return text
-
-
-def _changed(value: Any, place: str) -> str | None:
-    """Return the first part of a value that JSON changes, with the way out; None if it changes nothing."""
-    if isinstance(value, dict):
-        for key, each in value.items():
-            if not isinstance(key, str):
-                return f"the key {key!r} of {place} would come back as text. Use texts as keys"
-            if (change := _changed(each, f"{place}[{key!r}]")) is not None:
-                return change
-        return None
-    if isinstance(value, list):
-        changes = (_changed(each, f"{place}[{number}]") for number, each in enumerate(value))
-        return next((change for change in changes if change is not None), None)
-    if isinstance(value, float) and not math.isfinite(value):
-        return f"{place} is {value}, which JSON does not have. Give a number, or a text"
-    if value is None or isinstance(value, str | int | float):
-        return None
-    way = "a list" if isinstance(value, tuple | set | frozenset) else "a text, a number, a list or a dict"
-    return f"{place} is of the type {type(value).__name__}, which JSON does not have. Give {way}"
 
 
 def parsed_offsets(text: str | None) -> Any:
@@ -520,9 +503,6 @@ class _DriverWait:
     def ask(self) -> None:
         self.state.doubt()
         self.require_live()
-
-    def note(self, excess: str, *, is_due: bool) -> bool:
-        return is_due
 
     def pause(self, excess: str) -> None:
         with self.state.lock:

@@ -20,7 +20,7 @@ from typing import Any, Final, Self
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import CheckpointCompleted, Position
 from sluicegate.writer_hooks.commit_feed import CommitFeed
-from sluicegate.writer_hooks.errors import HookError, SourceOffsetsUnknown
+from sluicegate.writer_hooks.errors import BadOption, HookError, SourceOffsetsUnknown
 from sluicegate.writer_hooks.incarnation import (
     CommittedCheckpoint,
     DriverState,
@@ -30,7 +30,7 @@ from sluicegate.writer_hooks.incarnation import (
     parsed_offsets,
     probe,
 )
-from sluicegate.writer_hooks.options import SinkOptions, refuse_uploads, require_name
+from sluicegate.writer_hooks.options import UPLOAD, SinkOptions, require_name
 from sluicegate.writer_hooks.publisher import publish_completion
 from sluicegate.writer_hooks.region import LONGEST_OFFSETS, Event, Region, Registered
 from sluicegate.writer_hooks.writer import OpenCheckpoint, Rows, WriterResult
@@ -78,10 +78,11 @@ class Job:
         """
         self._options = dict(options)
         parsed = SinkOptions.parse(options, located=False)
-        refuse_uploads(
-            parsed.uploads,
-            "a job publishes everything at its end, and waits for the commit. Leave the option out of jobs",
-        )
+        if parsed.uploads is not None:
+            raise BadOption(
+                f"the option {UPLOAD} cannot be async: a job publishes everything at its end, and waits for "
+                "the commit. Leave the option out of jobs"
+            )
         self._region = parsed.region
         self._id = require_name("job.id", job_id)
         self._state = DriverState(self._region, None)

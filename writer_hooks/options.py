@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib import import_module
-from typing import TYPE_CHECKING, Final, Literal, Self, get_args
+from typing import TYPE_CHECKING, Final, Literal, Self
 from urllib.parse import urlsplit
+
+from pydantic import ByteSize, TypeAdapter, ValidationError
 
 from sluicegate.events.models import NAME_PATTERN, Assignment
 from sluicegate.kafka.topics import TopicNames
@@ -32,13 +34,14 @@ if TYPE_CHECKING:
 _TRUTH: Final = {"true": True, "false": False}
 
 
-def whole(options: Mapping[str, str], name: str, default: int, lowest: int) -> int:
+def whole(options: Mapping[str, str], name: str, default: int, lowest: int, highest: float = math.inf) -> int:
     """Return a whole number. Raises BadOption."""
     value = options.get(name)
     if value is None:
         return default
-    if not (value.isascii() and value.isdigit() and int(value) >= lowest):
-        raise BadOption(f"the option {name} must be a whole number from {lowest}: {value!r}")
+    if not (value.isascii() and value.isdigit() and lowest <= int(value) <= highest):
+        most = "" if highest == math.inf else f" to {highest}"
+        raise BadOption(f"the option {name} must be a whole number from {lowest}{most}: {value!r}")
     return int(value)
 
 
@@ -64,39 +67,12 @@ def truth(options: Mapping[str, str], name: str, default: str = "false") -> bool
     return _TRUTH[value]
 
 
-# --- columns by which ForeachBatch moves rows together ------------------------------------------------
-
-_CLUSTER_BY: Final = "cluster.by"
-
-
-def cluster_by(options: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the columns, none without the option. Names of options are in lower case. Raises BadOption."""
-    given = options.get(_CLUSTER_BY)
-    if given is None:
-        return ()
-    columns = tuple(part.strip() for part in given.split(","))
-    if not all(columns) or len(set(columns)) != len(columns):
-        raise BadOption(
-            f"the option {_CLUSTER_BY} must list columns, each once, with commas between: {given!r}"
-        )
-    return columns
-
-
-def refuse_cluster_by(options: Mapping[str, str]) -> None:
-    """Raise BadOption if the option is given to a sink that cannot move rows."""
-    if cluster_by({name.lower(): value for name, value in options.items()}):
-        raise BadOption(
-            "the option cluster.by is for ForeachBatch, because other sinks get rows that are in place "
-            "already. Cluster the rows before the write, or use foreachBatch(ForeachBatch(options))"
-        )
-
-
 # --- backpressure: limits on what is completed and not committed --------------------------------------
 #
 # Nothing is lost beyond a limit. But each uncommitted checkpoint keeps the log, and readers of the table
 # wait for it. A limit makes that visible, or stops the source until commits follow.
 
-Reaction = Literal["warn", "wait", "fail"]
+Reaction = Literal["wait", "fail"]
 
 PATIENCE: Final = 5.0
 """Seconds for a coordinator to answer a writer that is over a limit. Without an answer it asks again."""
@@ -130,9 +106,9 @@ class Repetition:
 def questions(reaction: Reaction, now: float) -> Repetition:
     """Return the times at which a writer over a limit asks the coordinator for its committed position.
 
-    Commits arrive by notification, so a short wait asks nothing, and a warning needs no certainty.
+    Commits arrive by notification, so a short wait asks nothing.
     """
-    first = {"warn": math.inf, "wait": FIRST_QUESTION, "fail": 0.0}[reaction]
+    first = FIRST_QUESTION if reaction == "wait" else 0.0
     return Repetition(now + first, FIRST_QUESTION, QUESTIONS)
 
 
@@ -145,22 +121,19 @@ class Backpressure:
     max_age: float | None = None
     """Seconds that the oldest of them may wait."""
     reaction: Reaction = "wait"
-    """Beyond a limit: only warn, wait before the next checkpoint, or fail."""
+    """Beyond a limit: wait before the next checkpoint, or fail."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> "Backpressure":
         """Read the options, whose names are in lower case. Raises BadOption."""
-        count = options.get(_MAX_CHECKPOINTS)
+        count = whole(options, _MAX_CHECKPOINTS, 0, 1) or None
+        age = seconds(options, _MAX_AGE, 0.0) or None
         reaction = options.get(_REACTION, "wait").strip().lower()
-        if count is not None and not (count.isascii() and count.isdigit() and int(count) > 0):
-            raise BadOption(f"the option {_MAX_CHECKPOINTS} must be a whole number from 1: {count!r}")
-        age = seconds(options, _MAX_AGE, math.inf)
-        if _REACTION in options and count is None and _MAX_AGE not in options:
+        if _REACTION in options and count is None and age is None:
             raise BadOption(f"the option {_REACTION} needs a limit: set {_MAX_CHECKPOINTS} or {_MAX_AGE} too")
-        for known in get_args(Reaction):
-            if reaction == known:
-                return cls(int(count) if count is not None else None, None if age == math.inf else age, known)
-        raise BadOption(f"the option {_REACTION} must be {', '.join(get_args(Reaction))}: {reaction!r}")
+        if reaction not in ("wait", "fail"):
+            raise BadOption(f"the option {_REACTION} must be wait or fail: {reaction!r}")
+        return cls(count, age, "fail" if reaction == "fail" else "wait")
 
     @property
     def is_limited(self) -> bool:
@@ -190,28 +163,17 @@ class Backpressure:
 # --- asynchronous uploads: tasks leave files to an uploader -------------------------------------------
 
 UPLOAD: Final = "upload"
-UPLOAD_SPOOL, UPLOAD_BYTES, UPLOAD_CHECKPOINTS = "upload.spool", "upload.max.bytes", "upload.max.checkpoints"
+UPLOAD_SPOOL, UPLOAD_BYTES = "upload.spool", "upload.max.bytes"
 UPLOAD_THREADS, UPLOAD_TIMEOUT = "upload.threads", "upload.timeout"
-BEFORE_PUBLISH, BEFORE_PUBLISH_TIMEOUT = "before.publish", "before.publish.timeout"
-_UPLOAD_DETAILS: Final = (
-    UPLOAD_SPOOL,
-    UPLOAD_BYTES,
-    UPLOAD_CHECKPOINTS,
-    UPLOAD_THREADS,
-    UPLOAD_TIMEOUT,
-    BEFORE_PUBLISH,
-    BEFORE_PUBLISH_TIMEOUT,
-)
+BEFORE_PUBLISH: Final = "before.publish"
+_UPLOAD_DETAILS: Final = (UPLOAD_SPOOL, UPLOAD_BYTES, UPLOAD_THREADS, UPLOAD_TIMEOUT, BEFORE_PUBLISH)
 UPLOAD_OPTIONS: Final = (UPLOAD, *_UPLOAD_DETAILS)
 
-_SIZE: Final = re.compile(r"([0-9]{1,15})\s*(B|KiB|MiB|GiB|TiB)?", re.IGNORECASE)
-_UNITS: Final = {"": 0, "b": 0, "kib": 10, "mib": 20, "gib": 30, "tib": 40}
+_SIZE: Final = TypeAdapter(ByteSize)
 _DEFAULT_BYTES: Final = 16 << 30
-_DEFAULT_CHECKPOINTS: Final = 16
 _DEFAULT_THREADS: Final = 4
 _MOST_THREADS: Final = 64
 _DEFAULT_UPLOAD_TIMEOUT: Final = 3600.0
-_DEFAULT_BEFORE_TIMEOUT: Final = 600.0
 _FUNCTION: Final = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*:[A-Za-z_]\w*")
 _FOR_LOG: Final = ("topic.prefix", "publish.timeout")
 
@@ -224,16 +186,12 @@ class Uploads:
     """Folder on the machine of each task; None: one for this user below its folder of temporary files."""
     max_bytes: int = _DEFAULT_BYTES
     """Bytes of waiting files on a machine, from which on no task begins to write."""
-    max_checkpoints: int = _DEFAULT_CHECKPOINTS
-    """Checkpoints of a region with waiting files on a machine; a task of another one does not begin."""
     threads: int = _DEFAULT_THREADS
     """Attempts that are uploaded at the same time, on each machine."""
     timeout: float = _DEFAULT_UPLOAD_TIMEOUT
     """Seconds after a completion in which all its events must arrive; later, its files count as lost."""
     before_publish: str | None = None
     """Function `module:function` of a local file and its final URI, called before the file is uploaded."""
-    before_timeout: float = _DEFAULT_BEFORE_TIMEOUT
-    """Seconds for one call of it."""
     log: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """Options of the connection to Kafka, for the uploader. They may contain a password."""
 
@@ -252,19 +210,12 @@ class Uploads:
                 )
             return None
         _require_absolute_files(options)
-        if UPLOAD_THREADS in options and whole(options, UPLOAD_THREADS, 1, 1) > _MOST_THREADS:
-            raise BadOption(
-                f"the option {UPLOAD_THREADS} must be a whole number from 1 to {_MOST_THREADS}: "
-                f"{options[UPLOAD_THREADS]!r}"
-            )
         return cls(
             _spool_folder(options),
             _spool_bytes(options),
-            whole(options, UPLOAD_CHECKPOINTS, _DEFAULT_CHECKPOINTS, 1),
-            whole(options, UPLOAD_THREADS, _DEFAULT_THREADS, 1),
+            whole(options, UPLOAD_THREADS, _DEFAULT_THREADS, 1, _MOST_THREADS),
             seconds(options, UPLOAD_TIMEOUT, _DEFAULT_UPLOAD_TIMEOUT),
             _before_publish(options),
-            seconds(options, BEFORE_PUBLISH_TIMEOUT, _DEFAULT_BEFORE_TIMEOUT),
             tuple((name, value) for name, value in options.items() if _is_for_log(name)),
         )
 
@@ -276,12 +227,6 @@ class Uploads:
 def default_spool() -> str:
     """Return the folder of this user on this machine."""
     return os.path.join(tempfile.gettempdir(), f"sluicegate-uploads-{os.geteuid()}")
-
-
-def refuse_uploads(uploads: Uploads | None, why: str) -> None:
-    """Raise BadOption if uploads are asynchronous. `why` is the reason, with the way out."""
-    if uploads is not None:
-        raise BadOption(f"the option {UPLOAD} cannot be async: {why}")
 
 
 def resolve_function(function: str) -> Callable[[str, str], object]:
@@ -333,8 +278,10 @@ def _spool_bytes(options: Mapping[str, str]) -> int:
     text = options.get(UPLOAD_BYTES)
     if text is None:
         return _DEFAULT_BYTES
-    match = _SIZE.fullmatch(text.strip())
-    size = int(match[1]) << _UNITS[(match[2] or "").lower()] if match else 0
+    try:
+        size = _SIZE.validate_python(text)
+    except ValidationError:
+        size = ByteSize(0)
     if size < 1:
         raise BadOption(f"the option {UPLOAD_BYTES} must be a size above 0 such as 16GiB: {text!r}")
     return size
@@ -342,13 +289,8 @@ def _spool_bytes(options: Mapping[str, str]) -> int:
 
 def _before_publish(options: Mapping[str, str]) -> str | None:
     function = options.get(BEFORE_PUBLISH)
-    if function is None:
-        if BEFORE_PUBLISH_TIMEOUT in options:
-            raise BadOption(
-                f"the option {BEFORE_PUBLISH_TIMEOUT} needs the option {BEFORE_PUBLISH}: set that too"
-            )
-        return None
-    resolve_function(function)
+    if function is not None:
+        resolve_function(function)
     return function
 
 
@@ -370,7 +312,6 @@ _KNOWN: Final = (
     "evolve",
     *FILE_NAMES,
     *BACKPRESSURE_OPTIONS,
-    "cluster.by",
     *UPLOAD_OPTIONS,
     "assignment",
     "assignment.after",
@@ -422,8 +363,6 @@ class SinkOptions:
     """Limits of completed checkpoints that are not committed."""
     files: FileOptions | None = None
     """Options of the data files; None: the table and the defaults decide."""
-    cluster_by: tuple[str, ...] = ()
-    """Columns by which the rows of a batch are moved together and sorted."""
     uploads: Uploads | None = None
     """Options of asynchronous uploads; None: each task uploads its own files."""
 
@@ -447,7 +386,6 @@ class SinkOptions:
             evolve=_evolve(options),
             backpressure=Backpressure.parse(options),
             files=_files(options),
-            cluster_by=cluster_by(options),
             uploads=Uploads.parse(options),
         )
 
@@ -470,7 +408,7 @@ class SinkOptions:
 def wrong_values(given: Mapping[str, str], *, located: bool = True) -> list[str]:
     """Return a sentence for each option that is missing, unknown or has an invalid value."""
     options, found = _lower(given), []
-    for part in (*_PARTS, _location if located else refuse_cluster_by):
+    for part in (*_PARTS, _location) if located else _PARTS:
         try:
             part(options)
         except BadOption as error:
@@ -702,7 +640,6 @@ _PARTS: Final[tuple[Callable[[Mapping[str, str]], object], ...]] = (
     _message_max_bytes,
     _evolve,
     _files,
-    cluster_by,
     Uploads.parse,
     Backpressure.parse,
 )

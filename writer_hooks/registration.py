@@ -206,10 +206,6 @@ class CommitWait(Protocol):
         """Ask the coordinator for the committed position: a notification may never arrive here."""
         ...
 
-    def note(self, excess: str, *, is_due: bool) -> bool:
-        """Note an excess. Return True if it is to be logged; `is_due`: the next repeated warning is due."""
-        ...
-
     def pause(self, excess: str) -> None:
         """Wait for a short time. Raises HookError if the writer must end."""
         ...
@@ -221,8 +217,8 @@ def await_commits(
     writer: CommitWait,
     advice: str,
     now: Callable[[], float] = time.monotonic,
-) -> bool:
-    """Wait until another checkpoint may begin. Return False if it may although a limit is exceeded.
+) -> None:
+    """Wait until another checkpoint may begin.
 
     `advice` states how a writer continues that fails over a limit. Raises TooManyUncommitted if the options
     say so, and the errors of `writer`.
@@ -234,17 +230,13 @@ def await_commits(
             writer.ask()
             continue
         place = f"region {region.name} of stream {region.stream}: {excess}"
-        is_logged = writer.note(excess, is_due=warning.is_due(now()))
         if limit.reaction == "fail":
             raise TooManyUncommitted(
                 f"{place}. Nothing is lost; `sluicegate status` shows what the commits wait for. {advice}"
             )
-        if is_logged:
+        if warning.is_due(now()):
             _log.warning("%s; `sluicegate status` shows what the commits wait for", place)
-        if limit.reaction == "warn":
-            return False
         writer.pause(excess)
-    return True
 
 
 # --- the wait for an answer ---------------------------------------------------------------------------

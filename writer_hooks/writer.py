@@ -263,7 +263,7 @@ class Writer:
         most_held = math.inf if checkpoint.held else 0
         self._delivery = delivery_of(self._region, self._attempt, options.uploads, most_held)
         self._writer = AttemptWriter(self._region, self._attempt, self._delivery.target(options.target()))
-        self._is_over = self._is_forbidden = False
+        self._is_over = False
         self._lock = threading.Lock()
         """Held by each call, which may come from several threads."""
 
@@ -307,13 +307,6 @@ class Writer:
         with self._lock:
             self._abort()
 
-    def forbid(self) -> None:
-        """Let no later call add rows or finish, and a call of another thread end at its next rows.
-
-        Unlike `abort`, this does not wait for such a call.
-        """
-        self._is_forbidden = True
-
     def _abort(self) -> None:
         if not self._is_over:
             self._is_over = True
@@ -321,10 +314,10 @@ class Writer:
         self._delivery.abort()
 
     def _require_open(self) -> None:
-        if self._is_over or self._is_forbidden:
+        if self._is_over:
             raise HookError(
                 f"the attempt of the writer {self._attempt.writer} is over: it was finished or given up, or "
-                "one of its calls has failed or was cancelled. Make another Writer, and write all rows again"
+                "one of its calls has failed. Make another Writer, and write all rows again"
             )
 
     def __enter__(self) -> Self:
@@ -353,10 +346,7 @@ def _batches(rows: Rows) -> Iterator["pa.RecordBatch"]:
 
 
 def _stream(rows: "ArrowStream") -> "pa.RecordBatchReader":
-    """Return the rows of a data frame.
-
-    Raises SchemaMismatch for columns that Arrow cannot have, or NotOurs.
-    """
+    """Return the rows of a data frame. Raises SchemaMismatch for columns that Arrow cannot have."""
     import pyarrow as pa
 
     if objects := _objects_of_polars(rows):
@@ -368,36 +358,14 @@ def _stream(rows: "ArrowStream") -> "pa.RecordBatchReader":
     try:
         return pa.RecordBatchReader.from_stream(rows)
     except pa.ArrowException as error:
-        if columns := _not_arrow(rows):
-            raise SchemaMismatch(
-                f"the columns {columns} of the data frame cannot be given as Arrow data: {error}. Cast them "
-                "to the types of the table"
-            ) from error
-        raise NotOurs(
-            f"rows of the type {type(rows).__name__} are no table with columns: {error}. Give a data frame, "
-            "or a pyarrow.Table"
+        raise SchemaMismatch(
+            f"rows of the type {type(rows).__name__} cannot be given as Arrow data: {error}. Cast their "
+            "columns to the types of the table, or give a pyarrow.Table"
         ) from error
 
 
 def _objects_of_polars(rows: object) -> list[str]:
-    if _library(rows) != "polars":
+    if type(rows).__module__.partition(".")[0] != "polars":
         return []
     schema: Mapping[str, object] = getattr(rows, "schema", {})
     return [name for name, kind in schema.items() if str(kind) == "Object"]
-
-
-def _not_arrow(rows: Any) -> list[str]:
-    """Return the columns of a data frame that Arrow cannot have, as far as they can be told."""
-    import pyarrow as pa
-
-    found = []
-    for name in getattr(rows, "columns", ()) if _library(rows) in ("pandas", "polars") else ():
-        try:
-            pa.RecordBatchReader.from_stream(rows[[name]])
-        except pa.ArrowException:
-            found.append(str(name))
-    return found
-
-
-def _library(rows: object) -> str:
-    return type(rows).__module__.partition(".")[0]

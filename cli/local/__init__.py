@@ -19,10 +19,9 @@ An embedded server has to be as dependable as a real one, since tests draw concl
 * After the first start its port is fixed, below the ephemeral range, so that clients find it there after a
   kill. A port may be taken between the choice and the start: then another is tried, unless the user has named
   it.
-* It is ready when *this* server answers: Kafka by the id of its cluster, Valkey by its process id. Another
-  program on the same port is not mistaken for it.
-* A directory of the cache is complete or absent. It is filled under another name, synced, listed, and
-  renamed, while a file lock keeps other processes out. The lock ends with its holder.
+* It is ready when its own log says so. Another program on the same port is not mistaken for it.
+* A directory of the cache is complete or absent. It is filled under another name, synced, and renamed, while
+  a file lock keeps other processes out. The lock ends with its holder.
 * `kill` is a crash: no flush, and the data and the port stay for the next start. `stop` is clean, and removes
   a temporary directory; one that was given is kept.
 
@@ -34,7 +33,6 @@ column as in the source. For this to mean something:
   table; the coordinator commits without them. A duplicate and a missing row do not cancel out.
 * The phases of the kills are read from the log of the killed coordinator. A kill takes place in a step of a
   commit as often as possible; files are released step by step, so that there is always something to commit.
-* Marks of months are compared with the events of the jobs, not with what the coordinator states about them.
 * The exit status is 0 only if all of this is exact. The last line of the output, with `--json`, is one object
   with the counts. Otherwise the folder of the run stays, and is named.
 * Each part is ended in the reverse order of its start, also after Ctrl-C, SIGTERM or an error. Standard error

@@ -12,10 +12,10 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TextIO
+from typing import TYPE_CHECKING, Final, TextIO
 
 import click
 
@@ -76,19 +76,6 @@ class NotRun(click.ClickException):
     show_default=True,
     help="How often, with --kill-coordinator.",
 )
-@click.option("--seed", type=int, help="Choose the moments of the kills by this number.")
-@click.option(
-    "--slow-region",
-    type=click.Choice(("EWR", "JFK", "LGA")),
-    help="Let the storage of this region be slow, and then silent, for a while; the others go on.",
-)
-@click.option(
-    "--mark-done",
-    is_flag=True,
-    help="Mark each month when all airports have passed its end, and compare the marks with the log.",
-)
-@click.option("--calm", is_flag=True, hidden=True, help="The same run, but nothing is slow.")
-@click.option("--full-cuts", is_flag=True, hidden=True, help="The same run, but every commit is full.")
 @click.option("--json", "as_json", is_flag=True, help="End with one line of JSON.")
 @click.option(
     "--work-dir",
@@ -98,44 +85,42 @@ class NotRun(click.ClickException):
 @click.pass_context
 def demo(
     context: click.Context,
-    /,
+    rows: int,
+    table_format: str,
     kill_coordinator: bool,
     kills: int,
     as_json: bool,
     work_dir: Path | None,
-    **wish: Any,
 ) -> None:
     """Run the whole system on this machine, with real servers and real data.
 
     Three streaming jobs, one for each airport of New York, write the flights of 2013 into one table. A
     coordinator process commits their files. Then the table is compared with its source. The exit status is 0
-    only if every row is there exactly once, and each month was marked in time if there are marks.
+    only if every row is there exactly once.
     """
     began = time.monotonic()
     try:
         with _interruptible():
-            wish["kills"] = kills if kill_coordinator else 0
-            _check_prerequisites(wish["table_format"])
+            _check_prerequisites(table_format)
             work = _open_work_dir(work_dir)
             (work / "logs").mkdir()
             with _output_in(work / "logs" / "output.log") as terminal:
-                outcome = _run(wish, work, terminal)
+                outcome = _run(rows, kills if kill_coordinator else 0, table_format, work, terminal)
     except DemoError as error:
         raise NotRun(str(error)) from error
     except KeyboardInterrupt:
         context.exit(_INTERRUPTED)
     seconds = round(time.monotonic() - began, 1)
     click.echo(json.dumps(figures(outcome, seconds)) if as_json else summary(outcome, seconds))
-    if not outcome.exact:
-        which = "the marks are not exact" if outcome.verdict.exact else "the table is not exactly its source"
-        raise NotExact(f"{which}; the files of the run are in {work}")
+    if not outcome.verdict.exact:
+        raise NotExact(f"the table is not exactly its source; the files of the run are in {work}")
     if work_dir is None:
         shutil.rmtree(work)
 
 
 def figures(outcome: "Outcome", seconds: float) -> dict[str, object]:
     """Return the result as JSON values."""
-    verdict, marks = outcome.verdict, outcome.marks
+    verdict = outcome.verdict
     return {
         "rows": verdict.rows,
         "expected": verdict.expected,
@@ -145,15 +130,6 @@ def figures(outcome: "Outcome", seconds: float) -> dict[str, object]:
         "kills": outcome.kills,
         "kill_phases": outcome.kill_phases,
         "seconds": seconds,
-        **(outcome.regional._asdict() if outcome.regional is not None else {}),
-        **(
-            {
-                "months_marked": {each.month: each.decision for each in marks.months},
-                "marks_wrong": list(marks.wrong),
-            }
-            if marks is not None
-            else {}
-        ),
     }
 
 
@@ -171,21 +147,6 @@ def summary(outcome: "Outcome", seconds: float) -> str:
             f"{phase} ({count})" if count > 1 else phase for phase, count in outcome.kill_phases.items()
         )
         lines.append(f"coordinator killed {outcome.kills} times: {phases}")
-    if (regional := outcome.regional) is not None:
-        lines += [
-            f"{regional.partial_cuts} partial commits, at most {regional.max_consecutive_fallbacks} in a row "
-            f"without the same region; {regional.forced_full} that had to be full, {regional.abandoned} such "
-            "given up",
-            f"other regions: {regional.healthy_p50_while_slow_ms:g} ms from a batch to its commit while one "
-            f"was slow, {regional.healthy_p50_ms:g} ms over all (p50)",
-        ]
-    if (marks := outcome.marks) is not None:
-        lines += marks.wrong
-        lines.append(
-            "twelve months marked, each once, when all airports had passed its end"
-            if marks.exact
-            else f"{len(marks.months)} months marked, {len(marks.wrong)} of 12 not in time"
-        )
     lines.append("every row exactly once" if verdict.exact else "NOT EXACT")
     return "\n".join(lines)
 
@@ -218,7 +179,7 @@ def _open_work_dir(wanted: Path | None) -> Path:
     return wanted.resolve()
 
 
-def _run(wish: Mapping[str, Any], work: Path, terminal: TextIO) -> "Outcome":
+def _run(rows: int, kills: int, table_format: str, work: Path, terminal: TextIO) -> "Outcome":
     """Run the demo in a folder, and end all its processes. Raises NotRun with the error as a message."""
     from sluicegate.cli.local.run import Wish, run_demo
     from sluicegate.cli.local.watch import Display
@@ -228,18 +189,14 @@ def _run(wish: Mapping[str, Any], work: Path, terminal: TextIO) -> "Outcome":
     # Includes messages after the run: some clients outlive the brokers and log warnings.
     logging.basicConfig(filename=work / "logs" / "libraries.log", level=logging.WARNING)
     try:
-        # Between marks, each airport falls back often, which is no news there.
-        skipped = ("sluicegate.writer_hooks.commit_feed",) if wish["mark_done"] else ()
-        with _news_to(display.note, skipped), ExitStack() as stack:
-            outcome = run_demo(Wish(**wish, work=work), display, stack)
+        with _news_to(display.note), ExitStack() as stack:
+            outcome = run_demo(Wish(rows, kills, table_format, work), display, stack)
             display.note("stopping the services")
     except (DemoError, EmbeddedError, TopicError) as error:
         raise NotRun(f"{error}\nThe files of the run are in {work}") from error
     except KeyboardInterrupt:
         display.note(f"stopped; the files of the run are in {work}")
         raise
-    finally:
-        display.keep()
     return outcome
 
 
@@ -258,16 +215,12 @@ def _output_in(file: Path) -> Iterator[TextIO]:
 
 
 @contextmanager
-def _news_to(note: Callable[[str], None], skipped: Sequence[str] = ()) -> Iterator[None]:
-    """Show the log messages of sluicegate packages, and long work such as the first download of Kafka.
-
-    Messages of the loggers `skipped` are only in the file of libraries.
-    """
+def _news_to(note: Callable[[str], None]) -> Iterator[None]:
+    """Show the log messages of sluicegate packages, and long work such as the first download of Kafka."""
 
     class Notes(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            if record.name not in skipped:
-                note(record.getMessage())
+            note(record.getMessage())
 
     logging.getLogger("sluicegate.cli.local").setLevel(logging.INFO)
     ours, notes = logging.getLogger("sluicegate"), Notes()

@@ -51,9 +51,8 @@ _SPARK_TYPES: Final = {
     pa.timestamp("us", tz="UTC"): "timestamp",
 }
 _FIRST_MTIME: Final = 1_700_000_000
-_BATCH_SECONDS: Final = 0.5
-_AT_ONCE: Final = 0.5
-_DRIP_SECONDS: Final = 25.0
+_SLOT: Final = 4.0
+"""Seconds of a coordinator's work after which it has been given all files of its part."""
 
 
 def spark_schema() -> str:
@@ -105,26 +104,17 @@ def _read_csv() -> pa.Table:
 # --- files ----------------------------------------------------------------------------------------
 
 
-class SourceFile(NamedTuple):
-    """One file of a region, which becomes one batch."""
-
-    path: Path
-    rows: int
-    first: int
-    """Id of its first flight."""
-
-
 def batches_for(rows: int) -> int:
     """Return the number of batches of a region: few for few rows, because each batch has a fixed cost."""
     return max(8, min(40, rows // 1_600))
 
 
-def write_batches(flights: pa.Table, folder: Path, batches: int) -> dict[str, list[SourceFile]]:
+def write_batches(flights: pa.Table, folder: Path, batches: int) -> dict[str, list[Path]]:
     """Write at most `batches` Parquet files for each region, in the order of time, into `folder`."""
-    written: dict[str, list[SourceFile]] = {}
+    written: dict[str, list[Path]] = {}
     for region in REGIONS:
         (folder / region).mkdir(parents=True, exist_ok=True)
-        own, files = flights.filter(pc.equal(flights["origin"], region)), list[SourceFile]()
+        own, files = flights.filter(pc.equal(flights["origin"], region)), list[Path]()
         for number in range(batches):
             start, end = (own.num_rows * at // batches for at in (number, number + 1))
             if start == end:
@@ -133,33 +123,27 @@ def write_batches(flights: pa.Table, folder: Path, batches: int) -> dict[str, li
             pq.write_table(own.slice(start, end - start), path)
             # Spark reads the oldest file first, so the file times must follow the order of the flights.
             os.utime(path, (_FIRST_MTIME + number, _FIRST_MTIME + number))
-            files.append(SourceFile(path, end - start, own[ROW_ID][start].as_py()))
+            files.append(path)
         written[region] = files
     return written
 
 
-def share_due(kills: int, killed: int, batches: int, ready: float | None) -> float:
-    """Return the share of its `batches` files that a job should have by now.
+def share_due(kills: int, killed: int, ready: float | None) -> float:
+    """Return the share of its files that a job should have by now.
 
-    `ready` is the time in seconds since the coordinator was ready.
-
-    Every kill, and the time after the last one, gets an equal part of the files, so that there is always
-    something to commit. Half of a part is released while the coordinator starts (`ready` is None), so that it
-    finds work. The other half follows while it works. If no kill comes, more files follow slowly.
+    `ready` is the time in seconds since the coordinator was ready. Every kill, and the time after the last
+    one, gets an equal part of the files, so that there is always something to commit. Half of a part is
+    released while the coordinator starts (`ready` is None), and the other half follows while it works.
     """
     if killed >= kills:
         return 1.0
-    part = _AT_ONCE
-    if ready is not None:
-        slot = max(_BATCH_SECONDS * batches / (kills + 1), _BATCH_SECONDS)
-        part += (1 - _AT_ONCE) * min(ready / slot, 1.0) + max(0.0, ready - slot) / _DRIP_SECONDS
-    return min((killed + part) / (kills + 1), kills / (kills + 1))
+    return (killed + 0.5 + 0.5 * min((ready or 0.0) / _SLOT, 1.0)) / (kills + 1)
 
 
 class Feed:
     """Moves files into the folders that the jobs read, in their order."""
 
-    def __init__(self, files: Mapping[str, Sequence[SourceFile]], inbox: Path) -> None:
+    def __init__(self, files: Mapping[str, Sequence[Path]], inbox: Path) -> None:
         self._files = files
         self._inbox = inbox
         self._given = dict.fromkeys(files, 0)
@@ -177,7 +161,7 @@ class Feed:
             for file in files[self._given[region] : upto]:
                 # A rename is atomic: a job never reads half a file. It also keeps the file time, which Spark
                 # sorts by.
-                file.path.rename(self.folder(region) / file.path.name)
+                file.rename(self.folder(region) / file.name)
             self._given[region] = max(self._given[region], upto)
 
 

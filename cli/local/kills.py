@@ -32,24 +32,12 @@ COMMIT_STEPS: Final = (
 """The steps of a commit, in their order."""
 START_STEPS: Final = ("InspectTable", "FetchEnd")
 """Steps of every start, in their order."""
-REGISTRATION_STEPS: Final = ("Append stream.policy", "WriteRecord", "Announce", "WriteView", "ReleaseOffsets")
-"""Steps before the first commit: regions register."""
 STARTING: Final = "starting"
 READING: Final = "reading"
-EARLY_KILLS: Final = 2
-"""Maximum number of kills before the first commit; later kills wait for it."""
 
-_AT_ANY_TIME: Final = 0.2
-"""Probability of a kill at any time instead of in a chosen step, until one was killed between commits."""
-_ONE_BEFORE: Final = 0.5
-"""Probability of taking the step before the chosen one as the signal: log lines may come late."""
-_LONGEST_WAIT: Final = 1.5
 _LONGEST_DELAY: Final = 0.008
-_LIFE_SECONDS: Final = 60.0
-"""Maximum seconds of waiting for the chosen step after a start, before there are commits."""
 _HUNT_SECONDS: Final = 10.0
-"""Maximum seconds of waiting for the chosen step, once there are commits."""
-_POLL_START: Final = 0.01
+"""Maximum seconds of waiting for the chosen step, which may not occur without more work."""
 _POLL: Final = 0.0015
 _STOP_SECONDS: Final = 20.0
 _TAIL_LINES: Final = 15
@@ -175,29 +163,16 @@ def parse(line: bytes) -> Step | None:
     return Step(effect, state == "started")
 
 
-class Plan(NamedTuple):
-    """Moment of a kill: `delay` seconds after a step has begun for the `turn`-th time in this life.
-
-    Without a step: `delay` seconds after the start has finished.
-    """
-
-    step: str | None
-    delay: float
-    turn: int = 1
-
-
 class Killer(threading.Thread):
-    """Kills the coordinator `kills` times, in as many different steps as possible.
+    """Kills the coordinator `kills` times after the first commit, in as many different steps as possible.
 
-    `committing` returns True once a commit exists. A life may last for `turns` commits.
+    `committing` returns True once a commit exists.
     """
 
     def __init__(
         self,
         coordinator: Coordinator,
         kills: int,
-        seed: int | None,
-        turns: int,
         committing: Callable[[], bool],
         note: Callable[[str], None],
     ) -> None:
@@ -208,8 +183,6 @@ class Killer(threading.Thread):
         """Time of the monotonic clock when this life became ready; None while it starts."""
         self._coordinator = coordinator
         self._kills = kills
-        self._random = random.Random(seed)  # noqa: S311
-        self._turns = max(1, turns)
         self._committing = committing
         self._note = note
         self._over = threading.Event()
@@ -239,28 +212,14 @@ class Killer(threading.Thread):
         if self.is_alive():
             self.join()
 
-    def plan(self) -> Plan:
-        """Choose the next moment; steps without a kill so far are preferred."""
-        early = self._is_early()
-        if not early and READING not in self.phases and self._random.random() < _AT_ANY_TIME:
-            return Plan(None, self._random.uniform(0, _LONGEST_WAIT))
-        steps = [*START_STEPS, *(REGISTRATION_STEPS if early else COMMIT_STEPS)]
-        fresh = [step for step in steps if step not in self.phases] or steps
-        # The start is the longest part of every life, but the steps of a commit are the interesting ones.
-        step = self._random.choices(fresh, [1 if step in START_STEPS else 4 for step in fresh])[0]
-        if not early and step in COMMIT_STEPS[1:] and self._random.random() < _ONE_BEFORE:
-            step = COMMIT_STEPS[COMMIT_STEPS.index(step) - 1]
-        turn = 1 if early or step in START_STEPS else self._random.randint(1, self._turns)
-        # Some steps take 1 ms, others 20 ms. About half of the kills have no delay, to hit the short ones.
-        return Plan(step, max(0.0, self._random.uniform(-_LONGEST_DELAY, _LONGEST_DELAY)), turn)
-
-    def _is_early(self) -> bool:
-        return not self._committing() and self.killed < EARLY_KILLS
-
     def _strike(self) -> None:
-        plan, trace = self.plan(), Trace(self._coordinator.log_file)
-        self._await(plan, trace)
-        if self._over.wait(plan.delay):
+        steps = [*START_STEPS, *COMMIT_STEPS]
+        step = random.choice([each for each in steps if each not in self.phases] or steps)  # noqa: S311
+        trace = Trace(self._coordinator.log_file)
+        self._await(step, trace)
+        # Some steps take 1 ms, others 20 ms. About half of the kills have no delay, to hit the short ones.
+        delay = max(0.0, random.uniform(-_LONGEST_DELAY, _LONGEST_DELAY))  # noqa: S311
+        if self._over.wait(delay):
             return
         self._coordinator.kill()
         # Read the last lines of the killed life, to find the interrupted step.
@@ -269,22 +228,16 @@ class Killer(threading.Thread):
         self.ready_since = None
         self._note(f"killed the coordinator ({self.killed} of {self._kills}): {trace.phase}")
 
-    def _await(self, plan: Plan, trace: Trace) -> None:
-        """Wait for the moment. The wait is limited, because a step may not occur without more work.
-
-        The limit counts from the end of the start, and for a later kill from the first commit.
-        """
-        deadline, turns, early = math.inf, 0, self._is_early()
-        while time.monotonic() < deadline and not self._over.wait(_POLL if self.ready_since else _POLL_START):
+    def _await(self, step: str, trace: Trace) -> None:
+        """Wait until the step begins after the first commit, or for _HUNT_SECONDS once it could."""
+        deadline = math.inf
+        while time.monotonic() < deadline and not self._over.wait(_POLL):
             steps = trace.advance()
-            turns += steps.count(Step(plan.step or "", started=True))
-            if turns >= plan.turn:
-                return
             if self.ready_since is None and Step("FetchEnd", started=False) in steps:
                 self.ready_since = time.monotonic()
-                deadline = self.ready_since + _LIFE_SECONDS if early else math.inf
-            if self.ready_since is not None and self._committing():
-                if plan.step is None:
+            if self._committing():
+                if Step(step, started=True) in steps:
                     return
-                deadline = min(deadline, time.monotonic() + _HUNT_SECONDS)
+                if self.ready_since is not None:
+                    deadline = min(deadline, time.monotonic() + _HUNT_SECONDS)
             self._coordinator.check()

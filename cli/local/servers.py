@@ -10,8 +10,6 @@ import os
 import re
 import shutil
 import signal
-import socket
-import struct
 import tempfile
 import threading
 import time
@@ -21,10 +19,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, TracebackType
 from typing import ClassVar, Final, Self
-
-import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
 
 from sluicegate.cli.local.errors import StartError
 from sluicegate.cli.local.jars import Java, cache_dir, find_java, kafka_jars
@@ -81,6 +75,8 @@ class EmbeddedServer(ABC):
     """
 
     name: ClassVar[str]
+    ready_text: ClassVar[str] = ""
+    """Text of its log from which on it serves."""
     start_seconds: ClassVar[float]
     stop_seconds: ClassVar[float]
     poll_seconds: ClassVar[float]
@@ -91,15 +87,20 @@ class EmbeddedServer(ABC):
         self._dir: Path | None = None
         self._port: int | None = port
         self._process: ChildProcess | None = None
+        self._log_start = 0
+        """Bytes of the log before the newest start."""
         self._lock = threading.RLock()
 
     @abstractmethod
     def _prepare(self) -> Sequence[str]:
         """Write the server's files into its directory and return its command."""
 
-    @abstractmethod
     def _ready(self, pid: int) -> bool:
-        """Return True if the process with this id serves on the port now."""
+        """Return True if the process with this id serves on the port now.
+
+        Its own log says so: another program on the same port is not mistaken for it.
+        """
+        return self.ready_text.encode() in self._log()
 
     def _stopped_cleanly(self) -> None:
         """Hook that runs after a clean end, before a temporary directory is removed."""
@@ -223,34 +224,35 @@ class EmbeddedServer(ABC):
             self._dir = self._given_dir.resolve()
 
     def _start_once(self) -> None:
-        command = self._prepare()
-        log_start = self.log_file.stat().st_size if self.log_file.exists() else 0
-        process = ChildProcess(command, log_file=self.log_file, cwd=self.data_dir)
+        self._log_start = self.log_file.stat().st_size if self.log_file.exists() else 0
+        process = ChildProcess(self._prepare(), log_file=self.log_file, cwd=self.data_dir)
         try:
-            self._wait_until_ready(process, log_start)
+            self._wait_until_ready(process)
         except BaseException:
             process.kill()
             raise
         self._process = process
 
-    def _wait_until_ready(self, process: ChildProcess, log_start: int) -> None:
+    def _wait_until_ready(self, process: ChildProcess) -> None:
         deadline = time.monotonic() + self.start_seconds
         while not self._ready(process.pid):
             status = process.poll()
             if status is not None:
-                message = (
-                    f"{self.name} ended with status {status} while starting; {self._log_tail(log_start)}"
-                )
+                message = f"{self.name} ended with status {status} while starting; {self._log_tail()}"
                 raise _PortTaken(message) if _PORT_TAKEN in message else StartError(message)
             if time.monotonic() > deadline:
                 waited = f"{self.name} was not ready on port {self.port} within {self.start_seconds:g} s"
-                raise StartError(f"{waited}; {self._log_tail(log_start)}")
+                raise StartError(f"{waited}; {self._log_tail()}")
             time.sleep(self.poll_seconds)
 
-    def _log_tail(self, start: int) -> str:
+    def _log(self) -> bytes:
+        """Return the log of the newest start."""
         with self.log_file.open("rb") as log:
-            log.seek(start)
-            lines = log.read().decode(errors="replace").splitlines()
+            log.seek(self._log_start)
+            return log.read()
+
+    def _log_tail(self) -> str:
+        lines = self._log().decode(errors="replace").splitlines()
         # The first error is often far above the last lines, which only report the shutdown.
         errors = [line for line in lines[:-_TAIL_LINES] if _ERROR.search(line)][:_ERROR_LINES]
         shown = [*errors, *(["..."] if errors else []), *lines[-_TAIL_LINES:]]
@@ -274,64 +276,6 @@ class EmbeddedServer(ABC):
 
 class _PortTaken(StartError):
     """Another process took the port between the choice and the bind."""
-
-
-# Readiness probe of a Kafka address, without a client library.
-
-_METADATA: Final = 3
-_VERSION: Final = 2
-_LARGEST_ANSWER: Final = 1 << 20
-
-
-def cluster_id(host: str, port: int, timeout: float = 1.0) -> str | None:
-    """Return the id of the cluster that serves at an address; None while no unfenced broker serves.
-
-    `timeout` is in seconds and applies to each network operation.
-    """
-    try:
-        with socket.create_connection((host, port), timeout=timeout) as connection:
-            connection.sendall(_request())
-            (size,) = struct.unpack(">i", _receive(connection, 4))
-            if not 0 < size <= _LARGEST_ANSWER:
-                return None
-            return _parse(_receive(connection, size))
-    except (OSError, EOFError):
-        return None
-
-
-def _request() -> bytes:
-    """Encode a metadata request (version 2) for no topics."""
-    body = struct.pack(">hhih", _METADATA, _VERSION, 1, -1) + struct.pack(">i", 0)
-    return struct.pack(">i", len(body)) + body
-
-
-def _receive(connection: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        piece = connection.recv(size - len(data))
-        if not piece:
-            raise EOFError("connection closed within an answer")
-        data += piece
-    return data
-
-
-def _parse(answer: bytes) -> str | None:
-    (brokers,) = struct.unpack_from(">i", answer, 4)
-    at = 8
-    for _ in range(brokers):
-        _, at = _string(answer, at + 4)
-        _, at = _string(answer, at + 4)
-    identity, _ = _string(answer, at)
-    # A broker that is still fenced responds with an empty list of brokers.
-    return identity if brokers > 0 else None
-
-
-def _string(answer: bytes, at: int) -> tuple[str | None, int]:
-    (length,) = struct.unpack_from(">h", answer, at)
-    start = at + 2
-    if length < 0:
-        return None, start
-    return answer[start : start + length].decode(), start + length
 
 
 # A Kafka broker and controller in one child process.
@@ -358,6 +302,7 @@ class EmbeddedKafka(EmbeddedServer):
     """
 
     name: ClassVar[str] = "Kafka"
+    ready_text: ClassVar[str] = "Kafka Server started"
     start_seconds: ClassVar[float] = 600.0
     stop_seconds: ClassVar[float] = 120.0
     poll_seconds: ClassVar[float] = 0.05
@@ -375,7 +320,6 @@ class EmbeddedKafka(EmbeddedServer):
         self._settings = dict(settings or {})
         self._listeners = tuple(listeners)
         self._scram = tuple(scram)
-        self._cluster_id = ""
         self._archive: _ClassArchive | None = None
 
     @property
@@ -390,15 +334,9 @@ class EmbeddedKafka(EmbeddedServer):
         properties = self._write_properties()
         base = [str(java.executable), *_JVM_OPTIONS]
         class_path = ["-cp", os.pathsep.join(str(jar) for jar in jars)]
-        # The storage is formatted only once: its cluster id must stay the same across restarts.
-        self._cluster_id = _stored_cluster_id(self._log_dir) or self._format(
-            [*base, *self._archive.use(), *class_path], properties
-        )
+        if not (self._log_dir / "meta.properties").exists():
+            self._format([*base, *self._archive.use(), *class_path], properties)
         return [*base, *self._archive.use_or_record(), *class_path, "kafka.Kafka", str(properties)]
-
-    def _ready(self, pid: int) -> bool:
-        # Another broker may serve on this port; the cluster id identifies this one.
-        return cluster_id(LOOPBACK, self.port) == self._cluster_id
 
     def _stopped_cleanly(self) -> None:
         if self._archive is not None:
@@ -429,32 +367,21 @@ class EmbeddedKafka(EmbeddedServer):
         path.write_text(text, encoding="utf-8")
         return path
 
-    def _format(self, java_command: Sequence[str], properties: Path) -> str:
-        identity = _new_cluster_id()
-        tool = [
-            "kafka.tools.StorageTool",
-            "format",
-            "--ignore-formatted",
-            "-t",
-            identity,
-            "-c",
-            str(properties),
-        ]
+    def _format(self, java_command: Sequence[str], properties: Path) -> None:
+        """Make the storage with a new cluster id: a random UUID, which does not begin with a hyphen."""
+        identity = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=").replace("-", "A")
+        tool = ["kafka.tools.StorageTool", "format", "-t", identity, "-c", str(properties)]
         for user in self._scram:
             tool += ["--add-scram", user]
-        log_start = self.log_file.stat().st_size if self.log_file.exists() else 0
         process = ChildProcess([*java_command, *tool], log_file=self.log_file, cwd=self.data_dir)
         try:
             status = process.wait(_FORMAT_SECONDS)
         except TimeoutError as error:
-            raise StartError(
-                f"Kafka's storage was not formatted: {error}; {self._log_tail(log_start)}"
-            ) from error
+            raise StartError(f"Kafka's storage was not formatted: {error}; {self._log_tail()}") from error
         finally:
             process.kill()
         if status != 0:
-            raise StartError(f"Kafka's storage was not formatted; {self._log_tail(log_start)}")
-        return identity
+            raise StartError(f"Kafka's storage was not formatted; {self._log_tail()}")
 
 
 class _ClassArchive:
@@ -484,25 +411,6 @@ class _ClassArchive:
         self._recording.unlink()
 
 
-def _stored_cluster_id(log_dir: Path) -> str | None:
-    try:
-        lines = (log_dir / "meta.properties").read_text(encoding="utf-8").splitlines()
-    except FileNotFoundError:
-        return None
-    return next((line.removeprefix("cluster.id=") for line in lines if line.startswith("cluster.id=")), None)
-
-
-def _new_cluster_id() -> str:
-    """Return an id in Kafka's form: a random UUID in URL-safe base64.
-
-    It does not begin with `-`, because a command-line tool would parse it as an option.
-    """
-    while True:
-        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if not text.startswith("-"):
-            return text
-
-
 def _escaped(value: str) -> str:
     """Escape a value for a Java properties file."""
     return value.replace("\\", "\\\\").replace("\n", "\\n")
@@ -515,6 +423,7 @@ class EmbeddedValkey(EmbeddedServer):
     """Valkey without persistence: a restart or a kill empties it, unless `settings` override that."""
 
     name: ClassVar[str] = "Valkey"
+    ready_text: ClassVar[str] = "Ready to accept connections"
     start_seconds: ClassVar[float] = 300.0
     stop_seconds: ClassVar[float] = 10.0
     poll_seconds: ClassVar[float] = 0.01
@@ -546,22 +455,6 @@ class EmbeddedValkey(EmbeddedServer):
         for key, value in options.items():
             command += [f"--{key}", value]
         return command
-
-    def _ready(self, pid: int) -> bool:
-        client = redis.Redis(
-            host=LOOPBACK,
-            port=self.port,
-            socket_timeout=1.0,
-            socket_connect_timeout=1.0,
-            retry=Retry(NoBackoff(), 0),
-        )
-        with client:
-            try:
-                info = client.info("server")
-            except redis.RedisError:
-                return False
-        # Another server may serve on this port; the process id identifies this one.
-        return isinstance(info, dict) and info.get("process_id") == pid
 
 
 def valkey_binary() -> Path:

@@ -20,13 +20,12 @@ from urllib.parse import urlsplit
 import click
 from click.core import ParameterSource
 
-from sluicegate.cli.completion import complete_formats
 from sluicegate.cli.coordinators import ask_member
 from sluicegate.cli.errors import UserError, as_user_errors
 from sluicegate.cli.local.errors import EmbeddedError
 from sluicegate.cli.local.process import ChildProcess, port_is_free
-from sluicegate.cli.options import TABLE_HELP, parse_tables
-from sluicegate.cli.run import key, parse_options, quoted, section
+from sluicegate.cli.options import TABLE_HELP, parse_pairs, parse_tables
+from sluicegate.cli.run import key, quoted, section
 from sluicegate.cli.terminal import until_interrupted
 from sluicegate.coordinator.settings.model import Settings, SettingsError, load, validate
 from sluicegate.kafka.topics import ensure_topics
@@ -119,7 +118,6 @@ _PROGRAM: Final = "from sluicegate.cli.main import main; main()"
 @click.option(
     "--format",
     "lake",
-    shell_complete=complete_formats,
     default=DEFAULT_FORMAT,
     show_default=True,
     help="Format of the tables.",
@@ -129,12 +127,13 @@ _PROGRAM: Final = "from sluicegate.cli.main import main; main()"
     "options",
     multiple=True,
     metavar="NAME=VALUE",
+    callback=parse_pairs,
     help="Option of the format, for each table. A format that needs a catalog has one in DIR by default.",
 )
 @click.option("--kafka-port", type=PORT, default=9092, show_default=True, help="Port of Kafka.")
 @click.option("--valkey-port", type=PORT, default=6379, show_default=True, help="Port of Valkey.")
 @click.option("--http-port", type=PORT, default=8080, show_default=True, help="Port of the coordinator.")
-def up(folder: Path, tables: dict[str, str], lake: str, options: tuple[str, ...], **ports: int) -> None:
+def up(folder: Path, tables: dict[str, str], lake: str, options: dict[str, str], **ports: int) -> None:
     """Run Kafka, Valkey and a coordinator on this machine until Ctrl-C, to try it with tables of your own.
 
     The first start writes DIR/sluicegate.toml for the tables, and creates the topics. Later starts use that
@@ -144,7 +143,7 @@ def up(folder: Path, tables: dict[str, str], lake: str, options: tuple[str, ...]
     from sluicegate.cli.local.servers import EmbeddedKafka, EmbeddedValkey
 
     path = folder.absolute() / "sluicegate.toml"
-    wanted = _Tables(tables, lake, parse_options(options))
+    wanted = _Tables(tables, lake, options)
     settings, text = _prepare(path, wanted, (ports["kafka_port"], ports["valkey_port"], ports["http_port"]))
     kafka_port, valkey_port = _ports(settings, path)
     _require_ports(path, ports, (kafka_port, valkey_port, settings.http.port))

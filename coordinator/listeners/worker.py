@@ -15,9 +15,9 @@ from sluicegate.coordinator.observe.metrics import Metrics
 from sluicegate.coordinator.settings.model import ListenerSettings
 from sluicegate.coordinator.stream.outcomes import Announced, Outcomes, outcome_of
 from sluicegate.events.notifications import Notification, read_notification
+from sluicegate.kafka.authorized import topic_id
 from sluicegate.kafka.clients import spread, start_client, stop_client
 from sluicegate.kafka.reading import read_batches
-from sluicegate.kafka.topics import topic_id
 from sluicegate.listeners.port import Action, Done, Listener, Outcome, Refused, Result, Step, Unknown
 from sluicegate.state_store import ListenerView, ProblemView
 

@@ -88,26 +88,6 @@ def in_order(values: Mapping[str, str | None], names: Iterable[str]) -> dict[str
     return {name: values[name] for name in (*names, *values) if name in values}
 
 
-def check_actions(options: MarkDoneOptions, stream: Stream) -> None:
-    """Raise ListenerRefused for an action that a format cannot have."""
-    if "done-partition" in options.actions:
-        raise ListenerRefused(
-            f"the action done-partition needs partitions in a catalog, and {_partitions_of(stream.format)}. "
-            "Use success-file for readers of folders, mark-event or http-report for schedulers, or custom "
-            "with a function that calls your metastore"
-        )
-
-
-def _partitions_of(format: str) -> str:
-    reasons = {
-        "paimon": "a Paimon table that is written by path has none: tables of a metastore are refused "
-        "(metastore.partitioned-table)",
-        "iceberg": "catalogs of Iceberg have no partitions: they are in the metadata of the table",
-        "delta": "a Delta table has its partitions in its log alone",
-    }
-    return reasons.get(format, f"the format {format} has none")
-
-
 def check_layout(options: MarkDoneOptions, layout: PartitionLayout) -> None:
     """Raise ListenerRefused if the settings make no sense for the partitions of the table."""
     if not layout.fields:
@@ -231,67 +211,25 @@ def resolver(options: MarkDoneOptions, fields: Mapping[str, PartitionField]) -> 
 # Marks as others read them: the event of the feed, the JSON of a report, the argument of a function.
 
 
-@dataclass(frozen=True)
-class DoneMark:
+class DoneMark(PartitionDone):
     """A partition that is done, as a function of the action `custom` gets it."""
 
     key: str
     """The same for a repetition after a crash, and for no other mark of the stream."""
     stream: str
-    table: str
-    """URI of the table's folder."""
-    partition: str
-    """Such as `dt=2013-01-01/hour=05`."""
-    values: Mapping[str, str | None]
-    start: int | None
-    """Times of the rows, in milliseconds since the Unix epoch: from start, before end. None: no time."""
-    end: int | None
-    decision: int
-    """Newest commit that gave it files."""
-    snapshot: int | None
-    """Snapshot of the table that has all its files."""
-    watermark: int | None
-    late: bool
-    """True if it got files after its period had passed: whoever read it before reads it again."""
-    number: int
-    """1 for its first mark, as far as is remembered."""
 
 
 def done_mark(mark: Mark, stream: str, table: str) -> DoneMark:
     """Return a mark for a function."""
-    start, end = mark.period if mark.period is not None else (None, None)
-    return DoneMark(
-        key=mark.key,
-        stream=stream,
-        table=table,
-        partition=mark.partition,
-        values=mark.values,
-        start=start,
-        end=end,
-        decision=mark.decision,
-        snapshot=mark.snapshot,
-        watermark=mark.watermark,
-        late=mark.late,
-        number=mark.number,
-    )
+    return DoneMark(key=mark.key, stream=stream, **done_event(mark, table).model_dump())
 
 
 def done_event(mark: Mark, table: str) -> PartitionDone:
     """Return the body of the event of a mark."""
-    start, end = mark.period if mark.period is not None else (None, None)
-    return PartitionDone(
-        table=table,
-        partition=mark.partition,
-        values=dict(mark.values),
-        start=start,
-        end=end,
-        decision=mark.decision,
-        snapshot=mark.snapshot,
-        watermark=mark.watermark,
-        reason=mark.reason,
-        late=mark.late,
-        number=mark.number,
-    )
+    fields = mark._asdict()
+    start, end = fields.pop("period") or (None, None)
+    del fields["time"]
+    return PartitionDone(table=table, start=start, end=end, **fields)
 
 
 def report(mark: Mark, name: str, table: str) -> dict[str, object]:
@@ -461,9 +399,6 @@ class MarkDoneListener(Listener[MarkDoneState]):
                 return await self._act(action, mark)
         return Refused(f"the action {action.key} is of another listener. Upgrade the service")
 
-    async def close(self) -> None:
-        return
-
     # --- the fold ---------------------------------------------------------------------------------
 
     def _fold(self, state: MarkDoneState) -> Step[MarkDoneState]:
@@ -620,8 +555,7 @@ class MarkDone:
     options = MarkDoneOptions
 
     def check(self, options: MarkDoneOptions, stream: Stream) -> None:
-        """Raise ListenerRefused if the settings make no sense for the format of the stream."""
-        check_actions(options, stream)
+        """Raise ListenerRefused if the function of the action custom cannot be loaded."""
         if options.custom is not None:
             load_function(options.custom)
 

@@ -4,35 +4,26 @@ import json
 import re
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal, Self
-from urllib.parse import urlsplit
 
 import aiohttp
 from pydantic import AfterValidator, Field, SecretStr, model_validator
 
+from sluicegate.listeners.http import Answer, Url, post
 from sluicegate.listeners.intervals import Duration, Interval, Length, Zone, milliseconds, parse_interval
 from sluicegate.listeners.mark_done.formats import Parse, default_parser, parser
 from sluicegate.listeners.mark_done.policy import Terms, Trigger
-from sluicegate.listeners.port import Done, Failed, Options, Result, Unknown
+from sluicegate.listeners.port import Done, Failed, Options, Result
 
 # Reports to an HTTP server, in the form of those that Paimon sends of its marks.
 
-_LONGEST: Final = 64 << 10
-"""Bytes of an answer that are read."""
 _SHOWN: Final = 200
-
-
-def _url(text: str) -> str:
-    parts = urlsplit(text)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ValueError("must be a URL that begins with http:// or https:// and names a host")
-    return text
 
 
 class ReportOptions(Options):
     """Settings of the action `http-report`, beside those of the type."""
 
     actions: tuple[str, ...]
-    http_url: Annotated[str, AfterValidator(_url)] | None = None
+    http_url: Url | None = None
     """Address of `http-report`."""
     http_params: str = ""
     """Text that each report contains as `params`."""
@@ -60,46 +51,23 @@ def check_pair(actions: tuple[str, ...], action: str, name: str, value: object) 
 async def send_report(
     http: aiohttp.ClientSession, options: ReportOptions, key: str, fields: Mapping[str, object]
 ) -> Result:
-    """Send a report with the params and the headers of the settings, under an idempotency key."""
+    """Send a report with the params and the headers of the settings, under an idempotency key.
+
+    An answer of 200 to 299 is done, unless its JSON has a `result` other than SUCCESS.
+    """
     headers = {name: value.get_secret_value() for name, value in options.http_headers.items()}
-    headers["Idempotency-Key"] = key
-    return await post(
-        http, options.http_url or "", {"params": options.http_params, **fields}, headers, options.http_timeout
-    )
-
-
-async def post(
-    http: aiohttp.ClientSession,
-    url: str,
-    fields: Mapping[str, object],
-    headers: Mapping[str, str],
-    seconds: float,
-) -> Result:
-    """Send a report. An answer of 200 to 299 is done, unless its JSON has a `result` other than SUCCESS."""
-    limit = aiohttp.ClientTimeout(total=seconds)
-    try:
-        async with http.post(
-            url, json=fields, headers=dict(headers), timeout=limit, allow_redirects=False
-        ) as answer:
-            text = (await answer.content.read(_LONGEST)).decode(errors="replace")
-            return _judge(answer.status, text)
-    except (aiohttp.ClientConnectorError, aiohttp.InvalidURL) as error:
-        return Failed(f"{_place(url)} cannot be reached: {error}. See whether the server runs")
-    except (TimeoutError, aiohttp.ClientError, OSError) as error:
-        # The server may have taken the report.
-        return Unknown(
-            f"{_place(url)} gave no answer: {type(error).__name__} {error}. It gets the "
-            "report again, with the same Idempotency-Key"
-        )
-
-
-def _judge(status: int, text: str) -> Result:
-    if not 200 <= status < 300:
+    headers |= {"Content-Type": "application/json", "Idempotency-Key": key}
+    body = json.dumps({"params": options.http_params, **fields}).encode()
+    answer = await post(http, options.http_url or "", body, headers, options.http_timeout)
+    if not isinstance(answer, Answer):
+        return answer
+    if not answer.is_success:
         return Failed(
-            f"the server answered {status}: {text[:_SHOWN]}. Correct http_url, http_headers or the server"
+            f"the server answered {answer.status}: {answer.text[:_SHOWN]}. Correct http_url, http_headers or "
+            "the server"
         )
     try:
-        found = json.loads(text)
+        found = json.loads(answer.text)
     except ValueError:
         return Done()
     result = found.get("result") if isinstance(found, dict) else None
@@ -108,12 +76,7 @@ def _judge(status: int, text: str) -> Result:
     return Done()
 
 
-def _place(url: str) -> str:
-    """Return a URL without its query and credentials, which may be secret."""
-    return url.split("?")[0].rpartition("@")[2]
-
-
-ActionName = Literal["success-file", "done-partition", "mark-event", "http-report", "custom"]
+ActionName = Literal["success-file", "mark-event", "http-report", "custom"]
 _CUSTOM: Final = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_][\w.]*")
 
 

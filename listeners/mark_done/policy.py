@@ -204,12 +204,7 @@ def commit(progress: Progress, seen: Commit, resolve: Resolve, terms: Terms) -> 
         }
     )
     # By processing time, only the clock decides: a commit is no proof that the time has come.
-    return _marked(changed, seen.time, terms) if terms.trigger == "watermark" else Decided(changed)
-
-
-def elapse(progress: Progress, now: int, terms: Terms) -> Decided:
-    """Mark the partitions for which the time has come."""
-    return _marked(progress, now, terms)
+    return elapse(changed, seen.time, terms) if terms.trigger == "watermark" else Decided(changed)
 
 
 def drain(progress: Progress, now: int, terms: Terms) -> Decided:
@@ -275,7 +270,8 @@ def _is_late(progress: Progress, name: str, period: Period | None, terms: Terms)
     )
 
 
-def _marked(progress: Progress, now: int, terms: Terms) -> Decided:
+def elapse(progress: Progress, now: int, terms: Terms) -> Decided:
+    """Mark the partitions for which the time has come."""
     reason: Reason = "watermark" if terms.trigger == "watermark" else "idle"
     due = [name for name, each in progress.open.items() if _is_due(progress, each, now, terms)]
     return _close(progress, due, now, reason)

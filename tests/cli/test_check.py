@@ -74,10 +74,7 @@ def test_missing_topics_are_problems_until_create(deployment: Deployment) -> Non
     assert all(found[topic][0] == "PROBLEM" for topic in _topics(deployment))
     assert "sluicegate topics create" in found[_topics(deployment)[0]][1]
 
-    created = deployment.run("check", "--create")
-    assert created.exit_code == 0
-    assert all(findings(created)[topic] == ("OK", "created") for topic in _topics(deployment))
-
+    assert deployment.run("topics", "create").exit_code == 0
     after = deployment.run("check")
     assert after.exit_code == 0
     assert all(findings(after)[topic] == ("OK", "exists, settings fit") for topic in _topics(deployment))
@@ -87,7 +84,8 @@ def test_missing_topics_are_problems_until_create(deployment: Deployment) -> Non
 def test_redis_that_is_away_is_named_without_its_password(deployment: Deployment) -> None:
     port = free_port()
     deployment.env["SLUICEGATE_REDIS__URL"] = f"redis://me:hunter2@127.0.0.1:{port}/0"
-    result = deployment.run("check", "--create")
+    deployment.create_topics()
+    result = deployment.run("check")
     verdict, detail = findings(result)["redis"]
     assert (result.exit_code, verdict) == (1, "PROBLEM")
     assert f"redis://127.0.0.1:{port}/0 does not answer" in detail
@@ -103,7 +101,8 @@ def test_each_unusable_table_is_named(deployment: Deployment, tmp_path: Path) ->
         "SLUICEGATE_STREAMS__ODD__TABLE": str(tmp_path / "odd"),
         "SLUICEGATE_STREAMS__ODD__FORMAT": "excel",
     }
-    result = deployment.run("check", "--create")
+    deployment.create_topics()
+    result = deployment.run("check")
     found = findings(result)
     assert result.exit_code == 1
     assert found["table of flights"][0] == "OK"

@@ -44,8 +44,8 @@ def _fill(admin: redis.Redis) -> Callable[[], object]:
 
 
 WAYS_OUT = {
-    "replica": (_replicate, "is a replica, which takes no writes", "Set redis.url to its primary"),
-    "full": (_fill, "is full", "Raise its maxmemory, or delete keys of others from it"),
+    "replica": (_replicate, "read only replica", "is no replica"),
+    "full": (_fill, "maxmemory", "has room"),
 }
 
 

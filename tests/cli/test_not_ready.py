@@ -51,7 +51,7 @@ COMMANDS = {
 }
 OF_A_MACHINE = {"uploads discard", "uploads drain", "uploads list"}
 """Commands for files that wait on a machine; they have their own tests."""
-WITHOUT_KAFKA = {"completion", "demo", "init", "run", "servers", "up", *OF_A_MACHINE}
+WITHOUT_KAFKA = {"demo", "init", "run", "servers", "up", *OF_A_MACHINE}
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch) -> "Counter[str]":

@@ -144,23 +144,6 @@ def test_missing_topics_are_a_clear_error(deployment: Deployment) -> None:
     assert "sluicegate topics create" in result.stderr
 
 
-@pytest.mark.kafka
-def test_a_watch_shows_what_changes_until_it_is_ended(deployment: Deployment) -> None:
-    deployment.create_topics()
-    command = [sys.executable, "-c", PROGRAM, "status", "--config", str(deployment.config), "--watch"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            assert process.stdout is not None
-            assert any("no coordinator has served it yet" in line for line in process.stdout)
-            deployment.write_state((b"flights", _bytes(_record(41))))
-            assert any("flights  commit 41" in line for line in process.stdout)
-            process.terminate()
-            process.communicate(timeout=BACKSTOP)
-        finally:
-            process.kill()
-    assert process.returncode == 0
-
-
 NOON = 1_356_998_400_000
 NOON_TEXT = "2013-01-01T00:00:00Z"
 LATER = "2013-01-01T00:00:00.001Z"

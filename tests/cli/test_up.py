@@ -78,7 +78,7 @@ def test_what_cannot_be_started_is_refused_before_a_server_is(tmp_path: Path) ->
         return result.stderr
 
     assert "name a stream and its table, such as --table flights=" in refused()
-    assert "must be NAME=URI" in refused("--table", "/lake/flights")
+    assert "does not have the form NAME=URI" in refused("--table", "/lake/flights")
     assert "is given twice" in refused("--table", "a=/lake/a", "--table", "a=/lake/b")
     assert "the settings in" in refused("--table", "a b=/lake/a")
     assert "csv" in refused("--table", "a=/lake/a", "--format", "csv")

@@ -35,10 +35,8 @@ def test_files_hold_every_row_once_in_the_order_of_time(flights: pa.Table, tmp_p
     files = data.write_batches(some, tmp_path, 7)
     assert {region: len(of) for region, of in files.items()} == dict.fromkeys(data.REGIONS, 7)
     for region, of in files.items():
-        stamps = [file.path.stat().st_mtime for file in of]
+        stamps = [file.stat().st_mtime for file in of]
         assert stamps == sorted(set(stamps)), "Spark reads files in the order of their times"
-        parts = [pq.read_table(file.path) for file in of]
-        assert [part.num_rows for part in parts] == [file.rows for file in of]
-        assert [part["flight_id"][0].as_py() for part in parts] == [file.first for file in of]
+        parts = [pq.read_table(file) for file in of]
         own = some.filter(pc.equal(some.column("origin"), region))
         assert pa.concat_tables(parts).combine_chunks() == own.combine_chunks()

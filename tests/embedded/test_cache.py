@@ -84,19 +84,6 @@ def test_a_failed_fill_leaves_nothing(cache: Path) -> None:
     assert [entry.name for entry in cache.iterdir()] == ["thing.lock"]
 
 
-@pytest.mark.parametrize("damage", ["removed", "truncated"])
-def test_a_damaged_directory_is_filled_again(cache: Path, damage: str) -> None:
-    def fill(directory: Path) -> None:
-        (directory / "file").write_text("content")
-
-    file = cached_directory("thing", fill) / "file"
-    if damage == "removed":
-        file.unlink()
-    else:
-        file.write_text("con")
-    assert (cached_directory("thing", fill) / "file").read_text() == "content"
-
-
 def test_where_the_cache_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("SLUICEGATE_CACHE", raising=False)
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)

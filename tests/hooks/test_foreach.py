@@ -33,7 +33,6 @@ def idle_streams(job: Job) -> set[str]:
 @pytest.mark.seam
 @pytest.mark.old_spark
 def test_events_match_the_files_on_disk(job: Job) -> None:
-    job.options |= {"cluster.by": "airport,id"}
     job.feed("a", 10)
     job.feed("b", 5, start=100)
     job.feed("c", 0)

@@ -9,14 +9,14 @@ import pytest
 
 from sluicegate.events.models import Position
 from sluicegate.events.notifications import RegistrationAnswered
-from sluicegate.writer_hooks import BadOption, RegistrationUnanswered, TooManyUncommitted
+from sluicegate.writer_hooks import HookError, RegistrationUnanswered, TooManyUncommitted
 from sluicegate.writer_hooks.options import PATIENCE, SinkOptions
 from sluicegate.writer_hooks.region import Registered
 from sluicegate.writer_hooks.registration import Stopped
-from sluicegate.writer_hooks.spark.batch import Clock, UncommittedLimit, require_registered_alone
+from sluicegate.writer_hooks.spark.batch import Clock, UncommittedLimit
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
 from sluicegate.writer_hooks.spark.location import Location
-from sluicegate.writer_hooks.spark.registry import Registry
+from sluicegate.writer_hooks.spark.registry import Registry, require_attached
 from tests.hooks.options import OPTIONS
 
 MARKER = IncarnationMarker(query="q", incarnation="i", first=2, stream="flights", region="JFK")
@@ -88,10 +88,8 @@ def test_a_batch_that_has_begun_is_not_held_back_at_its_end(tmp_path: Path, regi
     registry.new_run("q")
     with pytest.raises(TooManyUncommitted, match="checkpoint 2 is not committed after 7"):
         limited.await_commits()
-    assert registry.excess("q") is not None
     registry.commit("q", at(2))
     limited.await_commits()
-    assert registry.excess("q") is None
 
 
 def test_the_age_is_that_of_the_oldest_batch_that_spark_keeps(tmp_path: Path, registry: Registry) -> None:
@@ -104,10 +102,9 @@ def test_the_age_is_that_of_the_oldest_batch_that_spark_keeps(tmp_path: Path, re
     limited.await_commits()
 
 
-def test_limits_without_a_listener_are_refused(tmp_path: Path) -> None:
-    limited = options_of(tmp_path, max_uncommitted_age="60")
-    with pytest.raises(BadOption, match=r"call it once, before the query starts, or leave the options out"):
-        require_registered_alone(limited, "q", {})
+def test_a_session_that_is_not_attached_is_refused() -> None:
+    with pytest.raises(HookError, match=r"attach\(spark\) was not called.* before the query starts"):
+        require_attached(None)
 
 
 def test_a_downtime_does_not_count_for_the_age(tmp_path: Path, registry: Registry) -> None:

@@ -343,7 +343,7 @@ def test_a_spool_that_is_removed_under_a_waiting_task_fails_it(
 ) -> None:
     target = str(tmp_path / "table")
     enter(spool, region, target)
-    task, wrap = deferred(region, Uploads(spool=spool.folder, max_checkpoints=1))
+    task, wrap = deferred(region, Uploads(spool=spool.folder, max_bytes=1))
     with ThreadPoolExecutor(1) as threads, spool.uploading():
         waiting = threads.submit(wrap, open_storage(target))
         wait_until(lambda: "a task waits before it writes" in caplog.text)
@@ -506,12 +506,12 @@ def put(spool: Spool, name: EntryName) -> None:
     spool.put(name, "{}")
 
 
-def test_the_limit_counts_other_checkpoints_of_the_region(spool: Spool) -> None:
-    limits = uploads(upload_max_checkpoints="1")
+def test_the_limit_counts_the_bytes_of_all_entries(spool: Spool) -> None:
+    limits = uploads(upload_max_bytes="20")
     put(spool, entry_name(7, "a" * 32))
-    assert spool.excess(limits, REGION, 7) is None
-    assert spool.excess(limits, "f" * 16, 8) is None
-    assert spool.excess(limits, REGION, 8) is not None
+    assert spool.excess(limits) is None
+    put(spool, entry_name(8, "b" * 32))
+    assert spool.excess(limits) is not None
 
 
 def test_a_sweep_leaves_files_of_entries_and_of_living_tasks(spool: Spool) -> None:

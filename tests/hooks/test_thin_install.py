@@ -29,7 +29,7 @@ def without(refused: set[str], work: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 def test_plain_python_loads_no_spark_and_no_arrow_before_it_writes() -> None:
     work = """
-        from sluicegate.writer_hooks import AsyncRegionDriver, BadOption, Job, RegionDriver, Writer
+        from sluicegate.writer_hooks import BadOption, Job, RegionDriver, Writer
         options = {
             "stream": "flights",
             "region": "JFK",

@@ -11,8 +11,6 @@ from pyspark.sql import DataFrame
 
 from sluicegate.failpoints import points
 from sluicegate.writer_hooks import (
-    AsyncRegionDriver,
-    AsyncWriter,
     CommittedCheckpoint,
     EventTooLarge,
     HookError,
@@ -27,6 +25,7 @@ from sluicegate.writer_hooks import (
 from sluicegate.writer_hooks.publisher import publish_completion
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
+from tests.integration.coroutines import AsyncRegionDriver, AsyncWriter
 from tests.integration.job import SCHEMA, read_ids
 from tests.integration.sparkjob import SparkThread
 from tests.integration.waiting import until

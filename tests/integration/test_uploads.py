@@ -9,11 +9,11 @@ import pytest
 from sluicegate.events.notifications import Stalled
 from sluicegate.events.problems import Code
 from sluicegate.failpoints import points
-from sluicegate.writer_hooks import AsyncRegionDriver
 from sluicegate.writer_hooks.upload.spool import Spool
 from tests.faults.tables import kind_of
 from tests.integration.conftest import Place, place_of
 from tests.integration.coordinator import running
+from tests.integration.coroutines import AsyncRegionDriver
 from tests.integration.job import read_ids, read_notifications
 from tests.integration.orders import sluicegate
 from tests.integration.sparkjob import SparkJob, SparkThread

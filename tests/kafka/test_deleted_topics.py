@@ -10,7 +10,6 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from sluicegate.cli.local.servers import EmbeddedKafka
 from sluicegate.kafka.clients import started
-from sluicegate.kafka.outages import SHOW_ALL
 from tests.integration.waiting import until
 
 pytestmark = pytest.mark.kafka
@@ -48,7 +47,7 @@ class Times(logging.Handler):
 def times(monkeypatch: pytest.MonkeyPatch) -> Iterator[Times]:
     """Give the times of all lines of the client."""
     handler, logger = Times(), logging.getLogger("aiokafka.cluster")
-    monkeypatch.setenv(SHOW_ALL, "all")
+    monkeypatch.setattr("sluicegate.kafka.clients.quiet_clients", lambda: None)
     monkeypatch.setattr(logger, "filters", [])
     logger.addHandler(handler)
     yield handler

@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from openlineage.client.serde import Serde
 
 from sluicegate.events.notifications import NotificationType
 from sluicegate.listeners.openlineage.events import dataset_name
 from sluicegate.listeners.openlineage.listener import TYPE, OpenLineage, OpenLineageOptions
-from sluicegate.listeners.port import Done, Failed, ListenerRefused, Unknown
+from sluicegate.listeners.port import Done, Failed, ListenerRefused
 from tests.listeners import hosting
 from tests.listeners.hosting import outcome, send, stream
 from tests.listeners.reporting import Server
@@ -61,7 +60,7 @@ async def test_each_decision_has_one_run_in_every_process(tmp_path: Path) -> Non
         async with opened(url="http://127.0.0.1:9", namespace=namespace) as listener:
             (first, second) = listener.apply(outcome(), listener.initial()).actions
             assert first.key != second.key
-            ids.add(json.loads(Serde.to_json(first.event))["run"]["runId"])  # type: ignore[attr-defined]
+            ids.add(json.loads(first.body)["run"]["runId"])  # type: ignore[attr-defined]
     assert len(ids) == 2
 
 
@@ -78,11 +77,11 @@ async def test_an_answer_other_than_success_is_a_failure_after_one_request(
     assert len(server.got) == 1
 
 
-async def test_a_server_that_is_away_may_have_the_event() -> None:
+async def test_a_server_that_is_away_is_a_failure() -> None:
     async with opened(url="http://127.0.0.1:9") as listener:
         result = await listener.run(listener.apply(outcome(), listener.initial()).actions[0])
-    assert isinstance(result, Unknown)
-    assert "Start it, or correct `url`" in result.reason
+    assert isinstance(result, Failed)
+    assert "Start the server, or correct the URL" in result.reason
 
 
 @pytest.mark.parametrize(
@@ -99,60 +98,14 @@ def test_a_table_has_the_name_that_openlineage_gives_it(location: str, name: tup
     assert dataset_name(location) == name
 
 
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        (None, "cannot be read"),
-        ("transport: [", "cannot be read"),
-        ("facets: {}", "has no section `transport`"),
-        (
-            "transport: {type: file, log_file_path: /x}\nfilters: []",
-            "sections without effect here: ['filters']",
-        ),
-        ("transport: {type: console}", "cannot report a failure"),
-        ("transport: {type: http}", "http is not usable"),
-        ("transport: {type: kafka, topic: lineage}", "kafka is not usable"),
-    ],
-)
-def test_an_unusable_file_is_refused_with_the_way_out(tmp_path: Path, text: str | None, words: str) -> None:
-    config = tmp_path / "openlineage.yml"
-    if text is not None:
-        config.write_text(text)
-    with pytest.raises(ListenerRefused) as refused:
-        TYPE.check(OpenLineageOptions(config_file=config), stream())
-    assert words in str(refused.value)
-
-
-@pytest.mark.kafka
-async def test_events_go_to_kafka(kafka_bootstrap: str, unique: str, tmp_path: Path) -> None:
-    from aiokafka import AIOKafkaConsumer
-    from aiokafka.admin import AIOKafkaAdminClient, NewTopic
-
-    from sluicegate.kafka.clients import started
-
-    async with started(AIOKafkaAdminClient(bootstrap_servers=kafka_bootstrap)) as admin:
-        await admin.create_topics([NewTopic(unique, 1, 1)])
-    config = tmp_path / "openlineage.yml"
-    config.write_text(
-        f"transport: {{type: kafka, topic: {unique}, config: {{bootstrap.servers: '{kafka_bootstrap}'}}}}\n"
-    )
-    async with opened(config_file=config) as listener:
+async def test_the_key_of_a_file_is_sent_and_a_missing_one_is_refused(server: Server, tmp_path: Path) -> None:
+    key = tmp_path / "key"
+    key.write_text("secret\n")
+    async with opened(url=server.base, api_key_file=key) as listener:
         assert await send(listener, outcome()) == [Done(), Done()]
-    consumer = AIOKafkaConsumer(unique, bootstrap_servers=kafka_bootstrap, auto_offset_reset="earliest")
-    async with started(consumer):
-        records = [await consumer.getone() for _ in range(2)]
-    assert [json.loads(each.value)["eventType"] for each in records] == ["START", "COMPLETE"]
-    assert {each.key for each in records} == {b"run:sluicegate/flights"}
-
-
-@pytest.mark.slow
-async def test_an_event_that_kafka_does_not_take_is_not_done(tmp_path: Path) -> None:
-    config = tmp_path / "openlineage.yml"
-    config.write_text(
-        "transport: {type: kafka, topic: lineage, config: "
-        "{bootstrap.servers: '127.0.0.1:9', delivery.timeout.ms: 500, log_level: 0}}\n"
-    )
-    async with opened(config_file=config) as listener:
+        key.unlink()
         result = await listener.run(listener.apply(outcome(), listener.initial()).actions[0])
-    assert isinstance(result, Unknown)
-    assert "Kafka has not acknowledged the event" in result.reason
+    assert [headers["Authorization"] for _, headers in server.got] == ["Bearer secret"] * 2
+    assert isinstance(result, Failed)
+    with pytest.raises(ListenerRefused, match=r"api_key_file .* cannot be read"):
+        TYPE.check(OpenLineageOptions(url="http://127.0.0.1:9", api_key_file=key), stream())

@@ -61,8 +61,8 @@ async def test_all_keys_sign_while_one_is_rotated(server: Server, both: Path) ->
     ("status", "kind", "words"),
     [
         (410, Refused, "410 Gone"),
-        (302, Failed, "redirects are not followed. Set `url` to the new place."),
-        (500, Failed, "answered 500. Look at the receiver."),
+        (302, Failed, "answered 302. Look at the receiver; redirects are not followed."),
+        (500, Failed, "answered 500. Look at the receiver"),
         (429, Failed, "answered 429"),
     ],
 )
@@ -82,9 +82,10 @@ async def test_a_request_without_an_answer_may_have_arrived(server: Server, secr
     lost = await send(server, secret)
     assert isinstance(lost, Unknown)
     assert "gave no answer" in lost.reason
+    assert "It gets the request again" in lost.reason
     away = await send(Server(base="http://127.0.0.1:9"), secret)
     assert isinstance(away, Failed), "nobody listens there"
-    assert "Start the receiver, or set `url`." in away.reason
+    assert "Start the server, or correct the URL" in away.reason
 
 
 @pytest.mark.parametrize(

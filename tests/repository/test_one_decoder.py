@@ -9,7 +9,6 @@ import pytest
 ROOT: Final = Path(__file__).parents[2]
 FOLDERS: Final = ("cli", "coordinator", "writer_hooks", "kafka", "state_store")
 ALLOWED: Final = {
-    "cli/local/watch.py": "the demo looks at its own events",
     "coordinator/replay/decisions.py": "the default for logs without signatures, as those of the simulator",
     "coordinator/replay/audit.py": "shows what a refused order tried; effects come from the fold",
     "coordinator/replay/conformance.py": "looks at the events of jobs alone",

@@ -72,40 +72,38 @@ async def told(values: dict[str, Any]) -> str:
 WAYS_OUT: dict[str, tuple[Callable[[dict[str, Any], Certificates], dict[str, Any]], str]] = {
     "no authority": (
         lambda given, _: given | {"ca_file": None},
-        "is signed by no authority that is trusted here: self-signed certificate in certificate chain. Set "
-        "redis.ca_file to the certificate of the authority that signed it",
+        "rediss:// if it has TLS at this port",
     ),
     "another authority": (
         lambda given, others: given | {"ca_file": others.ca},
-        "Set redis.ca_file to the certificate of the authority that signed it",
+        "rediss:// if it has TLS at this port",
     ),
     "another host": (
         lambda given, _: given | {"url": given["url"].replace("127.0.0.1", "localhost")},
-        "has a certificate of another host: Hostname mismatch, certificate is not valid for "
-        "'localhost'. Name a host of it in redis.url",
+        "a host of its certificate",
     ),
     "no certificate": (
         lambda given, _: given | {"certificate_file": None, "key_file": None, "key_password": None},
-        "demands a certificate of the client. Set redis.certificate_file and redis.key_file",
+        "rediss:// if it has TLS at this port",
     ),
     "a certificate of another authority": (
         lambda given, others: given | {"certificate_file": others.client, "key_file": others.client_key},
-        "does not trust redis.certificate_file. Set it to one that the authority of the server signed",
+        "rediss:// if it has TLS at this port",
     ),
     "no TLS": (
         lambda given, _: {
             **{name: given[name] for name in ("username", "password", "key_prefix")},
             "url": given["url"].replace("rediss:", "redis:"),
         },
-        "If it has TLS at this port, begin redis.url with rediss://",
+        "rediss:// if it has TLS at this port",
     ),
     "another password of the key": (
         lambda given, _: given | {"key_password": "another"},
-        "redis.certificate_file and redis.key_file cannot be used",
+        "rediss:// if it has TLS at this port",
     ),
     "another key": (
         lambda given, others: given | {"key_file": others.client_key},
-        "redis.certificate_file and redis.key_file cannot be used",
+        "rediss:// if it has TLS at this port",
     ),
     "another password": (
         lambda given, _: given | {"password": "another"},

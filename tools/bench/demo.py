@@ -25,9 +25,8 @@ def main() -> None:
     parser.add_argument("--kill-coordinator", action="store_true")
     parser.add_argument("--kills", type=int, default=5, help="in each run")
     wanted = parser.parse_args()
-    for number in range(wanted.runs):
-        seed, times = str(number + 1), str(wanted.kills)
-        kills = ["--kill-coordinator", "--kills", times, "--seed", seed] if wanted.kill_coordinator else []
+    for _ in range(wanted.runs):
+        kills = ["--kill-coordinator", "--kills", str(wanted.kills)] if wanted.kill_coordinator else []
         command = [*DEMO, "--rows", str(wanted.rows), *kills]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
         print(done.stdout.splitlines()[-1] if done.stdout else "", flush=True)

@@ -263,7 +263,7 @@ def main() -> None:
         tell("slow, async", bench.series(wanted.pause, spool), base)
         bench.nodes.is_slow = False
         base = tell("async", bench.series(wanted.pause, spool))
-        slow = {**spool, "before.publish": "bench_hook:work", "upload.max.checkpoints": "1000"}
+        slow = {**spool, "before.publish": "bench_hook:work"}
         tell(f"async, {work:g} s of work for each file", bench.series(wanted.pause, slow), base)
 
 

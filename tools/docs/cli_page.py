@@ -13,8 +13,8 @@ NAME: Final = "sluicegate"
 HEADING: Final = """\
 # Commands, all options
 
-[Operations](../operations.md) explains the tasks. Every command has `--help`, and the completion of a shell
-comes from `sluicegate completion`.
+[Operations](../operations.md) explains the tasks. Every command has `--help`. The completion of commands
+and options in bash is `eval "$(_SLUICEGATE_COMPLETE=bash_source sluicegate)"`, and likewise in zsh and fish.
 
 | exit status | meaning |
 |---|---|

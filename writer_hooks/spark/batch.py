@@ -10,7 +10,7 @@ the completion, which names the events of the winning attempts. A batch that fai
 import gc
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -23,7 +23,6 @@ from sluicegate.events.models import ListenerState as ListenerText
 from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.writer_hooks.errors import (
     BadListenerState,
-    BadOption,
     NotOurs,
     PublishFailed,
     RegionReplaced,
@@ -31,8 +30,7 @@ from sluicegate.writer_hooks.errors import (
     TooManyUncommitted,
     TopicMissing,
 )
-from sluicegate.writer_hooks.options import BACKPRESSURE_OPTIONS as BACKPRESSURE
-from sluicegate.writer_hooks.options import PATIENCE, SinkOptions, refuse_uploads
+from sluicegate.writer_hooks.options import PATIENCE, SinkOptions
 from sluicegate.writer_hooks.publisher import publish, publish_completion, shared_publisher
 from sluicegate.writer_hooks.region import Attempt, Registered
 from sluicegate.writer_hooks.registration import Stopped, await_commits
@@ -123,40 +121,6 @@ def _publish_beginning(
     registry.clear_idle(key)
 
 
-def require_registered_alone(
-    options: SinkOptions,
-    key: str,
-    known: MutableMapping[str, Registered],
-    stopped: Stopped = lambda: False,
-    on_registered: Callable[[], None] = lambda: None,
-) -> IncarnationMarker:
-    """Return the marker as `require_registered` does, without a listener. `known` belongs to this process.
-
-    Raises BadOption for asynchronous uploads and limits of commits, and the errors of `require_registered`.
-    """
-    refuse_uploads(
-        options.uploads,
-        "without attach, nobody reports files that are lost with their machine. Call "
-        "sluicegate.writer_hooks.attach(spark) before the query starts",
-    )
-    if options.backpressure.is_limited:
-        raise BadOption(
-            f"the options {', '.join(BACKPRESSURE)} need sluicegate.writer_hooks.attach(spark), which learns "
-            "of commits: call it once, before the query starts, or leave the options out"
-        )
-    marker = _require_incarnation(Checkpoint(options.checkpoint_location), known.get(key))
-    if marker is not None:
-        return marker
-    marker, known[key], _ = register_query(options, stopped)
-    on_registered()
-    _log.warning(
-        "sluicegate.writer_hooks.attach(spark) was not called: the region %s sends no heartbeats, so it "
-        "holds back commits while its source is idle, and is not closed when a bounded source ends",
-        options.region.name,
-    )
-    return marker
-
-
 def _require_incarnation(
     checkpoint: Checkpoint, registered: Registered | None, found_at_start: str | None = None
 ) -> IncarnationMarker | None:
@@ -214,8 +178,7 @@ class UncommittedLimit:
         if number is not None and self.registry.admitted(self.key) != number:
             wait, region = _BatchWait(self, checkpoint, marker, number), self.options.region
             limit, advice = self.options.backpressure, "Start the query again when they follow"
-            if await_commits(region, limit, wait, advice, self.clock.now):
-                self.registry.exceed(self.key, None)
+            await_commits(region, limit, wait, advice, self.clock.now)
             self.registry.admit(self.key, number)
         return marker
 
@@ -260,11 +223,6 @@ class _BatchWait:
             return
         if answer.live == own.incarnation and answer.committed is not None:
             registry.commit(limited.key, answer.committed)
-
-    def note(self, excess: str, *, is_due: bool) -> bool:
-        """Record the excess. A query that only warns logs the beginning of an excess alone."""
-        begins = self.limited.registry.exceed(self.limited.key, excess)
-        return begins or (is_due and self.limited.options.backpressure.reaction == "wait")
 
     def pause(self, excess: str) -> None:
         region = self.limited.options.region

@@ -500,10 +500,7 @@ def _canonical(offset: str) -> str:
 
 def _log_offset(offset: str) -> int:
     """Return the `logOffset` of a file source; -1 for any other offset."""
-    try:
-        found = json.loads(offset)
-    except ValueError:
-        return -1
+    found = _parsed(offset)
     number = found.get("logOffset") if isinstance(found, dict) and len(found) == 1 else None
     return number if isinstance(number, int) else -1
 

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from sluicegate.writer_hooks.errors import BadCheckpointLocation, BadOption, HookError, NotOurs
 from sluicegate.writer_hooks.options import SinkOptions
-from sluicegate.writer_hooks.region import Registered
 from sluicegate.writer_hooks.spark.batch import (
     BATCH_PROPERTY,
     QUERY_PROPERTY,
@@ -29,7 +28,6 @@ from sluicegate.writer_hooks.spark.batch import (
     has_watermark,
     require_counted,
     require_registered,
-    require_registered_alone,
     write_task,
 )
 from sluicegate.writer_hooks.spark.checkpoint import (
@@ -41,7 +39,7 @@ from sluicegate.writer_hooks.spark.checkpoint import (
 )
 from sluicegate.writer_hooks.spark.location import is_same, may_be_same
 from sluicegate.writer_hooks.spark.preflight import require_arrow, require_spark
-from sluicegate.writer_hooks.spark.registry import ATTACHED, stream_key
+from sluicegate.writer_hooks.spark.registry import ATTACHED, require_attached, stream_key
 from sluicegate.writer_hooks.writer import WriterResult
 
 if TYPE_CHECKING:
@@ -137,15 +135,6 @@ class RunningBatch:
     execution: Any
     """The query in the JVM; None if this release of Spark does not give access to it."""
 
-    def is_stopped(self) -> bool:
-        """Return True if the query is being stopped."""
-        from py4j.protocol import Py4JError
-
-        try:
-            return self.execution is not None and not self.execution.isActive()
-        except Py4JError:
-            return False  # The JVM does not respond, so nothing is known.
-
     def require_location(self, location: str) -> None:
         """Raise BadCheckpointLocation unless this is the checkpoint location of the query."""
         root = root_of(location)
@@ -232,8 +221,6 @@ Split = Callable[["DataFrame", int], Mapping[str, "DataFrame"]]
 _COLUMN: Final = "outcome"
 _LOCATION: Final = "checkpointLocation"
 _NOT_INSTALLED: Final = "No module named 'sluicegate"
-_registered: Final[dict[str, Registered]] = {}
-"""By run and checkpoint location, the registration of this process. Used only without `attach`."""
 
 
 class ForeachBatch:
@@ -281,7 +268,7 @@ class ForeachBatch:
                 _write_parts(self._split, frame, batch_id, streams)
 
     def _announce(self, batch: "RunningBatch") -> None:
-        if self._split is not None and ATTACHED.registry is not None:
+        if self._split is not None:
             keys = [each.key(batch.query) for each in self._streams]
             for add_streams in ATTACHED.on_streams:
                 add_streams(batch.query, keys)
@@ -319,20 +306,15 @@ class _Stream:
         return _StreamBatch(self, batch, call, marker, digest)
 
     def _await_commits(self, batch: "RunningBatch") -> IncarnationMarker:
-        registered = partial(self.require_registered, batch)
-        if ATTACHED.registry is None:
-            return registered()
-        return UncommittedLimit(
-            self.options, self.key(batch.query), ATTACHED.registry, registered
-        ).await_commits(batch.number)
+        registry, registered = require_attached(ATTACHED.registry), partial(self.require_registered, batch)
+        limit = UncommittedLimit(self.options, self.key(batch.query), registry, registered)
+        return limit.await_commits(batch.number)
 
     def require_registered(self, batch: "RunningBatch") -> IncarnationMarker:
         """Return the marker of the stream, which is registered by this run. Raises HookError."""
-        if ATTACHED.registry is not None:
-            key, checkpoint = self.key(batch.query), Checkpoint(self.options.checkpoint_location)
-            return require_registered(self.options, self.given, key, ATTACHED.registry, checkpoint)
-        key = f"{batch.run} {self.name_in(batch.query)}"
-        return require_registered_alone(self.options, key, _registered, batch.is_stopped)
+        registry = require_attached(ATTACHED.registry)
+        checkpoint = Checkpoint(self.options.checkpoint_location)
+        return require_registered(self.options, self.given, self.key(batch.query), registry, checkpoint)
 
 
 @dataclass(frozen=True)
@@ -372,9 +354,6 @@ class _StreamBatch:
 
     def _run_tasks(self, rows: "DataFrame") -> list[WriterResult]:
         """Write rows in one action. Only the results that it returns count: those of the winning attempts."""
-        columns = self.stream.options.cluster_by
-        if columns:
-            rows = rows.repartition(*columns).sortWithinPartitions(*columns)
         task = partial(_write_partition, self.stream.options, self.marker)
         try:
             found = rows.mapInArrow(task, f"{_COLUMN} string").collect()

@@ -20,7 +20,7 @@ from typing import Final, Protocol
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sluicegate.kafka.clients import spread
-from sluicegate.writer_hooks.commit_feed import OnOutcome, Outcomes
+from sluicegate.writer_hooks.commit_feed import Outcomes
 from sluicegate.writer_hooks.errors import (
     ACKNOWLEDGED,
     BatchUnfinished,
@@ -123,19 +123,8 @@ Ender = Callable[[str], bool]
 It returns False if the run is over already.
 """
 
-
-def no_ender(_: str) -> bool:
-    """Do nothing: a run that this process cannot end fails at its next batch."""
-    return True
-
-
 Over = Callable[[], bool]
 """Function that returns True if a run is over, perhaps before Spark has reported its end."""
-
-
-def unknown_end() -> bool:
-    """Return False: of a run in another process, only Spark's report of its end is known."""
-    return False
 
 
 class Kind(StrEnum):
@@ -157,8 +146,10 @@ class Signal:
     run: str
     find: Finder
     rows: int = 0
-    end: Ender = no_ender
-    over: Over = unknown_end
+    end: Ender | None = None
+    """None: this process cannot end the run, which fails at its next batch."""
+    over: Over | None = None
+    """None: only Spark's report of the end is known, as of a run in another process."""
     batch: int | None = None
     """Number of the batch of a progress."""
     error: str = ""
@@ -186,8 +177,8 @@ class Run:
     find: Finder
     last_rows: float
     due: float
-    end: Ender = no_ender
-    over: Over = unknown_end
+    end: Ender | None = None
+    over: Over | None = None
     idle: bool = False
     ended: bool = False
     """The query has ended without error. The run is kept until the log contains that its region is idle."""
@@ -565,7 +556,7 @@ class Heartbeats:
         """
         live = run.contradicted(registered)
         # `close_region` registers after the end of a query, perhaps before Spark has reported that end.
-        if live is None or self.registry is None or run.over():
+        if live is None or self.registry is None or (run.over is not None and run.over()):
             return
         if live.incarnation is None:
             found = "the coordinator says that no incarnation of its region is live"
@@ -591,7 +582,7 @@ class Heartbeats:
             # Under Spark Connect, this process cannot end the run: its next batch fails.
             self.registry.doubt(run.query)
             # A run that is over was perhaps replaced by the closing of its own region.
-            if run.end(f"{type(error).__name__}: {error}"):
+            if run.end is None or run.end(f"{type(error).__name__}: {error}"):
                 _log.error("%s: %s", run.name, error)
         except HookError:
             self.registry.doubt(run.query)  # the next heartbeat or batch asks again
@@ -684,10 +675,3 @@ class Heartbeats:
             "announce it with sluicegate.writer_hooks.close_region(options), or start the query again",
             *(run.name, error, ACKNOWLEDGED),
         )
-
-
-def make_heartbeats(
-    folder: str, interval: float, idle_after: float, on_outcome: OnOutcome | None
-) -> Heartbeats:
-    """Return the heartbeats of a session whose workers record their registrations in a folder."""
-    return Heartbeats(interval, idle_after, Outcomes(on_outcome), Registry(folder))

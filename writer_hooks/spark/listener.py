@@ -23,8 +23,6 @@ from sluicegate.writer_hooks.spark.heartbeats import (
     Over,
     Signal,
     Signals,
-    no_ender,
-    unknown_end,
 )
 from sluicegate.writer_hooks.spark.registry import ATTACHED, Registry, stream_key
 
@@ -134,7 +132,7 @@ class RegionListener(StreamingQueryListener):  # type: ignore[misc]
         if self._signals is None:
             self._signals = self._make_signals()
         queries = self._queries
-        end, over = (no_ender, unknown_end) if queries is None else (queries.ender(run), queries.ending(run))
+        end, over = (None, None) if queries is None else queries.ending(run)
         self._signals.put(Signal(kind, key, run, finder, rows, end, over, batch, error))
 
     def _finder(self, query: str, run: str) -> Finder:
@@ -143,11 +141,11 @@ class RegionListener(StreamingQueryListener):  # type: ignore[misc]
         The query is looked up now, because the session drops it when it ends.
         """
         registered = self._registry_finder(query)
-        ask = self._queries.asker(run) if self._queries is not None else _unknown
+        ask = self._queries.asker(run) if self._queries is not None else None
 
         def find() -> Options | None:
             # Each of several streams has signals of its own.
-            return {} if run in self._streams else registered() or ask()
+            return {} if run in self._streams else registered() or (None if ask is None else ask())
 
         return find
 
@@ -159,10 +157,6 @@ class RegionListener(StreamingQueryListener):  # type: ignore[misc]
     def _registry_finder(self, key: str) -> Finder:
         registry = Registry(self._folder)
         return lambda: registry.options(key)
-
-
-def _unknown() -> Options | None:
-    return None
 
 
 class ClassicQueries:
@@ -252,11 +246,11 @@ class ClassicQueries:
         """Return the options of the streams of a run with ForeachBatch, as far as its function is known."""
         return self._functions.get(run, {})
 
-    def asker(self, run: str) -> Finder:
+    def asker(self, run: str) -> Finder | None:
         """Return a function that returns the options of a run's sink. It may be called at any time."""
         query = self._running.get(run)
         if query is None:
-            return _unknown
+            return None
         known = self.streams(run).get(str(query.id))
 
         def ask() -> Options | None:
@@ -265,15 +259,10 @@ class ClassicQueries:
 
         return ask
 
-    def ender(self, run: str) -> Ender:
-        """Return a function that fails a run. It may be called at any time."""
+    def ending(self, run: str) -> tuple[Ender | None, Over | None]:
+        """Return functions that fail a run and that tell if it is over. They may be called at any time."""
         query = self._running.get(run)
-        return no_ender if query is None else partial(self._fail, query)
-
-    def ending(self, run: str) -> Over:
-        """Return a function that returns True if a run is over. It may be called at any time."""
-        query = self._running.get(run)
-        return unknown_end if query is None else lambda: _over(query)
+        return (None, None) if query is None else (partial(self._fail, query), partial(_over, query))
 
     def _fail(self, query: StreamingQuery, message: str) -> bool:
         """Stop a query. Its error is this message, as far as the release of Spark allows that.

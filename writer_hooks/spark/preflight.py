@@ -1,6 +1,7 @@
 """Check of a sink before its query starts. It runs in the driver and changes nothing."""
 
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from importlib.util import find_spec
 from typing import Final
@@ -185,8 +186,12 @@ def _all_troubles(options: Mapping[str, str], timeout: float) -> Iterator[str]:
     """Yield all problems. A wrong option prevents only the checks that need it."""
     wrong = wrong_options(options)
     yield from wrong
-    yield from _table_troubles(options)
-    unreachable = list(_log_troubles(options, timeout))
+    unreachable: list[str] = []
+    # What is suppressed is among the wrong options.
+    with suppress(BadOption, TableRefused):
+        yield from table_troubles(*table_of(options))
+    with suppress(BadOption):
+        unreachable += log_troubles(*log_of(options), timeout)
     yield from unreachable
     if wrong:
         return
@@ -204,17 +209,3 @@ def _all_troubles(options: Mapping[str, str], timeout: float) -> Iterator[str]:
         )
     except HookError as error:
         yield str(error)
-
-
-def _table_troubles(options: Mapping[str, str]) -> Iterator[str]:
-    try:
-        yield from table_troubles(*table_of(options))
-    except (BadOption, TableRefused):
-        return  # It is among the wrong options.
-
-
-def _log_troubles(options: Mapping[str, str], timeout: float) -> Iterator[str]:
-    try:
-        yield from log_troubles(*log_of(options), timeout)
-    except BadOption:
-        return  # It is among the wrong options.

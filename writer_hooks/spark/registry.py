@@ -22,9 +22,16 @@ from uuid import uuid4
 from weakref import WeakValueDictionary
 
 from sluicegate.events.models import Position
+from sluicegate.writer_hooks.errors import HookError
 from sluicegate.writer_hooks.region import Registered
 
 _LOCK: Final = "lock"
+_REGISTRATION: Final = "json"
+_STOPPED: Final = "stopped"
+_DOUBT: Final = "doubt"
+_IDLE: Final = "idle"
+_ADMITTED: Final = "admitted"
+_COMMITTED: Final = "committed"
 _INCARNATION: Final = "incarnation"
 _RUN: Final = "run"
 _OPTIONS: Final = "options"
@@ -100,7 +107,7 @@ class Registry:
         }
         if committed is not None:
             self.commit(query, committed)
-        self._write(self._file(query), json.dumps(content))
+        self._write(self._path(query, _REGISTRATION), json.dumps(content))
 
     def options(self, query: str) -> dict[str, str] | None:
         """Return the options of the sink in the query's current run, None before its registration."""
@@ -119,97 +126,73 @@ class Registry:
 
     def begin(self, query: str, incarnation: str) -> None:
         """Record the incarnation that a run of the query found in its checkpoint location."""
-        self._write(self._incarnation_file(query), incarnation)
+        self._write(self._path(query, _INCARNATION), incarnation)
 
     def incarnation(self, query: str) -> str | None:
         """Return the incarnation that the current run of the query began with, None if it had none yet."""
         registered = self.registered(query)
-        if registered is not None:
-            return registered.incarnation
-        try:
-            return self._incarnation_file(query).read_text()
-        except FileNotFoundError:
-            return None
+        return _text(self._path(query, _INCARNATION)) if registered is None else registered.incarnation
 
     def new_run(self, query: str) -> None:
         """Delete the records of the previous run of the query, and of its streams."""
-        records = (self._file, self._incarnation_file, self._stop_mark, self._doubt, self._idle)
-        for path in (*records, self._admitted, self._excess):
-            path(query).unlink(missing_ok=True)
-            for each in self._folder.glob(path(f"{query}@*").name):
+        for kind in (_REGISTRATION, _INCARNATION, _STOPPED, _DOUBT, _IDLE, _ADMITTED):
+            self._path(query, kind).unlink(missing_ok=True)
+            for each in self._folder.glob(f"{query}@*.{kind}"):
                 each.unlink(missing_ok=True)
 
     def doubt(self, query: str) -> None:
         """Record that the query has to ask, before its next batch, if its incarnation is still live."""
-        self._doubt(query).touch()
+        self._path(query, _DOUBT).touch()
 
     def take_doubt(self, query: str) -> bool:
         """Return True once after each `doubt`."""
         try:
-            self._doubt(query).unlink()
+            self._path(query, _DOUBT).unlink()
         except FileNotFoundError:
             return False
         return True
 
     def record_idle(self, query: str) -> None:
         """Record that a heartbeat may have stated idle since the newest beginning that the log has."""
-        self._idle(query).touch()
+        self._path(query, _IDLE).touch()
 
     def may_be_idle(self, query: str) -> bool:
         """Return True if a heartbeat may have stated idle, and no beginning has followed."""
-        return self._idle(query).exists()
+        return self._path(query, _IDLE).exists()
 
     def clear_idle(self, query: str) -> None:
         """Record that the log has a beginning after every heartbeat that stated idle."""
-        self._idle(query).unlink(missing_ok=True)
+        self._path(query, _IDLE).unlink(missing_ok=True)
 
     # --- commits, and limits of what is not committed ---------------------------------------------
 
     def commit(self, query: str, at: Position) -> None:
         """Record a committed position of the query's region."""
-        before = _position(self._committed(query))
+        before = _position(self._path(query, _COMMITTED))
         if before is None or before.incarnation != at.incarnation or before.checkpoint < at.checkpoint:
-            self._write(self._committed(query), at.model_dump_json())
+            self._write(self._path(query, _COMMITTED), at.model_dump_json())
 
     def committed(self, query: str, incarnation: str) -> int | None:
         """Return the newest batch of an incarnation that is known to be committed, None if there is none."""
-        found = _position(self._committed(query))
+        found = _position(self._path(query, _COMMITTED))
         return found.checkpoint if found is not None and found.incarnation == incarnation else None
 
     def admit(self, query: str, batch: int) -> None:
         """Record that a batch of the current run may be written, within the limits or after a wait."""
-        self._write(self._admitted(query), str(batch))
+        self._write(self._path(query, _ADMITTED), str(batch))
 
     def admitted(self, query: str) -> int | None:
         """Return the newest batch of the current run that may be written, None if there is none yet."""
-        try:
-            return int(self._admitted(query).read_text())
-        except FileNotFoundError:
-            return None
-
-    def exceed(self, query: str, excess: str | None) -> bool:
-        """Record if a limit is exceeded, and by how much. Return True if this begins an excess."""
-        begins = excess is not None and self.excess(query) is None
-        if excess is None:
-            self._excess(query).unlink(missing_ok=True)
-        else:
-            self._write(self._excess(query), excess)
-        return begins
-
-    def excess(self, query: str) -> str | None:
-        """Return the limit that the query exceeds, None if there is none."""
-        try:
-            return self._excess(query).read_text()
-        except FileNotFoundError:
-            return None
+        found = _text(self._path(query, _ADMITTED))
+        return None if found is None else int(found)
 
     def stop_run(self, query: str) -> None:
-        """Record that the current run of the query is being stopped."""
-        self._stop_mark(query).touch()
+        """Record that the current run of the query is being stopped, with all its streams."""
+        self._path(query.partition("@")[0], _STOPPED).touch()
 
     def stopped(self, query: str) -> bool:
         """Return True if the current run of the query is being stopped."""
-        return self._stop_mark(query).exists()
+        return self._path(query.partition("@")[0], _STOPPED).exists()
 
     def remove(self) -> None:
         """Delete the folder."""
@@ -224,10 +207,8 @@ class Registry:
             return os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
 
     def _read(self, query: str) -> Any:
-        try:
-            return json.loads(self._file(query).read_bytes())
-        except FileNotFoundError:
-            return None
+        found = _text(self._path(query, _REGISTRATION))
+        return None if found is None else json.loads(found)
 
     def _write(self, target: Path, content: str) -> None:
         """Replace a file: readers see the old content or the new one."""
@@ -238,35 +219,19 @@ class Registry:
             stream.write(content)
         draft.replace(target)
 
-    def _committed(self, query: str) -> Path:
-        return self._folder / f"{query}.committed"
-
-    def _admitted(self, query: str) -> Path:
-        return self._folder / f"{query}.admitted"
-
-    def _excess(self, query: str) -> Path:
-        return self._folder / f"{query}.excess"
-
-    def _stop_mark(self, query: str) -> Path:
-        # The streams of a query stop together.
-        return self._folder / f"{query.partition('@')[0]}.stopped"
-
-    def _incarnation_file(self, query: str) -> Path:
-        return self._folder / f"{query}.incarnation"
-
-    def _idle(self, query: str) -> Path:
-        return self._folder / f"{query}.idle"
-
-    def _doubt(self, query: str) -> Path:
-        return self._folder / f"{query}.doubt"
-
-    def _file(self, query: str) -> Path:
-        return self._folder / f"{query}.json"
+    def _path(self, query: str, kind: str) -> Path:
+        return self._folder / f"{query}.{kind}"
 
 
 def _position(path: Path) -> Position | None:
+    found = _text(path)
+    return None if found is None else Position.model_validate_json(found)
+
+
+def _text(path: Path) -> str | None:
+    """Return the content of a file, None if there is none."""
     try:
-        return Position.model_validate_json(path.read_text())
+        return path.read_text()
     except FileNotFoundError:
         return None
 
@@ -303,7 +268,7 @@ class Attached:
     """Sessions of this process that `attach` has prepared."""
 
     registry: Registry | None = None
-    """None: no session is attached."""
+    """None: no session is attached (see `require_attached`)."""
     listener_state: Callable[[int], Mapping[str, str]] | None = None
     """Function of the state of listeners. The first session of the process that has one decides."""
     on_streams: list[OnStreams] = field(default_factory=list)
@@ -321,8 +286,6 @@ class Attached:
 
         `location` is the checkpoint location that Spark uses. The newest sink of this location counts.
         """
-        if self.registry is None:
-            return {}
         for _, function in sorted(self._functions.items(), reverse=True):
             if options := function.options_at(query, location):
                 return options
@@ -330,3 +293,13 @@ class Attached:
 
 
 ATTACHED = Attached()
+
+
+def require_attached(registry: Registry | None) -> Registry:
+    """Return the registry of the session. Raises HookError if there is none."""
+    if registry is None:
+        raise HookError(
+            "sluicegate.writer_hooks.attach(spark) was not called, so nobody would send heartbeats, learn of "
+            "commits, or close the region of a bounded source: call it once, before the query starts"
+        )
+    return registry

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 from weakref import WeakKeyDictionary
 
-from sluicegate.writer_hooks.commit_feed import OnOutcome
+from sluicegate.writer_hooks.commit_feed import OnOutcome, Outcomes
 from sluicegate.writer_hooks.spark.batch import ListenerState
 from sluicegate.writer_hooks.spark.preflight import has_data_source, preflight, require_spark
 from sluicegate.writer_hooks.spark.registry import ATTACHED, Registry
@@ -83,12 +83,10 @@ def attach(
     Raises HookError if PySpark is missing or too old, and the errors of `preflight`.
     """
     require_spark("attach")
-    source = None
-    if has_data_source():
-        from sluicegate.writer_hooks.spark.source import SluicegateSource
-
-        source = SluicegateSource
-    attach_to(spark, source, (heartbeat_interval, idle_after), on_outcome, listener_state)
+    with active_in_thread(spark):
+        if spark not in _attached:
+            intervals = heartbeat_interval, idle_after
+            _attached[spark] = _attach(spark, intervals, on_outcome, listener_state)
     if options is not None:
         preflight(options)
 
@@ -96,11 +94,8 @@ def attach(
 _log = logging.getLogger(__name__)
 
 _BYTES_PER_BATCH: Final = "spark.sql.execution.arrow.maxBytesPerBatch"
-_RECORDS_PER_BATCH: Final = "spark.sql.execution.arrow.maxRecordsPerBatch"
-_REUSE: Final = "spark.python.worker.reuse"
 _SPARKS_BYTES: Final = ("67108864", "67108864b", "64m", "64mb")
 _BEST_BYTES: Final = "2147483647"
-_BEST_RECORDS: Final = 10_000
 
 _FOLDER: Final = str(Path(tempfile.gettempdir()) / f"sluicegate-{uuid4().hex}")
 
@@ -112,28 +107,14 @@ _registry: Final = Registry(_FOLDER)
 atexit.register(_registry.remove)
 
 
-def attach_to(
-    spark: "SparkSession",
-    source: type[Any] | None,
-    intervals: tuple[float, float],
-    on_outcome: OnOutcome | None = None,
-    listener_state: ListenerState | None = None,
-) -> None:
-    """Register the listener with a session, and the class of the data source if there is one, once."""
-    with active_in_thread(spark):
-        if spark not in _attached:
-            _attached[spark] = _attach(spark, source, intervals, on_outcome, listener_state)
-
-
 def _attach(
     spark: "SparkSession",
-    source: type[Any] | None,
     intervals: tuple[float, float],
     on_outcome: OnOutcome | None,
     listener_state: ListenerState | None,
 ) -> "RegionListener":
     # They import PySpark, and `attach` names what to install if that is missing.
-    from sluicegate.writer_hooks.spark.heartbeats import make_heartbeats
+    from sluicegate.writer_hooks.spark.heartbeats import Heartbeats
     from sluicegate.writer_hooks.spark.listener import RegionListener
 
     # A process that is ended by a signal does not remove its own folder.
@@ -145,9 +126,10 @@ def _attach(
     _tune(spark)
     if not _is_remote(spark):
         _check_python(spark.sparkContext.pythonExec)
-    if source is not None:
-        _register(spark, source, listener_state)
-    listener = RegionListener(_FOLDER, partial(make_heartbeats, _FOLDER, *intervals, on_outcome))
+    if has_data_source():
+        _register(spark, listener_state)
+    signals = partial(Heartbeats, *intervals, Outcomes(on_outcome), Registry(_FOLDER))
+    listener = RegionListener(_FOLDER, signals)
     if not _is_remote(spark):
         listener.look_into(spark)
         _at_exit(listener.close)
@@ -182,12 +164,13 @@ def _at_exit(work: Callable[[], None]) -> None:
     register(work)
 
 
-def _register(spark: "SparkSession", source: type[Any], listener_state: ListenerState | None) -> None:
+def _register(spark: "SparkSession", listener_state: ListenerState | None) -> None:
+    from sluicegate.writer_hooks.spark.source import SluicegateSource
+
     # A subclass carries the folder's name to the workers.
     held = None if listener_state is None else staticmethod(listener_state)
     attributes = {"registry_folder": _FOLDER, "listener_state": held}
-    source = type(source.__name__, (source,), attributes)
-    spark.dataSource.register(source)
+    spark.dataSource.register(type(SluicegateSource.__name__, (SluicegateSource,), attributes))
 
 
 def _is_remote(spark: "SparkSession") -> bool:
@@ -195,7 +178,7 @@ def _is_remote(spark: "SparkSession") -> bool:
 
 
 def _tune(spark: "SparkSession") -> None:
-    """Apply settings that make the writer fast, unless the user has set others; warn about slow settings."""
+    """Apply a setting that makes the writer up to three times as fast, unless the user has set another."""
     from pyspark.errors import PySparkException
 
     current = _setting(spark, _BYTES_PER_BATCH)
@@ -204,20 +187,6 @@ def _tune(spark: "SparkSession") -> None:
             spark.conf.set(_BYTES_PER_BATCH, _BEST_BYTES)
         except PySparkException as error:
             _log.warning("%s could not be set (%s); set it to %s", _BYTES_PER_BATCH, error, _BEST_BYTES)
-    elif current is not None and current.lower().removesuffix("b") != _BEST_BYTES:
-        _log.warning(
-            "%s is set to %s; with %s the writer is up to three times as fast",
-            _BYTES_PER_BATCH,
-            current,
-            _BEST_BYTES,
-        )
-    records = _setting(spark, _RECORDS_PER_BATCH)
-    if records is not None and records != str(_BEST_RECORDS):
-        _log.warning(
-            "%s is set to %s; the writer is fastest with %d", _RECORDS_PER_BATCH, records, _BEST_RECORDS
-        )
-    if (_setting(spark, _REUSE) or "true").lower() == "false":
-        _log.warning("%s is false: every task starts a Python process and a connection to Kafka", _REUSE)
 
 
 def _setting(spark: "SparkSession", name: str) -> str | None:

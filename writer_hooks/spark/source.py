@@ -20,8 +20,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from sluicegate.writer_hooks.errors import BadOption, NotOurs
-from sluicegate.writer_hooks.options import NAME, SinkOptions, refuse_cluster_by
-from sluicegate.writer_hooks.region import Registered
+from sluicegate.writer_hooks.options import NAME, SinkOptions
 from sluicegate.writer_hooks.spark.batch import (
     ListenerState,
     UncommittedLimit,
@@ -30,11 +29,10 @@ from sluicegate.writer_hooks.spark.batch import (
     has_watermark,
     local_times,
     require_registered,
-    require_registered_alone,
     write_task,
 )
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
-from sluicegate.writer_hooks.spark.registry import Registry
+from sluicegate.writer_hooks.spark.registry import Registry, require_attached
 from sluicegate.writer_hooks.writer import Writer, WriterResult
 
 if TYPE_CHECKING:
@@ -167,24 +165,17 @@ def _result_of(message: WriterCommitMessage | None) -> WriterResult:
     return WriterResult.from_json(message.result)
 
 
-_registered: Final[dict[str, Registered]] = {}
-"""By checkpoint location, the registration of this process. Used only without `attach`."""
-
-
 @lru_cache(maxsize=64)
 def _parsed(given: tuple[tuple[str, str], ...]) -> SinkOptions:
     """Return the options of a query, which are the same for each batch. Raises BadOption."""
-    options = dict(given)
-    found = SinkOptions.parse(options)
-    refuse_cluster_by(options)
-    return found
+    return SinkOptions.parse(dict(given))
 
 
 class SluicegateSource(DataSource):  # type: ignore[misc]
     """Data source of `df.writeStream.format("sluicegate")`; `attach` registers it and the listener."""
 
     registry_folder: ClassVar[str | None] = None
-    """Set by `attach` in a subclass; None if the source was registered without it."""
+    """Set by `attach` in a subclass."""
     listener_state: ClassVar["ListenerState | None"] = None
     """Function of the state of listeners, called when a batch is completed. Set by `attach`."""
 
@@ -219,14 +210,10 @@ class SluicegateSource(DataSource):  # type: ignore[misc]
 
     def _require_registered(self, options: SinkOptions) -> IncarnationMarker:
         """Return the marker of a query that is registered by this run."""
-        location = options.checkpoint_location
-        checkpoint = Checkpoint(location)
+        checkpoint, folder = Checkpoint(options.checkpoint_location), self.registry_folder
+        query = checkpoint.known_query()
+        registry = require_attached(None if folder is None else Registry(folder))
         # A query may have been one of ForeachBatch before.
         forget = checkpoint.forget_completed
-        if self.registry_folder is None:
-            # Each worker of the query registers.
-            return require_registered_alone(options, location, _registered, on_registered=forget)
-        query = checkpoint.known_query()
-        registry = Registry(self.registry_folder)
         registered = partial(require_registered, options, self.options, query, registry, checkpoint, forget)
         return UncommittedLimit(options, query, registry, registered).await_commits()

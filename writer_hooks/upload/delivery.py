@@ -116,7 +116,7 @@ class Deferred:
         since, warned = time.time(), False
         region = region_key(self._region, self._attempt.incarnation)
         while True:
-            excess = spool.excess(self._uploads, region, self._attempt.checkpoint)
+            excess = spool.excess(self._uploads)
             given_up = spool.given_up(since, region) if warned else ()
             if given_up:
                 raise UploadGivenUp(

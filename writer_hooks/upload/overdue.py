@@ -12,7 +12,7 @@ from typing import Final
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import CheckpointFailed
 from sluicegate.writer_hooks.errors import SpoolUnusable
-from sluicegate.writer_hooks.options import Uploads
+from sluicegate.writer_hooks.options import Repetition, Uploads
 from sluicegate.writer_hooks.publisher import publish
 from sluicegate.writer_hooks.region import Region
 from sluicegate.writer_hooks.upload.process import ensure_uploader
@@ -55,6 +55,10 @@ def none_committed() -> int:
     return -1
 
 
+def _first_question() -> Repetition:
+    return Repetition(-math.inf, _AGAIN, _LONGEST)
+
+
 class OverdueUploads:
     """Completed checkpoints of one region that are not committed, and reports of those that stay so for long.
 
@@ -71,9 +75,7 @@ class OverdueUploads:
         """By number, the times from which the uploads have counted."""
         self._reported = self._resumed = -math.inf
         """Time of the last call of `report`, and of the end of the last outage."""
-        self._asks = -math.inf
-        """Time from which on a coordinator is asked again."""
-        self._again = _AGAIN
+        self._question = _first_question()
         self.committed = -1
         """The newest checkpoint that is known to be committed; -1: none is."""
 
@@ -103,15 +105,14 @@ class OverdueUploads:
             self._resumed = now
             self._completed = dict.fromkeys(self._completed, now)
         number = min(self._completed, default=None)
-        if number is None or now - self._completed[number] < self._timeout or now < self._asks:
+        if number is None or now - self._completed[number] < self._timeout:
             return
-        if min(in_spool, default=number + 1) <= number:
+        if min(in_spool, default=number + 1) <= number or not self._question.is_due(now):
             return
         found = committed()
         if found is None:
-            self._asks, self._again = now + self._again, min(2 * self._again, _LONGEST)
             return
-        self._again = _AGAIN
+        self._question = _first_question()
         if found >= number:
             self.commit(found)
         else:

@@ -418,19 +418,12 @@ class Spool:
                     found.append(file.read())
         return changed, found
 
-    def excess(self, uploads: "Uploads", region: str, checkpoint: int) -> str | None:
-        """Return the limit that is reached for a task of a checkpoint, as a text; None if there is none."""
-        names = self.names()
-        size = sum(name.size for name in names)
-        if size >= uploads.max_bytes:
-            return f"{size} bytes wait for their upload, and upload.max.bytes is {uploads.max_bytes}"
-        others = {name.checkpoint for name in names if name.region == region} - {checkpoint}
-        if len(others) >= uploads.max_checkpoints:
-            return (
-                f"files of {len(others)} checkpoints wait for their upload, and upload.max.checkpoints is "
-                f"{uploads.max_checkpoints}"
-            )
-        return None
+    def excess(self, uploads: "Uploads") -> str | None:
+        """Return the limit that is reached, as a text; None if another task may write."""
+        size = sum(name.size for name in self.names())
+        if size < uploads.max_bytes:
+            return None
+        return f"{size} bytes wait for their upload, and upload.max.bytes is {uploads.max_bytes}"
 
     # --- what happened to them --------------------------------------------------------------------
 

@@ -48,6 +48,7 @@ from sluicegate.writer_hooks.upload.spool import (
 # --- before.publish: the user's function, in a process of its own -------------------------------------
 
 _BEFORE_PUBLISH: Final = "sluicegate.writer_hooks.upload.before_publish"
+_LONGEST_CALL: Final = 600.0  # seconds
 _SHOWN: Final = 2_000
 """Characters of the output of a failed call that its reason has."""
 
@@ -59,7 +60,7 @@ def call_before_publish(
     *,
     path: Sequence[str],
     environment: Mapping[str, str],
-    timeout: float,
+    timeout: float = _LONGEST_CALL,
 ) -> None:
     """Call a function with a local file and its final URI, and wait for its end.
 
@@ -204,7 +205,6 @@ def send(spool: Spool, name: EntryName, entry: Entry, credentials: Credentials, 
                 posixpath.join(storage.uri, file.name),
                 path=entry.path,
                 environment=credentials.environment(entry),
-                timeout=entry.uploads.before_timeout,
             )
             _require_whole(folder, file)
         _put(storage, folder, file)

@@ -91,7 +91,7 @@ async def test_a_server_that_hangs_up_may_have_the_report(monthly: Monthly, serv
         with pytest.raises(NotDone) as caught:
             await host.see(JANUARY_IS_DONE)
     assert isinstance(caught.value.result, Unknown)
-    assert "with the same Idempotency-Key" in caught.value.result.reason
+    assert "with the same id" in caught.value.result.reason
     assert "secret" not in caught.value.result.reason
 
 

@@ -14,6 +14,7 @@ from uuid import uuid4
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sluicegate.events.models import Position
+from sluicegate.lakes.storage_local import sync_folder
 from sluicegate.writer_hooks.errors import BadCheckpointLocation
 from sluicegate.writer_hooks.spark.checkpoint import (
     FOLDER,
@@ -114,7 +115,7 @@ class Plans:
             file.flush()
             os.fsync(file.fileno())
         draft.replace(target)
-        _sync_folder(target.parent)
+        sync_folder(str(target.parent))
 
     def give_up(self, number: int) -> None:
         """Rename a plan, so that the one before it counts. Its number is not used again."""
@@ -156,14 +157,6 @@ def local_folder(uri: str) -> Path | None:
         return Path(uri)
     parts = urlsplit(uri)
     return Path(unquote(parts.path)) if parts.scheme == "file" else None
-
-
-def _sync_folder(folder: Path) -> None:
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 # --- files that earlier plans have committed, seeded into new locations -------------------------------
