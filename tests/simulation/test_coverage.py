@@ -14,7 +14,13 @@ from tests.simulator.coverage import FAULTS, REFUSALS, RESULTS, TRANSITIONS, eff
 from tests.simulator.fates import FATES, KINDS
 from tests.simulator.plan import FAULTS as OF_PLANS
 
-_RARE = {Code.NOT_APPLICABLE, Code.ASSIGNMENT_TOO_HIGH, Code.TOO_MANY_REGIONS}
+_RARE = {
+    Code.TAKE_OVER_AHEAD,
+    Code.OFFSETS_KIND_DIFFERS,
+    Code.NOT_APPLICABLE,
+    Code.ASSIGNMENT_TOO_HIGH,
+    Code.TOO_MANY_REGIONS,
+}
 """No refusal, and refusals that need numbers or lists that no plan has."""
 
 
