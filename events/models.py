@@ -55,6 +55,8 @@ MOST_LOCATIONS: Final = 64
 Location = Annotated[str, StringConstraints(max_length=1024)]
 Uri = Annotated[str, StringConstraints(max_length=2048)]
 Identity = Annotated[str, StringConstraints(max_length=256)]
+LONGEST_REASON: Final = 1_000
+"""Characters of the reason of a checkpoint that failed."""
 LONGEST_METADATA: Final = 262_144
 """Bytes of the metadata of one file. In base64, they fit into a message of the default size."""
 MOST_PARTITION_FIELDS: Final = 100
@@ -311,7 +313,7 @@ class CheckpointFailed(Body):
     does not count."""
     code: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{0,64}$")] = ""
     """What failed, for programs: lower-case words with hyphens."""
-    reason: Annotated[str, StringConstraints(max_length=1000)] = ""
+    reason: Annotated[str, StringConstraints(max_length=LONGEST_REASON)] = ""
     """What failed, for people; without secrets."""
 
 

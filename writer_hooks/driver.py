@@ -13,6 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
@@ -320,6 +321,15 @@ class RegionDriver:
         in_spool = keep_uploading(uploads, self._region, registered.incarnation)
         overdue.report(registered.incarnation, time.monotonic(), in_spool)
 
+    def decline(self, checkpoint: OpenCheckpoint, reason: str = "") -> None:
+        """Say that an open checkpoint will not be completed soon: with partial commits, none waits for it.
+
+        It stays open, and may be completed later. `sluicegate status` shows the first 1,000 characters of
+        `reason`, which must not have secrets. Raises PublishFailed and RegionReplaced.
+        """
+        registered, number = self._require_live(), self._own_number(checkpoint)
+        publish(self._region, [self._region.declining(registered, number, "declined", reason)])
+
     # --- commits ----------------------------------------------------------------------------------
 
     @property
@@ -355,12 +365,21 @@ class RegionDriver:
             except HookError as error:
                 # A completion may be in the log, so the region is not idle.
                 is_finished = False
+                self._say_last_word()
                 _log.error(
                     "region %s of %s: its open checkpoints were not given up (%s). %s. Commits of the "
                     "stream's other regions may wait for it; start a driver of it to end that",
                     *(self._region.name, self._region.stream, error, ACKNOWLEDGED),
                 )
         self._end(idle=is_finished)
+
+    def _say_last_word(self) -> None:
+        """Decline what is open, as far as Kafka is there: the process ends with work under way."""
+        if self._registered is None:
+            return
+        last = self._region.declining(self._registered, self._next - 1, "process-ended", "")
+        with suppress(HookError):
+            publish(self._region, [last], min(_LAST, self._region.publish_timeout))
 
     def close(self) -> int | None:
         """End the region after its last completed checkpoint, whose number is returned; None: there is none.

@@ -11,8 +11,10 @@ from pydantic import ValidationError
 from sluicegate.events.envelope import NO_CHECKPOINT, Envelope, EventType, with_counts
 from sluicegate.events.files import FileTooLarge, attempt_digest, split_files
 from sluicegate.events.models import (
+    LONGEST_REASON,
     Assignment,
     Body,
+    CheckpointFailed,
     FilesWritten,
     Planned,
     Position,
@@ -204,6 +206,13 @@ class Region:
         """Return a heartbeat of a registered driver. Its arguments are those of RegionHeartbeat."""
         body = RegionHeartbeat(idle=idle, after=after, begins=begins, interval=interval, run=registered.run)
         return self.event(EventType.REGION_HEARTBEAT, registered.incarnation, body)
+
+    def declining(self, registered: Registered, checkpoint: int, code: str, reason: str) -> Event:
+        """Return the event that says that a checkpoint will not be completed soon; no secrets in `reason`."""
+        body = CheckpointFailed(
+            outcome="declined", run=registered.run, code=code, reason=reason[:LONGEST_REASON]
+        )
+        return self.event(EventType.CHECKPOINT_FAILED, registered.incarnation, body, checkpoint=checkpoint)
 
     def closing(self, registered: Registered, final: int | None) -> Event:
         """Return the event that ends the region after its final checkpoint; None: it has none."""

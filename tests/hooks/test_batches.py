@@ -143,6 +143,7 @@ def test_results_missing_from_a_completion_are_refused(job: Job) -> None:
     writer = StreamWriter(
         SinkOptions.parse(job.options),
         IncarnationMarker(query="q", incarnation=job.incarnation()),
+        None,
         spark_watermark=False,
     )
     with pytest.raises(NotOurs, match=r"batch 0 came without the results of its tasks"):

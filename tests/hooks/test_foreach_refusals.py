@@ -73,7 +73,7 @@ def test_a_batch_whose_error_was_caught_ends_the_query_at_the_next_one(job: Job)
         run(job, careless)
     assert len(completions(job)) == 1
     ((envelope, body),) = job.log.of(CheckpointFailed)
-    assert (envelope.checkpoint, body.outcome) == (1, "redone")
+    assert (envelope.checkpoint, body.outcome) == (1, "declined")
 
 
 @pytest.mark.old_spark

@@ -32,6 +32,10 @@ class AsyncRegionDriver:
         """As `RegionDriver.give_up`."""
         await asyncio.to_thread(self._driver.give_up, checkpoint)
 
+    async def decline(self, checkpoint: OpenCheckpoint, reason: str = "") -> None:
+        """As `RegionDriver.decline`."""
+        await asyncio.to_thread(self._driver.decline, checkpoint, reason)
+
     async def complete(self, checkpoint: OpenCheckpoint, results: Iterable[WriterResult], **how: Any) -> None:
         """As `RegionDriver.complete`.
 

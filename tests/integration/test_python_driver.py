@@ -224,6 +224,33 @@ def run(options: dict[str, str], job_id: str, *ids: int) -> bool:
 
 
 @pytest.mark.seam
+async def test_no_commit_waits_for_a_declined_checkpoint(place: Place) -> None:
+    partial = {"partial": "allow", "alignment_timeout": "1h"}
+    others = options_of(place, region="jobs", **REGIONS)
+    async with (
+        running(place.settings(options=partial)) as service,
+        AsyncRegionDriver(options_of(place, **REGIONS)) as driver,
+        AsyncRegionDriver(others) as slow,
+    ):
+        first = await put(slow, 1)
+        await put(driver, 2)
+        # The first commit of an assignment has all regions.
+        await slow.await_commit(first)
+        hung = await slow.begin()
+        await slow.decline(hung, "the source does not answer")
+        await driver.await_commit(await put(driver, 3))
+        conditions = service.status()["streams"]["flights"]["conditions"]
+        assert any("the source does not answer" in each["message"] for each in conditions)
+        async with AsyncWriter(hung, "w0") as writer:
+            await writer.write(rows(4))
+            result = await writer.finish()
+        await slow.complete(hung, [result], source_offsets={"ids": 4})
+        await driver.decline(await driver.begin())
+        await slow.await_commit(hung)
+    assert read_ids(place.table) == [1, 2, 3, 4]
+
+
+@pytest.mark.seam
 async def test_an_id_is_one_commit_and_a_job_that_died_leaves_nothing(place: Place) -> None:
     options = options_of(place, region="jobs", **REGIONS)
     async with running(place.settings()):

@@ -4,7 +4,7 @@ A batch has three parts. On the driver's machine, `require_registered` and `Unco
 the run is registered, the log has its beginning, and no limit of uncommitted batches is exceeded. In
 executors, `write_task` makes the files of each task. On the driver's machine, `complete_batch` publishes
 the completion, which names the events of the winning attempts. A batch that fails is only announced by
-`announce_abort`: Spark repeats it with the same number and the same source range.
+`decline_batch`: Spark repeats it with the same number and the same source range.
 """
 
 import gc
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 from pydantic import TypeAdapter
 
 from sluicegate.events.envelope import EventType
-from sluicegate.events.models import CheckpointCompleted, CheckpointFailed, Name
+from sluicegate.events.models import CheckpointCompleted, Name
 from sluicegate.events.models import ListenerState as ListenerText
 from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.writer_hooks.errors import (
@@ -56,7 +56,7 @@ _WATERMARK_KEY: Final = "spark.watermarkDelayMs"  # Spark's metadata of a column
 _STATES: TypeAdapter[dict[str, str]] = TypeAdapter(dict[Name, ListenerText])
 _MOST_HELD: Final = 32 * 1024
 """Bytes of a task's events that its driver publishes. With 1,000 tasks, a driver gets at most 32 MiB."""
-_HINT_TIMEOUT: Final = 5.0  # seconds; the hint is optional, so a longer wait is not worthwhile
+_DECLINE_TIMEOUT: Final = 5.0  # seconds; the hint is optional, so a longer wait is not worthwhile
 _RESTART_PATIENCE: Final = 5.0
 """Seconds for an answer to a restart, which continues without one. The listener reads a later answer."""
 _WAIT_POLL: Final = 0.5
@@ -386,25 +386,27 @@ def _completion(
     )
 
 
-def announce_abort(
+def decline_batch(
     options: SinkOptions,
-    marker: IncarnationMarker,
+    registered: Registered | None,
     batch: int,
     reason: str,
     outcomes: Sequence[WriterResult] = (),
 ) -> None:
-    """Publish that the batch will be redone. This is only a hint: it never fails, and deletes nothing.
+    """Publish that the batch is not completed soon, so that no commit waits for it.
 
-    The events of `outcomes` precede it, so that `sluicegate orphans` finds their files.
+    Spark makes it again, or the query fails. This never fails, and deletes nothing. The events of `outcomes`
+    precede it, so that `sluicegate orphans` finds their files. `reason` has no secrets.
     """
     region = options.region
+    if registered is None:
+        return
     held = [message for outcome in outcomes for message in outcome.held]
-    body = CheckpointFailed(outcome="redone", reason=reason)
-    hint = region.event(EventType.CHECKPOINT_FAILED, marker.incarnation, body, checkpoint=batch)
+    event = region.declining(registered, batch, "batch-failed", reason)
     try:
-        shared_publisher(region.kafka).publish(region.events_topic, [hint], _HINT_TIMEOUT, first=held)
+        shared_publisher(region.kafka).publish(region.events_topic, [event], _DECLINE_TIMEOUT, first=held)
     except Exception as error:
-        _log.warning("the abort of batch %d of %s was not announced: %s", batch, region.name, error)
+        _log.warning("batch %d of %s was not declined: %s", batch, region.name, error)
 
 
 def _state_of_listeners(listener_state: ListenerState | None, batch: int) -> dict[str, str]:

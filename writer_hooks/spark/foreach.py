@@ -23,8 +23,8 @@ from sluicegate.writer_hooks.spark.batch import (
     BATCH_PROPERTY,
     QUERY_PROPERTY,
     UncommittedLimit,
-    announce_abort,
     complete_batch,
+    decline_batch,
     has_watermark,
     require_counted,
     require_registered,
@@ -335,7 +335,9 @@ class _StreamBatch:
             outcomes = [] if rows is None else self._run_tasks(rows)
         except BaseException as error:
             reason = f"the tasks of the batch failed: {type(error).__name__}"
-            announce_abort(options, self.marker, number, reason)
+            registry = require_attached(ATTACHED.registry)
+            registered = registry.registered(self.stream.key(self.batch.query))
+            decline_batch(options, registered, number, reason)
             raise
         # The location may have been reset meanwhile, or the incarnation be in doubt.
         self.stream.require_registered(self.batch)

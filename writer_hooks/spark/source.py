@@ -21,11 +21,12 @@ from pyspark.sql.types import StructType
 
 from sluicegate.writer_hooks.errors import BadOption, NotOurs
 from sluicegate.writer_hooks.options import NAME, SinkOptions
+from sluicegate.writer_hooks.region import Registered
 from sluicegate.writer_hooks.spark.batch import (
     ListenerState,
     UncommittedLimit,
-    announce_abort,
     complete_batch,
+    decline_batch,
     has_watermark,
     local_times,
     require_registered,
@@ -56,12 +57,14 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         self,
         options: SinkOptions,
         marker: IncarnationMarker,
+        registered: Registered | None,
         *,
         spark_watermark: bool,
         listener_state: ListenerState | None = None,
     ) -> None:
         self._options = options
         self._marker = marker
+        self._registered = registered
         self._spark_watermark = spark_watermark
         self._listener_state = listener_state
 
@@ -82,11 +85,11 @@ class StreamWriter(DataSourceStreamArrowWriter):  # type: ignore[misc]
         )
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
-        """Publish that the batch will be redone. This is only a hint: it never fails, and deletes nothing."""
+        """Publish that the batch is not completed soon. This never fails, and deletes nothing."""
         lost = sum(message is None for message in messages)
         reason = f"Spark aborted the batch; {lost} tasks without result"
         found = [message for message in messages if isinstance(message, TaskResult)]
-        announce_abort(self._options, self._marker, batchId, reason, found)
+        decline_batch(self._options, self._registered, batchId, reason, found)
 
 
 def _result(message: WriterCommitMessage | None, batch: int) -> TaskResult:
@@ -196,7 +199,7 @@ class SluicegateSource(DataSource):  # type: ignore[misc]
         options = _parsed(tuple(sorted(self.options.items())))
         return StreamWriter(
             options,
-            self._require_registered(options),
+            *self._require_registered(options),
             spark_watermark=has_watermark(schema),
             listener_state=type(self).listener_state,
         )
@@ -208,12 +211,13 @@ class SluicegateSource(DataSource):  # type: ignore[misc]
 
         return JobWriter(self.options)
 
-    def _require_registered(self, options: SinkOptions) -> IncarnationMarker:
-        """Return the marker of a query that is registered by this run."""
+    def _require_registered(self, options: SinkOptions) -> tuple[IncarnationMarker, Registered | None]:
+        """Return the marker of a query that is registered by this run, and its registration."""
         checkpoint, folder = Checkpoint(options.checkpoint_location), self.registry_folder
         query = checkpoint.known_query()
         registry = require_attached(None if folder is None else Registry(folder))
         # A query may have been one of ForeachBatch before.
         forget = checkpoint.forget_completed
         registered = partial(require_registered, options, self.options, query, registry, checkpoint, forget)
-        return UncommittedLimit(options, query, registry, registered).await_commits()
+        marker = UncommittedLimit(options, query, registry, registered).await_commits()
+        return marker, registry.registered(query)
