@@ -32,7 +32,7 @@ from sluicegate.coordinator.core.state import LogState, RegionPhase, RegionState
 from sluicegate.coordinator.core.table import asked_decision, disproves
 from sluicegate.coordinator.observe.messages import format_problem, iso_time
 from sluicegate.coordinator.settings.model import Settings, StreamSettings
-from sluicegate.events.codec import newer_envelope
+from sluicegate.events.codec import other_envelope
 from sluicegate.events.envelope import PER_REGION, Envelope, EventType
 from sluicegate.events.models import SnapshotRef, StreamCommand
 from sluicegate.events.orders import digest_of
@@ -422,7 +422,7 @@ async def _append(log: StreamLog, stream: str, record: ConsumerRecord) -> int:
 
 async def _tell_next(settings: Settings, stream: str, record: ConsumerRecord) -> None:
     """Print the next step: the reset of a region, or the next record of this kind."""
-    envelope = newer_envelope(record.headers)
+    envelope = other_envelope(record.headers)
     if envelope.type is EventType.REGION_REGISTERED:
         click.echo("The registration is refused. Install this release for its driver, and start it again")
     elif envelope.type in PER_REGION and envelope.type is not EventType.REGION_HEARTBEAT:

@@ -48,7 +48,7 @@ class Flaw(NamedTuple):
 
     @property
     def stalls(self) -> bool:
-        """True if only a newer release can read it, and its stream waits; else it is a dead letter."""
+        """True if only another release can read it, and its stream waits; else it is a dead letter."""
         return self.problem.code is Code.RECORD_UNREADABLE
 
 
@@ -85,12 +85,12 @@ _CACHED: Final = 16_384
 _new: Final = tuple.__new__  # makes a named tuple of all its values, in half the time of `_make`
 
 
-def _is_newer(raw: bytes, kinds: Collection[bytes]) -> bool:
-    """True if a `ce_type` is one of these types in a newer major version."""
+def _is_of_other_version(raw: bytes, kinds: Collection[bytes]) -> bool:
+    """True if a `ce_type` is one of these types in another major version."""
     match = _VERSIONED.fullmatch(raw)
-    return (
-        match is not None and int(match[2]) > MAJOR_VERSION and b"%b.v%d" % (match[1], MAJOR_VERSION) in kinds
-    )
+    if match is None or int(match[2]) == MAJOR_VERSION:
+        return False
+    return b"%b.v%d" % (match[1], MAJOR_VERSION) in kinds
 
 
 class _Known(dict[bytes | None, _Value]):
@@ -334,8 +334,8 @@ def event_id(headers: Sequence[RawHeader]) -> str | None:
         return None
 
 
-def newer_envelope(headers: Sequence[RawHeader]) -> Envelope:
-    """Return the attributes of a record of a newer major version, as far as this release can read them.
+def other_envelope(headers: Sequence[RawHeader]) -> Envelope:
+    """Return the attributes of a record of another major version, as far as this release can read them.
 
     Its type is known, and so is its stream. The others are empty if they have another form there.
     """
@@ -413,7 +413,7 @@ def _kind_checked(
     if raw is None:
         raise _Unusable(Code.NO_EVENT, "ce_type")
     kind = kinds.get(raw)
-    if kind is None and _is_newer(raw, kinds):
+    if kind is None and _is_of_other_version(raw, kinds):
         raise _Unusable(Code.RECORD_UNREADABLE, shown=raw)
     if doubled:
         raise _Unusable(Code.CONTRADICTION, *doubled)

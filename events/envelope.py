@@ -20,7 +20,7 @@ from sluicegate.events.models import (
     StreamPolicy,
 )
 
-# Names and values of the attributes of messages of version 4, which are headers.
+# Names and values of the attributes of messages, which are headers.
 #
 # The CloudEvents attributes are headers `ce_*`, as the Kafka protocol binding 1.0 has them in binary mode.
 # The extension attributes carry what routing and aggregation need, so neither needs a body.
@@ -40,8 +40,8 @@ SOURCE_PATTERN: Final = r"^[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]{1,1000}$"
 MAX_ID_LENGTH: Final = 64
 
 
-MAJOR_VERSION: Final = 2
-"""Major version of all types of protocol version 4. Those of version 3 have 1."""
+MAJOR_VERSION: Final = 5
+"""Version of the protocol, and major version of all types."""
 
 
 def wire_type(kind: StrEnum) -> bytes:

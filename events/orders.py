@@ -12,7 +12,7 @@ from typing import Annotated, Final
 
 from pydantic import AfterValidator, StringConstraints
 
-from sluicegate.events.codec import newer_envelope, parse_body
+from sluicegate.events.codec import other_envelope, parse_body
 from sluicegate.events.envelope import Header, LogRecord, RawHeader
 from sluicegate.events.models import Body, Millis, StreamCommand
 
@@ -93,9 +93,9 @@ def is_note(body: Body | None) -> bool:
     )
 
 
-# Records that only a newer release reads, and the orders of operators to skip them.
+# Records that only another release reads, and the orders of operators to skip them.
 #
-# A record of a newer major version of a known type stalls its stream. An order (`stream skip`) names its
+# A record of another major version of a known type stalls its stream. An order (`stream skip`) names its
 # offset and its digest. A reader that meets the record looks on for such an order, applies nothing of what
 # it looks at, and then continues after the record: first with the record as a skipped one, which has no
 # effect but to stall its region. So all readers agree, wherever they start, and whatever came between
@@ -120,7 +120,7 @@ def digest_of(key: bytes | None, headers: Sequence[RawHeader], value: bytes | No
 
 def skipped_record(offset: int, time: int, headers: Sequence[RawHeader], digest: str) -> LogRecord:
     """Return the record that takes the place of one that is skipped."""
-    return LogRecord(offset, time, newer_envelope(headers), None, "skipped", digest)
+    return LogRecord(offset, time, other_envelope(headers), None, "skipped", digest)
 
 
 class Skips:

@@ -16,7 +16,7 @@ from urllib.parse import unquote, urlsplit
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from deltalake import DeltaTable
 
-VISIBLE = (b"sluicegate.commit.visible.v2", b"sluicegate.commit.partially_visible.v2")
+VISIBLE = (b"sluicegate.commit.visible.v5", b"sluicegate.commit.partially_visible.v5")
 
 
 class SmallFiles:

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import islice
 from typing import Final, NamedTuple
 
+from sluicegate.events.envelope import MAJOR_VERSION
 from sluicegate.events.problems import Cause, CauseCode, Code, Problem
 
 # Formats of times.
@@ -721,10 +722,11 @@ STREAM_MESSAGES: Final[Mapping[Code, Message]] = {
     ),
     Code.RECORD_UNREADABLE: Message(
         _STREAM_STALLED,
-        "this release cannot read the record[ at offset {number}] of the events topic[ ({detail})][, which "
-        "release {first} wrote]",
+        f"this release reads version {MAJOR_VERSION} of events, and the record[ at offset {{number}}] of the "
+        "events topic has another one[: {detail}][; release {first} wrote it]",
         UPGRADE + "; the stream then continues by itself. If a program wrote it by mistake, skip it: "
-        "`sluicegate stream skip --stream {stream} --offset {number}`",
+        "`sluicegate stream skip --stream {stream} --offset {number}`. If the whole topic is of an older "
+        "version, " + ADOPT,
     ),
     Code.SKIPPED_LATE: Message(
         _STREAM_STALLED,

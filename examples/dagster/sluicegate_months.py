@@ -19,7 +19,7 @@ from typing import Any
 import dagster as dg
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-MARK = "sluicegate.partition.done.v2"
+MARK = "sluicegate.partition.done.v5"
 FIELDS = ("partition", "start", "decision", "snapshot", "late")
 LONGEST = 1_000
 """Characters of a field as JSON. A longer one is left out, so that no tag or run is huge."""

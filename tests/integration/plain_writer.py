@@ -78,7 +78,7 @@ class PlainWriter:
         event = str(uuid.uuid4())
         attributes = {
             "ce_id": event,
-            "ce_type": f"sluicegate.{kind}.v2",
+            "ce_type": f"sluicegate.{kind}.v5",
             "ce_specversion": "1.0",
             "ce_source": "/plain-writer",
             "content-type": "application/json",
@@ -127,7 +127,7 @@ class PlainWriter:
                 record = await consumer.getone()
                 body = json.loads(record.value)
                 kind = dict(record.headers)["ce_type"]
-                if kind == b"sluicegate.registration.answered.v2" and body["registration"] == asked:
+                if kind == b"sluicegate.registration.answered.v5" and body["registration"] == asked:
                     return dict(body)
         finally:
             await consumer.stop()

@@ -44,7 +44,7 @@ async def test_each_commit_is_sent_after_it_is_visible_with_its_partitions(place
     assert receiver.decisions() == [1, 2, 3]
     assert receiver.hidden == []
     event = receiver.got[0]
-    assert (event["type"], event["stream"]) == ("sluicegate.commit.visible.v2", "flights")
+    assert (event["type"], event["stream"]) == ("sluicegate.commit.visible.v5", "flights")
     assert event["data"]["summary"]["touched"] == [{}]
 
 

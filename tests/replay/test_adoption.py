@@ -375,7 +375,7 @@ def test_a_log_that_does_not_lead_to_its_table_is_left(table: Commits, log: Logg
         (commits(), logged(4), "itself. Start the coordinators"),
         (commits(), logged(5, digest="d4", unresolved=True), "itself. Start the coordinators"),
         (commits(0), logged(0), "nothing is to be adopted"),
-        (commits(), logged(2, unreadable=Problem(code=Code.RECORD_UNREADABLE)), "cannot read the record"),
+        (commits(), logged(2, unreadable=Problem(code=Code.RECORD_UNREADABLE)), "has another one"),
         (
             commits(),
             logged(2, unverified=(Group("k", 2, 7, 9, 0, CauseCode.KEY_UNKNOWN),)),

@@ -175,7 +175,7 @@ async def test_copies_of_signed_records_change_nothing_in_the_table(place: Place
             await job.commit([number], [*range(1, number + 1)])
         signed = [each for each in await log_of(place) if is_signed(each.headers)]
         kinds = {dict(each.headers)["ce_type"] for each in signed}
-        assert kinds >= {b"sluicegate.cut.decided.v2", b"sluicegate.stream.policy.v2"}
+        assert kinds >= {b"sluicegate.cut.decided.v5", b"sluicegate.stream.policy.v5"}
         for each in signed:
             await put_raw(job, each.value, dict(each.headers))
         await job.commit([3], [1, 2, 3])
@@ -189,7 +189,7 @@ def types_without_signature(log: Sequence[ConsumerRecord], since: int) -> set[st
     """Return the types of decisions and orders from an offset on that are not signed."""
     found = set()
     for each in log:
-        kind = dict(each.headers)["ce_type"].decode().removeprefix("sluicegate.").removesuffix(".v2")
+        kind = dict(each.headers)["ce_type"].decode().removeprefix("sluicegate.").removesuffix(".v5")
         if each.offset >= since and kind in {*SIGNED} and not is_signed(each.headers):
             found.add(kind)
     return found

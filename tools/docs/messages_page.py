@@ -64,7 +64,7 @@ def _header_table() -> str:
         for condition in schema["allOf"]:
             if name in condition["then"]["required"]:
                 wires = condition["if"]["properties"]["ce_type"]["enum"]
-                needed = ", ".join(wire.removeprefix("sluicegate.").removesuffix(".v2") for wire in wires)
+                needed = ", ".join(wire.removeprefix("sluicegate.").removesuffix(".v5") for wire in wires)
         value = "one of the types below" if name == "ce_type" else format_limits(rule)
         described = "; ".join(filter(None, (value, rule.get("description", ""))))
         rows.append(f"| `{name}` | {described} | {needed} |\n")

@@ -9,7 +9,7 @@ from sluicegate.events.notifications import NOTIFICATION_BODIES, NotificationTyp
 from sluicegate.events.schemas import SUFFIX
 
 HEADING: Final = """\
-# Schemas of protocol version 4
+# Schemas of protocol version 5
 
 Every message is a CloudEvents 1.0 event in Kafka's binary content mode: the attributes are message headers,
 the value is the body as JSON. The key of a message is `stream/region/checkpoint`, shortened to what applies.

@@ -23,8 +23,8 @@ from airflow.providers.apache.kafka.triggers.shared_stream import (
 from airflow.triggers.base import TriggerEvent
 from asgiref.sync import sync_to_async
 
-COMMITS = ("sluicegate.commit.visible.v2", "sluicegate.commit.partially_visible.v2")
-MARKS = ("sluicegate.partition.done.v2",)
+COMMITS = ("sluicegate.commit.visible.v5", "sluicegate.commit.partially_visible.v5")
+MARKS = ("sluicegate.partition.done.v5",)
 FIELDS = (
     *("table", "partition", "start", "end", "decision", "snapshot", "watermark"),
     *("reason", "late", "number", "files", "rows", "bytes"),
