@@ -303,7 +303,7 @@ def compare(name: str, committer: Committer, found: TableState, record: StateRec
     match committer.ask(expected, NO_DIGEST, identity, known):
         case Absent():
             return Comparison(fine(named, _agreement(state, found)))
-        case Unproven(expired=True) if state.pending is None:
+        case Unproven(expired=True) if state.unresolved is None:
             # The coordinator continues from the head: nothing of the stream can be in it that it misses.
             return Comparison(fine(named, f"{_agreement(state, found)}; the recorded snapshot has expired"))
         case Unproven(reason, _, cause):
@@ -328,13 +328,13 @@ def newer_log(found: Finding, state: LogState) -> Finding:
     why = "the table was repaired, or an operator named its head" if named else "it lacks the newest outcomes"
     return warning(
         found.check,
-        f"agrees with the log, up to decision {state.decided - (state.pending is not None)}. The state "
+        f"agrees with the log, up to decision {state.decided - (state.unresolved is not None)}. The state "
         f"record is older: {why}. Start a coordinator if none runs: sluicegate run",
     )
 
 
 def _agreement(state: LogState, found: TableState) -> str:
-    if state.pending is not None and (found.newest_decision or 0) < state.decided:
+    if state.unresolved is not None and (found.newest_decision or 0) < state.decided:
         return f"agrees with the record; decision {state.decided} is not there yet, a coordinator commits it"
     return f"agrees with the record, up to decision {state.decided}"
 

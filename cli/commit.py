@@ -73,8 +73,8 @@ def _outcome(step: Step, _: Replica) -> str | None:
 
 def _newest(state: LogState) -> str:
     """Format the newest decision, with its outcome."""
-    if state.pending is not None:
-        return f"That is decision {state.pending.id}"
+    if state.unresolved is not None:
+        return f"That is decision {state.unresolved.id}"
     if state.decided:
         return f"The newest decision is {state.decided}, and it has its outcome"
     return "The stream has decided nothing yet"
@@ -82,7 +82,7 @@ def _newest(state: LogState) -> str:
 
 def _require_unresolved(stream: str, state: LogState, decision: int, region: str) -> None:
     """Refuse a decision or a region that cannot be reverted. Raises UserError."""
-    pending = state.pending
+    pending = state.unresolved
     if pending is None or pending.id != decision:
         raise UserError(
             f"decision {decision} of stream {stream} cannot be reverted: only a decision without an outcome "

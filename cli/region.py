@@ -86,7 +86,7 @@ def remove(settings: Settings, stream: str, region: str, discard: bool) -> None:
 def _require_open(stream: str, state: LogState, region: str, *, discard: bool) -> None:
     """Refuse a region of which nothing is left to remove. Raises UserError."""
     held = state.regions.get(region)
-    if held is not None and held.removed and held.has_ended and state.unresolved(region) is None:
+    if held is not None and held.removed and held.has_ended and state.unresolved_of(region) is None:
         raise UserError(
             f"region {region} of stream {stream} was removed already, and nothing of it waits for a commit; "
             f"{_end(state, region)}"
@@ -101,7 +101,7 @@ def _require_open(stream: str, state: LogState, region: str, *, discard: bool) -
 def _end(state: LogState, region: str) -> str:
     """Format the place where a removed region ends."""
     held = state.regions[region]
-    committed = held.has_ended and state.unresolved(region) is None
+    committed = held.has_ended and state.unresolved_of(region) is None
     pending = "" if committed else ", which is still to be committed"
     if held.final is not None and held.incarnation is not None:
         return f"it ends at checkpoint {held.final} of incarnation {held.incarnation.id}{pending}"
@@ -447,7 +447,7 @@ def _current(stream: str, state: LogState) -> AssignmentState:
 
 def _is_final(state: LogState) -> bool:
     """True if every region has ended, and the log has the outcome of the newest decision."""
-    return state.pending is None and not any(True for _ in state.active())
+    return state.unresolved is None and not any(True for _ in state.active())
 
 
 def _final_text(closed: str, state: LogState) -> str:

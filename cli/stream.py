@@ -104,7 +104,7 @@ def resume(settings: Settings, stream: str, head: SnapshotRef | None) -> None:
         was_paused = state.paused
         if head is None:
             return StreamCommand(command="resume")
-        asked = state.pending.id if state.pending is not None else state.decided + 1
+        asked = state.unresolved.id if state.unresolved is not None else state.decided + 1
         return make_command({"command": "resume", "decision": asked, "head": head})
 
     async def send() -> Ordered[bool]:

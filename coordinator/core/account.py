@@ -83,7 +83,7 @@ def account_of(stream: str, state: LogState, digest: str) -> Account | None:
 
     `digest` is that of the commit. If it is another one than the decision's, the commit is that of a revert.
     """
-    made = state.pending
+    made = state.unresolved
     if made is None:
         return None
     # Only the rules of a revert know what it undoes: phases of removed regions, the assignment before.

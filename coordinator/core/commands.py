@@ -45,7 +45,7 @@ def _pause(log: Log, body: StreamCommand) -> Problem | None:
         state.paused = True
         return None
     if body.head is not None:
-        asked = state.pending.id if state.pending is not None else state.decided + 1
+        asked = state.unresolved.id if state.unresolved is not None else state.decided + 1
         if body.decision != asked:
             # The operator looked at an older state, so the statement proves nothing now.
             return Problem(code=Code.NOT_APPLICABLE, number=body.decision, other=asked)

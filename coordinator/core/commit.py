@@ -68,8 +68,8 @@ class Committing:
 
         `table`: as it was seen last.
         """
-        if self._decision is not state.pending:
-            self._decision, self._absent, self._reverted, self.retries = state.pending, None, False, 0
+        if self._decision is not state.unresolved:
+            self._decision, self._absent, self._reverted, self.retries = state.unresolved, None, False, 0
         if (made := self._decision) is None:
             return None
         revert = revert_digest(made)

@@ -35,7 +35,7 @@ def _stated(state: LogState) -> Iterable[str] | None:
 
     The first cut of an assignment is full. A revert brings back what was before it.
     """
-    former = state.former or (state.pending.before.former if state.pending is not None else None)
+    former = state.former or (state.unresolved.before.former if state.unresolved is not None else None)
     if former is not None:
         return former.regions if former.assignment is None else None
     # Its assignment was withdrawn.
@@ -170,7 +170,7 @@ class Conditions:
 
     def decided(self) -> None:
         """Remember the places of the events that the newest decision includes."""
-        for name, checkpoints in self._log.decided_checkpoints.items():
+        for name, checkpoints in self._log.taken_checkpoints.items():
             for each in checkpoints:
                 for event in each.checkpoint.parts:
                     self._remember(event, name, each.position.checkpoint)

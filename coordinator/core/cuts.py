@@ -208,7 +208,7 @@ def choose(
     fits into the cut.
     """
     state = log.state
-    if state.assignment is None or state.policy is None or state.paused or state.pending is not None:
+    if state.assignment is None or state.policy is None or state.paused or state.unresolved is not None:
         return None
     moves = _next_moves(log, excluded, upto)
     if not moves:
@@ -354,8 +354,8 @@ def _order_problem(log: Log, number: int) -> Problem | None:
     state = log.state
     if number != state.decided + 1:
         return Problem(code=Code.OUT_OF_ORDER, number=number, other=state.decided)
-    if state.pending is not None:
-        return Problem(code=Code.UNRESOLVED, number=number, other=state.pending.id)
+    if state.unresolved is not None:
+        return Problem(code=Code.UNRESOLVED, number=number, other=state.unresolved.id)
     return Problem(code=Code.PAUSED, number=number) if state.paused else None
 
 
@@ -471,11 +471,11 @@ def decide(log: Log, offset: int, time: int, body: CutDecided) -> Problem | None
     )
     _count(log, fallbacks, moves, time)
     _advance(log, content)
-    first = [each.first_offset() for each in log.decided.values()]
+    first = [each.first_offset() for each in log.taken.values()]
     made.first_offset = min(each for each in (offset, *first) if each is not None)
     _keep_assignment(log)
     state.watermark = made.watermark = _watermark(log, counted)
-    state.decided, state.attempt, state.pending = made.id, 0, made
+    state.decided, state.attempt, state.unresolved = made.id, 0, made
     return None
 
 
@@ -503,10 +503,10 @@ def _count(log: Log, fallbacks: list[str], moves: Moves, time: int) -> None:
 
 def _advance(log: Log, content: dict[str, list[Sealed]]) -> None:
     """Move the positions, with everything that the included completions state."""
-    log.decided = {}
+    log.taken = {}
     for name, checkpoints in content.items():
         region = log.state.regions[name]
-        log.decided[name] = log.pending[name].split(checkpoints[-1].position)
+        log.taken[name] = log.pending[name].split(checkpoints[-1].position)
         for each in checkpoints:
             _advance_to(region, each, watermark_problem(name, each, log.state.policy))
 
@@ -566,7 +566,7 @@ def abandon(log: Log, body: CutAbandoned) -> Problem | None:
 
 def outcome_problem(log: Log, body: CutCommitted | CutReverted) -> Problem | None:
     """Return the reason for which an outcome is void; None if it is valid. Time is no reason."""
-    made = log.state.pending
+    made = log.state.unresolved
     if made is None or made.id != body.decision:
         return Problem(code=Code.OUT_OF_ORDER, number=body.decision, other=log.state.decided)
     wanted = made.digest if isinstance(body, CutCommitted) else undo.revert_digest(made)
@@ -577,14 +577,14 @@ def outcome_problem(log: Log, body: CutCommitted | CutReverted) -> Problem | Non
 
 def resolve(log: Log, body: CutCommitted | CutReverted) -> Problem | None:
     """Apply an outcome: the decision is visible, or it was given up. Return the reason if it is void."""
-    state, made = log.state, log.state.pending
+    state, made = log.state, log.state.unresolved
     if (problem := outcome_problem(log, body)) is not None or made is None:
         return problem
-    state.pending = None
+    state.unresolved = None
     state.snapshot, state.table = body.snapshot, state.table or body.table
     if isinstance(body, CutReverted):
         undo.revert(log, made)
     else:
         log.forget_ended(made.moves.keys())
-    log.decided = {}
+    log.taken = {}
     return None

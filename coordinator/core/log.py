@@ -308,13 +308,13 @@ class Log:
         self.state = state
         self.pending: dict[str, PendingCheckpoints] = {}
         """By region, for its newest incarnation."""
-        self.decided: dict[str, PendingCheckpoints] = {}
+        self.taken: dict[str, PendingCheckpoints] = {}
         """By region, everything up to the position of the unresolved decision: a revert puts it back."""
         for name, region in state.regions.items():
             self.begin_pending(name, region)
-        if (made := state.pending) is not None:
+        if (made := state.unresolved) is not None:
             for name, to in made.moves.items():
-                self.decided[name] = PendingCheckpoints(
+                self.taken[name] = PendingCheckpoints(
                     name, to.incarnation, made.before.regions[name].position
                 )
 
@@ -324,9 +324,9 @@ class Log:
             self.pending[name] = PendingCheckpoints(name, region.incarnation.id, region.position)
 
     @property
-    def decided_checkpoints(self) -> dict[str, list[Sealed]]:
+    def taken_checkpoints(self) -> dict[str, list[Sealed]]:
         """Return, by region, the checkpoints that the unresolved decision includes."""
-        return {name: each.sealed for name, each in self.decided.items()}
+        return {name: each.sealed for name, each in self.taken.items()}
 
     # --- one region -------------------------------------------------------------------------------
 
@@ -405,7 +405,7 @@ class Log:
     def low_water(self, position: int) -> int:
         """Return the smallest offset that a recovery reads, if everything before `position` was read."""
         needed = [position]
-        if self.state.pending is not None:
-            needed.append(self.state.pending.first_offset)
+        if self.state.unresolved is not None:
+            needed.append(self.state.unresolved.first_offset)
         needed += [first for each in self.pending.values() if (first := each.first_offset()) is not None]
         return min(needed)

@@ -217,7 +217,7 @@ class StreamMachine:
             return False
         if stall.region is not None:
             return self._conditions.is_over(stall)
-        if self.replica.state.pending is not None or self._head_due:
+        if self.replica.state.unresolved is not None or self._head_due:
             return False
         return stall.code is not Code.RETRYING or not self._candidate.has_unchecked
 
@@ -233,7 +233,9 @@ class StreamMachine:
         # Decisions are in the log before they are in the table: no unknown one precedes this head. The newest
         # known one must: a table that is rolled back lacks it, whatever head an operator named before.
         before = asked_decision(state) - 1
-        seen = (found.newest_decision or 0) == before and (not state.pending or found.newest_made == before)
+        seen = (found.newest_decision or 0) == before and (
+            not state.unresolved or found.newest_made == before
+        )
         if seen and (self._head_expired or self.table.upto < before):
             self.table.prove(found.head, before)
             self._head_expired = False
@@ -253,7 +255,7 @@ class StreamMachine:
         if not self._may_act or self._committing.outcome is not None:
             return None
         state = self.replica.state
-        if state.pending is not None:
+        if state.unresolved is not None:
             return self._committing.next(state, self._inspected)
         if self._head_due:
             table = state.table or self.table.identity or ""
@@ -285,7 +287,7 @@ class StreamMachine:
             return effects.Append(EventType.STREAM_POLICY, policy)
         if (entry := self.activity.next_append(self._now)) is not None:
             return entry
-        if state.pending is not None or self._head_due:
+        if state.unresolved is not None or self._head_due:
             return None
         return self._candidate.next_append(self._now, self.table.head)
 

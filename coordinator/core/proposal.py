@@ -184,7 +184,7 @@ class Candidate:
             first = {name: sealed[0] for name in log.state.regions if (sealed := log.sealed(name))}
             self._alignment.update(first, now)
         self._waited = cuts.NOT_WAITED
-        if not acting or log.state.pending is not None or not cuts.may_be_partial(log):
+        if not acting or log.state.unresolved is not None or not cuts.may_be_partial(log):
             return False
         moves = cuts.next_moves(log, self.excluded)
         since, lagging = self._alignment.since(moves), cuts.falling_back(log, moves)

@@ -101,7 +101,7 @@ def _succession_problem(log: Log, body: RegionRegistered) -> Problem | None:
     number = body.assignment.number
     if open_regions := tuple(log.state.active()):
         return Problem(code=Code.ASSIGNMENT_OPEN, number=number, names=open_regions)
-    if log.state.pending is not None:
+    if log.state.unresolved is not None:
         return Problem(code=Code.ASSIGNMENT_UNRESOLVED, number=number, other=log.state.decided)
     return _follows_other_cut(body, log.state.decided)
 
@@ -156,7 +156,7 @@ def _incarnation_problem(log: Log, offset: int, envelope: Envelope, body: Region
     suspended = log.state.former.suspended if log.state.former is not None else []
     if incarnation in (*newest, *suspended, *log.state.ended):
         return Problem(code=Code.INCARNATION_ENDED, region=name, incarnation=incarnation)
-    if (unresolved := log.state.unresolved(name)) is not None:
+    if (unresolved := log.state.unresolved_of(name)) is not None:
         # A revert would take the position back, and with it everything that this incarnation reads.
         return Problem(code=Code.BASE_UNRESOLVED, region=name, incarnation=incarnation, number=unresolved)
     if body.takes_over is not None:

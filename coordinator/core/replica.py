@@ -223,7 +223,7 @@ class Replica:
             # Most events are of this type, and none of them answers, resolves, ends or reaches anything.
             ignored = self._add_files(record)
             return _APPLIED if ignored is None else Applied(ignored)
-        made, answer = self.state.pending, None
+        made, answer = self.state.unresolved, None
         # What a registration ends, its answer says.
         ordered = isinstance(record.body, StreamCommand | CutReverted)
         lived = self._live() if ordered else {}
@@ -231,10 +231,10 @@ class Replica:
             ignored, answer = self._register(record)
         else:
             ignored = self._apply(record)
-            if self.log.decided and record.envelope.type is EventType.CHECKPOINT_COMPLETED:
+            if self.log.taken and record.envelope.type is EventType.CHECKPOINT_COMPLETED:
                 self._keep_for_revert(record)
         # Nothing but a valid outcome ends an unresolved decision.
-        resolved = made if self.state.pending is None else None
+        resolved = made if self.state.unresolved is None else None
         ended = dict(lived.items() - self._live().items()) if ordered else {}
         return Applied(ignored, answer, resolved, tuple(savepoints.reached(self.log)), ended)
 
@@ -247,7 +247,7 @@ class Replica:
             return NOT_LIVE
         pending = log.pending[name]
         if (problem := pending.add_part(record)) is not None:
-            if log.decided:
+            if log.taken:
                 self._keep_for_revert(record)
             return problem
         if region.idle:
@@ -306,7 +306,7 @@ class Replica:
             accepted=problem is None and stall is None,
             problem=problem or stall,
             committed=committed.position,
-            unresolved=state.unresolved(envelope.region),
+            unresolved=state.unresolved_of(envelope.region),
             live=live,
             run=region.run if live is not None else None,
             source_offsets=committed.source_offsets,
@@ -370,12 +370,12 @@ class Replica:
 
     def _place_of(self, record: LogRecord) -> PendingCheckpoints | None:
         """Return the pending checkpoints of an event; None if the state does not need it any more."""
-        envelope, made = record.envelope, self.state.pending
+        envelope, made = record.envelope, self.state.unresolved
         if envelope.type is not FILES_WRITTEN and envelope.type is not EventType.CHECKPOINT_COMPLETED:
             return None
         name, number = envelope.region, envelope.checkpoint
         if made is not None and reaches(made.moves.get(name), envelope.incarnation, number):
-            return self.log.decided[name] if _is_after(made.before.regions[name], record) else None
+            return self.log.taken[name] if _is_after(made.before.regions[name], record) else None
         region = self.state.regions.get(name)
         if region is None or not _is_after(region, record):
             return None
@@ -388,18 +388,16 @@ class Replica:
         if not self._refilling:
             return
         self._refilling = False
-        log, made, regions = self.log, self.state.pending, self.state.regions
+        log, made, regions = self.log, self.state.unresolved, self.state.regions
         self.lost_content = made is not None and any(
-            found.tail != made.moves[name] for name, found in log.decided.items()
+            found.tail != made.moves[name] for name, found in log.taken.items()
         )
         # The end of a region discards what is not sealed. Checkpoint numbers may be left out, so some of that
         # is before the final checkpoint.
         ended = [pending for name, pending in log.pending.items() if not regions[name].accepts_checkpoints]
         if made is not None:
             ended += [
-                each
-                for name, each in log.decided.items()
-                if not made.before.regions[name].accepts_checkpoints
+                each for name, each in log.taken.items() if not made.before.regions[name].accepts_checkpoints
             ]
         for pending in ended:
             pending.keep_sealed()
@@ -409,9 +407,9 @@ class Replica:
 
         A reader that starts after the revert collects it, too.
         """
-        envelope, made = record.envelope, self.state.pending
+        envelope, made = record.envelope, self.state.unresolved
         name, place = envelope.region, (envelope.incarnation, envelope.checkpoint)
-        region, found = self.state.regions.get(name), self.log.decided.get(name)
+        region, found = self.state.regions.get(name), self.log.taken.get(name)
         if made is None or found is None or region is None or region.live_incarnation != envelope.incarnation:
             return
         if reaches(made.moves[name], *place) and not made.before.regions[name].covers(*place):

@@ -48,7 +48,7 @@ def reached(log: "Log") -> list[Savepoint]:
     committed is reached for ever, whatever becomes of its incarnation.
     """
     state = log.state
-    if state.pending is not None:
+    if state.unresolved is not None:
         return []
     for each in state.savepoints:
         late = _late(state, each)

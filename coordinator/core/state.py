@@ -277,7 +277,7 @@ class LogState(Light):
     paused: bool = False
     decided: int = 0
     """Id of the newest valid decision."""
-    pending: Decision | None = None
+    unresolved: Decision | None = None
     """The newest valid decision, while it has no outcome."""
     proof: Proof | None = None
     snapshot: SnapshotRef | None = None
@@ -293,14 +293,14 @@ class LogState(Light):
 
     def committed(self, name: str) -> RegionState:
         """Return a region as of the newest decision that has an outcome."""
-        made = self.pending
+        made = self.unresolved
         if made is not None and name in made.moves:
             return made.before.regions[name]
         return self.regions.get(name, RegionState())
 
-    def unresolved(self, name: str) -> int | None:
+    def unresolved_of(self, name: str) -> int | None:
         """Return the id of the decision without an outcome that moves a region; None if none does."""
-        return self.pending.id if self.pending is not None and name in self.pending.moves else None
+        return self.unresolved.id if self.unresolved is not None and name in self.unresolved.moves else None
 
     def active(self) -> Iterator[str]:
         """Yield the regions of the assignment that are not gone, registered or not."""

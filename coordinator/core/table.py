@@ -50,7 +50,7 @@ class TableProgress(Light):
         if stated is not None:
             # The operator looked at the table as it is: the log may name snapshots that were rolled back.
             return stated
-        made = state.pending
+        made = state.unresolved
         if made is None or seen or self.contradicted is not None or _lacks(made.head, state.snapshot):
             # A table that lacks the decision before does not have the head that this one names.
             return state.snapshot
@@ -73,7 +73,7 @@ class TableProgress(Light):
         rolled back. An expired history proves nothing after the table was seen without them, and neither does
         a marker alone.
         """
-        committed, newest = state.decided - (state.pending is not None), found.newest_made
+        committed, newest = state.decided - (state.unresolved is not None), found.newest_made
         if found.by_marker and newest is not None and newest >= committed:
             newest = None
         if newest is None:
@@ -85,7 +85,7 @@ class TableProgress(Light):
 
 def asked_decision(state: LogState) -> int:
     """Return the decision about which the table is asked: the unresolved one, else the next one."""
-    return state.pending.id if state.pending is not None else state.decided + 1
+    return state.unresolved.id if state.unresolved is not None else state.decided + 1
 
 
 def disproves(found: TableState, decision: int) -> bool:

@@ -17,7 +17,7 @@ from sluicegate.events.problems import Code, Problem
 
 def order_revert(log: Log, offset: int, body: StreamCommand) -> Problem | None:
     """Note the order to give the unresolved decision up; return the reason if it has no effect."""
-    decision = log.state.pending
+    decision = log.state.unresolved
     if decision is None or decision.id != body.decision or body.region not in decision.moves:
         return Problem(code=Code.NOT_APPLICABLE, number=body.decision, region=body.region)
     if decision.revert is not None:
@@ -38,7 +38,7 @@ def revert_digest(made: Decision) -> str | None:
 def undone(stream: str, state: LogState, made: Decision) -> LogState:
     """Return the state after a revert of the unresolved decision; `state` stays as it is."""
     log = Log(stream, state.model_copy(deep=True))
-    log.state.pending = None
+    log.state.unresolved = None
     revert(log, made)
     return log.state
 
@@ -75,7 +75,7 @@ def _restore(log: Log, name: str, region: RegionState, made: Decision) -> None:
         region.final = to.checkpoint
     # Savepoints that await the region were ordered after the decision, when all of this was sealed.
     retarget(log.state, name, to)
-    log.pending[name].restore(log.decided[name])
+    log.pending[name].restore(log.taken[name])
     if region.removed:
         log.pending[name].keep_sealed()
 

@@ -150,12 +150,12 @@ def view_of(
 
 def committed_decision(state: LogState) -> int:
     """Return the newest decision that has an outcome; 0: none has."""
-    return state.decided if state.pending is None else state.pending.id - 1
+    return state.decided if state.unresolved is None else state.unresolved.id - 1
 
 
 def committed_watermark(state: LogState) -> int | None:
     """Return the stream's watermark without the decision that has no outcome yet."""
-    return state.watermark if state.pending is None else state.pending.before.watermark
+    return state.watermark if state.unresolved is None else state.unresolved.before.watermark
 
 
 def silent_regions(
@@ -192,7 +192,7 @@ def _distinct(conditions: Iterable[Condition]) -> Iterable[Condition]:
 
 def _next_after(state: LogState) -> int | None:
     """Return the value for `assignment.after` of the next assignment; None while the current one lasts."""
-    lasts = state.assignment is None or state.pending is not None or any(True for _ in state.active())
+    lasts = state.assignment is None or state.unresolved is not None or any(True for _ in state.active())
     return None if lasts else state.decided
 
 
@@ -206,7 +206,7 @@ def _forced_by(state: LogState) -> list[str]:
 
 
 def _pending(state: LogState) -> PendingView | None:
-    made = state.pending
+    made = state.unresolved
     if made is None:
         return None
     return PendingView(
@@ -243,7 +243,7 @@ def _region(record: StateRecord, name: str) -> RegionView:
     return RegionView(
         phase=region.phase.value,
         assigned=state.assignment is not None and name in state.assignment.regions,
-        ended=region.has_ended and state.unresolved(name) is None,
+        ended=region.has_ended and state.unresolved_of(name) is None,
         idle=region.idle,
         stalled=_problem(region.fault, record.stream) if region.fault else None,
         refused=_problem(refused, record.stream) if refused else None,

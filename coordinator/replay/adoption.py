@@ -357,7 +357,7 @@ class Logged:
     @property
     def committed(self) -> int:
         """Return the newest decision with an outcome in this log, also if only the state record shows it."""
-        return max(self.recorded, self.state.decided - (self.state.pending is not None))
+        return max(self.recorded, self.state.decided - (self.state.unresolved is not None))
 
 
 async def read_logged(
@@ -374,7 +374,7 @@ async def read_logged(
     found = Logged(Place(log.partition, within.end, None), LogState())
     if record is not None:
         found.problem = obstacle(record, home, within, events)
-        found.recorded = record.state.decided - (record.state.pending is not None)
+        found.recorded = record.state.decided - (record.state.unresolved is not None)
     start = Start(within.begin, LogState(), -1)
     if record is not None and found.problem is None:
         start = Start(record.low_water, record.state, record.applied)
@@ -415,7 +415,7 @@ def _finish(found: Logged, fold: LogFold, commits: Commits, forged: Collection[s
     """Add the state at the end of the log, and the decision without an outcome."""
     fold.finish()
     found.state = state = fold.replica.state
-    if (made := state.pending) is not None and made.id == commits.decision:
+    if (made := state.unresolved) is not None and made.id == commits.decision:
         found.digest = made.digest
         if commits.digest in (made.digest, revert_digest(made)):
             found.digest, found.account = commits.digest, account_of(fold.stream, state, commits.digest)
@@ -489,7 +489,7 @@ def _refuse_other_course(stream: str, commits: Commits, logged: Logged) -> None:
         account = decode_account(commits.text)
     except UnreadableAccount:
         return
-    before = logged.state.pending.before if logged.state.pending is not None else logged.state
+    before = logged.state.unresolved.before if logged.state.unresolved is not None else logged.state
     for name, region in before.regions.items():
         at = region.position
         there = account.regions[name].position if name in account.regions else None

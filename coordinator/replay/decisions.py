@@ -182,7 +182,7 @@ class Start(NamedTuple):
     @property
     def resolved(self) -> int:
         """Return the id of the newest decision whose outcome is in `state`; 0: there is none."""
-        return self.state.decided - (self.state.pending is not None)
+        return self.state.decided - (self.state.unresolved is not None)
 
 
 def start_of(stream: str, begin: int, bases: Mapping[int, StateRecord]) -> Start:
@@ -278,7 +278,7 @@ class LogFold:
 
     def _step(self, record: LogRecord, *, fresh: bool) -> Step:
         state, body = self.replica.state, record.body
-        if state.pending is not None and record.offset == state.pending.offset:
+        if state.unresolved is not None and record.offset == state.unresolved.offset:
             self._time = record.time
         applied = self.replica.step(record)
         if applied.ignored is not None and applied.ignored.code is Code.SKIPPED_LATE:
@@ -307,13 +307,13 @@ class LogFold:
 
     def _opened(self, time: int) -> LoggedDecision | None:
         log = self.replica.log
-        if log.state.pending is None:
+        if log.state.unresolved is None:
             return None
         included = {
             name: tuple(each.position.checkpoint for each in checkpoints)
-            for name, checkpoints in log.decided_checkpoints.items()
+            for name, checkpoints in log.taken_checkpoints.items()
         }
-        return LoggedDecision(log.state.pending, time, included, log.state.policy, log.state.table)
+        return LoggedDecision(log.state.unresolved, time, included, log.state.policy, log.state.table)
 
 
 # Comparison of a log's decisions with a table's history, by ids and digests, never by file paths.
@@ -557,20 +557,20 @@ class OrphanEvents:
 
 def _committed(state: LogState, name: str) -> Position | None:
     """Return the region's committed position: a revert may take the one of the open decision back."""
-    regions = state.pending.before.regions if state.pending is not None else state.regions
+    regions = state.unresolved.before.regions if state.unresolved is not None else state.regions
     region = regions.get(name)
     return region.position if region is not None else None
 
 
 def _ended_for_good(ended: Iterable[str], state: LogState) -> set[str]:
     """Return those of the ended incarnations that neither a withdrawal nor a revert can bring back."""
-    former = [state.former, state.pending.before.former if state.pending is not None else None]
+    former = [state.former, state.unresolved.before.former if state.unresolved is not None else None]
     return {*ended}.difference(*(each.suspended for each in former if each is not None))
 
 
 def _may_be_included(state: LogState, name: str, incarnation: str, number: int) -> bool:
     """True if a checkpoint of an ended incarnation is in the open decision, or may enter a later one."""
-    made, region = state.pending, state.regions.get(name)
+    made, region = state.unresolved, state.regions.get(name)
     if made is not None and reaches(made.moves.get(name), incarnation, number):
         return True
     # Sealed checkpoints of a removed region are still committed, up to its final one.

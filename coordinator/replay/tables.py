@@ -132,7 +132,7 @@ class ReplayTable:
         made = logged.decision.model_copy(update={"revert": revert})
         # The head of the table as it is; the one that the decision names may be rolled back.
         stated = Proof(decision=made.id, head=known) if known is not None else None
-        state = LogState(pending=made, policy=policy, proof=stated)
+        state = LogState(unresolved=made, policy=policy, proof=stated)
         committing = Committing(TableProgress(identity=identity))
         while committing.retries < MOST_RETRIES:
             effect = committing.next(state, None)

@@ -68,7 +68,7 @@ def is_due(runner: "StreamRunner") -> bool:
 def is_quiet(runner: "StreamRunner") -> bool:
     """Return True if only slow timers can make effects due: nothing runs, and nothing is to be committed."""
     log = runner.machine.replica.log
-    if is_due(runner) or runner.running or log.state.pending is not None or not runner.machine.ready:
+    if is_due(runner) or runner.running or log.state.unresolved is not None or not runner.machine.ready:
         return False
     return not any(each.checkpoints for each in log.pending.values())
 

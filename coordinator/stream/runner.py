@@ -330,7 +330,7 @@ class StreamRunner:
     def _measure(self, effect: Effect, result: Result) -> None:
         """Count a commit that became visible, and release the memory of its bodies."""
         log, tally = self.machine.replica.log, self._files.table.tally
-        made = log.state.pending
+        made = log.state.unresolved
         if made is None or not isinstance(effect, Ask | Publish) or not isinstance(result, Published | Found):
             return
         # A revert has another digest, and adds no files to the table.

@@ -148,11 +148,11 @@ class Summaries:
         its partitions. Until the outcome is in the log, nothing deletes them. Raises KafkaError or
         TimeoutError.
         """
-        made, body = log.state.pending, effect.body
+        made, body = log.state.unresolved, effect.body
         visible = self._visible.get(made.id) if made is not None else None
         if not isinstance(body, CutCommitted) or made is None or made.id != body.decision or visible is None:
             return effect
-        included = list(chain.from_iterable(log.decided_checkpoints.values()))
+        included = list(chain.from_iterable(log.taken_checkpoints.values()))
         tally = self._tally if self._tally is not None and self._tally.decision == made.id else None
         sizes = tally.sizes if tally else await _sizes(made.parts, read)
         parts = touched(sizes) if sizes is not None else None

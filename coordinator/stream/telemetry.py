@@ -136,7 +136,7 @@ class StreamTelemetry:
 
     def committed(self, entries: Log, decision: Decision, rows: int, size: int) -> None:
         """Log and count a commit of this process that became visible; `size` in bytes."""
-        included = [each for found in entries.decided_checkpoints.values() for each in found]
+        included = [each for found in entries.taken_checkpoints.values() for each in found]
         last = max((each.time for each in included), default=None)
         # The broker's clock may be ahead of this host's.
         delay = max(0.0, time.time() - last / 1000) if last is not None else None
@@ -384,8 +384,8 @@ class Traces:
     @staticmethod
     def _places(log: Log) -> list[Place]:
         """Return the checkpoints of the decision; without one, those that are sealed."""
-        is_decided = log.state.pending is not None
-        found = log.decided_checkpoints if is_decided else {name: log.sealed(name) for name in log.pending}
+        is_decided = log.state.unresolved is not None
+        found = log.taken_checkpoints if is_decided else {name: log.sealed(name) for name in log.pending}
         return [
             (name, each.position.incarnation, each.position.checkpoint)
             for name, sealed in found.items()

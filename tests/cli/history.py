@@ -100,7 +100,7 @@ class History:
 
     def commit(self) -> None:
         """Append the outcome that the unresolved decision is visible."""
-        made = self.state.pending
+        made = self.state.unresolved
         assert made is not None
         head = SnapshotRef(id=made.id, identity=f"i{made.id}")
         body = CutCommitted(decision=made.id, digest=made.digest, table="t", snapshot=head)
@@ -108,7 +108,7 @@ class History:
 
     def revert(self) -> None:
         """Append the outcome that the unresolved decision was reverted, as an order in the log demands."""
-        made = self.state.pending
+        made = self.state.unresolved
         assert made is not None
         digest = revert_digest(made)
         assert digest is not None

@@ -185,7 +185,7 @@ def test_a_table_that_agrees_with_its_record(deployment: Deployment) -> None:
         head=head,
         before=before,
     )
-    write_record(deployment, agreed.model_copy(update={"decided": 2, "pending": made}))
+    write_record(deployment, agreed.model_copy(update={"decided": 2, "unresolved": made}))
     verdict, detail = findings(deployment.run("check"))["table of flights, history"]
     assert (verdict, "decision 2 is not there yet, a coordinator commits it" in detail) == ("OK", True)
 

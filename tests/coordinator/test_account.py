@@ -61,7 +61,9 @@ def state(**regions: RegionState) -> LogState:
     )
     current = AssignmentState(number=2, regions=[*regions], after=1, provisional=False)
     ended = {"i0": "r0"}
-    return LogState(assignment=current, regions=regions, ended=ended, decided=3, pending=made, watermark=50)
+    return LogState(
+        assignment=current, regions=regions, ended=ended, decided=3, unresolved=made, watermark=50
+    )
 
 
 def accounted(log: LogState, digest: str = "content") -> Account:
@@ -102,7 +104,7 @@ def test_a_region_that_has_ended_stays_so_and_one_with_more_work_has_to_register
     phases = {name: each.phase.value for name, each in found.regions.items()}
     assert phases == {"done": "closed", "early": "waiting", "live": "waiting", "removed": "removed"}
     assert sorted(found.active()) == ["early", "live"]
-    assert (found.decided, found.pending, found.watermark) == (3, None, 50)
+    assert (found.decided, found.unresolved, found.watermark) == (3, None, 50)
 
 
 def test_source_offsets_are_left_out_where_they_need_too_much_room() -> None:

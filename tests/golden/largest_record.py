@@ -93,7 +93,7 @@ def largest_record(dice: random.Random) -> StateRecord:
         savepoints=[
             Savepoint(name=f"s{number}", targets={name: position() for name in names}) for number in range(5)
         ],
-        pending=made,
+        unresolved=made,
     )
     record = StateRecord(stream=STREAM, applied=2**62, low_water=0, state=state)
     problem = Problem(code=Code.EVENTS_MISSING, names=(random_text(dice, plain, 200),))

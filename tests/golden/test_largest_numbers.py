@@ -138,7 +138,7 @@ def again(script: Script) -> None:
     """Go on as an operator does: resume, a reset or the next assignment, and another checkpoint."""
     state = script.reader().state
     script.run("command resume\n")
-    if (made := state.pending) is not None:
+    if (made := state.unresolved) is not None:
         raise AssertionError(f"decision {made.id} has no outcome")
     current = state.assignment
     assert current is not None
@@ -160,7 +160,7 @@ def again(script: Script) -> None:
         "tick 20000\n"
     )
     assert script.reader().state.decided == before + 1, found
-    assert script.reader().state.pending is None, found
+    assert script.reader().state.unresolved is None, found
 
 
 def test_every_event_of_the_log_has_a_case() -> None:

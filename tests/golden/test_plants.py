@@ -65,7 +65,7 @@ def _forgets_at_the_decision(right: Any) -> Any:
     def wrong(log: Log, offset: int, time: int, body: Any) -> Any:
         found = right(log, offset, time, body)
         if found is None:
-            log.forget_ended(log.state.pending.moves if log.state.pending is not None else ())
+            log.forget_ended(log.state.unresolved.moves if log.state.unresolved is not None else ())
         return found
 
     return wrong

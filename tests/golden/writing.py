@@ -191,7 +191,7 @@ class LogWords:
 
     def do_outcome(self, number: str, *flags: str) -> None:
         """Another coordinator's outcome of a decision; `reverted`, `wrong-digest`."""
-        made, head = self.reader().state.pending, self.world.table.head
+        made, head = self.reader().state.unresolved, self.world.table.head
         digest, reverted = made.digest if made else "none", "reverted" in flags
         if reverted and made is not None:
             digest = undo.revert_digest(made) or "no order"

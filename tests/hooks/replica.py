@@ -77,7 +77,7 @@ class Judges:
 
     def revert(self, stream: str, region: str) -> None:
         """Give the unresolved decision up."""
-        pending = self.replica(stream).state.pending
+        pending = self.replica(stream).state.unresolved
         assert pending is not None
         self.order(stream, StreamCommand(command="revert", decision=pending.id, region=region))
         with self._lock:

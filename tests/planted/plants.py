@@ -391,7 +391,7 @@ PLANTS: Final = (
     Plant(
         "checkpoints of the open decision are committed",
         decisions._committed,
-        "state.pending.before.regions if state.pending is not None else state.regions",
+        "state.unresolved.before.regions if state.unresolved is not None else state.regions",
         "state.regions",
         "tests/replay/test_orphan_events.py",
     ),

@@ -111,8 +111,8 @@ class Stream:
     def revert(self, region: str) -> str:
         """Order a revert, and return the digest of its commit."""
         self.order("revert", decision=self.state.decided, region=region)
-        assert self.state.pending is not None
-        digest = undo.revert_digest(self.state.pending)
+        assert self.state.unresolved is not None
+        digest = undo.revert_digest(self.state.unresolved)
         assert digest is not None
         return digest
 
@@ -159,7 +159,7 @@ FIELDS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
         "savepoints": "orders were in the log, and are given again",
         "paused": "orders were in the log, and are given again",
         "decided": CARRIED,
-        "pending": "the table has it, or nobody publishes it any more",
+        "unresolved": "the table has it, or nobody publishes it any more",
         "proof": "the newest commit itself is the proof",
         "snapshot": MADE,
         "watermark": CARRIED,
@@ -324,7 +324,7 @@ def commits(decision: int = 4, digest: str = "d4", seen: TableState = SEEN, text
 
 
 def logged(decided: int, *, digest: str | None = None, unresolved: bool = False, **more: Any) -> Logged:
-    state = LogState(decided=decided, table="t", pending=DECISION if unresolved else None)
+    state = LogState(decided=decided, table="t", unresolved=DECISION if unresolved else None)
     found = Logged(Place(0, 100, "e99"), state, table="t", digest=digest)
     for name, value in more.items():
         setattr(found, name, value)

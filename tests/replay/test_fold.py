@@ -80,7 +80,7 @@ def test_the_schedules_have_what_makes_it_hard() -> None:
         kinds["reverted"] += sum(each.reverted for each in decisions(EMPTY, schedule.world.log))
         for _, start in starts(schedule):
             kinds["starts"] += 1
-            kinds["open at a start"] += start.state.pending is not None
+            kinds["open at a start"] += start.state.unresolved is not None
     assert all(count > 2 for count in kinds.values()), kinds
 
 

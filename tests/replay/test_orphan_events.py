@@ -122,7 +122,7 @@ def test_the_work_of_an_ended_incarnation_stays_when_the_state_forgets_it() -> N
 def ended(name: str, **state: Any) -> set[str]:
     """Return the incarnations that have ended for good in a state."""
     pending = state.get("pending")
-    found = SimpleNamespace(ended={name: 1, "q9": 2}, former=state.get("former"), pending=pending)
+    found = SimpleNamespace(ended={name: 1, "q9": 2}, former=state.get("former"), unresolved=pending)
     return _ended_for_good(found.ended, cast(Any, found))
 
 
@@ -140,7 +140,7 @@ def test_the_position_of_an_unresolved_decision_is_not_committed() -> None:
     newer, older = (Position(incarnation="q", checkpoint=number, digest="d") for number in (2, 1))
     decided = {"r1": SimpleNamespace(position=newer)}
     before = SimpleNamespace(regions={"r1": SimpleNamespace(position=older)})
-    unresolved = SimpleNamespace(regions=decided, pending=SimpleNamespace(before=before))
+    unresolved = SimpleNamespace(regions=decided, unresolved=SimpleNamespace(before=before))
     assert _committed(cast(Any, unresolved), "r1") == older
-    assert _committed(cast(Any, SimpleNamespace(regions=decided, pending=None)), "r1") == newer
+    assert _committed(cast(Any, SimpleNamespace(regions=decided, unresolved=None)), "r1") == newer
     assert _committed(cast(Any, unresolved), "r2") is None

@@ -160,7 +160,7 @@ async def test_a_table_that_was_rolled_back_is_repaired(seed: int, threads: Thre
         # The last outcome of the log names a snapshot that does not exist any more.
         state, head = schedule.checks.reference.state, copy.head
         assert head is not None
-        assert state.pending is None
+        assert state.unresolved is None
         named = SnapshotRef(id=head.id, identity=head.identity)
         if state.snapshot != named:
             resume = StreamCommand(command="resume", decision=state.decided + 1, head=named)

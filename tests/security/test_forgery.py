@@ -105,7 +105,7 @@ async def test_a_forged_commit_stops_a_stream_only_without_signatures(place: Pla
         async with running(signing(place, mode)):
             await job.begin_with_a_commit()
             # The outcome follows the commit.
-            await until(lambda: replica_of(place), lambda found: found.state.pending is None)
+            await until(lambda: replica_of(place), lambda found: found.state.unresolved is None)
         await job.run_batch([2])
         forged = await forge_a_commit(place, job)
         async with running(signing(place, mode), ready=False) as service:
@@ -372,7 +372,7 @@ async def test_an_order_needs_a_key_that_the_coordinators_take(place: Place) -> 
     async with place.job() as job:
         async with running(settings):
             await job.begin_with_a_commit()
-            await until(lambda: replica_of(place), lambda found: found.state.pending is None)
+            await until(lambda: replica_of(place), lambda found: found.state.unresolved is None)
             for variables, text, orphans in cases:
                 await refused(place, variables, text, orphans=orphans)
             result = await invoke(place, "stream", "pause", *STREAM, **unknown)

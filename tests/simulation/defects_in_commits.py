@@ -22,7 +22,7 @@ def _absent_unless_seen(right: Function, head: Any, *arguments: Any) -> Any:
 @variant
 def _pending_only(right: Function, self: Any, record: Any) -> Any:
     found = right(self, record)
-    return None if any(found is each for each in self.log.decided.values()) else found
+    return None if any(found is each for each in self.log.taken.values()) else found
 
 
 @variant
@@ -44,13 +44,13 @@ def _at_position(right: Function) -> Function:
 
 @variant
 def _named_first(right: Function, table: Any, state: Any, found: Any) -> Any:
-    known, made = right(table, state, found), state.pending
+    known, made = right(table, state, found), state.unresolved
     named = made.head if made is not None else None
     return max((each for each in (known, named) if each), key=lambda each: each.id, default=None)
 
 
 def _last_order(log: Log, offset: int, body: Any) -> None:
-    made = log.state.pending
+    made = log.state.unresolved
     if made is not None and made.id == body.decision and body.region in made.moves:
         made.revert = Revert(offset=offset, region=body.region)
 

@@ -105,11 +105,11 @@ def _forgets_the_former(right: Function, log: Log, names: set[str]) -> Any:
 
 @variant
 def _before_the_outcome(right: Function, log: Log) -> Any:
-    made, log.state.pending = log.state.pending, None
+    made, log.state.unresolved = log.state.unresolved, None
     try:
         return right(log)
     finally:
-        log.state.pending = made
+        log.state.unresolved = made
 
 
 @variant

@@ -18,11 +18,11 @@ def _probes_count(right: Function, self: Any, record: Any) -> Any:
 
 @variant
 def _at_the_decided_position(right: Function, log: Log, *arguments: Any) -> Any:
-    made, log.state.pending = log.state.pending, None
+    made, log.state.unresolved = log.state.unresolved, None
     try:
         return right(log, *arguments)
     finally:
-        log.state.pending = made
+        log.state.unresolved = made
 
 
 @variant

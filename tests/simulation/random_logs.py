@@ -296,7 +296,7 @@ class RandomLog:
 
     def _assignment(self, name: str) -> Any:
         state = self._state
-        if state.assignment is None or state.pending is not None or any(True for _ in state.active()):
+        if state.assignment is None or state.unresolved is not None or any(True for _ in state.active()):
             return None
         number = max(state.assignment.number, state.withdrawn) + 1
         regions = REGIONS if self.random.random() < 0.8 else (name,)
@@ -311,7 +311,7 @@ class RandomLog:
 
     def _order_to_revert(self, name: str) -> Any:
         del name
-        made = self._state.pending
+        made = self._state.unresolved
         if made is None:
             return None
         return self._command(
@@ -376,7 +376,7 @@ class RandomLog:
 
     def _outcome(self, name: str) -> Any:
         del name
-        made = self._state.pending
+        made = self._state.unresolved
         if made is None or (made.revert is None and self.random.random() < 0.5):
             return None
         head = SnapshotRef(id=made.id, identity=str(made.id))
@@ -425,7 +425,7 @@ def content(replica: Replica) -> dict[str, object]:
 def _pending(log: Log, name: str) -> dict[str, object]:
     pending, region = log.pending.get(name), log.state.regions[name]
     found: dict[str, object] = {}
-    if (kept := log.decided.get(name)) is not None:
+    if (kept := log.taken.get(name)) is not None:
         found |= {f"decided {key}": each for key, each in _of(kept, every=region.accepts_checkpoints).items()}
     if pending is not None and (region.accepts_checkpoints or pending.checkpoints):
         found |= _of(pending, every=region.accepts_checkpoints)

@@ -207,10 +207,8 @@ class Checks:
                 two = [each.position for each in replica.log.sealed(name)]
                 if one != two:
                     raise Violation("I1", f"{process} has {two} sealed in {name}, not {one}")
-            kept = {
-                n: [s.position for s in each] for n, each in self.reference.log.decided_checkpoints.items()
-            }
-            if kept != {n: [s.position for s in each] for n, each in replica.log.decided_checkpoints.items()}:
+            kept = {n: [s.position for s in each] for n, each in self.reference.log.taken_checkpoints.items()}
+            if kept != {n: [s.position for s in each] for n, each in replica.log.taken_checkpoints.items()}:
                 raise Violation("I1", f"{process} could not take the decision back")
 
     def acts(self, effect: Effect) -> None:

@@ -62,7 +62,7 @@ def _is_for_the_table(start: LogState, arrival: Arrival) -> bool:
     The log began earlier, and the checkpoint was committed, or its incarnation had ended, by then. A deleted
     record may have been the same event, and a winner.
     """
-    regions = start.pending.before.regions if start.pending is not None else start.regions
+    regions = start.unresolved.before.regions if start.unresolved is not None else start.regions
     region = regions.get(arrival.region)
     at = region.position if region is not None else None
     return arrival.incarnation in start.ended or reaches(at, arrival.incarnation, arrival.checkpoint)

@@ -112,7 +112,7 @@ async def make_log(bootstrap: str, table: str, commits: int, events: int) -> tup
             if choice is None:
                 raise RuntimeError("nothing can be decided")
             await log.append(EventType.CUT_DECIDED, choice)
-            made = log.fold.replica.state.pending
+            made = log.fold.replica.state.unresolved
             if made is None:
                 raise RuntimeError("nothing was decided")
             request = CommitRequest(made.id, made.digest, committer.inspect().head, None, [])

@@ -56,7 +56,7 @@ def undecided(found: StateRecord) -> StateRecord:
     ewr = state.regions["EWR"]
     ewr.position, ewr.source_offsets, ewr.watermark = position(ONE, 18), '{"orders":{"0":180}}', NOW + 5
     ewr.listeners = {"tags": "18"}
-    state.pending = Decision(
+    state.unresolved = Decision(
         id=5,
         digest="d",
         offset=8,

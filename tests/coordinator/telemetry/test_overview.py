@@ -83,8 +83,8 @@ def test_a_decision_without_an_outcome() -> None:
         found
     )
     assert "checkpoint 17 of 6f0c1d2e…; decided: checkpoint 18 of 6f0c1d2e…" in line_of("EWR", found)
-    assert found.state.pending is not None
-    found.state.pending.revert = Revert(offset=9, region="EWR")
+    assert found.state.unresolved is not None
+    found.state.unresolved.revert = Revert(offset=9, region="EWR")
     assert any("; it is being reverted, without region EWR" in line for line in lines(found))
 
 
