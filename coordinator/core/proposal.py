@@ -3,7 +3,7 @@
 It is work in hand. The fold of the log compares no times, and no validity depends on one.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Final
 
 from sluicegate.coordinator.core import cuts
@@ -286,16 +286,19 @@ class Candidate:
         return Append(EventType.CUT_DECIDED, chosen.model_copy(update={"head": head}))
 
     def checked(self, effect: CheckFiles, found: FilesChecked, now: int) -> None:
-        """Note the result of a check: a region with a problem is excluded until the next check."""
+        """Note the result of a check: a region with a problem is excluded until the next check.
+
+        A limit only falls until it is decided. Two regions that limit each other could else take turns.
+        """
         for name, offsets in effect.parts.items():
             self.excluded.pop(name, None)
             if name not in found.problems:
                 self._checked.update(each for each in offsets if each not in found.left)
-        for name in effect.moves:
-            self._upto.pop(name, None)
         self._upto.update(found.upto)
         for name, problem in found.problems.items():
             self.excluded[name] = problem.model_copy(update={"region": name})
+            # The problem may be the size of the whole commit: events that passed before are checked again.
+            self._checked.difference_update(self._sealed_parts(name))
         if found.problems:
             self._recheck_at = now + self._settings.stall_pause
         self._premises = None
@@ -303,8 +306,15 @@ class Candidate:
     @property
     def has_unchecked(self) -> bool:
         """True if there are sealed files that no check has passed yet."""
-        sealed = (each for name in self._log.state.regions for each in self._log.sealed(name))
-        return any(part.offset not in self._checked for each in sealed for part in each.checkpoint.named)
+        return any(
+            offset not in self._checked
+            for name in self._log.state.regions
+            for offset in self._sealed_parts(name)
+        )
+
+    def _sealed_parts(self, name: str) -> Iterator[int]:
+        """Yield the offsets of the events of a region's sealed checkpoints."""
+        return (part.offset for each in self._log.sealed(name) for part in each.checkpoint.named)
 
     def _excluded_moves(self) -> dict[str, Position]:
         """Return how far the excluded regions could move; those without sealed work are not excluded."""
