@@ -31,9 +31,10 @@ def order(log: "Log", name: str, *, drain: bool) -> Problem | None:
         )
     savepoint = Savepoint(name=name, drain=drain)
     if not drain:
-        for region in state.active():
+        # An unresolved decision may have taken all that was sealed, and ended a region with it; a revert may
+        # give that back.
+        for region in {**dict.fromkeys(state.active()), **log.taken_checkpoints}:
             sealed = log.sealed(region)
-            # An unresolved decision may have taken all that was sealed, and a revert may give it back.
             if (at := sealed[-1].position if sealed else log.position(region)) is not None:
                 savepoint.targets[region] = at
         savepoint.awaited = log.lagging()
