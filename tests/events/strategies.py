@@ -1,8 +1,9 @@
-"""Values of the models of version 4, built from their types: a new field or event is covered by itself."""
+"""Values of the models, built from their types: a new field or event is covered by itself."""
 
 import enum
 import types
 from collections.abc import Mapping
+from dataclasses import is_dataclass
 from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 from hypothesis import reject
@@ -44,6 +45,9 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
         return bodies_of(hint)
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return st.sampled_from(hint)
+    if is_dataclass(hint):
+        fields = get_type_hints(hint, include_extras=True)
+        return st.builds(hint, **{name: values_of(each) for name, each in fields.items()})
     return {
         type(None): st.none(),
         bool: st.booleans(),

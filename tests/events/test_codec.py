@@ -1,4 +1,4 @@
-"""Messages of version 4 survive the wire, and look there as the CloudEvents binding for Kafka says."""
+"""Messages survive the wire, and look there as the CloudEvents binding for Kafka says."""
 
 import json
 from typing import Any

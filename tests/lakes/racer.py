@@ -13,9 +13,8 @@ from pathlib import Path
 
 from sluicegate.events.models import FilesWritten, SnapshotRef
 from sluicegate.failpoints.points import arm_from
-from sluicegate.lakes.port import Absent, CommitRequest, Found, Published
+from sluicegate.lakes.port import Absent, CommitRequest, Found, Published, Refused
 from sluicegate.lakes.registry import adapter
-from tests.lakes.outcomes import is_refused
 
 
 def main(name: str, location: str, options: str, user: str, events: str, pause_ms: str) -> None:
@@ -44,7 +43,8 @@ def main(name: str, location: str, options: str, user: str, events: str, pause_m
             if isinstance(outcome, Published):
                 recorded = outcome.snapshot
                 break
-            assert is_refused(outcome, again=True), outcome
+            assert isinstance(outcome, Refused), outcome
+            assert outcome.again, outcome
             conflicts += 1
     print(conflicts)
 
