@@ -48,6 +48,8 @@ from sluicegate.writer_hooks.writer import OpenCheckpoint, WriterResult
 
 _log = logging.getLogger(__name__)
 
+_BEGINNING: Final = "null"
+"""Source offsets of a checkpoint that was given up before anything of the source was completed."""
 _LAST: Final = 10.0
 """Seconds for Kafka to acknowledge the last heartbeat."""
 
@@ -105,8 +107,8 @@ class RegionDriver:
         """Held while a checkpoint begins: its number may have to be in the log first."""
         self._next = 0
         """Number of the next checkpoint to be begun."""
-        self._offsets = "null"
-        """Source offsets of the newest completed checkpoint, as JSON; null: there are none yet."""
+        self._offsets: str | None = _BEGINNING
+        """Source offsets of the newest completed checkpoint, as JSON; None: nobody has stated them."""
         self._unacknowledged: _Completion | None = None
         self._process: int | None = None
         """Process that has started the driver."""
@@ -116,7 +118,9 @@ class RegionDriver:
     def start(self) -> CommittedCheckpoint | None:
         """Register, wait for the answer, and return the position to continue after.
 
-        None: nothing of the source is committed yet, so begin at its beginning. The position is committed.
+        None: nothing of the source is committed yet, so begin at its beginning. The position is committed. Its
+        `source_offsets` are None if nobody has stated them, as after an adoption; the place in the source is
+        the caller's to find then, until a checkpoint is completed with its own.
         While a decision that moves the region has no outcome, the call waits for it, as long as the option
         `registration.timeout` states. A driver starts once, also after an error. Raises RegistrationRefused,
         RegistrationUnanswered, PublishFailed, TopicMissing, or SourceOffsetsUnknown.
@@ -135,9 +139,9 @@ class RegionDriver:
         self._next = self._first_open()
         after = None
         if base is not None:
-            self._offsets = "null" if offsets is None else offsets
+            self._offsets = offsets
             # Checkpoints that were given up at the beginning of the source have no place in it.
-            if offsets is None or self._offsets != "null":
+            if offsets != _BEGINNING:
                 after = CommittedCheckpoint(base.checkpoint, parsed_offsets(offsets), base)
         self._state.begin(registered, after)
         uploads = self._sink.uploads
@@ -222,7 +226,7 @@ class RegionDriver:
         registered: Registered,
         number: int,
         results: Sequence[WriterResult] | None,
-        offsets: str,
+        offsets: str | None,
         watermark: int | None,
         listeners: Mapping[str, str],
     ) -> None:

@@ -145,7 +145,7 @@ def completion(
     results: Sequence[WriterResult],
     *,
     predecessor: Position | None,
-    source_offsets: str,
+    source_offsets: str | None,
     watermark: int | None,
     listeners: Mapping[str, str],
 ) -> CheckpointCompleted:
@@ -181,7 +181,7 @@ def completion(
     )
 
 
-def _digest(number: int, results: Sequence[WriterResult], source_offsets: str) -> str:
+def _digest(number: int, results: Sequence[WriterResult], source_offsets: str | None) -> str:
     """Return a digest of everything that a repetition of the completion has to have in common with it.
 
     A checkpoint that is completed twice with other files stalls its region, and is not taken as a replay.

@@ -89,7 +89,8 @@ def completed(log: Log, record: LogRecord, body: CheckpointCompleted, region: Re
 def failed(log: Log, envelope: Envelope, body: CheckpointFailed, region: RegionState) -> Problem | None:
     """Note that a checkpoint is declined, or stall a region whose files never arrive; sealed ones stay."""
     number, pending = envelope.checkpoint, log.pending[envelope.region]
-    sealed = any(each.position.checkpoint == number for each in pending.sealed)
+    # The chain of completions may pass over a number: it is settled as well.
+    sealed = any(each.position.checkpoint >= number for each in pending.sealed)
     if sealed or region.covers(envelope.incarnation, number):
         return _SETTLED
     reason = body.reason[: max(0, _MOST_REASONS - _told(log))]

@@ -582,9 +582,10 @@ _WAITING: Final[Mapping[Code, Message]] = {
         "{first}`",
     ),
     Code.DECLINED: Message(
-        "Commits go on without region {region}",
-        "its driver has declined checkpoint {checkpoint}[ ({first})][: {detail}]",
-        "Look at its query or driver. The region counts again once it completes a checkpoint or registers",
+        "Region {region} does not complete checkpoint {checkpoint} soon",
+        "its driver has declined it[ ({first})][: {detail}]",
+        "Look at its query or driver. Partial commits do not wait for the region, until it completes a "
+        "checkpoint or registers",
     ),
     Code.POSITION_OLD: Message(
         "Region {region} of stream {stream} falls more and more behind the others",

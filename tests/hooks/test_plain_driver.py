@@ -189,6 +189,28 @@ def test_open_checkpoints_that_cannot_be_given_up_are_named(caplog: pytest.LogCa
     assert "unless the topics were deleted: then, after a new start" in caplog.text
 
 
+def test_a_place_that_nobody_has_stated_stays_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver after an adoption gives up its first checkpoint: no later start begins at the beginning."""
+    published: list[CheckpointCompleted] = []
+
+    def completed(_region: Region, events: Sequence[Event]) -> None:
+        published.extend(cast(CheckpointCompleted, each.body) for each in events)
+
+    monkeypatch.setattr(driver, "publish_completion", completed)
+    registered = Registered("driver-1", "run")
+    for known in (None, "null", "17"):
+        new = incarnation.NewIncarnation(registered, BASE, known)
+        monkeypatch.setattr(driver, "begin_incarnation", lambda *_, new=new, **__: new)
+        monkeypatch.setattr(driver.CommitFeed, "start", lambda _: None)
+        made = RegionDriver(OPTIONS | {"publish.timeout": "0.2"}, take_over=True)
+        after = made.start()
+        assert (after is None) == (known == "null")
+        made.begin()
+        made.stop()
+        assert [each.source_offsets for each in published] == [known]
+        published.clear()
+
+
 def test_a_wait_for_a_commit_is_logged(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
