@@ -118,9 +118,9 @@ class RegionDriver:
     def start(self) -> CommittedCheckpoint | None:
         """Register, wait for the answer, and return the position to continue after.
 
-        None: nothing of the source is committed yet, so begin at its beginning. The position is committed. Its
-        `source_offsets` are None if nobody has stated them, as after an adoption; the place in the source is
-        the caller's to find then, until a checkpoint is completed with its own.
+        None: nothing of the source is committed yet, so begin at its beginning. The position is committed.
+        Its `source_offsets` are None if nobody has stated them, as after an adoption; the place in the source
+        is the caller's to find then, until a checkpoint is completed with its own.
         While a decision that moves the region has no outcome, the call waits for it, as long as the option
         `registration.timeout` states. A driver starts once, also after an error. Raises RegistrationRefused,
         RegistrationUnanswered, PublishFailed, TopicMissing, or SourceOffsetsUnknown.
