@@ -16,6 +16,7 @@ from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.region import Attempt
 from sluicegate.writer_hooks.spark.checkpoint import IncarnationMarker
+from sluicegate.writer_hooks.spark.registry import ATTACHED, require_attached
 from sluicegate.writer_hooks.spark.source import SluicegateSource, StreamWriter, TaskResult
 from sluicegate.writer_hooks.writer import Written
 from tests.hooks.conftest import Job
@@ -94,6 +95,8 @@ def register(job: Job, kind: str, marker: Path) -> str:
                 raise RuntimeError("the driver ends before Spark has noted the batch")
 
     class FailingSource(SluicegateSource):
+        registry_folder = str(require_attached(ATTACHED.registry)._folder)
+
         @classmethod
         def name(cls) -> str:
             return f"failing-{kind}"
