@@ -30,7 +30,7 @@ def obey(log: Log, offset: int, body: StreamCommand) -> Problem | None:
         case "revert":
             return undo.order_revert(log, offset, body)
         case "savepoint" | "drain" if body.name is not None:
-            return savepoints.order(log, body.name, drain=body.command == "drain")
+            return savepoints.order(log, body.name, offset, drain=body.command == "drain")
         case "cancel" if any(each.name == body.name for each in state.savepoints):
             state.savepoints = [each for each in state.savepoints if each.name != body.name]
             return None

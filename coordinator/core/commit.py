@@ -147,6 +147,8 @@ class Committing:
                 return None
             case Refused(reason, cause, region):
                 names = tuple(sorted(made.moves)) if region is None else (region,)
+                # A revert has no files, so that to give the decision up is no way out.
+                names = names if made.revert is None else ()
                 return Problem(
                     code=Code.COMMIT_REFUSED, number=made.id, names=names, cause=cause, detail=reason
                 )

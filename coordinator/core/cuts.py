@@ -310,7 +310,7 @@ def may_be_partial(log: Log) -> bool:
 def is_urgent(log: Log, moves: Moves) -> bool:
     """True if a cut with these moves waits for no interval: an operator waits, or nothing follows it."""
     state = log.state
-    if is_forced(log) or any(not each.drain for each in state.savepoints):
+    if is_forced(log) or state.has_savepoint:
         return True
     # It is the last one: the assignment ends.
     return state.assignment is not None and all(_ends(log, name, moves) for name in state.active())

@@ -273,10 +273,15 @@ class PendingCheckpoints:
         self.sealed = [*taken.sealed, *self.sealed]
 
     def keep_sealed(self) -> None:
-        """Drop everything that is not sealed."""
-        kept = {each.position.checkpoint for each in self.sealed}
-        self.checkpoints = {number: entry for number, entry in self.checkpoints.items() if number in kept}
-        self._followers = {key: number for key, number in self._followers.items() if number in kept}
+        """Drop everything after the newest sealed checkpoint: it never counts.
+
+        What the chain has passed over stays until the cut. It holds the first completion of its number, so a
+        reader of the log has to begin before it.
+        """
+        last = self.sealed[-1].position.checkpoint if self.sealed else -1
+        sealed = {each.position.checkpoint for each in self.sealed}
+        self.checkpoints = {number: entry for number, entry in self.checkpoints.items() if number <= last}
+        self._followers = {key: number for key, number in self._followers.items() if number in sealed}
         self.unreadable.clear()
 
     def first_offset(self) -> int | None:

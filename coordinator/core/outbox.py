@@ -328,7 +328,7 @@ class Outbox:
             watermark=state.watermark,
             discarded=tuple(savepoint.discarded),
         )
-        self._add(NotificationType.SAVEPOINT_TAKEN, f"savepoint/{savepoint.name}/{state.decided}", body)
+        self._add(NotificationType.SAVEPOINT_TAKEN, f"savepoint/{savepoint.name}/{savepoint.offset}", body)
 
     def stalls(self, problems: list[Problem], applied: int, is_over: Callable[[Problem], bool]) -> None:
         """Announce each stall once, and its end. The gravest one of a region, or of the stream, counts.

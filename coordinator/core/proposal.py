@@ -192,7 +192,9 @@ class Candidate:
         if since is None or not lagging:
             return False
         unmovable = [name for name in lagging if cuts.cannot_move(log, name, self.excluded)]
-        forced, begin = cuts.is_forced(log), max(since, self._due_at(now))
+        # An operator who waits for a savepoint waits for no interval.
+        due_at = 0 if log.state.has_savepoint else self._due_at(now)
+        forced, begin = cuts.is_forced(log), max(since, due_at)
         if forced:
             begin = max(begin, self._decided_at or 0)
         known = {*unmovable, *self._silent, *(() if forced else self._answers)}

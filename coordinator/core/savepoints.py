@@ -20,8 +20,8 @@ _MOST_SAVEPOINTS: Final = 5
 """Open savepoints and drains: each has a target for every region."""
 
 
-def order(log: "Log", name: str, *, drain: bool) -> Problem | None:
-    """Open a savepoint or a drain; return the reason if that is impossible."""
+def order(log: "Log", name: str, offset: int, *, drain: bool) -> Problem | None:
+    """Open a savepoint or a drain by the order at this offset; return the reason if that is impossible."""
     state = log.state
     if any(each.name == name for each in state.savepoints):
         return Problem(code=Code.DUPLICATE)
@@ -29,7 +29,7 @@ def order(log: "Log", name: str, *, drain: bool) -> Problem | None:
         return Problem(
             code=Code.TOO_MANY_SAVEPOINTS, number=_MOST_SAVEPOINTS, names=(state.savepoints[0].name,)
         )
-    savepoint = Savepoint(name=name, drain=drain)
+    savepoint = Savepoint(name=name, offset=offset, drain=drain)
     if not drain:
         # An unresolved decision may have taken all that was sealed, and ended a region with it; a revert may
         # give that back.

@@ -177,6 +177,8 @@ class Savepoint(Light):
     """A savepoint or a drain that an operator ordered, until it is reached."""
 
     name: str
+    offset: int
+    """Offset of its order in the log: a name may be used again."""
     drain: bool = False
     """True: reached when all regions of the assignment have ended. It has no targets."""
     targets: dict[str, Position] = {}
@@ -285,6 +287,11 @@ class LogState(Light):
     watermark: int | None = None
     attempt: int = 0
     """Number of attempts abandoned since the newest decision."""
+
+    @property
+    def has_savepoint(self) -> bool:
+        """True while a savepoint is open: an operator waits for commits."""
+        return any(not each.drain for each in self.savepoints)
 
     @property
     def cut(self) -> dict[str, Position]:

@@ -45,7 +45,7 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
         return bodies_of(hint)
     if isinstance(hint, type) and issubclass(hint, enum.Enum):
         return st.sampled_from(hint)
-    if is_dataclass(hint):
+    if isinstance(hint, type) and is_dataclass(hint):
         fields = get_type_hints(hint, include_extras=True)
         return st.builds(hint, **{name: values_of(each) for name, each in fields.items()})
     return {

@@ -23,8 +23,8 @@ register r2 p.0
 batch r1 q.0 0 a0 &
 batch r2 p.0 0 b0
 settings partial=never
-batch r1 q.0 2 a2 after=0
-write r1 q.0 1 lost
+batch r1 q.0 2 lost after=1
+batch r1 q.0 3 a3 after=0
 command remove region=r1 number=0
 """
 
@@ -58,8 +58,9 @@ def test_events_of_an_unresolved_decision_that_the_log_lacks_are_noticed() -> No
 def test_what_a_removal_has_discarded_stays_discarded() -> None:
     """Numbers of checkpoints have gaps, so some of that is before the final checkpoint."""
     replica = recovered(run(REMOVED))
-    assert replica.state.regions["r1"].final == 2
-    assert list(replica.log.pending["r1"].checkpoints) == [2]
+    assert replica.state.regions["r1"].final == 3
+    assert [each.position.checkpoint for each in replica.log.pending["r1"].sealed] == [3]
+    assert replica.log.pending["r1"].gap() is None
 
 
 @pytest.mark.parametrize(

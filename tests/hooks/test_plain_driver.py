@@ -40,6 +40,7 @@ from sluicegate.writer_hooks import (
     incarnation,
 )
 from sluicegate.writer_hooks import incarnation as driver_state
+from sluicegate.writer_hooks.commit_feed import CommitFeed
 from sluicegate.writer_hooks.driver import DriverHeartbeats
 from sluicegate.writer_hooks.errors import RegionReplaced, RegistrationUnanswered
 from sluicegate.writer_hooks.incarnation import (
@@ -201,7 +202,7 @@ def test_a_place_that_nobody_has_stated_stays_unknown(monkeypatch: pytest.Monkey
     for known in (None, "null", "17"):
         new = incarnation.NewIncarnation(registered, BASE, known)
         monkeypatch.setattr(driver, "begin_incarnation", lambda *_, new=new, **__: new)
-        monkeypatch.setattr(driver.CommitFeed, "start", lambda _: None)
+        monkeypatch.setattr(CommitFeed, "start", lambda _: None)
         made = RegionDriver(OPTIONS | {"publish.timeout": "0.2"}, take_over=True)
         after = made.start()
         assert (after is None) == (known == "null")

@@ -137,7 +137,7 @@ async def test_a_refused_publication_names_the_region_whose_files_are_refused() 
     assert is_refused(made)
     assert made.region == "r2"
     refused = Problem(code=Code.COMMIT_REFUSED, number=1, names=(made.region,), detail=made.reason)
-    advice = f"revert --stream {STREAM} --decision 1 --region r2`. That region"
+    advice = f"revert --stream {STREAM} --decision 1 --region r2`. The region r2 reads"
     assert advice in format_problem(refused, STREAM)
 
 

@@ -72,7 +72,10 @@ def test_conditions_have_kind_code_and_sentence() -> None:
 
 
 def test_the_assignment_and_pending_savepoints() -> None:
-    savepoints = [Savepoint(name="s1", targets={"EWR": position(ONE, 18)}), Savepoint(name="d1", drain=True)]
+    savepoints = [
+        Savepoint(name="s1", offset=0, targets={"EWR": position(ONE, 18)}),
+        Savepoint(name="d1", offset=0, drain=True),
+    ]
     found = record({"savepoints": savepoints})
     found.table.single_region = "fixed-buckets"
     view = view_of(found, SETTINGS, NOW)

@@ -91,9 +91,9 @@ def test_a_decision_without_an_outcome() -> None:
 def test_savepoints_name_the_regions_that_they_wait_for() -> None:
     reached, not_yet = position(ONE, 17), position(OTHER, 10)
     savepoints = [
-        Savepoint(name="s1", targets={"EWR": reached, "JFK": not_yet}, awaited=[]),
-        Savepoint(name="s2", targets={"EWR": reached}),
-        Savepoint(name="d1", drain=True),
+        Savepoint(name="s1", offset=0, targets={"EWR": reached, "JFK": not_yet}, awaited=[]),
+        Savepoint(name="s2", offset=0, targets={"EWR": reached}),
+        Savepoint(name="d1", offset=0, drain=True),
     ]
     found = view_of(record({"savepoints": savepoints}), None, NOW).savepoints
     assert [(each.name, each.unreached) for each in found] == [
