@@ -439,6 +439,8 @@ class DriverHeartbeats:
         """True if the newest heartbeat that Kafka has acknowledged states idle."""
         self._newest: int | None = None
         """The newest checkpoint that has begun."""
+        self._attempted: int | None = None
+        """The newest checkpoint whose beginning may be in the log."""
         self._completed: int | None = None
         """The newest checkpoint that is completed: the later ones are open."""
         self._may_be_idle = False
@@ -476,6 +478,7 @@ class DriverHeartbeats:
         with self._changed:
             # From here on no heartbeat states idle, so there is nothing else to take back.
             before, self._newest = self._newest, number
+            self._attempted = number
             may_be_idle = self._may_be_idle
         if may_be_idle:
             try:
@@ -513,7 +516,8 @@ class DriverHeartbeats:
         if not idle:
             return
         try:
-            last = self._region.heartbeat(self._registered, idle=True, after=self._newest)
+            # Nothing begins any more, so a beginning without an acknowledgement is over as well.
+            last = self._region.heartbeat(self._registered, idle=True, after=self._attempted)
             self._send(last, min(_LAST, self._region.publish_timeout))
         except HookError as error:
             _log.error(
