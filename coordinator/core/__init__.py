@@ -16,6 +16,7 @@ The data flows in one direction, and each step has one file:
     time   ─► machine ─► proposal              the next cut: chosen, checked, appended as cut.decided
               machine ─► commit                an unresolved decision: ask, publish, append the outcome
                          table                 what the table has proven, and what contradicts it
+              machine ─► activity              drivers that are heard of, and silent ones
               machine ─► outbox                what follows a record: state record, notification, view, offset
     machine.poll(now) ─► effects               requests to the shell, as data
     effects' results  ─► machine.result(...)   answers of the shell, as data
@@ -32,9 +33,9 @@ Three kinds of state, each with one writer
 `LogState` (state.py, log.py) changes by records alone. It is the only state that validity depends on: two
 coordinators that read the same record reach the same verdict. `TableProgress` (table.py) is the
 table as last seen; answers of the table change it. Work in hand (machine.py, proposal.py, commit.py,
-outbox.py) is timers, candidates and effects in flight. A crash loses it, and `poll` makes it again. A
-`StateRecord` saves the first two, so that a restart does not read the log from its beginning. It is a copy:
-a lost or an old one costs time, never rows.
+activity.py, outbox.py) is timers, candidates and effects in flight. A crash loses it, and `poll` makes it
+again. A `StateRecord` saves the first two, so that a restart does not read the log from its beginning. It is
+a copy: a lost or an old one costs time, never rows.
 
 What may never happen
 ---------------------

@@ -9,11 +9,12 @@ from collections.abc import Sequence
 from typing import Final
 
 from sluicegate.coordinator.core import effects
+from sluicegate.coordinator.core.activity import Activity
 from sluicegate.coordinator.core.commit import OF_OTHERS, Committing
 from sluicegate.coordinator.core.conditions import Conditions
 from sluicegate.coordinator.core.effects import Effect, MachineSettings, Result, Retries, RetrySlot
 from sluicegate.coordinator.core.log import Applied
-from sluicegate.coordinator.core.outbox import Activity, Outbox
+from sluicegate.coordinator.core.outbox import Outbox
 from sluicegate.coordinator.core.proposal import Candidate
 from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state import LogState

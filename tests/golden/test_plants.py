@@ -9,9 +9,10 @@ from unittest.mock import patch
 import pytest
 
 from sluicegate.coordinator.core import cuts, registration, replica
+from sluicegate.coordinator.core.activity import Activity
 from sluicegate.coordinator.core.log import Log
 from sluicegate.coordinator.core.machine import StreamMachine
-from sluicegate.coordinator.core.outbox import Activity, Outbox
+from sluicegate.coordinator.core.outbox import Outbox
 from sluicegate.coordinator.core.proposal import Candidate
 from tests.golden.script import Script
 from tests.golden.test_cases import CASES
