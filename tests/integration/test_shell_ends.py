@@ -207,7 +207,8 @@ async def test_a_stuck_table_holds_no_other_stream_up(
         await stuck.run_batch([1])
         await until(gate.arrived.is_set)
         for number in range(3):
-            await job.commit([number], range(3))
+            await job.run_batch([number])
+        await job.committed(range(3))
         assert read_ids(place.table) == []
         gate.opened.set()
         await stuck.committed([1])
