@@ -417,7 +417,7 @@ class StreamCommand(Body):
     name: Name | None = None
     """Name of the savepoint or drain."""
     head: SnapshotRef | None = None
-    """True: the head contains the commit of the decision. Only `resume` has it, with a head."""
+    """Only of `resume`: the snapshot up to which no commit of `decision` is in the table."""
     offset: Count | None = None
     """Offset of the record to skip, which is before the order."""
     digest: Digest | None = None
