@@ -1,4 +1,4 @@
-"""Reading of events of version 4: CloudEvents 1.0 in Kafka's binary content mode.
+"""Reading of events: CloudEvents 1.0 in Kafka's binary content mode.
 
 Nothing here raises because of a message. One that cannot be used gives a `Flaw`, which is data. `ce_time` is
 for people who look at events: no reader decides anything by it.

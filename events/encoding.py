@@ -1,4 +1,4 @@
-"""Writing of messages of version 4. It has no clock: the caller gives the time.
+"""Writing of events and notifications. It has no clock: the caller gives the time.
 
 The partition of a message comes from its stream alone (`partition_of`), and its key from `key_of`.
 """

@@ -1,4 +1,4 @@
-"""One event and one notification of each type of version 4, with every field set."""
+"""One event and one notification of each type, with every field set."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Reading any message of version 4 gives an event or a flaw, and never an exception."""
+"""Reading any message gives an event or a flaw, and never an exception."""
 
 import json
 from typing import Any

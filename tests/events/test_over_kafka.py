@@ -1,4 +1,4 @@
-"""Every message of version 4 through a real broker and the client that the coordinator uses."""
+"""Every message through a real broker and the client that the coordinator uses."""
 
 import uuid
 
