@@ -41,12 +41,12 @@ class ListenerProblem(NamedTuple):
 
 
 def retrying(step: str, reason: str) -> ListenerProblem:
-    """A step fails, and is tried again."""
+    """Return the problem of a step that fails, and is tried again."""
     return ListenerProblem(ListenerCode.RETRYING, f"This fails, and is tried again: {step}. {reason}")
 
 
 def refused(reason: str, stream: str, listener: str) -> ListenerProblem:
-    """An action can never take effect."""
+    """Return the problem of an action that can never take effect."""
     return ListenerProblem(
         ListenerCode.REFUSED,
         f"The listener has stopped: {reason} To let it try again, change its settings, or raise `revision` "
@@ -55,7 +55,7 @@ def refused(reason: str, stream: str, listener: str) -> ListenerProblem:
 
 
 def outcomes_lost(first: int, last: int, stream: str, listener: str) -> ListenerProblem:
-    """The feed has lost outcomes before the listener handled them."""
+    """Return the problem of outcomes that the feed has lost before the listener handled them."""
     return ListenerProblem(
         ListenerCode.OUTCOMES_LOST,
         f"The commits topic has no outcome of the decisions {first} to {last} any more, and the listener has "
@@ -65,12 +65,12 @@ def outcomes_lost(first: int, last: int, stream: str, listener: str) -> Listener
 
 
 def unusable(reason: str) -> ListenerProblem:
-    """The listener cannot be made, or its record cannot be used."""
+    """Return the problem of a listener that cannot be made, or whose record cannot be used."""
     return ListenerProblem(ListenerCode.UNUSABLE, reason)
 
 
 def unfit(reason: str) -> ListenerProblem:
-    """The settings do not fit the table now, or the table cannot be read."""
+    """Return the problem of settings that do not fit the table now, or of a table that cannot be read."""
     return unusable(
         f"The listener waits for its table: {reason.rstrip('.')}. It looks again within a minute; after a "
         "change of the settings, send the coordinators SIGHUP. No outcome is lost meanwhile, as long as the "
@@ -95,14 +95,14 @@ def skipped(through: int, decisions: Sequence[int], texts: Sequence[str]) -> str
 
 
 def unready(reason: str) -> ListenerProblem:
-    """A file or a package that the settings name cannot be used now."""
+    """Return the problem of a file or a package that the settings name, and that cannot be used now."""
     return unusable(
         f"The listener waits: {reason.rstrip('.')}. It looks again within a minute. No outcome is lost "
         "meanwhile, as long as the commits topic keeps it."
     )
 
 
-# Reads outcomes from the commits topic by offset, for listeners with a backlog.
+# The feed: outcomes are read from the commits topic by offset, for listeners with a backlog.
 
 MOST_RECORDS = 500
 POLL_MS = 500
@@ -216,7 +216,7 @@ REFRESH: Final = 3_600.0
 
 
 class Stopped(Exception):
-    """The listener does nothing until somebody acts; its problem has the way out."""
+    """Raised when the listener does nothing until somebody acts; its problem has the way out."""
 
 
 class Worker:
