@@ -209,7 +209,7 @@ class CommitRequest:
     They may exceed the memory: iterate once, in order. It may raise: catch nothing, publish after its end.
     """
     account: str = ""
-    """Text that the table keeps with the commit, for `lakes.accounts.KeepsAccounts`; empty: none."""
+    """Text that the table keeps with the commit, for `capabilities.KeepsAccounts`; empty: none."""
 
 
 class Committer(Protocol):
@@ -264,8 +264,8 @@ class Committer(Protocol):
 class TableMaintenance(Protocol):
     """Upkeep of a table beside its commits. Methods block, and are not safe for concurrent calls.
 
-    An adapter has the capabilities that its format allows: ReadsHistory, FindsOrphans, CopiesFiles,
-    OpensNewest, NamesFolders, `lakes.cleaning.NamesCleaner`. A command that needs another one is refused.
+    An adapter has the capabilities (`capabilities`) that its format allows. A command that needs another one
+    is refused.
     """
 
     location: str
@@ -333,9 +333,9 @@ class Adapter(Protocol):
     ) -> FileWriter:
         """Open the writer half. Raises TableRefused or LakeUnavailable.
 
-        `digest`: what the name of each file carries between its first two hyphens (`events.naming`). None:
+        `digest`: what the name of each file carries between its first two hyphens (`events.files`). None:
         nothing, so only a stream with `file_names = "unchecked"` takes the files.
 
-        An adapter that follows options of files is a `lakes.file_options.FollowsFileOptions`, too.
+        An adapter that follows options of files is a `file_options.FollowsFileOptions`, too.
         """
         ...

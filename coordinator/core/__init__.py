@@ -19,7 +19,7 @@ The data flows in one direction, and each step has one file:
               machine ─► activity              drivers that are heard of, and silent ones
               machine ─► outbox                what follows a record: state record, notification, view, offset
     machine.poll(now) ─► effects               requests to the shell, as data
-    effects' results  ─► machine.result(...)   answers of the shell, as data
+    effects' results  ─► machine.finished(...) answers of the shell, as data
     conditions                                 the one answer to: why does this stream not progress?
 
 A *cut* is a position for each region. `cut.decided` moves the positions at its own offset, for every

@@ -45,7 +45,7 @@ class Incarnation(Light):
 
 
 class RegionPhase(StrEnum):
-    """Part of a region in the assignment. `coordinator.transitions.REGION` lists the changes."""
+    """Part of a region in the assignment. `REGION` lists the changes."""
 
     WAITING = "waiting"
     """It has to register: none of its incarnations may add checkpoints."""

@@ -2,7 +2,7 @@
 
 It is the way out after a loss of Kafka's topics or of their newest records, a copy of them that is older than
 the table, a table that was built again, and one that lacks commits whose files are gone. The table is the
-truth then. Its newest commit of the stream states the positions (`coordinator.account`), and so does the log
+truth then. Its newest commit of the stream states the positions (`core.account`), and so does the log
 if it has that commit. All incarnations end, because what they have not committed does not count any more:
 each driver begins a new one at the position of its region, and reads what follows again.
 

@@ -1,7 +1,7 @@
 """Files that no commit will include: found in the log, checked in the table, checked again at deletion.
 
 A file is deletable if all of these are true:
-- An event of the log names it, and that event is an orphan (see `orphan_events`).
+- An event of the log names it, and that event is an orphan (`decisions.OrphanEvents`).
 - Its name has the digest of the event's attempt, unless the logged policy takes files without one. So an
   event cannot name a file of another stream, whose log may be elsewhere.
 - The event and the record that settled it are older than the grace period.

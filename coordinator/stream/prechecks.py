@@ -47,7 +47,7 @@ class Passed(NamedTuple):
     """Time of the check, by the monotonic clock."""
     checked: Checked
     sizes: Sizes
-    """Partitions that get files, and the sizes of these (`tally.sizes_of`)."""
+    """Partitions that get files, and the sizes of these (`summary.sizes_of`)."""
 
     @property
     def held(self) -> int:

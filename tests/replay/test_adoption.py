@@ -191,7 +191,7 @@ FIELDS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
 
 @pytest.mark.parametrize("model", FIELDS)
 def test_each_field_of_the_state_is_accounted_for(model: type[BaseModel]) -> None:
-    """A new field is carried by `coordinator.account`, or it has a reason here for which it is not."""
+    """A new field is carried by `core.account`, or it has a reason here for which it is not."""
     assert {*model.model_fields} == {*FIELDS[model]}
 
 

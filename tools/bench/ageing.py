@@ -3,7 +3,7 @@
     python -m tools.bench.ageing [--commits 1000] [--json]
 
 A table gets so many commits of 10 files each, and keeps its whole history. A commit is the check, the
-question and the publication. `commit_ms` is its time, in which the server's time is. `client_ms` is the
+question and the publication. `commit` is its time, in which the server's time is. `client` is the
 processor time of our process, without the server. Each pair of figures is the median of the first and of the
 last tenth. The server is the reference implementation of Iceberg's Java library, with a database in SQLite.
 `tools.bench.visible` has the same figure for the other tables.

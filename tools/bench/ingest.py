@@ -10,8 +10,8 @@ stream, with its HTTP endpoints and its clock; a fourth region never registers, 
 is `getmany` with the same fetch options, and a sum of lengths. Both count from their first batch, so that
 joining the group and reading state records are left out. They take turns at being first; every round has
 topics of its own. The events are produced in large batches, which the raw consumer reads fastest. The service
-calms Python's garbage collector; `same_collector` compares with a raw consumer in a process that does too.
-`cpu_ratio` counts the processor time of this process alone, which busy neighbours disturb less.
+calms Python's garbage collector; `ratio_same_collector` compares with a raw consumer in a process that does
+too. `cpu_ratio` counts the processor time of this process alone, which busy neighbours disturb less.
 """
 
 import argparse
@@ -189,7 +189,7 @@ async def ours(bootstrap: str, topics: TopicNames, table: Path, home: TopicParti
             "streams": {STREAM: {"table": str(table)}},
         }
     )
-    # As `run_service` does it, for a process that is the coordinator's alone.
+    # As the process of a service does it, for a process that is the coordinator's alone.
     calm_collector()
     service, stop = Service(settings), asyncio.Event()
     running = asyncio.create_task(service.run(stop))
