@@ -24,7 +24,7 @@ from sluicegate.cli.errors import UserError
 from sluicegate.cli.kafka import count_members, read_dated_records
 from sluicegate.cli.options import current_order, parse_timeout
 from sluicegate.cli.status import reasons
-from sluicegate.cli.stream_log import Step, StreamLog, open_log
+from sluicegate.cli.stream_log import FoldedLog, Step, open_log
 from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord
@@ -224,7 +224,7 @@ def _require_effect(replica: Replica, record: LogRecord) -> None:
         raise UserError(f"this order has no effect: {format_problem(ignored, record.envelope.stream)}")
 
 
-async def _follow(log: StreamLog, offset: int, awaited: Await[T]) -> T:
+async def _follow(log: FoldedLog, offset: int, awaited: Await[T]) -> T:
     """Read on from the order until its effect. Raises UserError if the order has none."""
     async for step in log.follow():
         if step.record.offset == offset and step.applied.ignored is not None:

@@ -31,7 +31,7 @@ from sluicegate.cli.orders import (
     show,
     timeout_option,
 )
-from sluicegate.cli.stream_log import STUCK, Step, StreamLog, known_record, open_log, region_assignment
+from sluicegate.cli.stream_log import STUCK, FoldedLog, Step, known_record, open_log, region_assignment
 from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state import AssignmentState, LogState, RegionPhase
 from sluicegate.coordinator.observe.messages import format_problem
@@ -269,14 +269,14 @@ def _order(state: LogState, stream: str, region: str, location: str) -> "ResetOr
     )
 
 
-async def _probe(log: StreamLog, envelope: Envelope, body: RegionRegistered) -> RegistrationAnswered:
+async def _probe(log: FoldedLog, envelope: Envelope, body: RegionRegistered) -> RegistrationAnswered:
     """Return the answer to a registration at the log's end; nothing is appended."""
     await log.read_to_end()
     record = LogRecord(log.replica.applied + 1, time.time_ns() // 1_000_000, envelope, body)
     return _with_reason(copy.deepcopy(log.replica).apply(record).answer, envelope.stream)
 
 
-async def _register(log: StreamLog, envelope: Envelope, body: RegionRegistered) -> RegistrationAnswered:
+async def _register(log: FoldedLog, envelope: Envelope, body: RegionRegistered) -> RegistrationAnswered:
     """Append a registration; return its answer, which follows from the log alone."""
     offset = await log.append(envelope, body)
     async with asyncio.timeout(STUCK):

@@ -26,7 +26,7 @@ from sluicegate.cli.orders import (
     timeout_option,
     timestamped,
 )
-from sluicegate.cli.stream_log import Step, StreamLog, Unreadable, connect_log, known_record, open_log
+from sluicegate.cli.stream_log import FoldedLog, Step, Unreadable, connect_log, known_record, open_log
 from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state import LogState, RegionPhase, RegionState
 from sluicegate.coordinator.core.table import asked_decision, disproves
@@ -383,7 +383,7 @@ async def _skip(settings: Settings, stream: str, offset: int | None) -> bool:
     return True
 
 
-async def _stalling_record(log: StreamLog, stream: str, offset: int | None) -> ConsumerRecord:
+async def _stalling_record(log: FoldedLog, stream: str, offset: int | None) -> ConsumerRecord:
     """Return the record at which the stream stalls. Raises UserError if it does not stall at one."""
     if offset is not None and offset <= log.replica.applied:
         raise _too_late(stream, offset, log.replica.state)
@@ -413,7 +413,7 @@ def _too_late(stream: str, offset: int, state: LogState) -> UserError:
     )
 
 
-async def _append(log: StreamLog, stream: str, record: ConsumerRecord) -> int:
+async def _append(log: FoldedLog, stream: str, record: ConsumerRecord) -> int:
     """Append the order; return its offset. Raises KafkaError, UserError."""
     digest = digest_of(record.key, record.headers, record.value)
     command = StreamCommand(command="skip", offset=record.offset, digest=digest)

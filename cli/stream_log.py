@@ -48,7 +48,7 @@ class Step(NamedTuple):
     applied: Applied
 
 
-class StreamLog:
+class FoldedLog:
     """A reader of a stream's partition; `replica` has the state as of the last record that was read."""
 
     def __init__(
@@ -143,7 +143,7 @@ class StreamLog:
 
 
 @asynccontextmanager
-async def open_log(settings: Settings, stream: str) -> AsyncIterator[StreamLog]:
+async def open_log(settings: Settings, stream: str) -> AsyncIterator[FoldedLog]:
     """Open the log of a stream where its newest state record needs it, and read it to its end.
 
     Raises KafkaError, TimeoutError, and UserError if this release cannot read the record or the log.
@@ -154,7 +154,7 @@ async def open_log(settings: Settings, stream: str) -> AsyncIterator[StreamLog]:
 
 
 @asynccontextmanager
-async def connect_log(settings: Settings, stream: str) -> AsyncIterator[StreamLog]:
+async def connect_log(settings: Settings, stream: str) -> AsyncIterator[FoldedLog]:
     """Open the log of a stream where its newest state record needs it. Raises as `open_log` does."""
     dated = await _dated_record(settings, stream)
     if settings.kafka.signing.mode == "off" and dated.must_sign:
@@ -174,7 +174,7 @@ async def connect_log(settings: Settings, stream: str) -> AsyncIterator[StreamLo
             raise UserError(format_problem(problem, stream))
         consumer.assign([source])
         consumer.seek(source, record.low_water)
-        yield StreamLog(settings, record, source, consumer)
+        yield FoldedLog(settings, record, source, consumer)
 
 
 async def _base_record(settings: Settings, stream: str, begin: int) -> StateRecord | None:

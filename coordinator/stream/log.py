@@ -40,7 +40,7 @@ class ClocksDiffer(Exception):
         )
 
 
-class StreamLog:
+class StreamAppender:
     """Appends for one stream.
 
     Each method returns after the acknowledgement of the broker and raises KafkaError.

@@ -35,7 +35,7 @@ from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.failpoints import around_last_record, between_failpoints
 from sluicegate.coordinator.stream.files import StreamFiles
 from sluicegate.coordinator.stream.links import Links, LogPartition
-from sluicegate.coordinator.stream.log import UNSENDABLE, StreamLog
+from sluicegate.coordinator.stream.log import UNSENDABLE, StreamAppender
 from sluicegate.coordinator.stream.outcomes import outcomes_after
 from sluicegate.coordinator.stream.summary import Summaries
 from sluicegate.coordinator.stream.telemetry import StreamTelemetry, Traces, log_order, name_of
@@ -92,7 +92,7 @@ class StreamRunner:
         """Commit user of later records: that of the first record, independent of the settings."""
         self._links = links
         self._partition = partition
-        self._kafka = StreamLog(self.stream, partition.number, links)
+        self._kafka = StreamAppender(self.stream, partition.number, links)
         self._files = StreamFiles(settings, links, partition)
         self._summaries = Summaries(settings.table)
         self._traces = Traces(self.stream, links.spans)
