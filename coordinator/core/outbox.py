@@ -22,7 +22,7 @@ from sluicegate.coordinator.core.effects import (
 )
 from sluicegate.coordinator.core.log import Applied, Log
 from sluicegate.coordinator.core.state import Decision, LogState, Savepoint
-from sluicegate.coordinator.core.state_record import Condition, Due, Notification, StateRecord, Waiting
+from sluicegate.coordinator.core.state_record import Condition, Due, NotificationBody, StateRecord, Waiting
 from sluicegate.coordinator.core.table import TableProgress
 from sluicegate.events.envelope import LogRecord
 from sluicegate.events.models import (
@@ -240,7 +240,12 @@ class Outbox:
         self._add(NotificationType.STALLED, name, body, problem.region or "")
 
     def _add(
-        self, kind: NotificationType, name: str, body: Notification, region: str = "", incarnation: str = ""
+        self,
+        kind: NotificationType,
+        name: str,
+        body: NotificationBody,
+        region: str = "",
+        incarnation: str = "",
     ) -> None:
         identity = hashlib.sha256(f"{self._log.stream}/{name}".encode()).hexdigest()[:32]
         due = Due(id=identity, type=kind, region=region, incarnation=incarnation, body=body)

@@ -33,7 +33,7 @@ def release_named(headers: Iterable[tuple[str, bytes | None]]) -> tuple[str, ...
 
 RECORD_VERSION: Final = 1
 
-Notification = (
+NotificationBody = (
     RegistrationAnswered
     | Committed
     | CutAbandoned
@@ -51,7 +51,7 @@ class Due(Light):
     type: NotificationType
     region: str = ""
     incarnation: str = ""
-    body: Notification
+    body: NotificationBody
 
     @field_validator("body", mode="before")
     @classmethod
