@@ -243,7 +243,7 @@ STATE_MESSAGE_BYTES: Final = 4 << 20
 DEAD_LETTER_EXTRA_BYTES: Final = 65_536
 """Additional size of a dead letter: it contains the original message and the reason."""
 
-# The coordinators delete the events that nobody needs; see `coordinator/stream/records.py`.
+# The coordinators delete the events that nobody needs; see `coordinator/stream/retention.py`.
 _UNLIMITED: Final = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 _COMPACTED: Final = {
     "cleanup.policy": "compact",
