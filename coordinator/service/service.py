@@ -509,7 +509,7 @@ class Service:
             "epoch": self._epoch,
             "differences": [*self._keys.found.refused, *self._keys.found.coming],
             "partitions": {
-                str(each.number): {"position": each.position, "low_water": each.low_water()}
+                str(each.number): {"position": each.position, "low_water": each.first_needed()}
                 for each in started
             },
             "streams": {

@@ -160,9 +160,9 @@ class StreamFiles:
         self._bodies.drop(offsets)
         self._early.forget(offsets)
 
-    def drop_before(self, low_water: int) -> None:
+    def drop_before(self, first: int) -> None:
         """Forget the events before an offset."""
-        self.drop([offset for offset in self._bodies.offsets() if offset < low_water])
+        self.drop([offset for offset in self._bodies.offsets() if offset < first])
 
     async def read_bodies(self, offsets: Sequence[int]) -> dict[int, WrittenEvent]:
         """Return the events at the first of these offsets, from memory or fetched again.

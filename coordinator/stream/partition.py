@@ -243,7 +243,7 @@ class PartitionRunner:
         self.streams: dict[str, StreamRunner] = {}
         self._consumer = consumer
         self._links = links
-        self._read = links.settings.kafka.signatures(self._count_not_signed).read
+        self._decode = links.settings.kafka.signatures(self._count_not_signed).read
         self.letters = links.dead_letters.box(links.topics.events, number)
         self._unroutable = UnroutableEvents(number, links, self.letters)
         self._times = AppendTimes()
@@ -283,7 +283,7 @@ class PartitionRunner:
             if name in settings:
                 self.streams[name] = self._make(name, records.get(name), held, events)
         # Unroutable events have no state record, so they are read from the group's offset.
-        needed = [runner.needed for runner in self.streams.values()]
+        needed = [runner.reads_from for runner in self.streams.values()]
         unhandled = held.begin if committed is None else committed
         self.position = max(held.begin, min([*needed, unhandled, held.end]))
         self._consumer.seek(self.source, self.position)
@@ -391,7 +391,7 @@ class PartitionRunner:
 
     def _route(self, record: ConsumerRecord) -> EventType | None:
         """Pass one record to its stream; return the type of its event, if it is one."""
-        read, flaw = self._read(record.offset, record.timestamp, record.headers, record.value)
+        read, flaw = self._decode(record.offset, record.timestamp, record.headers, record.value)
         if read is None:
             if flaw is not None:
                 self._flawed(record, flaw)
@@ -418,7 +418,7 @@ class PartitionRunner:
 
     def feed(self, runner: StreamRunner, record: ConsumerRecord) -> bool:
         """Pass a record to a joining stream. Return False for one of another stream, which is ignored."""
-        read, flaw = self._read(record.offset, record.timestamp, record.headers, record.value)
+        read, flaw = self._decode(record.offset, record.timestamp, record.headers, record.value)
         if read is not None:
             if read.envelope.stream == runner.stream:
                 runner.deliver(record, read, flaw)
@@ -512,14 +512,14 @@ class PartitionRunner:
         highwater = self._consumer.highwater(self.source)
         if highwater is not None:
             metrics.lag.set(max(0, highwater - self.position), str(self.number))
-        low_water = self.low_water()
+        needed = self.first_needed()
         metrics.position.set(self.position, str(self.number))
-        metrics.low_water.set(low_water, str(self.number))
-        self._times.forget_before(low_water)
+        metrics.low_water.set(needed, str(self.number))
+        self._times.forget_before(needed)
         async for runner in in_pieces(list(self.streams.values()), pause=PAUSE):
             if not runner.closed:
-                needed = self._times.at(runner.low_water)
-                metrics.oldest_needed.set(None if needed is None else needed / 1000, runner.stream)
+                oldest = self._times.at(runner.recorded_low_water)
+                metrics.oldest_needed.set(None if oldest is None else oldest / 1000, runner.stream)
                 runner.measure(now_ms)
 
     def offsets(self) -> dict[str, int | None]:
@@ -533,12 +533,12 @@ class PartitionRunner:
             "read_by_restart": None if end is None else end - min(group or 0, end),
         }
 
-    def low_water(self) -> int:
+    def first_needed(self) -> int:
         """Return the smallest offset that a recovery of the partition needs.
 
         A stream needs everything from the low-water mark of its newest record that is acknowledged.
         """
-        recorded = [runner.low_water for runner in self.streams.values()]
+        recorded = [runner.recorded_low_water for runner in self.streams.values()]
         first = self.letters.first_waiting()
         waiting = [] if first is None else [first]
         return min([self.position, *recorded, *waiting, *self.changes.joining.values()])
@@ -567,7 +567,7 @@ class PartitionRunner:
 
     async def _release(self) -> None:
         # Never move back: unroutable events before the released offset are already handled.
-        if (offset := self.low_water()) > (-1 if self._released is None else self._released):
+        if (offset := self.first_needed()) > (-1 if self._released is None else self._released):
             await self._consumer.commit({self.source: (offset, self.letters.note(offset))})
             self._released = offset
             self.letters.released(offset)

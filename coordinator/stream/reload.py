@@ -134,7 +134,7 @@ class Changes:
         # Nothing may be awaited between these steps: later events are skipped, or belong to no stream.
         del host.streams[name]
         if name in host.wanted():
-            self.joining[name] = runner.low_water
+            self.joining[name] = runner.recorded_low_water
         await runner.write_last_record()
         host.forget(name)
         log.info("stream left", stream=name, partition=host.source.partition)
@@ -145,7 +145,7 @@ class Changes:
             self.joining.setdefault(name, host.position)
         for runner in await host.prepare(names):
             name = runner.stream
-            self.joining[name] = min(runner.needed, host.position)
+            self.joining[name] = min(runner.reads_from, host.position)
             try:
                 await self.catch_up(runner)
             finally:
@@ -157,7 +157,7 @@ class Changes:
 
         Returns False if a pause has ended the reading.
         """
-        host, source, start, own = self._host, self._host.source, runner.needed, 0
+        host, source, start, own = self._host, self._host.source, runner.reads_from, 0
         consumer = AIOKafkaConsumer(auto_offset_reset="none", enable_auto_commit=False, **self._options)
         async with started(consumer):
             consumer.assign([source])

@@ -79,7 +79,7 @@ class Retention:
         held = await runner.range()
         window = round(self._links.settings.replay_window * 1000)
         kept_from = await self._first_since(runner, window, held.end)
-        if deletion_start([runner.low_water()], kept_from, held.begin) is None:
+        if deletion_start([runner.first_needed()], kept_from, held.begin) is None:
             return
         found = await self._streams(runner.number)
         records = {name: each.record for name, each in found.items() if isinstance(each.record, StateRecord)}
@@ -87,7 +87,7 @@ class Retention:
         if lacking := {*found, *runner.streams} - records.keys():
             log.warning("no records deleted: state records cannot be read", streams=sorted(lacking))
             return
-        needed = [runner.low_water(), *(record.low_water for record in records.values())]
+        needed = [runner.first_needed(), *(record.low_water for record in records.values())]
         start = deletion_start(needed, kept_from, held.begin)
         if start is None:
             return
@@ -120,7 +120,7 @@ class Retention:
             half = await self._first_since(runner, limit // 2, held.end)
         for stream in runner.streams.values():
             # Commits continue, but somebody must act before the events are deleted.
-            stream.warn((_deleting(topic, limit),) if is_endangered(stream.low_water, half) else ())
+            stream.warn((_deleting(topic, limit),) if is_endangered(stream.recorded_low_water, half) else ())
 
     async def _first_since(self, runner: PartitionRunner, age: int, end: int) -> int:
         """Return the first offset of records that are not older than `age` milliseconds; else the end."""

@@ -82,8 +82,8 @@ class StreamRunner:
         self.since = since
         self.machine = machine
         self.stream = record.stream
-        self.low_water = record.low_water
-        """The offset from which a recovery reads: that of the newest record that is acknowledged."""
+        self.recorded_low_water = record.low_water
+        """Low-water mark of the newest record that is acknowledged: a recovery reads from there."""
         committed = committed_decision(record.state)
         self.outcomes = outcomes_after(committed, record.due, keeps=bool(settings.listeners))
         self.telemetry = StreamTelemetry(self.stream, links.metrics, machine.outbox.due)
@@ -108,8 +108,8 @@ class StreamRunner:
         """Error in handling a result: this process must stop working on the stream."""
 
     @property
-    def needed(self) -> int:
-        """Return the first offset that the stream needs from the log."""
+    def reads_from(self) -> int:
+        """Return the offset from which this process reads the stream's log."""
         return self.machine.low_water
 
     # --- records ----------------------------------------------------------------------------------
@@ -308,7 +308,7 @@ class StreamRunner:
         match effect:
             case WriteRecord(record):
                 await self._kafka.record(record.model_copy(update={"commit_user": self._recorded_user}))
-                self.low_water = record.low_water
+                self.recorded_low_water = record.low_water
                 self._files.drop_before(record.low_water)
             case Announce(due):
                 traced = self._traces.headers(effect, self.machine.replica.log)

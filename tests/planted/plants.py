@@ -92,15 +92,15 @@ PLANTS: Final = (
     # --- reading of partitions ------------------------------------------------------------------------
     Plant(
         "a joining stream does not hold the low-water mark",
-        *(PartitionRunner.low_water, ", *self.changes.joining.values()", "", DELIVERY),
+        *(PartitionRunner.first_needed, ", *self.changes.joining.values()", "", DELIVERY),
     ),
     Plant(
         "a letter that waits does not hold the low-water mark",
-        *(PartitionRunner.low_water, "[] if first is None else [first]", "[]", OFFSETS),
+        *(PartitionRunner.first_needed, "[] if first is None else [first]", "[]", OFFSETS),
     ),
     Plant(
         "the position of the partition is released",
-        *(PartitionRunner._release, "offset := self.low_water()", "offset := self.position", OFFSETS),
+        *(PartitionRunner._release, "offset := self.first_needed()", "offset := self.position", OFFSETS),
     ),
     Plant(
         "released offsets move back",
@@ -116,7 +116,7 @@ PLANTS: Final = (
     ),
     Plant(
         "a stream that a reload adds holds no offset while it is prepared",
-        *(Changes._join, "self.joining[name] = min(runner.needed, host.position)", "pass", DELIVERY),
+        *(Changes._join, "self.joining[name] = min(runner.reads_from, host.position)", "pass", DELIVERY),
     ),
     Plant(
         "records before the position are taken",
@@ -130,7 +130,7 @@ PLANTS: Final = (
         "the low-water mark moves before the record is acknowledged",
         StreamRunner._follow_up,
         "await self._kafka.record(",
-        "self.low_water = record.low_water; await self._kafka.record(",
+        "self.recorded_low_water = record.low_water; await self._kafka.record(",
         OFFSETS,
     ),
     Plant(

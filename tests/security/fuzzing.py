@@ -270,7 +270,7 @@ async def classify_all(place: Place, seed: int, count: int) -> Counter[str]:
             await target.run_batch([2])
             await _send(producer, target, [_of_this_version(hostile) for _ in range(count)])
             await _all_handled(service)
-            if service._runners[HOME].low_water() > first:
+            if service._runners[HOME].first_needed() > first:
                 raise Broken("a restart would read nothing again")
         classes = await _classify_log(place, beside)
         before = await _letters(place)

@@ -202,7 +202,7 @@ def exactly_once(log: Log, *streams: str) -> None:
         runner = log.partition.streams[name]
         twice = [at for at, times in Counter(log.delivered_to(runner)).items() if times > 1]
         assert twice == []
-        assert log.delivered_to(runner) == log.offsets(name, runner.needed)
+        assert log.delivered_to(runner) == log.offsets(name, runner.reads_from)
 
 
 def mixed(pattern: str) -> Iterator[str | None]:

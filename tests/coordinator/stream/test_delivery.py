@@ -126,26 +126,26 @@ async def test_a_joining_stream_holds_the_low_water_mark(log: Log) -> None:
     log.advance(1_000)
     for runner in log.partition.streams.values():
         # Their newest records are at the end of the log.
-        runner.low_water = log.end
-    assert log.partition.low_water() == log.end
-    log.partition.streams[STREAM].low_water = 21
+        runner.recorded_low_water = log.end
+    assert log.partition.first_needed() == log.end
+    log.partition.streams[STREAM].recorded_low_water = 21
     await leave(log)
-    assert log.partition.low_water() == 21
+    assert log.partition.first_needed() == 21
     seen = list[int]()
-    log.most, log.turn = 3, lambda: seen.append(log.partition.low_water())
+    log.most, log.turn = 3, lambda: seen.append(log.partition.first_needed())
     await catch_up(log)
     assert set(seen) == {21}
-    log.partition.streams[STREAM].low_water = log.end
-    assert log.partition.low_water() == log.end
+    log.partition.streams[STREAM].recorded_low_water = log.end
+    assert log.partition.first_needed() == log.end
 
 
 async def test_a_stream_that_a_reload_adds_holds_the_low_water_mark(log: Log) -> None:
     log.links.settings = log.settings(OTHER)
     await log.partition.changes.apply()
-    log.partition.streams[OTHER].low_water = log.end
-    assert log.partition.low_water() == log.end
+    log.partition.streams[OTHER].recorded_low_water = log.end
+    assert log.partition.first_needed() == log.end
     seen = list[int]()
-    log.most, log.turn = 3, lambda: seen.append(log.partition.low_water())
+    log.most, log.turn = 3, lambda: seen.append(log.partition.first_needed())
     log.links.settings = log.settings(STREAM, OTHER)
     await log.partition.changes.apply()
     assert set(seen) == {0}

@@ -33,7 +33,9 @@ def stream(kafka: Kafka) -> Any:
     """Return the parts of a stream that a record concerns: it needs everything from offset 3 on."""
     dropped: list[int] = []
     files = SimpleNamespace(drop_before=dropped.append)
-    return SimpleNamespace(_kafka=kafka, _recorded_user="u", low_water=3, _files=files, dropped=dropped)
+    return SimpleNamespace(
+        _kafka=kafka, _recorded_user="u", recorded_low_water=3, _files=files, dropped=dropped
+    )
 
 
 def effect() -> WriteRecord:
@@ -46,10 +48,10 @@ async def test_the_low_water_mark_waits_for_the_acknowledgement() -> None:
     runner = stream(kafka)
     task = asyncio.create_task(StreamRunner._follow_up(cast(StreamRunner, runner), effect()))
     await until(lambda: kafka.records)
-    assert (runner.low_water, runner.dropped) == (3, [])
+    assert (runner.recorded_low_water, runner.dropped) == (3, [])
     kafka.acknowledged.set()
     await task
-    assert (runner.low_water, runner.dropped) == (9, [9])
+    assert (runner.recorded_low_water, runner.dropped) == (9, [9])
 
 
 async def test_a_record_that_is_not_acknowledged_moves_nothing() -> None:
@@ -59,4 +61,4 @@ async def test_a_record_that_is_not_acknowledged_moves_nothing() -> None:
     runner = stream(kafka)
     with pytest.raises(KafkaTimeoutError):
         await StreamRunner._follow_up(cast(StreamRunner, runner), effect())
-    assert (runner.low_water, runner.dropped) == (3, [])
+    assert (runner.recorded_low_water, runner.dropped) == (3, [])

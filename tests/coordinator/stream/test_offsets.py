@@ -41,22 +41,22 @@ async def test_the_group_offset_is_the_lowest_that_is_needed_and_never_falls(
     committed = Committed()
     monkeypatch.setattr(log.shared, "commit", committed.commit)
     streams = log.partition.streams
-    streams[STREAM].low_water, streams[OTHER].low_water = 7, 4
+    streams[STREAM].recorded_low_water, streams[OTHER].recorded_low_water = 7, 4
     await log.partition.release_offsets()
-    streams[OTHER].low_water = 9
+    streams[OTHER].recorded_low_water = 9
     await log.partition.release_offsets()
-    streams[STREAM].low_water = 5
+    streams[STREAM].recorded_low_water = 5
     await log.partition.release_offsets()
     assert committed.offsets == [4, 7]
 
 
 async def test_the_first_letter_that_waits_holds_the_offset(log: Log) -> None:
     for runner in log.partition.streams.values():
-        runner.low_water = log.end
+        runner.recorded_low_water = log.end
     for offset in (8, 3, 6):
         record = log.records[offset] if offset in log.records else log.records[0]
         log.partition.letters.put(record, Problem(code=Code.UNDECODABLE, number=offset), None)
-    assert log.partition.low_water() == min(8, 3, 6)
+    assert log.partition.first_needed() == min(8, 3, 6)
 
 
 async def test_the_low_water_mark_moves_after_the_record_is_acknowledged(
@@ -64,20 +64,20 @@ async def test_the_low_water_mark_moves_after_the_record_is_acknowledged(
 ) -> None:
     """Another coordinator recovers from the former record, while the new one is not in Kafka (I8)."""
     runner = log.partition.streams[STREAM]
-    runner.low_water = 2
+    runner.recorded_low_water = 2
     effect = WriteRecord(StateRecord(stream=STREAM, applied=9, low_water=8, state=LogState()))
     seen = list[int]()
 
     async def refuse(record: StateRecord) -> None:
-        seen.append(runner.low_water)
+        seen.append(runner.recorded_low_water)
         raise KafkaError("away")
 
     monkeypatch.setattr(runner, "_kafka", SimpleNamespace(record=refuse))
     assert isinstance(await runner._attempt(effect), Failed)
-    assert (seen, runner.low_water) == ([2], 2)
+    assert (seen, runner.recorded_low_water) == ([2], 2)
     monkeypatch.setattr(runner, "_kafka", SimpleNamespace(record=AsyncMock()))
     await runner._attempt(effect)
-    assert runner.low_water == 8
+    assert runner.recorded_low_water == 8
 
 
 @pytest.mark.slow
