@@ -36,12 +36,12 @@ What may never happen
 The way of one checkpoint (plain Python)
 ----------------------------------------
 1. `RegionDriver.start` (`driver.py`) begins to read notifications (`commit_feed.py`), then registers a new
-   incarnation at the committed position (`incarnation.py`, `registration.py`), and returns that position.
+   incarnation at the committed position (`driver_state.py`, `registration.py`), and returns that position.
 2. `begin` compares the limits, and takes "idle" back. It returns an `OpenCheckpoint`, which is data.
 3. Workers write rows (`writer.py`). The files go to the table's storage, or to a spool (`upload/`). The
    events go to Kafka (`publisher.py`). The worker returns a `WriterResult`, which is data, too.
 4. `complete` publishes the completion. From its acknowledgement on, no crash loses the checkpoint.
-5. `DriverState` (`incarnation.py`) learns from the notifications which checkpoints are committed.
+5. `DriverState` (`driver_state.py`) learns from the notifications which checkpoints are committed.
 
 A batch job (`job.py`) is an incarnation with one checkpoint, and its source offsets are the ids of jobs. A
 query of Spark (`spark/`) does the same in several processes, with its state in Spark's checkpoint location.
@@ -65,6 +65,7 @@ from sluicegate.lakes.registry import install_line
 if TYPE_CHECKING:
     from sluicegate.writer_hooks.commit_feed import RegionOutcome as RegionOutcome
     from sluicegate.writer_hooks.driver import RegionDriver as RegionDriver
+    from sluicegate.writer_hooks.driver_state import CommittedCheckpoint as CommittedCheckpoint
     from sluicegate.writer_hooks.errors import BadCheckpointLocation as BadCheckpointLocation
     from sluicegate.writer_hooks.errors import BadListenerState as BadListenerState
     from sluicegate.writer_hooks.errors import BadOption as BadOption
@@ -84,7 +85,6 @@ if TYPE_CHECKING:
     from sluicegate.writer_hooks.errors import TooManyUncommitted as TooManyUncommitted
     from sluicegate.writer_hooks.errors import TopicMissing as TopicMissing
     from sluicegate.writer_hooks.errors import UploadGivenUp as UploadGivenUp
-    from sluicegate.writer_hooks.incarnation import CommittedCheckpoint as CommittedCheckpoint
     from sluicegate.writer_hooks.job import Job as Job
     from sluicegate.writer_hooks.job import prepare_jobs as prepare_jobs
     from sluicegate.writer_hooks.spark.foreach import ForeachBatch as ForeachBatch
@@ -101,7 +101,7 @@ _HOMES: Final = {
     "ForeachBatch": "spark.foreach",
     "Job": "job",
     "OpenCheckpoint": "writer",
-    "CommittedCheckpoint": "incarnation",
+    "CommittedCheckpoint": "driver_state",
     "RegionDriver": "driver",
     "RegionOutcome": "commit_feed",
     "Writer": "writer",

@@ -22,6 +22,15 @@ from sluicegate.events.envelope import EventType
 from sluicegate.events.models import Position
 from sluicegate.kafka.clients import spread
 from sluicegate.writer_hooks.commit_feed import CommitFeed
+from sluicegate.writer_hooks.driver_state import (
+    DRIVER,
+    CommittedCheckpoint,
+    DriverState,
+    begin_incarnation,
+    completion,
+    offsets_text,
+    parsed_offsets,
+)
 from sluicegate.writer_hooks.errors import (
     ACKNOWLEDGED,
     BadOption,
@@ -30,15 +39,6 @@ from sluicegate.writer_hooks.errors import (
     HookError,
     NotOurs,
     RegionReplaced,
-)
-from sluicegate.writer_hooks.incarnation import (
-    DRIVER,
-    CommittedCheckpoint,
-    DriverState,
-    begin_incarnation,
-    completion,
-    offsets_text,
-    parsed_offsets,
 )
 from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.publisher import publish, publish_completion

@@ -20,8 +20,7 @@ from typing import Any, Final, Self
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import CheckpointCompleted, Position
 from sluicegate.writer_hooks.commit_feed import CommitFeed
-from sluicegate.writer_hooks.errors import BadOption, HookError, SourceOffsetsUnknown
-from sluicegate.writer_hooks.incarnation import (
+from sluicegate.writer_hooks.driver_state import (
     CommittedCheckpoint,
     DriverState,
     begin_incarnation,
@@ -30,6 +29,7 @@ from sluicegate.writer_hooks.incarnation import (
     parsed_offsets,
     probe,
 )
+from sluicegate.writer_hooks.errors import BadOption, HookError, SourceOffsetsUnknown
 from sluicegate.writer_hooks.options import UPLOAD, SinkOptions, require_name
 from sluicegate.writer_hooks.publisher import publish_completion
 from sluicegate.writer_hooks.region import LONGEST_OFFSETS, Event, Region, Registered

@@ -37,19 +37,18 @@ from sluicegate.writer_hooks import (
     RegionDriver,
     SourceOffsetsUnknown,
     driver,
-    incarnation,
+    driver_state,
 )
-from sluicegate.writer_hooks import incarnation as driver_state
 from sluicegate.writer_hooks.commit_feed import CommitFeed
 from sluicegate.writer_hooks.driver import DriverHeartbeats
-from sluicegate.writer_hooks.errors import RegionReplaced, RegistrationUnanswered
-from sluicegate.writer_hooks.incarnation import (
+from sluicegate.writer_hooks.driver_state import (
     CommittedCheckpoint,
     DriverState,
     completion,
     offsets_text,
     parsed_offsets,
 )
+from sluicegate.writer_hooks.errors import RegionReplaced, RegistrationUnanswered
 from sluicegate.writer_hooks.job import _ids_of, _newest
 from sluicegate.writer_hooks.options import Repetition
 from sluicegate.writer_hooks.publisher import encoded
@@ -202,7 +201,7 @@ def test_a_place_that_nobody_has_stated_stays_unknown(monkeypatch: pytest.Monkey
     monkeypatch.setattr(driver, "publish_completion", completed)
     registered = Registered("driver-1", "run")
     for known in (None, "null", "17"):
-        new = incarnation.NewIncarnation(registered, BASE, known)
+        new = driver_state.NewIncarnation(registered, BASE, known)
         monkeypatch.setattr(driver, "begin_incarnation", lambda *_, new=new, **__: new)
         monkeypatch.setattr(CommitFeed, "start", lambda _: None)
         made = RegionDriver(OPTIONS | {"publish.timeout": "0.2"}, take_over=True)
@@ -217,9 +216,9 @@ def test_a_place_that_nobody_has_stated_stays_unknown(monkeypatch: pytest.Monkey
 def test_a_wait_for_a_commit_is_logged(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(incarnation, "_FIRST_WARNING", 0.0)
+    monkeypatch.setattr(driver_state, "_FIRST_WARNING", 0.0)
     with pytest.raises(TimeoutError):
-        incarnation.DriverState(region(), None).await_commit(0, 0.01, lambda: None)
+        driver_state.DriverState(region(), None).await_commit(0, 0.01, lambda: None)
     assert "is not committed after 0 s; `sluicegate status` shows what it waits for" in caplog.text
 
 

@@ -32,9 +32,9 @@ from sluicegate.lakes.threads import CommitThreads
 from sluicegate.listeners import tags
 from sluicegate.listeners.mark_done import policy as mark_policy
 from sluicegate.state_store.memory import MemoryStateStore
-from sluicegate.writer_hooks import incarnation
+from sluicegate.writer_hooks import driver_state
 from sluicegate.writer_hooks.driver import DriverHeartbeats, RegionDriver
-from sluicegate.writer_hooks.incarnation import DriverState
+from sluicegate.writer_hooks.driver_state import DriverState
 from sluicegate.writer_hooks.options import Backpressure, Repetition
 from sluicegate.writer_hooks.spark import batch
 from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
@@ -415,12 +415,12 @@ PLANTS: Final = (
     # --- writer hooks -----------------------------------------------------------------------------------
     Plant(
         "two results of one writer are completed",
-        *(incarnation.completion, "len({*names}) < len(names)", "False", "tests/hooks/test_plain_driver.py"),
+        *(driver_state.completion, "len({*names}) < len(names)", "False", "tests/hooks/test_plain_driver.py"),
     ),
     Plant(
         "the digest of a completion leaves out its events",
         *(
-            incarnation._digest,
+            driver_state._digest,
             "[number, events, source_offsets]",
             "[number, source_offsets]",
             "tests/hooks/test_plain_driver.py",
