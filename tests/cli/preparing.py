@@ -16,7 +16,7 @@ from sluicegate.events.models import StreamCommand
 from sluicegate.kafka.clients import started
 from sluicegate.lakes.port import CommitRequest, Published
 from sluicegate.lakes.registry import adapter
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
+from sluicegate.writer_hooks.spark.checkpoint import CheckpointLocation, IncarnationMarker
 from tests.cli.acting import two_regions
 from tests.cli.deployment import PARTITIONS, Deployment
 from tests.cli.history import STREAM, History
@@ -87,7 +87,7 @@ def with_location(deployment: Deployment, folder: Path) -> tuple[str, ...]:
     plan(root, 0, 1)
     finish(root, 0, 1)
     marker = IncarnationMarker(query="q7", incarnation="jfk", stream=STREAM, region="JFK")
-    Checkpoint(str(root)).write_marker(marker)
+    CheckpointLocation(str(root)).write_marker(marker)
     history = History(deployment).begin()
     history.register("JFK", "jfk")
     history.append(EventType.CHECKPOINT_COMPLETED, completion(root, marker, 0), "JFK", marker.incarnation, 0)

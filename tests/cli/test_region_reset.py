@@ -6,7 +6,7 @@ import pytest
 
 from sluicegate.coordinator.core.state import RegionPhase
 from sluicegate.events.envelope import EventType
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
+from sluicegate.writer_hooks.spark.checkpoint import CheckpointLocation, IncarnationMarker
 from tests.cli.deployment import Deployment
 from tests.cli.history import STREAM, History
 from tests.hooks.locations import completion, files, finish, plan, position
@@ -21,7 +21,7 @@ def location(tmp_path: Path) -> Path:
     plan(root, 0, 1, 2, 3)
     finish(root, 0, 1, 2)
     marker = IncarnationMarker(query="q7", incarnation="jfk", stream=STREAM, region="JFK")
-    Checkpoint(str(root)).write_marker(marker)
+    CheckpointLocation(str(root)).write_marker(marker)
     return root
 
 
@@ -40,7 +40,7 @@ def history(deployment: Deployment, location: Path) -> History:
 
 
 def complete(history: History, root: Path, *batches: int) -> None:
-    marker = Checkpoint(str(root)).marker()
+    marker = CheckpointLocation(str(root)).marker()
     assert marker is not None
     for batch in batches:
         body = completion(root, marker, batch)
@@ -55,7 +55,7 @@ def reset(root: Path, *more: str, region: str = "JFK", silence: str = "10ms") ->
 def test_a_region_continues_at_its_position(history: History, location: Path) -> None:
     result = history.run(*reset(location, "--reason", "a test"))
     assert result.exit_code == 0, result.output
-    marker = Checkpoint(str(location)).ready_marker()
+    marker = CheckpointLocation(str(location)).ready_marker()
     assert marker is not None
     held = history.state.regions["JFK"]
     assert held.live_incarnation == marker.incarnation != "jfk"
@@ -101,7 +101,7 @@ def test_a_removed_region_is_reset_once_its_end_is_its_position(
         assert history.run(*remove, "--discard").exit_code == 0
     result = history.run(*reset(location))
     assert result.exit_code == 0, result.output
-    marker = Checkpoint(str(location)).ready_marker()
+    marker = CheckpointLocation(str(location)).ready_marker()
     assert marker is not None
     assert (marker.base, marker.first) == (position(location, "jfk", end), end + 1)
     assert history.state.regions["JFK"].live_incarnation is None
@@ -112,6 +112,6 @@ def test_a_removed_region_is_reset_once_its_end_is_its_position(
     assert history.state.regions["JFK"].phase is RegionPhase.LEFT
     left = history.run(*reset(location))
     assert left.exit_code == 0, left.output
-    again = Checkpoint(str(location)).ready_marker()
+    again = CheckpointLocation(str(location)).ready_marker()
     assert again is not None
     assert (again.base, again.first, again.assignment) == (marker.base, end + 1, 1)

@@ -7,7 +7,7 @@ from sluicegate.events.envelope import EventType
 from sluicegate.events.models import CheckpointCompleted, Position
 from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.region import Region
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
+from sluicegate.writer_hooks.spark.checkpoint import CheckpointLocation, IncarnationMarker
 from tests.integration.waiting import BACKSTOP
 
 OFFSETS = 'v1\n{{"batchWatermarkMs":{mark}}}\n{{"logOffset":{batch}}}'
@@ -32,12 +32,14 @@ def finish(root: Path, *batches: int) -> None:
 
 def position(root: Path, incarnation: str, batch: int) -> Position:
     """Return the position of a batch in a location."""
-    return Position(incarnation=incarnation, checkpoint=batch, digest=Checkpoint(str(root)).digest(batch))
+    return Position(
+        incarnation=incarnation, checkpoint=batch, digest=CheckpointLocation(str(root)).digest(batch)
+    )
 
 
 def completion(root: Path, marker: IncarnationMarker, batch: int) -> CheckpointCompleted:
     """Return the completion of a batch without files."""
-    checkpoint = Checkpoint(str(root))
+    checkpoint = CheckpointLocation(str(root))
     source = checkpoint.batch_source(batch)
     return CheckpointCompleted(
         events=(),

@@ -7,7 +7,7 @@ from pyspark.sql.streaming import StreamingQuery
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import Assignment, RegionRegistered
 from sluicegate.writer_hooks.options import SinkOptions
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
+from sluicegate.writer_hooks.spark.checkpoint import CheckpointLocation
 from tests.hooks.conftest import Job
 
 
@@ -16,7 +16,7 @@ def ends_when_set_back(job: Job, query: StreamingQuery, told: str) -> None:
 
     `told` is a pattern of its error.
     """
-    known = Checkpoint(str(job.checkpoint))
+    known = CheckpointLocation(str(job.checkpoint))
     marker = known.marker()
     assert marker is not None
     base = known.predecessor(marker, 1)

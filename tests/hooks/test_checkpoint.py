@@ -9,7 +9,7 @@ import pytest
 
 from sluicegate.events.models import Position
 from sluicegate.writer_hooks import BadCheckpointLocation, NotOurs, start_incarnation
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
+from sluicegate.writer_hooks.spark.checkpoint import CheckpointLocation, IncarnationMarker
 from tests.hooks.locations import finish, plan
 
 
@@ -20,7 +20,7 @@ def offsets(folder: Path, batch: int, source: str, *, watermark: int = 0, clock:
 
 
 def digest(folder: Path, batch: int) -> str:
-    return Checkpoint(str(folder)).batch_source(batch).digest
+    return CheckpointLocation(str(folder)).batch_source(batch).digest
 
 
 def test_digest_is_of_the_range_alone(tmp_path: Path) -> None:
@@ -36,9 +36,9 @@ def test_digest_is_of_the_range_alone(tmp_path: Path) -> None:
 
 def test_watermark_is_there_once_it_moves(tmp_path: Path) -> None:
     offsets(tmp_path, 0, "-")
-    assert Checkpoint(str(tmp_path)).batch_source(0).watermark is None
+    assert CheckpointLocation(str(tmp_path)).batch_source(0).watermark is None
     offsets(tmp_path, 0, "-", watermark=1357000000000)
-    assert Checkpoint(f"file:{tmp_path}").batch_source(0).watermark == 1357000000000
+    assert CheckpointLocation(f"file:{tmp_path}").batch_source(0).watermark == 1357000000000
 
 
 def test_unknown_offset_log_is_refused(tmp_path: Path) -> None:
@@ -55,16 +55,16 @@ def test_unknown_offset_log_is_refused(tmp_path: Path) -> None:
 def test_a_first_batch_has_no_marker(tmp_path: Path) -> None:
     (tmp_path / "metadata").write_text('{"id": "q"}')
     with pytest.raises(NotOurs, match="continuous"):
-        Checkpoint(str(tmp_path)).ready_marker()
-    assert Checkpoint(str(tmp_path)).ready_marker(may_be_unplanned=True) is None
+        CheckpointLocation(str(tmp_path)).ready_marker()
+    assert CheckpointLocation(str(tmp_path)).ready_marker(may_be_unplanned=True) is None
     offsets(tmp_path, 0, "-")
-    assert Checkpoint(str(tmp_path)).ready_marker() is None
-    assert Checkpoint(str(tmp_path)).known_query() == "q"
+    assert CheckpointLocation(str(tmp_path)).ready_marker() is None
+    assert CheckpointLocation(str(tmp_path)).known_query() == "q"
 
 
 def test_a_marker_is_of_its_query_or_of_the_next_one(tmp_path: Path) -> None:
     (tmp_path / "metadata").write_text('{"id": "q"}')
-    checkpoint = Checkpoint(str(tmp_path))
+    checkpoint = CheckpointLocation(str(tmp_path))
     for query, known in (("q", True), (None, True), ("another", False)):
         marker = IncarnationMarker(query=query, incarnation="i", base=position("a", 3), first=4)
         checkpoint.write_marker(marker)
@@ -77,7 +77,7 @@ def test_a_malformed_marker_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "sluicegate").mkdir()
     (tmp_path / "sluicegate" / "incarnation.json").write_text("{")
     with pytest.raises(BadCheckpointLocation, match="malformed"):
-        Checkpoint(str(tmp_path)).ready_marker()
+        CheckpointLocation(str(tmp_path)).ready_marker()
 
 
 def position(incarnation: str, checkpoint: int, digest: str = "d") -> Position:
@@ -87,7 +87,7 @@ def position(incarnation: str, checkpoint: int, digest: str = "d") -> Position:
 def test_the_predecessor_of_the_first_batch_is_the_base(tmp_path: Path) -> None:
     for batch in range(4):
         offsets(tmp_path, batch, json.dumps({"t": {"0": batch}}))
-    checkpoint = Checkpoint(str(tmp_path))
+    checkpoint = CheckpointLocation(str(tmp_path))
     marker = IncarnationMarker(query="q", incarnation="i", base=position("a", 1), first=2)
     assert checkpoint.predecessor(marker, 2) == position("a", 1)
     assert checkpoint.predecessor(marker, 3) == position("i", 2, digest(tmp_path, 2))
@@ -99,10 +99,10 @@ def test_the_predecessor_of_the_first_batch_is_the_base(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_source_offsets_are_json_by_source_and_left_out_if_they_are_long(tmp_path: Path) -> None:
     offsets(tmp_path, 0, '{"t":{"0":5}}\n-')
-    found = Checkpoint(str(tmp_path)).batch_source(0).offsets
+    found = CheckpointLocation(str(tmp_path)).batch_source(0).offsets
     assert json.loads(found or "") == {"0": {"t": {"0": 5}}, "1": "-"}
     offsets(tmp_path, 0, json.dumps({"t": {str(number): number for number in range(10_000)}}))
-    assert Checkpoint(str(tmp_path)).batch_source(0).offsets is None
+    assert CheckpointLocation(str(tmp_path)).batch_source(0).offsets is None
 
 
 @pytest.mark.parametrize(
@@ -111,18 +111,20 @@ def test_source_offsets_are_json_by_source_and_left_out_if_they_are_long(tmp_pat
 )
 def test_unsupported_locations_are_refused(location: str, says: str) -> None:
     with pytest.raises(BadCheckpointLocation, match=says):
-        Checkpoint(location)
+        CheckpointLocation(location)
 
 
 def test_location_without_a_query(tmp_path: Path) -> None:
     offsets(tmp_path, 0, "-")
     with pytest.raises(BadCheckpointLocation, match="full URI"):
-        Checkpoint(str(tmp_path)).known_query()
+        CheckpointLocation(str(tmp_path)).known_query()
 
 
 def test_streams_of_one_query_have_markers_of_their_own(tmp_path: Path) -> None:
     plan(tmp_path, 0, 1)
-    only, day, night = (Checkpoint(f"{tmp_path}{name}") for name in ("", "#stream=day", "#stream=night"))
+    only, day, night = (
+        CheckpointLocation(f"{tmp_path}{name}") for name in ("", "#stream=day", "#stream=night")
+    )
     first = IncarnationMarker(query="q7", incarnation="a", stream="day")
     only.write_marker(first)
     assert (only.marker(), day.marker(), night.marker()) == (first, first, None)
@@ -167,7 +169,7 @@ def at(number: int) -> str:
 
 
 def digest_of(root: Path, batch: int) -> str:
-    return Checkpoint(str(root)).batch_source(batch).digest
+    return CheckpointLocation(str(root)).batch_source(batch).digest
 
 
 def files(root: Path, upto: int) -> Path:
@@ -254,12 +256,12 @@ def test_the_newest_two_batches_are_told_as_far_as_spark_keeps_them(tmp_path: Pa
         (root / "offsets" / str(batch)).unlink()
     if kept == 1:
         with pytest.raises(BadCheckpointLocation, match="offsets/1 does not exist"):
-            Checkpoint(str(root)).planned(0)
+            CheckpointLocation(str(root)).planned(0)
     else:
-        found = [(each.checkpoint, each.digest) for each in Checkpoint(str(root)).planned(0)]
+        found = [(each.checkpoint, each.digest) for each in CheckpointLocation(str(root)).planned(0)]
         assert found == [(2, second), (1, first)][: kept - 1]
-        assert [each.checkpoint for each in Checkpoint(str(root)).planned(2)] == [2]
-        assert Checkpoint(str(root)).planned(3) == (), "a batch of an earlier incarnation"
+        assert [each.checkpoint for each in CheckpointLocation(str(root)).planned(2)] == [2]
+        assert CheckpointLocation(str(root)).planned(3) == (), "a batch of an earlier incarnation"
 
 
 def test_what_spark_would_pass_over_is_refused(tmp_path: Path) -> None:
@@ -310,38 +312,38 @@ def root(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     plan(tmp_path, 0, 1, 2)
     finish(tmp_path, 0, 1, 2)
     if request.param is not None:
-        query = Checkpoint(str(tmp_path)).query_id()
+        query = CheckpointLocation(str(tmp_path)).query_id()
         marker = IncarnationMarker(query=query, incarnation="a", stream=request.param, region="r1")
-        Checkpoint(str(tmp_path)).write_marker(marker)
+        CheckpointLocation(str(tmp_path)).write_marker(marker)
     return tmp_path
 
 
 @pytest.mark.parametrize("first", [1, 2, 4, 7])
 def test_another_batch_than_the_next_one_is_refused(root: Path, first: int) -> None:
     """One before is written twice, and one after leaves the rows between out."""
-    before = Checkpoint(str(root)).marker()
+    before = CheckpointLocation(str(root)).marker()
     for unwritten in (False, True):
         with pytest.raises(BadCheckpointLocation, match=r"up to batch 2 be committed there.* first=3\)"):
             start_incarnation(str(root), first=first, unwritten=unwritten)
-    assert Checkpoint(str(root)).marker() == before
+    assert CheckpointLocation(str(root)).marker() == before
     start_incarnation(str(root), first=3)
-    found = Checkpoint(str(root)).marker()
+    found = CheckpointLocation(str(root)).marker()
     assert found is not None
     assert (found.first, found.stream, found.former) == (3, None, before)
 
 
 def test_a_text_is_no_number_of_a_batch(root: Path) -> None:
     """It would be recorded, and no batch is equal to it."""
-    before = Checkpoint(str(root)).marker()
+    before = CheckpointLocation(str(root)).marker()
     with pytest.raises(TypeError, match="first is the number of a batch, and not '3'"):
         start_incarnation(str(root), first="3")  # type: ignore[arg-type]
-    assert Checkpoint(str(root)).marker() == before
+    assert CheckpointLocation(str(root)).marker() == before
 
 
 def test_a_planned_batch_is_finished_before(root: Path) -> None:
     """The former target may have it: Spark may have ended between the two."""
     plan(root, 3)
-    ours = Checkpoint(str(root)).marker() is not None
+    ours = CheckpointLocation(str(root)).marker() is not None
     former = "the stream old" if ours else "the former sink"
     for first in (3, 4):
         told = f"batch 3 is planned and not finished.*once more with {former}.* first=4\\)"
@@ -356,12 +358,12 @@ def test_a_planned_batch_is_finished_before(root: Path) -> None:
 
 def test_only_another_sink_may_be_known_not_to_have_the_batch(root: Path) -> None:
     plan(root, 3)
-    if Checkpoint(str(root)).marker() is not None:
+    if CheckpointLocation(str(root)).marker() is not None:
         with pytest.raises(BadCheckpointLocation, match="once more with the stream old"):
             start_incarnation(str(root), first=3, unwritten=True)
         return
     start_incarnation(str(root), first=3, unwritten=True)
-    found = Checkpoint(str(root)).marker()
+    found = CheckpointLocation(str(root)).marker()
     assert found is not None
     assert (found.first, found.former) == (3, None)
 

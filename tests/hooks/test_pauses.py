@@ -13,7 +13,7 @@ from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.region import Event, Registered
 from sluicegate.writer_hooks.spark import batch as spark_batch
 from sluicegate.writer_hooks.spark.batch import require_registered
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker, Pause
+from sluicegate.writer_hooks.spark.checkpoint import CheckpointLocation, IncarnationMarker, Pause
 from sluicegate.writer_hooks.spark.heartbeats import Heartbeats, Run
 from sluicegate.writer_hooks.spark.registry import Registry
 from tests.hooks.options import OPTIONS
@@ -42,7 +42,7 @@ class Query:
     def __init__(self, folder: Path, sent: Sent) -> None:
         self.sent = sent
         self.location = folder / "checkpoint"
-        self.checkpoint = Checkpoint(str(self.location))
+        self.checkpoint = CheckpointLocation(str(self.location))
         self.options = SinkOptions.parse(
             OPTIONS | {"table": str(folder / "flights"), "checkpointLocation": str(self.location)}
         )

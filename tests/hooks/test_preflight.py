@@ -11,7 +11,7 @@ from sluicegate.writer_hooks import PreflightFailed, preflight, registration
 from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.registration import ask
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
+from sluicegate.writer_hooks.spark.checkpoint import CheckpointLocation, IncarnationMarker
 from tests.hooks.conftest import make_table
 from tests.hooks.log import Log, silent
 from tests.hooks.options import OPTIONS
@@ -76,7 +76,7 @@ def test_one_error_lists_all_problems(options: dict[str, str]) -> None:
 @pytest.mark.slow
 def test_a_location_of_another_region_is_told(options: dict[str, str]) -> None:
     marker = IncarnationMarker(query=None, incarnation="i", stream="flights", region="EWR")
-    Checkpoint(options["checkpointLocation"]).write_marker(marker)
+    CheckpointLocation(options["checkpointLocation"]).write_marker(marker)
     assert "wrote the region EWR of the stream flights so far, not JFK" in "\n".join(failure(options, 0.5))
 
 

@@ -25,7 +25,7 @@ from sluicegate.writer_hooks.errors import (
     RegistrationRefused,
     RegistrationUnanswered,
 )
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
+from sluicegate.writer_hooks.spark.checkpoint import CheckpointLocation
 from sluicegate.writer_hooks.spark.location import Location
 from sluicegate.writer_hooks.spark.regions import change as change_module
 from sluicegate.writer_hooks.spark.regions import query as query_module
@@ -375,7 +375,7 @@ def test_a_reset_of_a_seeded_location_keeps_the_seed(tmp_path: Path) -> None:
     done = reset_region(order, answer)
     assert (done.moved, done.position) == (0, None)
     assert files_of(str(tmp_path)) == [("file:///in/a/1.json", 7)]
-    assert Checkpoint(str(tmp_path)).newest_completed() == 0
+    assert CheckpointLocation(str(tmp_path)).newest_completed() == 0
 
 
 def test_options_that_the_runner_sets_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from sluicegate.writer_hooks import (
 )
 from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.region import Registered
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
+from sluicegate.writer_hooks.spark.checkpoint import CheckpointLocation, IncarnationMarker
 from sluicegate.writer_hooks.spark.incarnation import check_live, register_query
 from tests.hooks.locations import complete, finish, plan, position
 from tests.hooks.log import Log
@@ -70,7 +70,7 @@ class Query:
         return marker
 
     def marker(self) -> IncarnationMarker | None:
-        return Checkpoint(str(self.root)).marker()
+        return CheckpointLocation(str(self.root)).marker()
 
     def commit(self) -> None:
         self.log.judges.commit(self.options.region.stream)
@@ -151,7 +151,7 @@ def test_a_plain_restart_repeats_its_base_and_names_its_newest_batches(query: Qu
     _, body = query.log.registrations()[-1]
     assert body.base is None
     named = [(each.checkpoint, each.digest) for each in body.planned]
-    assert named == [(at, Checkpoint(str(query.root)).digest(at)) for at in (3, 2)]
+    assert named == [(at, CheckpointLocation(str(query.root)).digest(at)) for at in (3, 2)]
     assert len(query.log.probes()) == 1, "a marked location does not probe"
 
 

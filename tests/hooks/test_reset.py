@@ -16,7 +16,7 @@ from sluicegate.failpoints import points
 from sluicegate.failpoints.points import InjectedFailure
 from sluicegate.writer_hooks import BadCheckpointLocation, RegistrationRefused
 from sluicegate.writer_hooks.region import KafkaSettings, Region
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
+from sluicegate.writer_hooks.spark.checkpoint import CheckpointLocation, IncarnationMarker
 from sluicegate.writer_hooks.spark.location import Location
 from sluicegate.writer_hooks.spark.reset import ResetDone, ResetOrder, reset_region
 from tests.hooks.locations import FILES, completion, files, finish, plan, position
@@ -49,20 +49,20 @@ class Stream:
         marker = IncarnationMarker(
             query="q7", incarnation=incarnation, base=base, first=first, stream="s", region="EWR"
         )
-        Checkpoint(str(root)).write_marker(marker)
+        CheckpointLocation(str(root)).write_marker(marker)
         self.restart(root)
 
     def restart(self, root: Path) -> None:
         """Register the location of a root as its driver does."""
-        marker = Checkpoint(str(root)).ready_marker()
+        marker = CheckpointLocation(str(root)).ready_marker()
         assert marker is not None
-        planned: tuple[Planned, ...] = Checkpoint(str(root)).planned(marker.first)
+        planned: tuple[Planned, ...] = CheckpointLocation(str(root)).planned(marker.first)
         body = RegionRegistered(base=marker.base, planned=planned, assignment=REGION.assignment)
         self.append(EventType.REGION_REGISTERED, marker.incarnation, body)
         assert self.judges.live("s", "EWR") == marker.incarnation
 
     def write(self, root: Path, *batches: int, commit: bool = True) -> None:
-        marker = Checkpoint(str(root)).marker()
+        marker = CheckpointLocation(str(root)).marker()
         assert marker is not None
         for batch in batches:
             body = completion(root, marker, batch)
@@ -84,7 +84,7 @@ class Stream:
         return reset_region(order, self.ask)
 
     def marker(self) -> IncarnationMarker:
-        found = Checkpoint(str(self.root)).marker()
+        found = CheckpointLocation(str(self.root)).marker()
         assert found is not None
         return found
 
@@ -110,7 +110,7 @@ def check_reset(stream: Stream, before: dict[str, str], *, kept: int = 2) -> Non
     assert (marker.first, marker.resetting, marker.former) == (kept + 1, False, None)
     assert marker.base == stream.judges.position("s", "EWR")
     assert stream.judges.live("s", "EWR") == marker.incarnation
-    assert Checkpoint(str(stream.root)).newest_planned() == (kept if kept >= 0 else None)
+    assert CheckpointLocation(str(stream.root)).newest_planned() == (kept if kept >= 0 else None)
     aside = {
         name.split("/", 2)[2]: text for name, text in after.items() if name.startswith("sluicegate/reset-")
     }
@@ -177,7 +177,7 @@ def test_a_reset_that_ends_at_any_step_is_repeated(stream: Stream, place: str) -
     ended_marked = stream.marker().resetting
     if ended_marked:
         with pytest.raises(BadCheckpointLocation, match=r"is being reset.*region reset"):
-            Checkpoint(str(stream.root)).ready_marker()
+            CheckpointLocation(str(stream.root)).ready_marker()
     first = stream.judges.live("s", "EWR")
     stream.reset()
     if ended_marked and first != "a":
@@ -232,7 +232,7 @@ def test_an_empty_location_continues_at_the_position(stream: Stream, tmp_path: P
     assert done.empty
     assert done.position == stream.judges.position("s", "EWR")
     plan(empty, 0, query="q8")
-    marker = Checkpoint(str(empty)).ready_marker()
+    marker = CheckpointLocation(str(empty)).ready_marker()
     assert marker is not None
     assert (marker.query, marker.first, marker.base) == (None, 0, done.position)
     stream.restart(empty)
@@ -284,7 +284,7 @@ def test_a_repeated_reset_does_not_use_an_incarnation_that_the_log_has_forgotten
     """It was registered, and replaced; then a commit has moved the region."""
     empty = tmp_path / "empty"
     end_at(stream, "registration after", empty)
-    marker = Checkpoint(str(empty)).marker()
+    marker = CheckpointLocation(str(empty)).marker()
     assert marker is not None
     other = stream.reset().incarnation
     plan(stream.root, 3)
@@ -348,7 +348,7 @@ def test_purged_offsets_and_foreign_locations_are_refused(stream: Stream, tmp_pa
     ):
         stream.reset(other)
     marker = IncarnationMarker(query="q7", incarnation="x", stream="s", region="LGA")
-    Checkpoint(str(other)).write_marker(marker)
+    CheckpointLocation(str(other)).write_marker(marker)
     with pytest.raises(BadCheckpointLocation, match="belongs to region LGA of stream s"):
         stream.reset(other)
 
@@ -368,7 +368,7 @@ def test_a_location_with_another_batch_is_refused_before_anything_is_changed(str
 def test_batches_of_another_stream_are_not_written_again(stream: Stream) -> None:
     """The query wrote batches 3 and 4 to another stream, and comes back: both streams have rows of it."""
     marker = IncarnationMarker(query="q7", incarnation="back", first=5, stream="s", region="EWR")
-    Checkpoint(str(stream.root)).write_marker(marker)
+    CheckpointLocation(str(stream.root)).write_marker(marker)
     before = files(stream.root)
     with pytest.raises(BadCheckpointLocation, match=r"begins for this stream at batch 5.*an empty location"):
         stream.reset()
@@ -380,7 +380,7 @@ def test_batches_of_another_stream_are_not_written_again(stream: Stream) -> None
 
 def test_an_empty_location_that_a_reset_of_another_region_has_marked_is_freed(tmp_path: Path) -> None:
     marker = IncarnationMarker(query=None, incarnation="x", stream="s", region="LGA")
-    Checkpoint(str(tmp_path)).write_marker(marker)
+    CheckpointLocation(str(tmp_path)).write_marker(marker)
     with pytest.raises(BadCheckpointLocation, match=r"belongs to region LGA.*delete the folder"):
         Stream(tmp_path).reset()
 
@@ -404,7 +404,7 @@ def removed(tmp_path: Path) -> Stream:
 
 def begin_next(stream: Stream, root: Path) -> None:
     """Register the location with the next assignment, as its driver does, and commit a batch."""
-    checkpoint = Checkpoint(str(root))
+    checkpoint = CheckpointLocation(str(root))
     marker = checkpoint.ready_marker()
     assert marker is not None
     newest = checkpoint.newest_completed()

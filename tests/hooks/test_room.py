@@ -14,7 +14,7 @@ from sluicegate.writer_hooks.options import PATIENCE, SinkOptions
 from sluicegate.writer_hooks.region import Registered
 from sluicegate.writer_hooks.registration import Stopped
 from sluicegate.writer_hooks.spark.batch import Clock, UncommittedLimit
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
+from sluicegate.writer_hooks.spark.checkpoint import CheckpointLocation, IncarnationMarker
 from sluicegate.writer_hooks.spark.location import Location
 from sluicegate.writer_hooks.spark.registry import Registry, require_attached
 from tests.hooks.options import OPTIONS
@@ -121,7 +121,7 @@ def test_a_downtime_does_not_count_for_the_age(tmp_path: Path, registry: Registr
 def test_a_file_that_spark_deletes_meanwhile_counts_as_old(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checkpoint = Checkpoint(str(tmp_path / "checkpoint"))
+    checkpoint = CheckpointLocation(str(tmp_path / "checkpoint"))
     for batch in (2, 3, 4):
         plan(tmp_path, batch, age=0)
     read = Location.read

@@ -15,7 +15,7 @@ from sluicegate.writer_hooks import RegionReplaced, publisher
 from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.region import Event, Live, Registered
 from sluicegate.writer_hooks.spark import heartbeats, incarnation
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
+from sluicegate.writer_hooks.spark.checkpoint import CheckpointLocation, IncarnationMarker
 from sluicegate.writer_hooks.spark.heartbeats import Heartbeats, Kind, Run, Signal, inherited_batch
 from sluicegate.writer_hooks.spark.listener import RegionListener
 from sluicegate.writer_hooks.spark.registry import Registry
@@ -68,7 +68,7 @@ def test_a_run_that_is_no_plain_restart_waits_for_its_first_batch(
 
 
 def test_a_run_that_ends_before_its_first_heartbeat_reads_its_marker(options: SinkOptions) -> None:
-    Checkpoint(options.checkpoint_location).write_marker(MARKER)
+    CheckpointLocation(options.checkpoint_location).write_marker(MARKER)
     run = a_run(None)
     registered, events = run.last_registration(options, None)
     assert registered is not None
@@ -122,7 +122,7 @@ def test_a_question_is_a_probe_that_nobody_waits_for(
     keeping = SimpleNamespace(publish=lambda topic, events, timeout: sent.extend(events))
     monkeypatch.setattr(publisher, "shared_publisher", lambda kafka: keeping)
     monkeypatch.setattr(heartbeats, "FIRST_QUESTION", 0.0)
-    Checkpoint(options.checkpoint_location).write_marker(MARKER)
+    CheckpointLocation(options.checkpoint_location).write_marker(MARKER)
     run, registry = a_run(MARKER), Registry(str(tmp_path / "registry"))
     registry.put("q7", {}, Registered("a", "of the batch"))
     run.note_batch(2, 0.0)
@@ -138,14 +138,16 @@ def test_a_question_is_a_probe_that_nobody_waits_for(
     registry.commit("q7", Position(incarnation="a", checkpoint=2, digest="d"))
     assert probes() == []
     run.note_batch(3, 0.0)
-    Checkpoint(options.checkpoint_location).write_marker(MARKER.model_copy(update={"incarnation": "b"}))
+    CheckpointLocation(options.checkpoint_location).write_marker(
+        MARKER.model_copy(update={"incarnation": "b"})
+    )
     assert probes() == [], "the doubt about another incarnation is told elsewhere"
 
 
 def test_a_query_that_the_log_does_not_know_is_told_how_it_continues(
     options: SinkOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    Checkpoint(options.checkpoint_location).write_marker(MARKER)
+    CheckpointLocation(options.checkpoint_location).write_marker(MARKER)
     answer = RegistrationAnswered(registration="r", accepted=True)
     monkeypatch.setattr(incarnation, "ask", lambda *_: answer)
     with pytest.raises(RegionReplaced, match="the log does not have its registration") as told:

@@ -11,7 +11,7 @@ from pyspark.errors import StreamingQueryException
 
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import CheckpointCompleted
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
+from sluicegate.writer_hooks.spark.checkpoint import CheckpointLocation
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import read_ids
@@ -210,7 +210,7 @@ async def committed(place: Place, ids: list[int]) -> None:
 
 async def contradict(place: Place, job: SparkJob, checkpoint: int) -> None:
     """Complete a checkpoint once more, for another source range: that stalls the region."""
-    known = Checkpoint(str(job.checkpoint))
+    known = CheckpointLocation(str(job.checkpoint))
     marker = known.marker()
     assert marker is not None
     body = CheckpointCompleted(

@@ -37,7 +37,7 @@ from sluicegate.writer_hooks.driver import DriverHeartbeats, RegionDriver
 from sluicegate.writer_hooks.driver_state import DriverState
 from sluicegate.writer_hooks.options import Backpressure, Repetition
 from sluicegate.writer_hooks.spark import batch
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
+from sluicegate.writer_hooks.spark.checkpoint import CheckpointLocation
 from sluicegate.writer_hooks.spark.heartbeats import Run
 from sluicegate.writer_hooks.spark.registry import Registry
 from sluicegate.writer_hooks.upload import uploader
@@ -528,7 +528,7 @@ PLANTS: Final = (
     ),
     Plant(
         "a query is idle while a batch runs",
-        *(Checkpoint.pause, " if self.newest_planned() == completed else None", "", PAUSES),
+        *(CheckpointLocation.pause, " if self.newest_planned() == completed else None", "", PAUSES),
     ),
     Plant(
         "a batch after a pause states nothing",

@@ -34,7 +34,7 @@ from sluicegate.writer_hooks.options import PATIENCE, SinkOptions
 from sluicegate.writer_hooks.publisher import publish, publish_completion, shared_publisher
 from sluicegate.writer_hooks.region import Attempt, Registered
 from sluicegate.writer_hooks.registration import Stopped, await_commits
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
+from sluicegate.writer_hooks.spark.checkpoint import CheckpointLocation, IncarnationMarker
 from sluicegate.writer_hooks.spark.incarnation import check_live, register_query
 from sluicegate.writer_hooks.spark.location import ReadOnce
 from sluicegate.writer_hooks.spark.registry import Registry
@@ -76,7 +76,7 @@ def require_registered(
     given: Mapping[str, str],
     key: str,
     registry: Registry,
-    checkpoint: Checkpoint,
+    checkpoint: CheckpointLocation,
     on_registered: Callable[[], None] = lambda: None,
 ) -> IncarnationMarker:
     """Return the marker of a query that is registered by this run. The first call of a run waits for that.
@@ -107,7 +107,7 @@ def require_registered(
 
 
 def _publish_beginning(
-    options: SinkOptions, registered: Registered, key: str, registry: Registry, checkpoint: Checkpoint
+    options: SinkOptions, registered: Registered, key: str, registry: Registry, checkpoint: CheckpointLocation
 ) -> None:
     """Publish that the newest planned batch begins, if a heartbeat may have stated idle. Raises HookError.
 
@@ -122,7 +122,7 @@ def _publish_beginning(
 
 
 def _require_incarnation(
-    checkpoint: Checkpoint, registered: Registered | None, found_at_start: str | None = None
+    checkpoint: CheckpointLocation, registered: Registered | None, found_at_start: str | None = None
 ) -> IncarnationMarker | None:
     """Return the marker of a run that is registered, None if it is not.
 
@@ -173,7 +173,7 @@ class UncommittedLimit:
         marker = self.require_registered()
         if not self.options.backpressure.is_limited:
             return marker
-        checkpoint = Checkpoint(self.options.checkpoint_location)
+        checkpoint = CheckpointLocation(self.options.checkpoint_location)
         number = checkpoint.newest_planned() if batch is None else batch
         if number is not None and self.registry.admitted(self.key) != number:
             wait, region = _BatchWait(self, checkpoint, marker, number), self.options.region
@@ -188,7 +188,7 @@ class _BatchWait:
     """Wait of a query before a batch (see CommitWait). Its workers and its listener share the registry."""
 
     limited: UncommittedLimit
-    checkpoint: Checkpoint
+    checkpoint: CheckpointLocation
     marker: IncarnationMarker
     batch: int
 
@@ -369,7 +369,7 @@ def _completion(
 ) -> CheckpointCompleted:
     require_counted(marker, batch)
     # The ranges of this batch and of the one before it come from the same files.
-    checkpoint = Checkpoint(options.checkpoint_location, ReadOnce)
+    checkpoint = CheckpointLocation(options.checkpoint_location, ReadOnce)
     source = checkpoint.batch_source(batch)
     watermark = source.watermark
     # Without a watermark in the query, the highest event time of the rows serves as one.

@@ -80,7 +80,7 @@ def incarnations_in(uri: str) -> dict[str | None, str]:
     streams: list[str | None] = [posixpath.basename(name).removesuffix(".json") for name in files]
     found: dict[str | None, str] = {}
     for stream in streams or [None]:
-        marker = Checkpoint(uri if stream is None else location_of_stream(uri, stream)).marker()
+        marker = CheckpointLocation(uri if stream is None else location_of_stream(uri, stream)).marker()
         if marker is not None:
             found[stream] = marker.incarnation
     return found
@@ -128,7 +128,7 @@ class Pause:
     """The newest batch that has begun; None: none has."""
 
 
-class Checkpoint:
+class CheckpointLocation:
     """A query's checkpoint location. Every method may raise BadCheckpointLocation.
 
     The name of the location may end with `#stream=` and a stream: each stream of a query that writes several

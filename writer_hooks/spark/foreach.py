@@ -31,7 +31,7 @@ from sluicegate.writer_hooks.spark.batch import (
     write_task,
 )
 from sluicegate.writer_hooks.spark.checkpoint import (
-    Checkpoint,
+    CheckpointLocation,
     IncarnationMarker,
     location_of_stream,
     root_of,
@@ -138,7 +138,7 @@ class RunningBatch:
     def require_location(self, location: str) -> None:
         """Raise BadCheckpointLocation unless this is the checkpoint location of the query."""
         root = root_of(location)
-        found = Checkpoint(location).known_query()
+        found = CheckpointLocation(location).known_query()
         used = root if self.execution is None else str(self.execution.resolvedCheckpointRoot())
         if found != self.query or not may_be_same(root, used):
             raise BadCheckpointLocation(
@@ -300,7 +300,7 @@ class _Stream:
         """
         marker = self._await_commits(batch)
         require_counted(marker, batch.number)
-        checkpoint = Checkpoint(self.options.checkpoint_location)
+        checkpoint = CheckpointLocation(self.options.checkpoint_location)
         checkpoint.require_follows(marker, batch.number)
         digest = checkpoint.digest(batch.number)
         return _StreamBatch(self, batch, call, marker, digest)
@@ -313,7 +313,7 @@ class _Stream:
     def require_registered(self, batch: "RunningBatch") -> IncarnationMarker:
         """Return the marker of the stream, which is registered by this run. Raises HookError."""
         registry = require_attached(ATTACHED.registry)
-        checkpoint = Checkpoint(self.options.checkpoint_location)
+        checkpoint = CheckpointLocation(self.options.checkpoint_location)
         return require_registered(self.options, self.given, self.key(batch.query), registry, checkpoint)
 
 
@@ -351,7 +351,7 @@ class _StreamBatch:
             listener_state=ATTACHED.listener_state,
             source_digest=self.digest,
         )
-        Checkpoint(options.checkpoint_location).note_completed(self.marker, number)
+        CheckpointLocation(options.checkpoint_location).note_completed(self.marker, number)
         self.call.state = CallState.COMPLETED
 
     def _run_tasks(self, rows: "DataFrame") -> list[WriterResult]:
@@ -423,7 +423,7 @@ def _one_stream(options: Mapping[str, object]) -> list[_Stream]:
     parsed = SinkOptions.parse(given)
     # A query that wrote several streams keeps the marker of this one.
     location = location_of_stream(parsed.checkpoint_location, parsed.region.stream)
-    if stream_of(parsed.checkpoint_location) is None and Checkpoint(location).has_own_marker():
+    if stream_of(parsed.checkpoint_location) is None and CheckpointLocation(location).has_own_marker():
         given = _with_location(given, location)
     stated = stream_of(parsed.checkpoint_location)
     if stated not in (None, parsed.region.stream):

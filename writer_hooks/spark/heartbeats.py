@@ -33,7 +33,13 @@ from sluicegate.writer_hooks.errors import (
 from sluicegate.writer_hooks.options import PATIENCE, Repetition, SinkOptions
 from sluicegate.writer_hooks.publisher import publish
 from sluicegate.writer_hooks.region import Event, Live, Region, Registered
-from sluicegate.writer_hooks.spark.checkpoint import FOLDER, Checkpoint, IncarnationMarker, root_of, stream_of
+from sluicegate.writer_hooks.spark.checkpoint import (
+    FOLDER,
+    CheckpointLocation,
+    IncarnationMarker,
+    root_of,
+    stream_of,
+)
 from sluicegate.writer_hooks.spark.incarnation import check_live, end_region, question, rest_region
 from sluicegate.writer_hooks.spark.location import Location
 from sluicegate.writer_hooks.spark.preflight import troubles, wrong_options
@@ -86,7 +92,7 @@ def inherited_batch(
     note, known = _read_note(location.read(name)), -1 if committed is None else committed
     if note is not None and note.incarnation == marker.incarnation and note.batch > known:
         return note
-    newest = Checkpoint(uri).newest_completed()
+    newest = CheckpointLocation(uri).newest_completed()
     if newest is None or newest < marker.first or newest <= known:
         if note is not None:
             location.delete(name)
@@ -309,7 +315,7 @@ class Run:
         place = (region.stream, region.name, region.assignment.number)
         if (marker.stream, marker.region, marker.assignment) != place:
             return None, []
-        planned = Checkpoint(options.checkpoint_location).planned(marker.first)
+        planned = CheckpointLocation(options.checkpoint_location).planned(marker.first)
         event = region.registration(marker.incarnation, marker.base, planned=planned)
         return Registered(marker.incarnation, event.envelope.id), [event]
 
@@ -319,7 +325,7 @@ class Run:
         """Return the registration of a run that has ended, like `registration`."""
         if self.marker is None:
             # The run has ended before its first heartbeat.
-            self.marker = Checkpoint(options.checkpoint_location).marker()
+            self.marker = CheckpointLocation(options.checkpoint_location).marker()
         return self.registration(options, registry)
 
 
@@ -490,7 +496,7 @@ class Heartbeats:
         if registered == run.registered:
             self._compare(run, registered)
         # Spark reports the end of a batch late, and perhaps while the next one runs: its location decides.
-        pause = Checkpoint(options.checkpoint_location).pause() if run.idle else None
+        pause = CheckpointLocation(options.checkpoint_location).pause() if run.idle else None
         if pause is not None and self.registry is not None:
             # Noted first: the event may be in the log without an acknowledgement.
             self.registry.record_idle(run.query)
@@ -538,7 +544,7 @@ class Heartbeats:
 
         After a reset the location contains another one, which this run must not use.
         """
-        run.marker = Checkpoint(options.checkpoint_location).marker()
+        run.marker = CheckpointLocation(options.checkpoint_location).marker()
         if self.registry is not None and run.marker is not None:
             found_at_start = self.registry.incarnation(run.query)
             if found_at_start is None:

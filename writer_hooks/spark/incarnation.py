@@ -36,7 +36,7 @@ from sluicegate.writer_hooks.registration import (
     require_live,
     running,
 )
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker, new_incarnation
+from sluicegate.writer_hooks.spark.checkpoint import CheckpointLocation, IncarnationMarker, new_incarnation
 
 _log = logging.getLogger(__name__)
 
@@ -70,7 +70,7 @@ def register_query(
     `may_be_unplanned`: the query ends without a batch. Else that is an error. `patience`: seconds after which
     an incarnation that has completed a batch continues without an answer.
     """
-    region, checkpoint = options.region, Checkpoint(options.checkpoint_location)
+    region, checkpoint = options.region, CheckpointLocation(options.checkpoint_location)
     marker = checkpoint.ready_marker(may_be_unplanned=may_be_unplanned)
     if marker is None:
         marker = _begin(options, checkpoint, stopped)
@@ -86,7 +86,11 @@ def register_query(
 
 
 def _restart(
-    options: SinkOptions, checkpoint: Checkpoint, marker: IncarnationMarker, stopped: Stopped, patience: float
+    options: SinkOptions,
+    checkpoint: CheckpointLocation,
+    marker: IncarnationMarker,
+    stopped: Stopped,
+    patience: float,
 ) -> QueryRegistered:
     """Register a marked location. After `patience` seconds it continues without an answer."""
     region, made = options.region, list[Event]()
@@ -112,14 +116,14 @@ def _restart(
     return QueryRegistered(marker, registered, answer.committed)
 
 
-def _has_completed(checkpoint: Checkpoint, marker: IncarnationMarker) -> bool:
+def _has_completed(checkpoint: CheckpointLocation, marker: IncarnationMarker) -> bool:
     """Return True if the incarnation has a completed batch: a coordinator has accepted it before."""
     completed = checkpoint.newest_completed()
     return completed is not None and completed >= marker.first
 
 
 def _restart_event(
-    region: Region, checkpoint: Checkpoint, marker: IncarnationMarker, *, probe: bool = False
+    region: Region, checkpoint: CheckpointLocation, marker: IncarnationMarker, *, probe: bool = False
 ) -> Event:
     """Return the registration of a marked location, with the newest batches that it has planned."""
     planned = checkpoint.planned(marker.first)
@@ -128,7 +132,7 @@ def _restart_event(
 
 def check_location(options: SinkOptions) -> None:
     """Raise BadCheckpointLocation if a query may not start in its location. Changes nothing."""
-    checkpoint = Checkpoint(options.checkpoint_location)
+    checkpoint = CheckpointLocation(options.checkpoint_location)
     marker = checkpoint.ready_marker(may_be_unplanned=True)
     if marker is not None:
         _check_owner(options, checkpoint, marker)
@@ -139,7 +143,7 @@ def probe_query(options: SinkOptions) -> None:
 
     Raises RegistrationRefused with the reason of the start, and the other errors of `ask`.
     """
-    region, checkpoint = options.region, Checkpoint(options.checkpoint_location)
+    region, checkpoint = options.region, CheckpointLocation(options.checkpoint_location)
     marker = checkpoint.ready_marker(may_be_unplanned=True)
     if marker is None:
         _probe_new(region, new_incarnation(), running)
@@ -158,7 +162,7 @@ def check_live(options: SinkOptions, own: Registered, stopped: Stopped = running
 
     Raises RegionReplaced if the incarnation has ended, or a newer process runs it, and the errors of `ask`.
     """
-    region, checkpoint = options.region, Checkpoint(options.checkpoint_location)
+    region, checkpoint = options.region, CheckpointLocation(options.checkpoint_location)
     marker = checkpoint.marker()
     if marker is None or marker.incarnation != own.incarnation:
         raise RegionReplaced(replaced(region, "its checkpoint location was reset"))
@@ -170,7 +174,7 @@ def check_live(options: SinkOptions, own: Registered, stopped: Stopped = running
 
 def question(options: SinkOptions, own: Registered) -> Event | None:
     """Return the probe of `check_live`; None if the checkpoint location has another incarnation."""
-    checkpoint = Checkpoint(options.checkpoint_location)
+    checkpoint = CheckpointLocation(options.checkpoint_location)
     marker = checkpoint.marker()
     if marker is None or marker.incarnation != own.incarnation:
         return None
@@ -197,7 +201,7 @@ def start_incarnation(checkpoint_location: str, first: int, *, unwritten: bool =
     """
     if not isinstance(first, int) or isinstance(first, bool):
         raise TypeError(f"first is the number of a batch, and not {first!r}")
-    checkpoint = Checkpoint(checkpoint_location)
+    checkpoint = CheckpointLocation(checkpoint_location)
     query, known = checkpoint.known_query(), checkpoint.marker()
     if known is not None and first <= known.first:
         raise BadCheckpointLocation(
@@ -227,7 +231,7 @@ def start_incarnation(checkpoint_location: str, first: int, *, unwritten: bool =
     return marker.incarnation
 
 
-def _begin(options: SinkOptions, checkpoint: Checkpoint, stopped: Stopped) -> IncarnationMarker:
+def _begin(options: SinkOptions, checkpoint: CheckpointLocation, stopped: Stopped) -> IncarnationMarker:
     """Mark a location that has no incarnation, after a probe.
 
     A region that has a position is refused, because its source would be read again from the start. The option
@@ -252,7 +256,7 @@ def _probe_new(region: Region, incarnation: str, stopped: Stopped) -> Position |
 
 
 def _begin_assignment(
-    options: SinkOptions, checkpoint: Checkpoint, marker: IncarnationMarker, stopped: Stopped
+    options: SinkOptions, checkpoint: CheckpointLocation, marker: IncarnationMarker, stopped: Stopped
 ) -> IncarnationMarker:
     """Mark a location that continues in the next assignment, after a probe.
 
@@ -263,7 +267,7 @@ def _begin_assignment(
 
 
 def _probe_next(
-    region: Region, checkpoint: Checkpoint, marker: IncarnationMarker, stopped: Stopped
+    region: Region, checkpoint: CheckpointLocation, marker: IncarnationMarker, stopped: Stopped
 ) -> tuple[str, Position | None, int]:
     """Return id, base and first batch of the location's next incarnation. Raises RegistrationRefused."""
     incarnation = new_incarnation()
@@ -277,7 +281,7 @@ def _probe_next(
 
 
 def _require_committed_before(
-    region: Region, checkpoint: Checkpoint, marker: IncarnationMarker, stopped: Stopped
+    region: Region, checkpoint: CheckpointLocation, marker: IncarnationMarker, stopped: Stopped
 ) -> None:
     """Wait until the stream before has committed all batches before this one's first.
 
@@ -315,7 +319,9 @@ def _require_committed_before(
     )
 
 
-def _complete(options: SinkOptions, checkpoint: Checkpoint, marker: IncarnationMarker) -> IncarnationMarker:
+def _complete(
+    options: SinkOptions, checkpoint: CheckpointLocation, marker: IncarnationMarker
+) -> IncarnationMarker:
     """Add the query and its region to a marker that was written before they were known."""
     region, query = options.region, checkpoint.known_query()
     number = region.assignment.number if marker.stream is None else marker.assignment
@@ -327,7 +333,7 @@ def _complete(options: SinkOptions, checkpoint: Checkpoint, marker: IncarnationM
 
 
 def _mark(
-    options: SinkOptions, checkpoint: Checkpoint, incarnation: str, base: Position | None, first: int
+    options: SinkOptions, checkpoint: CheckpointLocation, incarnation: str, base: Position | None, first: int
 ) -> IncarnationMarker:
     region = options.region
     marker = IncarnationMarker(
@@ -343,7 +349,7 @@ def _mark(
     return marker
 
 
-def _check_owner(options: SinkOptions, checkpoint: Checkpoint, marker: IncarnationMarker) -> None:
+def _check_owner(options: SinkOptions, checkpoint: CheckpointLocation, marker: IncarnationMarker) -> None:
     """Refuse a location whose batches belong to another stream or region."""
     location, region = options.checkpoint_location, options.region
     if marker.stream not in (None, region.stream):
@@ -390,7 +396,7 @@ def end_region(
     """
     _require_finished(options)
     registered = registered or register_query(options, stopped, may_be_unplanned=True).registered
-    region, checkpoint = options.region, Checkpoint(options.checkpoint_location)
+    region, checkpoint = options.region, CheckpointLocation(options.checkpoint_location)
     marker, final = checkpoint.marker(), checkpoint.newest_completed()
     # The last batch belongs to an earlier incarnation.
     if final is not None and marker is not None and final < marker.first:
@@ -411,7 +417,7 @@ def rest_region(
     Kafka must acknowledge the event within `timeout` seconds. `registered` and `before` are as in
     `end_region`. Raises the errors of `close_region`.
     """
-    checkpoint = Checkpoint(options.checkpoint_location)
+    checkpoint = CheckpointLocation(options.checkpoint_location)
     marker = checkpoint.marker()
     if marker is None and checkpoint.newest_planned() is not None:
         return  # The marker was deleted since. Only the next query may decide where the numbering begins.
@@ -429,7 +435,7 @@ def rest_region(
 
 def _require_finished(options: SinkOptions) -> int | None:
     """Return the newest batch, None if there is none. Raise BatchUnfinished if it is not completed."""
-    checkpoint = Checkpoint(options.checkpoint_location)
+    checkpoint = CheckpointLocation(options.checkpoint_location)
     planned, final = checkpoint.newest_planned(), checkpoint.newest_completed()
     if planned != final:
         raise BatchUnfinished(

@@ -25,7 +25,7 @@ from sluicegate.writer_hooks.options import SinkOptions, location_of, log_of, ta
 from sluicegate.writer_hooks.publisher import shared_publisher
 from sluicegate.writer_hooks.region import KafkaSettings
 from sluicegate.writer_hooks.registration import coordinator_advice
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint
+from sluicegate.writer_hooks.spark.checkpoint import CheckpointLocation
 from sluicegate.writer_hooks.spark.incarnation import check_location, probe_query
 
 # --- releases of Spark, and the ways of writing that each of them has ---------------------------------
@@ -100,7 +100,7 @@ def _read_client_files(options: Mapping[str, str]) -> None:
 
 
 def _open_location(options: Mapping[str, str]) -> None:
-    Checkpoint(location_of(options))
+    CheckpointLocation(location_of(options))
 
 
 def troubles(sink: SinkOptions, timeout: float) -> Iterator[str]:

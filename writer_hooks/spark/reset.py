@@ -23,7 +23,7 @@ from sluicegate.writer_hooks.spark.checkpoint import (
     FOLDER,
     MARKER_FILE,
     STREAMS_FOLDER,
-    Checkpoint,
+    CheckpointLocation,
     IncarnationMarker,
     new_incarnation,
     root_of,
@@ -161,7 +161,7 @@ class Reset:
                 f"back for one of them. Write this stream with a query of its own, in a location whose name "
                 f"states no stream: {_EMPTY}"
             )
-        self._checkpoint = Checkpoint(order.location)
+        self._checkpoint = CheckpointLocation(order.location)
         self._known = self._known_marker()
         """Marker that is currently recorded; None in an empty location."""
         self._incarnation = new_incarnation()

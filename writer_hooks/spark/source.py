@@ -32,7 +32,7 @@ from sluicegate.writer_hooks.spark.batch import (
     require_registered,
     write_task,
 )
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, IncarnationMarker
+from sluicegate.writer_hooks.spark.checkpoint import CheckpointLocation, IncarnationMarker
 from sluicegate.writer_hooks.spark.registry import Registry, require_attached
 from sluicegate.writer_hooks.writer import Writer, WriterResult
 
@@ -213,7 +213,7 @@ class SluicegateSource(DataSource):  # type: ignore[misc]
 
     def _require_registered(self, options: SinkOptions) -> tuple[IncarnationMarker, Registered | None]:
         """Return the marker of a query that is registered by this run, and its registration."""
-        checkpoint, folder = Checkpoint(options.checkpoint_location), self.registry_folder
+        checkpoint, folder = CheckpointLocation(options.checkpoint_location), self.registry_folder
         query = checkpoint.known_query()
         registry = require_attached(None if folder is None else Registry(folder))
         # A query may have been one of ForeachBatch before.

@@ -18,7 +18,7 @@ from sluicegate.lakes.storage_local import sync_folder
 from sluicegate.writer_hooks.errors import BadCheckpointLocation
 from sluicegate.writer_hooks.spark.checkpoint import (
     FOLDER,
-    Checkpoint,
+    CheckpointLocation,
     IncarnationMarker,
     new_incarnation,
     read_offsets,
@@ -189,7 +189,7 @@ def require_seedable(uri: str) -> None:
 
 def files_of(uri: str) -> list[tuple[str, int]]:
     """Return path and time of the files that the completed batches of a location have read."""
-    newest = Checkpoint(uri).newest_completed()
+    newest = CheckpointLocation(uri).newest_completed()
     if newest is None:
         return []
     location = Location(uri)
@@ -313,5 +313,5 @@ def seed(
         region=region,
         assignment=assignment,
     )
-    Checkpoint(uri).write_marker(marker)
+    CheckpointLocation(uri).write_marker(marker)
     location.write(_DONE, b"")

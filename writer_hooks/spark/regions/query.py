@@ -13,7 +13,7 @@ from sluicegate.writer_hooks.errors import BadOption, RegionReplaced
 from sluicegate.writer_hooks.options import SinkOptions, wrong_values
 from sluicegate.writer_hooks.region import Region
 from sluicegate.writer_hooks.registration import Stopped, ask, running
-from sluicegate.writer_hooks.spark.checkpoint import Checkpoint, new_incarnation
+from sluicegate.writer_hooks.spark.checkpoint import CheckpointLocation, new_incarnation
 from sluicegate.writer_hooks.spark.foreach import ForeachBatch
 from sluicegate.writer_hooks.spark.incarnation import rest_region
 from sluicegate.writer_hooks.spark.preflight import has_data_source
@@ -153,9 +153,9 @@ class RegionQuery:
         return self.settings.parsed(self.plans, self.plan, self.name).region
 
     @property
-    def checkpoint(self) -> Checkpoint:
+    def checkpoint(self) -> CheckpointLocation:
         """The checkpoint location."""
-        return Checkpoint(self.plans.location_of(self.plan, self.name))
+        return CheckpointLocation(self.plans.location_of(self.plan, self.name))
 
     def start(self, trigger: dict[str, Any] | None = None) -> "StreamingQuery":
         """Start the query from where its location is. Raises the errors of Spark."""
