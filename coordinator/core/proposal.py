@@ -1,6 +1,8 @@
-"""Alignment: the time from which sealed checkpoints wait for lagging regions.
+"""Proposal of the next cut: `Candidate` is that cut on its way into the log.
 
-It is work in hand. The fold of the log compares no times, and no validity depends on one.
+A coordinator chooses a candidate, lets its files be checked, appends it, and reads it back. `Alignment` gives
+it the time from which sealed checkpoints wait for lagging regions. Both are work in hand: the fold of the log
+compares no times, and no validity depends on one.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -69,8 +71,6 @@ class Alignment:
         """Return the time from which a sealed checkpoint of these regions waits; None if there is none."""
         return min((self._waits[name][1] for name in names if name in self._waits), default=None)
 
-
-# Candidate: the next cut on its way into the log. It is chosen, checked, appended and read back.
 
 _FIRST_PAUSE: Final = 50
 _LONGEST_PAUSE: Final = 10_000
