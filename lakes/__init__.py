@@ -34,8 +34,12 @@ in the table, beside the name of its commit user.
    or it does not appear. Each format has one atomic step for this: Paimon and Delta put a file whose name
    is free, Iceberg changes the entry of a catalog.
 3. The outcome is done (Published), certainly not done (Refused), or unknown (OutcomeUnknown). A refusal says
-   if its cause may pass, such as another writer that was first. A committer never retries. After an unknown
-   outcome, or a refusal that may pass, the coordinator asks again.
+   if its cause may pass, such as another writer that was first. After an unknown outcome, or a refusal that
+   may pass, the coordinator asks again.
+
+A committer makes one attempt, and repeats no step but one: a put-if-absent in an object store is sent up to
+four times. It never replaces a file, and a file with the same content is that of an earlier try. The
+coordinator publishes a second time on the same head in one case: checks were outdated, so it was refused.
 
 This is safe although a process may crash, or stand still for an hour, at any point. A successor asks the
 table. A late step of the predecessor needs a name or a version that is taken by then, or the format proves

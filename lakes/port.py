@@ -250,9 +250,10 @@ class Committer(Protocol):
         ...
 
     def publish(self, request: CommitRequest) -> Publication:
-        """Commit conditionally on the head that was asked. Never retries, never deletes after an unknown.
+        """Commit conditionally on the head that was asked, in one attempt. Never deletes after an unknown.
 
-        A failure of the storage before anything could have become visible is Refused, and may be asked again.
+        Only the put of a file whose name is free may be sent again: it has one effect at most. A failure of
+        the storage before anything could have become visible is Refused, and may be asked again.
         """
         ...
 

@@ -355,7 +355,7 @@ class ObjectStorage:
         return self.put_if_absent(name, content)
 
     def _put(self, name: str, content: bytes) -> bool:
-        """Put until the outcome is certain, or no attempt is left."""
+        """Put until the outcome is certain, or no attempt is left. A repetition never replaces a file."""
         unclear: Failure | None = None
         failure = Failure(Kind.UNCLEAR)
         for pause in self._pauses:

@@ -33,7 +33,8 @@ What may never happen
   Kafka's own markers do not explain ends the assignment. Only an operator's `stream skip` leaves a record
   out, and the record of that order is in the log.
 * An effect's failure is taken for its outcome. A call that raised, timed out or was cancelled gives
-  `Failed` or an unknown outcome to the core, which asks again. Nothing here repeats a publish by itself.
+  `Failed` or an unknown outcome to the core, which asks again. A publish is repeated here in one case: it was
+  refused, and so had no effect, because the table has changed since an early check (`StreamTable`).
 * Something blocks the event loop. Calls of tables run in threads, with one call of a table at a time.
   Bodies of events are not parsed on arrival; long loops give way to others.
 * One stream holds up another one. A slow table, an absent store or a flood of events delays its own stream.
