@@ -10,7 +10,8 @@ nothing about commits.
 The way of one record, and of the commit that it causes:
 
     service ─► partition.PartitionRunner        the records of one assigned partition, in order
-                 bytes become a LogRecord (events/codec.py), or a dead letter (letters.py)
+                 bytes become a LogRecord (events/codec.py,
+                 behind events/signing.py), or a dead letter (letters.py)
                  reload                         streams of a reload; streams over their limit
                runner.StreamRunner.deliver ─►   one stream: the record goes to the core once
                  core StreamMachine.step        folds the record
@@ -22,10 +23,12 @@ The way of one record, and of the commit that it causes:
                  log, outcomes, telemetry       state record, notification, view, logs, metrics, spans
                runner ─► core finished(...)     each answer, also a failure
 
-The rest: `records.py` reads the state records at an assignment and deletes what no stream needs
-(retention). `summary.py` counts what a commit contains, for people and listeners. `files.py` has the bodies
-of a stream's events, and narrows a cut to what fits into one commit. `links.py` has the clients that all
-streams share. `other_groups.py` notices a second group of coordinators.
+The rest: `records.py` reads the state records at an assignment. `continuity.py` checks that the log continues
+them. `reload.py` lets streams join and leave while the partition is read. `retention.py` deletes records that
+no stream needs. `views.py` writes the views of streams to the state store. `summary.py` counts what a commit
+contains, for people and listeners. `files.py` has the bodies of a stream's events, and narrows a cut to what
+fits into one commit. `links.py` has the clients that all streams share. `other_groups.py` notices a second
+group of coordinators. `failpoints.py` has the places at which tests stop an effect.
 
 What may never happen
 ---------------------
