@@ -18,7 +18,7 @@ from sluicegate.coordinator.replay.log import partitions_of, read_range
 from sluicegate.coordinator.settings.model import Settings, parse_seconds
 from sluicegate.events.codec import Flaw
 from sluicegate.events.envelope import partition_of
-from sluicegate.events.models import CommitSummary, CutAbandoned, CutReverted
+from sluicegate.events.models import Command, CommitSummary, CutAbandoned, CutReverted
 from sluicegate.events.notifications import Committed, read_notification
 from sluicegate.events.signing import State
 
@@ -149,7 +149,7 @@ NOTES: Final = (
     *("replay repair", "stream adopt", "stream forget", "stream recover"),
 )
 """Commands whose work is outside of the log: their note has no content, so their name is only a claim."""
-COMMANDS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
+COMMANDS: Final[dict[Command, tuple[str, tuple[str, ...]]]] = {
     "remove": ("region remove", ("region remove",)),
     "discard": ("region remove --discard", ("region remove",)),
     "close": ("assignment close", ("assignment close",)),

@@ -377,6 +377,12 @@ class StreamPolicy(Body):
     """Set if the table itself makes all writers one region."""
 
 
+# A new order also needs:
+# - its arguments in `_NEEDED`, and its line in the docstring of `StreamCommand`;
+# - its effect in `core/commands.py`, and in `replay/audit.py` if its outcome comes later;
+# - a command in `cli`, and an entry in `COMMANDS` of `cli/history.py`;
+# - a golden case, and its rule in `tests/simulator/truth.py` and `coverage.py`.
+# Readers of an older release do not know it, so it is a breaking change.
 Command = Literal[
     "remove",
     "discard",

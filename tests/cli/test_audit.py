@@ -4,16 +4,24 @@ import asyncio
 import json
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import click
 import pytest
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
+from sluicegate.cli.history import COMMANDS
 from sluicegate.cli.main import main
 from sluicegate.events.encoding import Message, encode_event
 from sluicegate.events.envelope import Envelope, EventType, partition_of
-from sluicegate.events.models import Assignment, Body, RegionHeartbeat, RegionRegistered, StreamCommand
+from sluicegate.events.models import (
+    Assignment,
+    Body,
+    Command,
+    RegionHeartbeat,
+    RegionRegistered,
+    StreamCommand,
+)
 from sluicegate.events.orders import ORDER, Order, order_header
 from sluicegate.kafka.clients import started
 from tests.cli.acting import two_regions
@@ -111,6 +119,12 @@ def test_every_command_is_an_order_or_none() -> None:
     assert {*found} == {*ORDERS} | NO_ORDERS
     by = {name for name, each in found.items() if {"by", "reason"} <= {option.name for option in each.params}}
     assert by == {*ORDERS}
+
+
+@pytest.mark.seam
+def test_every_order_of_the_log_has_a_name_and_commands_that_write_it() -> None:
+    assert {*COMMANDS} == {*get_args(Command)}
+    assert {writer for _, writers in COMMANDS.values() for writer in writers} <= {*ORDERS}
 
 
 @pytest.mark.seam
