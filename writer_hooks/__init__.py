@@ -33,6 +33,18 @@ What may never happen
 - A driver waits for the coordinator on its own account, except for the answer to its registration, and for
   commits if its options limit what is not committed. Both waits are in `registration.py`.
 
+Which call waits for what
+-------------------------
+- A writer waits for the storage of the table, and for Kafka's acknowledgement of its event. With asynchronous
+  uploads it waits for the disk of its machine alone, and for room in the spool.
+- `start` waits for the coordinator: for the answer to the registration.
+- `begin` waits for Kafka if the region may count as idle, and for commits if the options limit what is not
+  committed.
+- `complete`, `give_up`, `decline` and `close` wait for Kafka's acknowledgement. Only `await_commit` waits for
+  the commit itself, and so does `Job.finish`.
+- After a doubt, the next call also asks the coordinator if the driver was replaced. Without an answer within
+  5 seconds it continues.
+
 The way of one checkpoint (plain Python)
 ----------------------------------------
 1. `RegionDriver.start` (`driver.py`) begins to read notifications (`commit_feed.py`), then registers a new

@@ -1,4 +1,4 @@
-"""Incarnation of a region whose driver has no checkpoint location: RegionDriver, and batch jobs.
+"""State of a driver that has no checkpoint location: RegionDriver, and batch jobs.
 
 Such a driver keeps nothing on disk. It starts a new incarnation at the committed position of its region,
 and gets the source offsets of that position back from the coordinator. Its checkpoints are completed in
