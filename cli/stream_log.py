@@ -49,7 +49,7 @@ class Step(NamedTuple):
 
 
 class FoldedLog:
-    """A reader of a stream's partition; `replica` has the state as of the last record that was read."""
+    """The log of a stream, folded while it is read: `replica` has the state as of the last record."""
 
     def __init__(
         self, settings: Settings, record: StateRecord, source: TopicPartition, consumer: AIOKafkaConsumer

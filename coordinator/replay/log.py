@@ -1,7 +1,8 @@
 """A stream's part of the log, and its state records, read without joining a consumer group.
 
-`StreamLog` is the reader of all commands. It leaves out the records that an operator's orders skip, as
-coordinators do."""
+`StreamLog` reads the log for commands that replay a stream, and folds nothing. It leaves out the records that
+an operator's orders skip, as coordinators do.
+"""
 
 import re
 import time
