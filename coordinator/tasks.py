@@ -1,4 +1,4 @@
-"""Tasks: cancellation, repeated for those that lose the first one, and long loops that let others run."""
+"""Tasks that end when they must, and long loops that let others run."""
 
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterable

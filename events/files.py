@@ -1,4 +1,4 @@
-"""Data files in events: names, allowed locations, and the split of an event into parts that fit Kafka."""
+"""Data files in events: an event names files of its own attempt, in allowed places, and fits into Kafka."""
 
 import hashlib
 import json

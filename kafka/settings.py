@@ -1,4 +1,4 @@
-"""The connection to Kafka: one model of it, its checks, and the arguments of its clients.
+"""The connection to Kafka: one model for the service, the commands and the writer hooks.
 
 The service fills the model from its settings, the writer hooks fill it from their options. Error texts put
 the names of fields in backticks, so that the hooks can replace them by the names of options.

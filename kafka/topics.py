@@ -1,4 +1,4 @@
-"""The four topics: names, desired settings, and the I/O that creates and inspects them."""
+"""The four topics. A wrong setting can lose events, so each requirement is data that checks itself."""
 
 import asyncio
 import re

@@ -1,4 +1,4 @@
-"""Parts of the committers of all table formats: checks of events, outcomes, and the choice of manifests."""
+"""Everything that the committers of all table formats do alike."""
 
 import posixpath
 from abc import ABC, abstractmethod

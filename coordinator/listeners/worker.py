@@ -1,4 +1,4 @@
-"""Work of one listener of one stream: outcomes in order, their actions, and the record after them."""
+"""Work of one listener of one stream: it handles each outcome at least once, and in order."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""Connections of one session of the service: clients, consumer, state store, export of spans."""
+"""Connections of one session of the service. All of them are closed at its end, also after a failure."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""Prerequisites of the service: Kafka, its topics with the right settings, the state store."""
+"""Prerequisites of the service: it joins its group when Kafka is there and the topics are right."""
 
 import asyncio
 from collections.abc import Callable, Sequence

@@ -1,4 +1,4 @@
-"""Files of one stream's events: bodies in memory, checks, the limits of a commit, and its publication.
+"""Files of one stream's events, from the arrival of an event until the table has its files.
 
 The limits of size: a commit takes the checkpoints that fit, and the others wait for the next one. A region
 whose first checkpoint does not fit is excluded, with a code; nothing is lost. The limits only narrow the

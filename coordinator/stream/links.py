@@ -1,4 +1,4 @@
-"""Resources that the effects of all streams share: clients, topics, threads, memory; and their partition."""
+"""Resources of one session of the service that the effects of all its streams share."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol

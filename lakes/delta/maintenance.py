@@ -1,4 +1,4 @@
-"""Upkeep of a Delta table beside its commits: history, file status, copies."""
+"""Upkeep of a Delta table beside its commits, for replay, listeners and the deletion of orphans."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""Upkeep of an Iceberg table beside its commits: history, file status, copies."""
+"""Upkeep of an Iceberg table beside its commits, for replay, listeners and the deletion of orphans."""
 
 import re
 import time

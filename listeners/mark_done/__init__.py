@@ -1,1 +1,1 @@
-"""Marks of partitions that are complete: policy, times of partitions, and actions."""
+"""Marks of partitions in which no more rows are expected."""
