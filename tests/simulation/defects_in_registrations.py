@@ -131,7 +131,7 @@ IN_REGISTRATIONS: Final = (
         ("I5", "I7"),
         ("heartbeat", "restart"),
     ),
-    # A new assignment is a barrier.
+    # A new assignment begins after the end of the former one.
     Defect(
         "an assignment with open regions is overtaken",
         "the succession of assignments",

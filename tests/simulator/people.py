@@ -56,7 +56,7 @@ class People:
     # --- the table --------------------------------------------------------------------------------
 
     def see_to_table(self, conditions: Iterable[Condition], dice: Dice) -> None:
-        """Repair the table, or vouch for it, where nothing proves that a decision is absent."""
+        """Repair the table, or name its head, where nothing proves that a decision is absent."""
         if not _UNPROVEN.isdisjoint(each.problem.code for each in conditions):
             self._name_head_or_restore(dice)
 

@@ -106,7 +106,7 @@ class Tables:
         self.world.glitch = dice.pick((HOUR, -HOUR, 1000 * HOUR))
 
     def is_provable(self) -> bool:
-        """True if the history shows which decisions were rolled back; else nobody vouches for the table."""
+        """True if the history shows which decisions were rolled back; else nobody can state its head."""
         table = self.world.table
         ours = [each.decision for each in table.snapshots if each.commit_user == COMMIT_USER and each.digest]
         settled = [n for n, each in enumerate(self.truth.verdicts, 1) if each.outcome]
