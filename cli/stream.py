@@ -183,11 +183,11 @@ _name_option = click.option("--name", help="Name of the order. Default: made of 
 def savepoint(
     context: click.Context, settings: Settings, stream: str, name: str | None, timeout: float, as_json: bool
 ) -> None:
-    """Take a savepoint: one full commit that includes every checkpoint completed so far in any region.
+    """Take a savepoint: wait until every checkpoint completed so far in any region is committed.
 
-    Of a region without one, it includes the next checkpoint, unless the region is idle or has ended. Exit
-    status 0 when the commit is in the table, 1 if it is not yet. A savepoint that is not taken yet stays in
-    force until `sluicegate stream cancel`.
+    Of a region without one, it waits for the next checkpoint, unless the region is idle or has ended. Commits
+    continue meanwhile. Exit status 0 when all of it is in the table, 1 if it is not yet. A savepoint that is
+    not taken yet stays in force until `sluicegate stream cancel`.
     """
     _take(context, settings, stream, ("savepoint", name), timeout, as_json=as_json)
 

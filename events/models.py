@@ -406,7 +406,7 @@ class StreamCommand(Body):
     - `close`: remove all regions of an assignment.
     - `withdraw`: undo the acceptance of an assignment that has decided nothing yet.
     - `revert`: give up the unresolved decision; the named region needs a new incarnation.
-    - `savepoint`: one full cut that contains everything sealed until now.
+    - `savepoint`: report the cut with which everything sealed until now is committed.
     - `drain`: report the cut with which all regions of the assignment have ended.
     - `cancel`: forget a savepoint or a drain. With a name that none has, it is the note of an order whose
       work is outside of the log.

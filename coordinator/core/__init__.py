@@ -12,7 +12,7 @@ The data flows in one direction, and each step has one file:
 
     record ─► replica ─► state, log            the fold: what the log says, and nothing else
               registration, commands, cuts     the rules for each kind of record
-              savepoints, undo                 what orders wait for; what a revert or a withdrawal puts back
+              savepoints, undo                 orders that stay open; what a revert or a withdrawal puts back
     time   ─► machine ─► proposal              the next cut: chosen, checked, appended as cut.decided
               machine ─► commit                an unresolved decision: ask, publish, append the outcome
                          table                 what the table has proven, and what contradicts it

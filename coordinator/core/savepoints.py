@@ -1,10 +1,10 @@
-"""Savepoints and drains: what an operator waits for, until it is reached.
+"""Savepoints and drains: orders that stay open until they are reached.
 
-Neither is a barrier: cuts go on. The targets of a savepoint are lower bounds. They are what was sealed at the
-order; of a region with nothing sealed its position, and the first checkpoint that it seals afterwards, unless
-it is idle. The savepoint is reached when every position has reached its target. What was sealed at the order
-is committed then, except what an order, a revert or a new incarnation has discarded since. A drain has no
-targets. It is reached at the end of the stream, when every region of the assignment has ended.
+Neither delays a cut. The targets of a savepoint are lower bounds. They are what was sealed at the order; of a
+region with nothing sealed its position, and the first checkpoint that it seals afterwards, unless it is idle.
+The savepoint is reached when every position has reached its target. What was sealed at the order is committed
+then, except what an order, a revert or a new incarnation has discarded since. A drain has no targets. It is
+reached at the end of the stream, when every region of the assignment has ended.
 """
 
 from typing import TYPE_CHECKING, Final
