@@ -10,8 +10,8 @@ nothing about commits.
 The way of one record, and of the commit that it causes:
 
     service ─► partition.PartitionRunner        the records of one assigned partition, in order
-                 bytes become a LogRecord (events/codec.py,
-                 behind events/signing.py), or a dead letter (letters.py)
+                 bytes become a LogRecord, or a dead letter (letters.py): events/signing.py checks
+                 the signature, events/codec.py reads the attributes and the body
                  reload                         streams of a reload; streams over their limit
                runner.StreamRunner.deliver ─►   one stream: the record goes to the core once
                  core StreamMachine.step        folds the record
