@@ -1,8 +1,8 @@
 """Exchange of state between the sink's workers and the listener, which are processes on one machine.
 
 `ATTACHED` has what is shared within the driver's process. The registry is a folder of the session that only
-its user can read, because options may contain passwords. Only heartbeats and the number of repeated
-registrations depend on it; its loss loses no data.
+its user can read, because options may contain passwords. It has the registration of each run, its doubts, its
+idleness, and its newest commit. A run that it has lost registers again, so its loss loses no data.
 """
 
 import fcntl
