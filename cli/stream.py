@@ -28,7 +28,7 @@ from sluicegate.cli.orders import (
 )
 from sluicegate.cli.stream_log import FoldedLog, Step, Unreadable, connect_log, known_record, open_log
 from sluicegate.coordinator.core.replica import Replica
-from sluicegate.coordinator.core.state import LogState, RegionPhase, RegionState
+from sluicegate.coordinator.core.state import LogState, RegionPhase, RegionState, Savepoint
 from sluicegate.coordinator.core.table import asked_decision, disproves
 from sluicegate.coordinator.observe.messages import format_problem, iso_time
 from sluicegate.coordinator.settings.model import Settings, StreamSettings
@@ -216,7 +216,7 @@ def drain(
     "--name", required=True, help="Name of the savepoint or drain, as `sluicegate status` shows it."
 )
 def cancel(settings: Settings, stream: str, name: str) -> None:
-    """Cancel a savepoint or a drain that is not reached yet; partial commits are possible again."""
+    """Cancel a savepoint or a drain that is not reached yet."""
 
     def make(state: LogState) -> StreamCommand:
         names = [each.name for each in state.savepoints]
@@ -257,14 +257,15 @@ def _take(
             _name_absent(stream, name, state)
         return make_command({"command": kind, "name": name})
 
-    def awaited(step: Step, _: Replica) -> bool | None:
-        return any(each.name == name for each in step.applied.savepoints) or None
+    def awaited(step: Step, _: Replica) -> Savepoint | None:
+        return next((each for each in step.applied.savepoints if each.name == name), None)
 
     ordered = run_async(settings, order(settings, stream, make, awaited, timeout))
     if ordered.effect is None:
         show(ordered, _not_yet(settings, stream, ordered, kind, timeout), {}, as_json=as_json)
         context.exit(UNFINISHED)
-    text, values = _text(stream, kind, name, ordered.state), _values(ordered.state)
+    text, values = _text(stream, kind, ordered.effect, ordered.state), _values(ordered.state)
+    values["discarded"] = ordered.effect.discarded
     if kind == "drain" and ended:
         text, values = f"{text}\n{_ended_before(stream)}", {**values, "ended_before": True}
     show(ordered, text, values, as_json=as_json)
@@ -305,9 +306,9 @@ def _ended_before(stream: str) -> str:
     )
 
 
-def _text(stream: str, kind: str, name: str, state: LogState) -> str:
+def _text(stream: str, kind: str, taken: Savepoint, state: LogState) -> str:
     number = state.assignment.number if state.assignment is not None else "none"
-    done = f"is drained of assignment {number}" if kind == "drain" else f"has the savepoint {name}"
+    done = f"is drained of assignment {number}" if kind == "drain" else f"has the savepoint {taken.name}"
     snapshot = "no snapshot" if state.snapshot is None else f"snapshot {state.snapshot.id}"
     decision = f"commit {state.decided}" if state.decided else "no commit"
     lines = [f"stream {stream} {done}: {decision}, {snapshot}"]
@@ -315,6 +316,10 @@ def _text(stream: str, kind: str, name: str, state: LogState) -> str:
         f"  {region}  checkpoint {at.checkpoint} of incarnation {at.incarnation}"
         for region, at in sorted(state.cut.items())
     ]
+    if taken.discarded:
+        lines.append(
+            f"completed work of {', '.join(taken.discarded)} was discarded since the order, and is not in it"
+        )
     return "\n".join(lines)
 
 

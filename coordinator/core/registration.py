@@ -181,7 +181,9 @@ def _take_over_problem(
     if region.registered >= end:
         # It may be a late one, of a process that stood still: the one that was accepted works.
         return Problem(code=Code.TAKEN_OVER_SINCE, region=name, number=region.registered, other=end)
-    kinds = {region.offsets_kind} if region.position is not None else set()
+    # After an adoption with stated positions there are no offsets, and so none that it could misread.
+    stated = region.source_offsets is not None or region.offsets_kind != ""
+    kinds = {region.offsets_kind} if region.position is not None and stated else set()
     if live is not None and region.incarnation is not None:
         kinds.add(region.incarnation.offsets_kind)
     if kinds - {body.offsets_kind}:

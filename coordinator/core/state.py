@@ -186,7 +186,7 @@ class Savepoint(Light):
     awaited: list[str] = []
     """Regions that had nothing sealed at the order: their next sealed checkpoint is the target."""
     discarded: list[str] = []
-    """Regions of which something that was sealed at the order is discarded."""
+    """Regions of which something that it waited for is discarded."""
 
 
 class Revert(Light):
