@@ -289,7 +289,7 @@ async def _adopt(settings: Settings, order: _Order) -> _Found:
     async with open_log(settings, stream) as log:
         begin = await log.begin()
         logged = await read_logged(log, stream, held, own.commit_user, commits, order.forged)
-    refuse_needless(stream, commits, logged, order.give_up)
+    refuse_needless(stream, commits, logged, order.give_up, order.stated)
     adopted = choose(former, commits, logged, order.stated)
     if held.record is not None or logged.events:
         # Else no coordinator has the stream: it would have written its record or its policy at once.

@@ -10,7 +10,6 @@ from sluicegate.coordinator.core import cuts
 from sluicegate.coordinator.core.effects import MachineSettings, Retries
 from sluicegate.coordinator.core.log import Log
 from sluicegate.coordinator.core.savepoints import unreached
-from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import Condition
 from sluicegate.events.envelope import Envelope
 from sluicegate.events.problems import Code, Problem
@@ -28,18 +27,6 @@ class _Lack(NamedTuple):
     incarnation: str
     checkpoint: int
     code: Code
-
-
-def _stated(state: LogState) -> Iterable[str] | None:
-    """Return the regions whose positions an operator stated, until a full cut after that is committed.
-
-    The first cut of an assignment is full. A revert brings back what was before it.
-    """
-    former = state.former or (state.unresolved.before.former if state.unresolved is not None else None)
-    if former is not None:
-        return former.regions if former.assignment is None else None
-    # Its assignment was withdrawn.
-    return state.regions if state.assignment is None and state.regions else None
 
 
 class Conditions:
@@ -108,7 +95,7 @@ class Conditions:
         if lagging and any(self._log.sealed(name) for name in self._log.state.regions):
             problem = Problem(code=Code.WAITS_FOR_REGIONS, names=lagging)
             found.append(Condition(kind="wait", problem=problem))
-        if (regions := _stated(self._log.state)) is not None:
+        if (regions := self._log.state.stated_regions) is not None:
             problem = Problem(code=Code.POSITIONS_STATED, names=tuple(sorted(regions)))
             found.append(Condition(kind="wait", problem=problem))
         return [*found, *self._orders()]

@@ -6,7 +6,7 @@ A position is *decided* at the offset of its decision, and *committed* once the 
 between, a revert can take it back. A cut follows the decided positions, a new incarnation the committed ones.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from enum import StrEnum
 from typing import Final, NamedTuple
 
@@ -287,6 +287,18 @@ class LogState(Light):
     watermark: int | None = None
     attempt: int = 0
     """Number of attempts abandoned since the newest decision."""
+
+    @property
+    def stated_regions(self) -> Collection[str] | None:
+        """Return the regions whose positions an operator stated, until a full cut after that is committed.
+
+        None: none are stated. The first cut of an assignment is full. A revert brings back what was before.
+        """
+        former = self.former or (self.unresolved.before.former if self.unresolved is not None else None)
+        if former is not None:
+            return former.regions if former.assignment is None else None
+        # Its assignment was withdrawn.
+        return self.regions if self.assignment is None and self.regions else None
 
     @property
     def has_savepoint(self) -> bool:

@@ -597,8 +597,9 @@ _WAITING: Final[Mapping[Code, Message]] = {
         "Nothing proves that the positions of stream {stream} belong to one cut",
         "an operator stated those of the regions {names} when the stream was adopted. If one is wrong, rows "
         "are lost or doubled",
-        "Compare the rows of the table with the sources. The next commit includes every region that is not "
-        "idle, and ends this warning",
+        "Compare the rows of the table with the sources. If a position is wrong, repeat the adoption with "
+        "--position for each region before the next commit. That includes every region that is not idle, and "
+        "ends this warning",
     ),
     Code.STILL_RUNNING: Message(
         "A query of region {region} of stream {stream} still runs, and nothing of it is committed any more",

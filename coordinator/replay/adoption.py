@@ -201,7 +201,8 @@ def choose(stream: str, commits: Commits, logged: "Logged", stated: "Stated | No
     if newest is None:
         return Adopted(None, _nothing(stream, logged), stated=False)
     account, why = _account(stream, newest, commits.text)
-    account = account or logged.account
+    if not logged.may_be_stated_again or stated is None:
+        account = account or logged.account
     if account is not None and stated is None:
         return Adopted(newest.ref, account, stated=False)
     if account is not None:
@@ -355,6 +356,11 @@ class Logged:
     """The newest decision with an outcome in the state record."""
 
     @property
+    def may_be_stated_again(self) -> bool:
+        """True while the log has positions that an operator stated, and no decision after them."""
+        return self.state.stated_regions is not None and self.state.unresolved is None
+
+    @property
     def committed(self) -> int:
         """Return the newest decision with an outcome in this log, also if only the state record shows it."""
         return max(self.recorded, self.state.decided - (self.state.unresolved is not None))
@@ -428,11 +434,13 @@ def _finish(found: Logged, fold: LogFold, commits: Commits, forged: Collection[s
         found.unreadable = problem
 
 
-def refuse_needless(stream: str, commits: Commits, logged: Logged, give_up: int | None) -> None:
+def refuse_needless(
+    stream: str, commits: Commits, logged: Logged, give_up: int | None, stated: Stated | None = None
+) -> None:
     """Refuse an adoption of a stream that continues by itself, or that would lose commits of its log.
 
-    `give_up`: the operator's statement that the commits up to this decision cannot be made again. Raises
-    ReplayRefused.
+    `give_up`: the operator's statement that the commits up to this decision cannot be made again. `stated`:
+    positions, with which a statement of before may be corrected. Raises ReplayRefused.
     """
     state, other = logged.state, logged.table not in (None, commits.seen.identity)
     if logged.unverified:
@@ -463,9 +471,17 @@ def refuse_needless(stream: str, commits: Commits, logged: Logged, give_up: int 
             f"the table of stream {stream} has no commit of its commit user, and the log has none, so "
             "nothing is to be adopted. Start a coordinator, and the jobs with empty checkpoint locations"
         )
+    if logged.may_be_stated_again and stated is not None:
+        return
+    correction = (
+        ". If a position that was stated is wrong, repeat this command with --position for each region, "
+        "before the next commit"
+        if logged.may_be_stated_again
+        else ""
+    )
     raise ReplayRefused(
         f"the topics have stream {stream} up to decision {state.decided}, so it continues by itself. Start "
-        "the coordinators"
+        f"the coordinators{correction}"
     )
 
 

@@ -11,6 +11,7 @@ from sluicegate.coordinator.core import cuts, undo
 from sluicegate.coordinator.core.account import (
     Account,
     RegionAccount,
+    account_after,
     account_of,
     decode_account,
     encode_account,
@@ -386,6 +387,26 @@ def test_a_log_that_does_not_lead_to_its_table_is_left(table: Commits, log: Logg
 def test_a_stream_that_continues_by_itself_is_not_adopted(table: Commits, log: Logged, why: str) -> None:
     with pytest.raises(ReplayRefused, match=why):
         refuse_needless("s", table, log, None)
+
+
+def test_positions_that_were_stated_wrongly_are_stated_again_before_the_next_commit() -> None:
+    table = commits()
+    wrong, right = (
+        Stated({"r1": Position(incarnation="q.0", checkpoint=number, digest=f"d{number}")})
+        for number in (3, 4)
+    )
+    first = choose("s", table, logged(0), wrong)
+    record = first.record("s", "sluicegate-s", table.seen.identity, logged(0), None)
+    account = account_after("s", record.state, table.digest)
+    again = replace(logged(4, digest="d4"), state=record.state, account=account)
+    with pytest.raises(ReplayRefused, match="repeat this command with --position for each region"):
+        refuse_needless("s", table, again, None)
+    refuse_needless("s", table, again, None, right)
+    assert choose("s", table, again, right).account.regions["r1"].position == right.positions["r1"]
+    # A decision has used the positions, so nothing corrects them any more.
+    decided = replace(again, state=record.state.model_copy(update={"unresolved": DECISION}))
+    with pytest.raises(ReplayRefused):
+        choose("s", table, decided, right)
 
 
 @pytest.mark.parametrize(
