@@ -288,7 +288,7 @@ def _name_absent(stream: str, name: str, state: LogState) -> None:
         )
 
 
-def _not_yet(settings: Settings, stream: str, ordered: Ordered[bool], kind: str, timeout: float) -> str:
+def _not_yet(settings: Settings, stream: str, ordered: Ordered[Savepoint], kind: str, timeout: float) -> str:
     text = not_yet(ordered, settings, f"the {kind} {ordered.command.name} of stream {stream}", timeout)
     active = [*ordered.state.active()]
     if kind == "savepoint" or not active:

@@ -9,14 +9,14 @@ from pydantic import ValidationError
 from pyiceberg.transforms import MonthTransform
 
 from sluicegate.lakes.capabilities import DescribesPartitions, PartitionField, PartitionLayout
-from sluicegate.listeners.mark_done.listener import TYPE, check_layout, read_layout
+from sluicegate.listeners.mark_done.listener import check_layout, read_layout
 from sluicegate.listeners.mark_done.options import MarkDoneOptions
 from sluicegate.listeners.port import ListenerRefused
 from tests.contracts.lakes.iceberg_lake import IcebergLake
 from tests.contracts.lakes.paimon_lake import PaimonLake
 from tests.lakes.delta import making
 from tests.lakes.iceberg import rich
-from tests.listeners.mark_done.conftest import Monthly, by_month
+from tests.listeners.mark_done.conftest import Monthly
 from tests.listeners.mark_done.driving import stream_of
 
 pytestmark = pytest.mark.slow
@@ -40,6 +40,7 @@ def refused(values: dict[str, Any], layout: PartitionLayout) -> str:
         ({"actions": []}, "at least 1 item"),
         ({"actions": ["mark-event", "mark-event"]}, "actions has one twice"),
         ({"actions": ["email"]}, "success-file"),
+        ({"actions": ["done-partition"]}, "success-file"),
         ({"trigger": "processing-time"}, 'needs idle_time, such as idle_time = "1 h"'),
         ({"idle_time": "1 h"}, "idle_time belongs to the trigger processing-time"),
         ({"trigger": "processing-time", "idle_time": "1 h", "delay": "1 h"}, "Set idle_time instead"),
@@ -51,7 +52,7 @@ def refused(values: dict[str, Any], layout: PartitionLayout) -> str:
         ({"timestamp_formatter": "MM-dd"}, "has no year. Write it as yyyy"),
         ({"actions": ["http-report"]}, "needs http_url"),
         ({"http_url": "http://x"}, "actions lacks http-report"),
-        ({"actions": ["http-report"], "http_url": "ftp://x"}, "begins with http:// or https://"),
+        ({"actions": ["http-report"], "http_url": "ftp://x"}, "must be a URL such as https://"),
         ({"actions": ["custom"]}, "needs custom"),
         ({"actions": ["custom"], "custom": "module"}, "Write package.module:function"),
         ({"max_open_partitions": 15_001}, "less than or equal to 15000"),
@@ -62,18 +63,6 @@ def test_settings_that_make_no_sense(values: dict[str, Any], reason: str) -> Non
     with pytest.raises(ValidationError) as caught:
         options(**values)
     assert reason in str(caught.value)
-
-
-def test_a_done_partition_is_refused_with_the_reason_of_the_format(monthly: Monthly) -> None:
-    reasons = {
-        "paimon": "metastore.partitioned-table",
-        "iceberg": "metadata of the table",
-        "delta": "its log",
-    }
-    with pytest.raises(ListenerRefused) as caught:
-        TYPE.check(by_month("done-partition"), monthly.stream)
-    assert reasons[monthly.stream.format] in str(caught.value)
-    assert "Use success-file for readers of folders" in str(caught.value)
 
 
 def test_each_format_describes_its_partitions(monthly: Monthly) -> None:
