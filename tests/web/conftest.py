@@ -50,8 +50,11 @@ def allowed() -> list[str]:
 
 
 @pytest.fixture
-async def page(browser: Browser, allowed: list[str]) -> AsyncIterator[Page]:
-    """Give a page. Errors in its console, and breaches of its content security policy, fail the test."""
+async def page(browser: Browser, allowed: list[str], server: ExampleServer) -> AsyncIterator[Page]:
+    """Give a page. Errors in its console, and breaches of its content security policy, fail the test.
+
+    It is closed before the server stops: it would find the server gone, which is an error in its console.
+    """
     context = await browser.new_context(viewport={"width": 1280, "height": 900})
     context.set_default_timeout(BACKSTOP * 1000)
     await context.add_init_script(NOTE_VIOLATIONS)
