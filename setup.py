@@ -18,8 +18,10 @@ class BuildWithDocuments(build_py):
             return  # A checkout has none: nothing reads them at run time.
         built = Path(self.build_lib).resolve()
         command = [sys.executable, "-m", "sluicegate.documents", str(built / "sluicegate" / "schemas")]
-        # The copies of an installation must not be older than those of the build.
-        environment = {**os.environ, "PYTHONPATH": str(built), "PYTHONDONTWRITEBYTECODE": "1"}
+        # The copies of an installation must not be older than those of the build. In its isolated build, pip
+        # has what the build requires on the path.
+        path = os.pathsep.join([str(built), *filter(None, [os.environ.get("PYTHONPATH")])])
+        environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
         subprocess.run(command, check=True, env=environment)
 
 
