@@ -173,7 +173,7 @@ class Outbox:
         if made is not None and isinstance(body, CutCommitted):
             self._committed(made, body)
         elif made is not None and isinstance(body, CutReverted):
-            self._add(NotificationType.REVERTED, f"reverted/{body.decision}", body)
+            self._add(NotificationType.REVERTED, f"reverted/{body.decision}/{body.digest}", body)
         for savepoint in applied.savepoints:
             self._saved(savepoint)
         if applied.ended:
@@ -181,7 +181,7 @@ class Outbox:
             self._add(NotificationType.ENDED, f"ended/{record.offset}", ended)
         match body:
             case CutAbandoned() if applied.ignored is None:
-                name = f"abandoned/{body.decision}/{body.attempt}"
+                name = f"abandoned/{body.decision}/{body.attempt}/{record.offset}"
                 self._add(NotificationType.ABANDONED, name, body)
             case StreamPolicy() | StreamCommand() | RegionClosed():
                 # The sender looks at the state.
@@ -200,7 +200,7 @@ class Outbox:
             summary=outcome.summary,
         )
         kind = NotificationType.PARTIALLY_COMMITTED if made.fallbacks else NotificationType.COMMITTED
-        self._add(kind, f"commit/{made.id}", body)
+        self._add(kind, f"commit/{made.id}/{made.digest}", body)
 
     def _saved(self, savepoint: Savepoint) -> None:
         state = self._log.state
