@@ -59,8 +59,8 @@ def _forgets_what_is_committed(right: Function, log: Log) -> Any:
 
 
 @variant
-def _only_sealed(right: Function, log: Log, name: str, *, drain: bool) -> Any:
-    problem = right(log, name, drain=drain)
+def _only_sealed(right: Function, log: Log, name: str, offset: int, *, drain: bool) -> Any:
+    problem = right(log, name, offset, drain=drain)
     for savepoint in log.state.savepoints[-1:] if problem is None else ():
         savepoint.targets = {name: at for name, at in savepoint.targets.items() if log.sealed(name)}
     return problem

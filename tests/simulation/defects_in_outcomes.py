@@ -113,8 +113,8 @@ def _before_the_outcome(right: Function, log: Log) -> Any:
 
 
 @variant
-def _awaits_nobody(right: Function, log: Log, name: str, *, drain: bool) -> Any:
-    found = right(log, name, drain=drain)
+def _awaits_nobody(right: Function, log: Log, name: str, offset: int, *, drain: bool) -> Any:
+    found = right(log, name, offset, drain=drain)
     for savepoint in log.state.savepoints:
         savepoint.awaited = []
     return found

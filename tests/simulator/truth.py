@@ -301,7 +301,9 @@ class Truth(Account):
 
     def _save(self, name: str, *, drain: bool) -> None:
         savepoint = Savepoint(name, drain, {}, set())
-        for region in [] if drain else self.active():
+        # A decision without an outcome may have ended a region, and a revert may give that back.
+        taken = self.open.moves if self.open is not None else {}
+        for region in [] if drain else dict.fromkeys([*self.active(), *taken]):
             sealed = self.places[region].sealed() if region in self.places else []
             last = sealed[-1] if sealed else self.places[region].at if region in self.places else None
             if last is not None:
