@@ -1,6 +1,6 @@
 """`sluicegate stream adopt`: continue a stream from its table, where its log does not lead to it."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
@@ -16,6 +16,7 @@ from sluicegate.cli.recovery import refuse_members, remove_view, write_records
 from sluicegate.coordinator.core.state_record import StateRecord, base_key, encode_record, listener_key
 from sluicegate.coordinator.listeners.records import ListenerRecord, encode, furthest
 from sluicegate.coordinator.listeners.records import read_held as read_listener_records
+from sluicegate.coordinator.listeners.worker import Bounds, CommitsReader
 from sluicegate.coordinator.observe.messages import format_problem, iso_time
 from sluicegate.coordinator.replay.adoption import (
     Adopted,
@@ -38,7 +39,8 @@ from sluicegate.kafka.permissions import Client
 # Records of listeners for `stream adopt`: those of the former stream continue, missing ones are named.
 #
 # The outcomes on the commits topic have the name of their stream, so a listener never gets those of the
-# former name under the new one. It must have handled them before.
+# former name under the new one. It must have handled them before. Under the same name it would get those of
+# decisions that are given up, and take the next ones for repetitions. So it begins at the end of the topic.
 
 _OWNER: Final = "adopted"
 """Owner of a continued record, so that a repeated command replaces it."""
@@ -91,10 +93,13 @@ class Listeners(NamedTuple):
         )
 
 
-async def read_listeners(settings: Settings, stream: str, former: str, decision: int) -> Listeners:
+async def read_listeners(
+    settings: Settings, stream: str, former: str, decision: int, *, gives_up: bool
+) -> Listeners:
     """Return the listeners of a stream that is adopted after a decision.
 
-    Raises UserError if a listener has not handled the decisions of the former name; KafkaError, TimeoutError.
+    `gives_up`: the log has later decisions, whose numbers are used again. Raises UserError if a listener has
+    not handled the decisions of the former name, or those up to this one; KafkaError, TimeoutError.
     """
     wanted = settings.streams[stream].listeners
     if not wanted:
@@ -105,14 +110,21 @@ async def read_listeners(settings: Settings, stream: str, former: str, decision:
         marking = (name for name, own in wanted.items() if own.type == "mark-done")
         without = tuple(name for name in marking if (stream, name) not in held)
         own = {name: each for (of, name), each in held.items() if of == stream}
-        ahead = {
+        again = {
             name: found
             for name, each in own.items()
-            if (found := furthest(each.records)) is not None and (found.decision or 0) > decision
+            if (found := furthest(each.records)) is not None
+            and (gives_up or (found.decision or 0) > decision)
         }
-        keys = tuple(key for name in ahead for key, _ in own[name].keys)
-        again = {name: _continued(each, stream, decision) for name, each in ahead.items()}
-        return Listeners(again, without, ahead=keys)
+        _refuse_unhandled(
+            stream, {name: (again[name], wanted[name]) for name in again if name in wanted}, decision
+        )
+        keys = tuple(key for name in again for key, _ in own[name].keys)
+        ends = await _ends(settings, {each.partition for each in again.values()})
+        continued = {
+            name: _continued(each, stream, decision, ends[each.partition]) for name, each in again.items()
+        }
+        return Listeners(continued, without, ahead=keys)
     there = {
         name: found
         for (of, name), each in held.items()
@@ -132,29 +144,58 @@ async def read_listeners(settings: Settings, stream: str, former: str, decision:
     )
 
 
-def _continued(found: ListenerRecord, stream: str, decision: int) -> ListenerRecord:
-    """Return a record of the former stream for the new one."""
+async def _ends(settings: Settings, partitions: Collection[int]) -> dict[int, Bounds]:
+    """Return the present ends of these partitions of the commits topic. Raises KafkaError, TimeoutError."""
+    kafka = settings.kafka
+    reader = CommitsReader(kafka.topic_names().commits, kafka.client_options(), kafka.request_timeout)
+    try:
+        return {each: await reader.bounds(each) for each in partitions}
+    finally:
+        await reader.close()
+
+
+def _continued(found: ListenerRecord, stream: str, decision: int, at: Bounds | None = None) -> ListenerRecord:
+    """Return a record of the former stream for the new one; `at`: it begins at this end of the topic."""
     # The new name uses the numbers of reverted decisions after the newest commit again.
     ahead = found.decision is not None and found.decision > decision
     more = {"decision": decision, "seen": ()} if ahead else {}
-    new = {"stream": stream, "owner": _OWNER, "step": found.step + 1, "offset": 0}
+    place = {"offset": 0} if at is None else {"offset": at.end, "topic": at.topic}
+    new = {"stream": stream, "owner": _OWNER, "step": found.step + 1, **place}
     return found.model_copy(update={**new, **more})
+
+
+def _behind(going: Mapping[str, tuple[ListenerRecord, ListenerSettings]], decision: int) -> str:
+    """Return the listeners that have not handled a decision, as a text; empty if all have."""
+    behind = {
+        name: each.decision
+        for name, (each, own) in sorted(going.items())
+        if max(each.decision or 0, own.skip_through) < decision
+    }
+    return ", ".join(
+        f"{name} (handled {'decision ' + str(at) if at else 'nothing'})" for name, at in behind.items()
+    )
+
+
+def _refuse_unhandled(
+    stream: str, going: Mapping[str, tuple[ListenerRecord, ListenerSettings]], decision: int
+) -> None:
+    """Refuse listeners that would miss outcomes up to the newest decision in the table. Raises UserError."""
+    if said := _behind(going, decision):
+        raise UserError(
+            f"listeners are behind decision {decision}, the newest one in the table: {said}. They would "
+            "miss its outcome, so nothing is written. Start the coordinators, and wait until no listener is "
+            f"behind in: sluicegate status --stream {stream}. Then stop them, and repeat. If a listener "
+            f"cannot catch up, do by hand what it would have done, and set skip_through = {decision} in its "
+            f"settings in [streams.{stream}.listeners]"
+        )
 
 
 def _refuse_behind(
     stream: str, former: str, going: Mapping[str, tuple[ListenerRecord, ListenerSettings]], decision: int
 ) -> None:
     """Refuse listeners that have not handled the newest decision in the table. Raises UserError."""
-    behind = {
-        name: each.decision
-        for name, (each, own) in sorted(going.items())
-        if max(each.decision or 0, own.skip_through) < decision
-    }
-    if not behind:
+    if not (said := _behind(going, decision)):
         return
-    said = ", ".join(
-        f"{name} (handled {'decision ' + str(at) if at else 'nothing'})" for name, at in behind.items()
-    )
     raise UserError(
         f"listeners are behind decision {decision}, the newest one in the table: {said}. Outcomes of "
         f"{former} do not reach them under the name {stream}, so nothing is written. Start a coordinator "
@@ -294,7 +335,8 @@ async def _adopt(settings: Settings, order: _Order) -> _Found:
     if held.record is not None or logged.events:
         # Else no coordinator has the stream: it would have written its record or its policy at once.
         await refuse_members(settings, stream, "would replace what this command writes")
-    listeners = await read_listeners(settings, stream, former, adopted.account.decision)
+    gives_up = logged.committed > commits.decision
+    listeners = await read_listeners(settings, stream, former, adopted.account.decision, gives_up=gives_up)
     view_stays = None
     if not order.dry:
         former_record = held.record if isinstance(held.record, StateRecord) else None

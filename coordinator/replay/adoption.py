@@ -75,7 +75,8 @@ class Adopted(NamedTuple):
     ) -> StateRecord:
         """Return the state record from which the coordinators continue.
 
-        `former` is the record that it replaces. Its notifications are of outcomes, so they are still true.
+        `former` is the record that it replaces. Its notifications are of outcomes, so they are still true,
+        except those of decisions that are given up.
         """
         head, place = self.ref, logged.place
         state = state_of(self.account)
@@ -95,7 +96,8 @@ class Adopted(NamedTuple):
         )
         if former is None:
             return record
-        kept = {"due": former.due, "announced": former.announced, "stalls": former.stalls}
+        due = [each for each in former.due if getattr(each.body, "decision", 0) <= state.decided]
+        kept = {"due": due, "announced": former.announced, "stalls": former.stalls}
         return record.model_copy(update=kept)
 
 

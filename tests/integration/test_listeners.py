@@ -1,6 +1,7 @@
 """Listeners: each outcome under one key, after it is visible, whatever becomes of coordinators."""
 
 import asyncio
+import shutil
 import signal
 import subprocess
 from pathlib import Path
@@ -13,7 +14,7 @@ from sluicegate.events.notifications import NotificationType
 from tests.faults.points import LISTENER_POINTS
 from tests.integration.conftest import Place
 from tests.integration.coordinator import coordinator_process, running
-from tests.integration.job import Job, delete_records, read_ids, read_records
+from tests.integration.job import Job, create_table, delete_records, read_ids, read_records
 from tests.integration.orders import Spoken, config_of, invoke_here, sluicegate
 from tests.integration.waiting import exit_status, until, watched
 from tests.integration.webhooks import Receiver, code, config_with, hook, receiving, shown, table, with_hook
@@ -68,6 +69,32 @@ async def test_lost_outcomes_stop_the_listener_until_they_are_skipped(place: Pla
         async with running(with_hook(place, receiver, skip_through=3)):
             await job.run_batch([4])
             await until(receiver.decisions, lambda found: found == [1, 4])
+
+
+@pytest.mark.seam
+async def test_a_listener_gets_the_commits_after_an_adoption_and_none_that_are_given_up(place: Place) -> None:
+    async with receiving(place.table) as receiver, place.job() as job:
+        async with running(with_hook(place, receiver)):
+            await job.register()
+            for number in (1, 2):
+                await job.commit([number], range(1, number + 1))
+            await until(receiver.decisions, lambda found: found == [1, 2])
+        async with running(place.settings()):
+            # The listener is behind when the table is lost.
+            await job.commit([3], range(1, 4))
+            await until(lambda: announced(job), lambda found: 3 in found.values())
+        shutil.rmtree(place.table)
+        assert create_table(place.root) == place.table
+        adopt = ("stream", "adopt", "--stream", "flights", "--from-table", "--give-up", "3")
+        config = config_with(place, hook(place, receiver)).rename(place.root / "with_hook.toml")
+        adopted = await invoke_here(place, *adopt, "--config", str(config))
+        assert adopted.exit_code == 0, adopted.stderr
+        assert "listener hook continues with its record, after decision 0" in adopted.output
+        async with running(with_hook(place, receiver)):
+            assert (await job.begin("after-the-adoption")).accepted
+            await job.commit([1], [1])
+            await until(receiver.decisions, lambda found: found == [1, 2, 1])
+    assert len({each["id"] for each in receiver.got}) == 3
 
 
 async def reached(place: Place, rows: int, process: subprocess.Popen[bytes], log: Path) -> None:
