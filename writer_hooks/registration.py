@@ -168,7 +168,7 @@ def require_live(
             raise RegionReplaced(replaced(region, f"another process runs {place}"))
         return
     if answer.live is not None:
-        raise RegionReplaced(replaced(region, answer.reason or f"incarnation {answer.live} is live"))
+        raise RegionReplaced(replaced(region, f"the incarnation {answer.live} is live there"))
     code = answer.problem.code if answer.problem is not None else None
     if code in _UNKNOWN:
         raise RegionReplaced(

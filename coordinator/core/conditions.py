@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from sluicegate.coordinator.core import cuts
 from sluicegate.coordinator.core.effects import MachineSettings, Retries
 from sluicegate.coordinator.core.log import Log
-from sluicegate.coordinator.core.savepoints import unreached
+from sluicegate.coordinator.core.savepoints import lacking
 from sluicegate.coordinator.core.state_record import Condition
 from sluicegate.events.envelope import Envelope
 from sluicegate.events.problems import Code, Problem
@@ -124,7 +124,7 @@ class Conditions:
         """Yield what savepoints and drains wait for."""
         for each in self._log.state.savepoints:
             code = Code.DRAIN_WAITS if each.drain else Code.SAVEPOINT_WAITS
-            names = (each.name, *unreached(self._log.state, each))
+            names = (each.name, *lacking(self._log, each))
             yield Condition(kind="wait", problem=Problem(code=code, names=names))
 
     def _of_regions(self) -> Iterator[Problem]:

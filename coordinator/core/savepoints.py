@@ -66,6 +66,20 @@ def unreached(state: LogState, savepoint: Savepoint) -> list[str]:
     return sorted({*_late(state, savepoint), *(name for name in savepoint.awaited if name in state.regions)})
 
 
+def lacking(log: "Log", savepoint: Savepoint) -> list[str]:
+    """Return the regions that have not sealed yet what a savepoint waits for; of a drain, those that go on.
+
+    The others that are unreached wait for the commit alone.
+    """
+    found = unreached(log.state, savepoint)
+    if savepoint.drain:
+        return found
+    sealed = {
+        name for name in found for each in log.sealed(name) if each.position == savepoint.targets.get(name)
+    }
+    return [name for name in found if name not in sealed]
+
+
 def _late(state: LogState, savepoint: Savepoint) -> list[str]:
     """Return the regions whose positions do not reach their targets."""
     at = {name: region.position for name, region in state.regions.items()}
