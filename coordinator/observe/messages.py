@@ -809,9 +809,10 @@ STREAM_MESSAGES: Final[Mapping[Code, Message]] = {
     Code.RETRYING: Message(
         "Stream {stream} tries again",
         "the step {first} fails[: {detail}]",
-        "It continues by itself when the cause is gone. `sluicegate check` looks at Kafka, the tables and "
-        "Redis. If the metadata of a table is lost for good, restart the coordinators: the stream then "
-        "stalls, and names the way out",
+        "It continues by itself when the cause is gone; the step view, which needs Redis alone, holds no "
+        "commit up. `sluicegate check` looks at Kafka, the tables and Redis. If a step fails because the "
+        "metadata of a table is lost for good, restart the coordinators: the stream then stalls, and names "
+        "the way out",
     ),
     Code.RETENTION: Message(
         "Events of stream {stream} are close to their deletion",

@@ -493,8 +493,8 @@ def _without_beginning(stream: str, lacks: int) -> str:
     return (
         f"the table of stream {stream} lacks {lacking}: it was built of a log without its beginning. The "
         "rows of these commits are not in it, and no driver reads them again. If the sources still have all "
-        "rows, set streams.*.table to an empty table, and repeat this command: it tells how the drivers read "
-        f"all of them again. To do without these rows, repeat it with --give-up {lacks}"
+        f"rows, set streams.{stream}.table to an empty table, and repeat this command: it tells how the "
+        f"drivers read all of them again. To do without these rows, repeat it with --give-up {lacks}"
     )
 
 
@@ -532,8 +532,8 @@ def _refuse_loss(stream: str, newest: int, committed: int, give_up: int | None, 
     lacking = f"decision {committed}" if committed == newest + 1 else f"decisions {newest + 1} to {committed}"
     stated = f". --give-up names {give_up}" if give_up is not None else ""
     way = (
-        "Set streams.*.table to the former table, and complete this one: sluicegate replay rebuild --stream "
-        f"{stream} --into TABLE"
+        f"Set streams.{stream}.table to the former table, and complete this one: sluicegate replay rebuild "
+        f"--stream {stream} --into TABLE"
         if other
         else f"Commit them again: sluicegate replay repair --stream {stream}"
     )

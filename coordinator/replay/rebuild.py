@@ -80,8 +80,8 @@ class Rebuild:
         """
         if start.resolved > 0 and not self._incomplete:
             way = (
-                "If the sources still have all rows, leave this step out: set streams.*.table to the empty "
-                "table, and continue there: `sluicegate stream adopt --stream "
+                f"If the sources still have all rows, leave this step out: set streams.{self._stream}.table "
+                "to the empty table, and continue there: `sluicegate stream adopt --stream "
                 f"{self._stream} --from-table`"
                 if self._lost
                 else "To move the table, copy its whole folder"
