@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from sluicegate import documents
-from tests.packaging.environments import Distributions, new_environment
+from tests.packaging.environments import Distributions, new_environment, run
 from tests.repository.test_extras import MODULES, modules_of
 from tests.repository.test_layout import MAPPING, ROOT
 
@@ -44,6 +44,17 @@ def test_the_wheel_has_each_file_of_the_packages_and_no_other(distributions: Dis
         names = {each for each in wheel.namelist() if ".dist-info/" not in each}
         assert names == expected.keys()
         assert [name for name in names if wheel.read(name) != expected[name]] == []
+
+
+@pytest.mark.seam
+def test_pip_builds_a_wheel_with_the_same_files(distributions: Distributions, tmp_path: Path) -> None:
+    """Its isolated build gives the requirements of the build by a path, where uv has an environment."""
+    environment = new_environment(tmp_path / "environment", seed=True)
+    wheels = ("pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", tmp_path / "wheels")
+    run(environment.python, "-m", *wheels, distributions.sdist)
+    (made,) = (tmp_path / "wheels").iterdir()
+    with zipfile.ZipFile(distributions.wheel) as expected, zipfile.ZipFile(made) as found:
+        assert sorted(found.namelist()) == sorted(expected.namelist())
 
 
 @pytest.mark.seam
