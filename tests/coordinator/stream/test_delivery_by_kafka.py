@@ -67,7 +67,7 @@ async def test_a_consumer_that_reads_past_the_partition(place: Place) -> None:
         host.advance()
         return True
 
-    assert await changes.catch_up(cast(Any, SimpleNamespace(stream="flights", needed=START)), pause)
+    assert await changes.catch_up(cast(Any, SimpleNamespace(stream="flights", reads_from=START)), pause)
     joined = host.position
     while host.position < RECORDS:
         host.advance()
