@@ -312,9 +312,9 @@ class CheckpointFailed(Body):
     """With `declined`: id of the registration with which the driver's process began. One of an older process
     does not count."""
     code: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]{0,64}$")] = ""
-    """What failed, for programs: lower-case words with hyphens."""
+    """Code of the failure, for programs: lower-case words with hyphens."""
     reason: Annotated[str, StringConstraints(max_length=LONGEST_REASON)] = ""
-    """What failed, for people; without secrets."""
+    """Text of the failure, for people; without secrets."""
 
 
 class RegionHeartbeat(Body):

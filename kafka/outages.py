@@ -49,7 +49,7 @@ ROUTINE: Final = ("Heartbeat failed for group", "Heartbeat failed: local member_
 
 
 MOST_TEXTS: Final = 500
-"""Different texts that are told apart, such as one for each topic; of later ones, one of each message."""
+"""Different texts that each count, such as one for each topic; of later ones, one of each message."""
 
 
 class Outage:

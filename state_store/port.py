@@ -181,7 +181,7 @@ class StreamView(_View):
     decided_cut: dict[Name, Position] = {}
     """Position of each region in the newest decision; equal to `cut` if that is committed."""
     partial: Literal["allow", "never"] | None = None
-    """Whether commits may leave a region out; None: no policy is in the log yet."""
+    """Policy of partial commits: they may leave a region out, or never; None: it is not in the log yet."""
     forced_by: tuple[Name, ...] = ()
     """Regions that reached the maximum of consecutive fallbacks, so the next commit must be full."""
     max_consecutive_fallbacks: Number | None = None

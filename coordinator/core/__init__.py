@@ -16,7 +16,7 @@ The data flows in one direction, and each step has one file:
     time   ─► machine ─► proposal              the next cut: chosen, checked, appended as cut.decided
               machine ─► commit                an unresolved decision: ask, publish, append the outcome
                          table                 what the table has proven, and what contradicts it
-              machine ─► activity              drivers that are heard of, and silent ones
+              machine ─► activity              the drivers' newest events, and silent drivers
               machine ─► outbox                what follows a record: state record, notification, view, offset
     machine.poll(now) ─► effects               requests to the shell, as data
     effects' results  ─► machine.finished(...) answers of the shell, as data

@@ -183,7 +183,7 @@ _UNLIMITED: Final[Moves] = MappingProxyType({})
 
 
 class Waited(NamedTuple):
-    """What may follow from the wait for lagging regions; time alone decides that."""
+    """Permissions that follow from the wait for lagging regions; time alone gives them."""
 
     partial: bool = False
     """The cut may be taken without them: each has had its time, or has given its answer."""

@@ -67,7 +67,7 @@ def unreached(state: LogState, savepoint: Savepoint) -> list[str]:
 
 
 def lacking(log: "Log", savepoint: Savepoint) -> list[str]:
-    """Return the regions that have not sealed yet what a savepoint waits for; of a drain, those that go on.
+    """Return the regions of which a savepoint needs another checkpoint; of a drain, those that continue.
 
     The others that are unreached wait for the commit alone.
     """

@@ -1,4 +1,4 @@
-"""What the table has proven to the coordinator, and what contradicts it.
+"""Proofs that the table has given to the coordinator, and contradictions of them.
 
 A commit is published only where its decision is proven absent. The proof begins at a *known head*: a snapshot
 that no commit of the asked decision precedes. If it is an ancestor of the head now, only what came after it
@@ -6,7 +6,7 @@ has to be read. There are four sources of a known head, the surest first: the ne
 operator's statement, the head that the decision names, and the snapshot of the newest outcome. Whoever wrote
 the decision had a proof of its head. A statement is worth nothing as soon as the table disproves it.
 
-A table can be rolled back, also below commits that are told as final. It lacks a known head then, and the
+A table can be rolled back, also below commits that are announced. It lacks a known head then, and the
 stream stalls until the table is restored. History that expires afterwards hides a rollback, and repairs
 nothing: so the contradiction is remembered (`contradicted`).
 """

@@ -1,4 +1,4 @@
-"""What can be taken back: a decision that the table refuses, and an assignment that has decided nothing yet.
+"""Orders that take back: a decision that the table refuses, and an assignment that has decided nothing yet.
 
 Both put back a state that LogState keeps for it: `Decision.before` until the outcome, `LogState.former` until
 the first decided cut. Nothing older comes back.

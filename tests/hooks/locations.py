@@ -61,3 +61,12 @@ def complete(root: Path, region: Region, marker: IncarnationMarker, *batches: in
 def files(root: Path) -> dict[str, str]:
     """Return the content of every file of a location."""
     return {str(path.relative_to(root)): path.read_text() for path in root.rglob("*") if path.is_file()}
+
+
+def told(error: BaseException | None) -> str:
+    """The messages of an error and of its causes: Spark's own names no cause at the end of a batch."""
+    texts = []
+    while error is not None:
+        texts.append(str(error))
+        error = error.__cause__ or getattr(error, "_cause", None)
+    return "\n".join(texts)

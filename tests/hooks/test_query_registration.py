@@ -9,7 +9,7 @@ from sluicegate.events.models import CheckpointCompleted, FilesWritten, RegionHe
 from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.writer_hooks.region import Event
 from tests.hooks.conftest import Job
-from tests.hooks.locations import position
+from tests.hooks.locations import position, told
 from tests.hooks.log import refuse, silent
 from tests.hooks.test_outcomes import _announce
 from tests.integration.waiting import wait_until
@@ -75,15 +75,6 @@ def test_a_restart_that_went_on_ends_when_a_refusal_comes_later(job: Job) -> Non
         assert "older than the committed position" in told(caught.value)
     finally:
         query.stop()
-
-
-def told(error: BaseException | None) -> str:
-    """The messages of an error and of its causes: of a batch's end, Spark's own names none."""
-    texts = []
-    while error is not None:
-        texts.append(str(error))
-        error = error.__cause__ or getattr(error, "_cause", None)
-    return "\n".join(texts)
 
 
 @pytest.mark.parametrize("order", [{"command": "close"}, {"command": "discard", "region": "JFK"}])

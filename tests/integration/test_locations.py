@@ -12,6 +12,7 @@ from pyspark.errors import StreamingQueryException
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import CheckpointCompleted
 from sluicegate.writer_hooks.spark.checkpoint import CheckpointLocation
+from tests.hooks.locations import told
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import read_ids
@@ -135,15 +136,6 @@ async def reset(place: Place, job: SparkJob) -> None:
     order = ("region", "reset", "--stream", "flights", *where)
     done = await until(lambda: invoke(place, *order), lambda done: "was alive" not in done.stderr)
     assert done.exit_code == 0, done.output
-
-
-def told(error: BaseException | None) -> str:
-    """The messages of an error and of its causes: Spark's own names no cause at the end of a batch."""
-    texts = []
-    while error is not None:
-        texts.append(str(error))
-        error = error.__cause__ or getattr(error, "_cause", None)
-    return "\n".join(texts)
 
 
 @pytest.mark.parametrize("first_is_right", [True, False], ids=["the first", "the second"])

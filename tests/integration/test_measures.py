@@ -23,6 +23,7 @@ from sluicegate.events.models import CutCommitted
 from sluicegate.events.notifications import Committed
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.topics import topic_settings
+from tests.doubles.http import served
 from tests.integration.conftest import Place, place_of
 from tests.integration.coordinator import running
 from tests.integration.job import Job, read_events, read_ids, read_records
@@ -189,14 +190,8 @@ async def receiver() -> AsyncIterator[Receiver]:
     """A receiver on a port of its own."""
     found, app = Receiver(), web.Application()
     app.router.add_post("/v1/traces", found.take)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    found.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    try:
+    async with served(app) as found.url:
         yield found
-    finally:
-        await runner.cleanup()
 
 
 async def test_a_receiver_of_otlp_gets_the_steps_of_a_commit(

@@ -15,6 +15,7 @@ from aiohttp import web
 
 from sluicegate.coordinator.service.service import Service
 from sluicegate.coordinator.settings.model import Settings
+from tests.doubles.http import served
 from tests.integration.conftest import Place
 from tests.integration.job import read_ids
 from tests.integration.orders import config_of
@@ -64,17 +65,12 @@ async def receiving(table: str) -> AsyncIterator[Receiver]:
     receiver.gate.set()
     app = web.Application()
     app.router.add_post("/hook", receiver.handle)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    port = site._server.sockets[0].getsockname()[1]  # type: ignore[union-attr]
-    receiver.url = f"http://127.0.0.1:{port}/hook"
-    try:
-        yield receiver
-    finally:
-        receiver.gate.set()
-        await runner.cleanup()
+    async with served(app) as address:
+        receiver.url = f"{address}/hook"
+        try:
+            yield receiver
+        finally:
+            receiver.gate.set()
 
 
 def hook(place: Place, receiver: Receiver, **more: Any) -> dict[str, Any]:

@@ -7,6 +7,8 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.doubles.http import served
+
 
 @dataclass
 class Server:
@@ -38,11 +40,5 @@ async def reporting() -> AsyncIterator[Server]:
     found = Server()
     app = web.Application()
     app.router.add_post("/{path:.*}", found.answer)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    found.base = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    try:
+    async with served(app) as found.base:
         yield found
-    finally:
-        await runner.cleanup()

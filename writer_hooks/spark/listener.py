@@ -260,7 +260,7 @@ class ClassicQueries:
         return ask
 
     def ending(self, run: str) -> tuple[Ender | None, Over | None]:
-        """Return functions that fail a run and that tell if it is over. They may be called at any time."""
+        """Return functions that fail a run and that return if it is over. They may be called at any time."""
         query = self._running.get(run)
         return (None, None) if query is None else (partial(self._fail, query), partial(_over, query))
 
