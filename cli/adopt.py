@@ -61,10 +61,14 @@ class Listeners(NamedTuple):
     """Keys of records after the newest commit in the table, whose numbers are used again."""
 
     def messages(self) -> dict[str, bytes | None]:
-        """Return the records to write by key; None: to delete."""
-        return dict.fromkeys(self.ahead) | {
+        """Return the records to write by key, in their order; None: to delete.
+
+        The new ones come first: a command that ends in between leaves no listener without a record.
+        """
+        made: dict[str, bytes | None] = {
             listener_key(each.stream, name, each.owner): encode(each) for name, each in self.continued.items()
         }
+        return made | {key: None for key in self.ahead if key not in made}
 
     def lines(self, watermark: int | None) -> list[str]:
         """Return the sentences about them; `watermark` is that of the newest commit."""
