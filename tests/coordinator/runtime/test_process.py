@@ -164,6 +164,7 @@ async def test_a_blocked_loop_is_seen() -> None:
             seen.set()
 
     async with ended_with(watch_loop(late)):
+        await asyncio.sleep(0)  # time: the watch starts
         until = time.monotonic() + 0.35  # time: the loop is blocked for so long; no limit
         while time.monotonic() < until:  # time: as above
             pass
