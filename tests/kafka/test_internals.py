@@ -43,6 +43,11 @@ SOURCE = Path(aiokafka.__file__).parent
 async def make_topic(bootstrap: str, name: str) -> None:
     async with started(AIOKafkaAdminClient(bootstrap_servers=bootstrap)) as admin:
         await admin.create_topics([NewTopic(name=name, num_partitions=2, replication_factor=1)])
+        # The answer comes before the broker shows the topic in its metadata.
+        await until(
+            lambda: admin.describe_topics([name]),
+            lambda found: [each["leader"] >= 0 for each in found[0]["partitions"]] == [True, True],
+        )
 
 
 async def collected(left: "weakref.ref[Any]") -> None:
