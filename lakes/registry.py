@@ -14,7 +14,6 @@ from sluicegate.lakes.port import PORT_VERSION, Adapter, TableRefused
 GROUP: Final = "sluicegate.lakes"
 DEFAULT_FORMAT: Final = "paimon"
 """Format of a stream, or of a writing job, that names none."""
-_FOR_TESTS: Final = "memory"
 _OTHERWISE: Final = f". {DEFAULT_FORMAT} is the default: if the table has another format, set `format`"
 
 
@@ -24,8 +23,8 @@ def install_line(*extras: str) -> str:
 
 
 def format_names() -> list[str]:
-    """Return the names of the formats that are installed for users, in order."""
-    return sorted(_formats().keys() - {_FOR_TESTS})
+    """Return the names of the formats that are installed, in order."""
+    return sorted(_formats())
 
 
 def adapter(name: str) -> Adapter:

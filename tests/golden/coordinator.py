@@ -30,7 +30,6 @@ from sluicegate.coordinator.stream.files import Limits, fit, narrowed
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
 from sluicegate.events.models import Body, FileInfo, FilesWritten, StreamCommand
 from sluicegate.events.problems import Code, Problem
-from sluicegate.lakes.memory import MemoryCommitter, MemoryTable
 from sluicegate.lakes.port import (
     CommitRequest,
     LakeUnavailable,
@@ -39,6 +38,7 @@ from sluicegate.lakes.port import (
     TableRefused,
     TableReplaced,
 )
+from tests.doubles.memory_lake import MemoryCommitter, MemoryTable
 from tests.golden.tell import effect_line, problem_line
 
 STREAM = "s"

@@ -9,8 +9,8 @@ from sluicegate.coordinator.core.state_record import StateRecord, deletion_start
 from sluicegate.coordinator.replay.adoption import Commits, Logged, Place, Stated, choose
 from sluicegate.events.models import CutDecided
 from sluicegate.lakes.history import PastSnapshot
-from sluicegate.lakes.memory import MarkerKind, MemoryTable
 from sluicegate.lakes.port import CommitRequest, TableState
+from tests.doubles.memory_lake import MarkerKind, MemoryTable
 from tests.golden.coordinator import STREAM, Coordinator, Crashed, World
 from tests.golden.tell import cut, problem_line
 from tests.golden.writing import position

@@ -8,7 +8,6 @@ import pytest
 
 from sluicegate.events.models import Assignment, FilesWritten
 from sluicegate.lakes.capabilities import Evolve
-from sluicegate.lakes.memory import MemoryAdapter
 from sluicegate.lakes.port import (
     PORT_VERSION,
     Adapter,
@@ -25,6 +24,7 @@ from sluicegate.writer_hooks.options import SinkOptions, Target, table_of
 from sluicegate.writer_hooks.region import Attempt, KafkaSettings, Region
 from sluicegate.writer_hooks.spark.preflight import table_troubles
 from sluicegate.writer_hooks.writer import write_attempt
+from tests.doubles.memory_lake import MemoryAdapter
 from tests.hooks.conftest import make_table
 from tests.hooks.options import OPTIONS as SINK
 

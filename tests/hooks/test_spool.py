@@ -20,7 +20,6 @@ from click.testing import CliRunner
 
 from sluicegate.cli.main import main
 from sluicegate.events.models import Assignment, CheckpointFailed, FileInfo, FilesWritten
-from sluicegate.lakes.memory import MemoryAdapter
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
 from sluicegate.lakes.spooled import SpooledStorage, Wrap, open_spooled
 from sluicegate.lakes.storage import Storage
@@ -46,6 +45,7 @@ from sluicegate.writer_hooks.upload.spool import (
     read_entry,
 )
 from sluicegate.writer_hooks.upload.uploader import Uploader, call_before_publish
+from tests.doubles.memory_lake import MemoryAdapter
 from tests.hooks.log import Log
 from tests.integration.waiting import BACKSTOP, wait_until
 

@@ -15,11 +15,11 @@ import pytest
 from pypaimon.manifest.manifest_file_manager import ManifestFileManager
 
 from sluicegate.lakes.file_options import FileOptions, open_writer
-from sluicegate.lakes.memory import MemoryAdapter
 from sluicegate.lakes.port import FileWriter, TableRefused
 from tests.contracts.lakes.delta_lake import DeltaLake
 from tests.contracts.lakes.iceberg_lake import IcebergLake
 from tests.contracts.lakes.paimon_lake import PaimonLake
+from tests.doubles.memory_lake import MemoryAdapter
 from tests.lakes.filing import ROWS, make, opened, paths, rows, written
 from tests.lakes.iceberg.reading import duck_rows
 from tests.lakes.paimon.reading import manifests as paimon_manifests

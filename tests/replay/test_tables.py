@@ -12,7 +12,7 @@ from sluicegate.coordinator.replay.tables import ReplayTable
 from sluicegate.coordinator.replay.verify import Verdict, verify
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.events.models import FilesWritten, SnapshotRef, StreamCommand
-from sluicegate.lakes.memory import ADAPTER, MemoryTable
+from tests.doubles.memory_lake import ADAPTER, MemoryTable
 from tests.replay.schedules import EMPTY, MemoryLog, Watched, starts, watched
 from tests.simulator.world import COMMIT_USER, STREAM
 

@@ -26,7 +26,8 @@ from sluicegate.coordinator.core.state import RegionState
 from sluicegate.coordinator.core.table import TableProgress
 from sluicegate.coordinator.replay import decisions
 from sluicegate.events.problems import Code
-from sluicegate.lakes import history, memory
+from sluicegate.lakes import history
+from tests.doubles import memory_lake
 from tests.simulator import retention, world
 
 Function = Callable[..., Any]
@@ -86,7 +87,7 @@ SEAMS: Final[dict[str, tuple[Any, str]]] = {
     "the known head of a commit": (TableProgress, "known_head"),
     "a named head that is older than the newest commit": (table, "_names_older"),
     "inspecting again": (machine.StreamMachine, "_inspect_again"),
-    "the proof of absence": (memory, "look_for"),
+    "the proof of absence": (memory_lake, "look_for"),
     "the standing of a marker": (history, "_standing"),
     "the result of a publication": (commit.Committing, "_published"),
     "the read barrier": (machine.StreamMachine, "_is_past_barrier"),

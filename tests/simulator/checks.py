@@ -20,7 +20,7 @@ from sluicegate.events.models import (
 )
 from sluicegate.events.notifications import Committed, IncarnationsEnded, RegistrationAnswered, SavepointTaken
 from sluicegate.events.problems import Problem
-from sluicegate.lakes.memory import MemorySnapshot
+from tests.doubles.memory_lake import MemorySnapshot
 from tests.simulator.deletions import Deletions
 from tests.simulator.judging import abandonment_problem, decision_problem
 from tests.simulator.places import Verdict

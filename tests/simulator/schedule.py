@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 from sluicegate.coordinator.core.effects import Effect
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import Assignment
-from sluicegate.lakes.memory import MemoryTable
+from tests.doubles.memory_lake import MemoryTable
 from tests.simulator.checks import Checks
 from tests.simulator.dice import Dice
 from tests.simulator.fates import FATES

@@ -6,7 +6,7 @@ from typing import Final, Literal
 
 from sluicegate.coordinator.core.effects import MachineSettings
 from sluicegate.events.models import StreamPolicy
-from sluicegate.lakes.memory import MarkerKind
+from tests.doubles.memory_lake import MarkerKind
 from tests.simulator.dice import Dice
 
 FRESH_REGIONS: Final = 64

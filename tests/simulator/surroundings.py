@@ -25,7 +25,6 @@ from sluicegate.coordinator.core.effects import (
 from sluicegate.events.envelope import Envelope
 from sluicegate.events.models import FilesWritten
 from sluicegate.events.problems import Cause, CauseCode, Code, Problem
-from sluicegate.lakes.memory import FaultPoint, MemoryCommitter
 from sluicegate.lakes.port import (
     CommitRequest,
     LakeUnavailable,
@@ -35,6 +34,7 @@ from sluicegate.lakes.port import (
     TableRefused,
     TableReplaced,
 )
+from tests.doubles.memory_lake import FaultPoint, MemoryCommitter
 from tests.simulator.fates import OF_TABLE
 from tests.simulator.world import COMMIT_USER, STREAM, World
 

@@ -7,7 +7,7 @@ the coordinators have seen the rollback.
 from dataclasses import dataclass
 from typing import Final
 
-from sluicegate.lakes.memory import MemorySnapshot, MemoryTable
+from tests.doubles.memory_lake import MemorySnapshot, MemoryTable
 from tests.simulator.dice import Dice
 from tests.simulator.truth import Truth
 from tests.simulator.world import COMMIT_USER, World

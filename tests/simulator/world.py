@@ -8,7 +8,7 @@ from sluicegate.coordinator.core.state_record import Due, StateRecord, recovery_
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import Body, FileInfo, FilesWritten
 from sluicegate.events.notifications import RegistrationAnswered
-from sluicegate.lakes.memory import FORMAT, FORMAT_VERSION, MemorySnapshot, MemoryTable
+from tests.doubles.memory_lake import FORMAT, FORMAT_VERSION, MemorySnapshot, MemoryTable
 
 STREAM: Final = "sim"
 FORGED: Final = "forged"

@@ -7,12 +7,12 @@ from typing import Final, cast
 import pytest
 
 from sluicegate.lakes.capabilities import EvolvesSchema
-from sluicegate.lakes.memory import MarkerKind
 from tests.contracts.lakes.delta_objects import DELTA, delta_of
 from tests.contracts.lakes.harness import EvolvingLake, Lake
 from tests.contracts.lakes.iceberg_rest_lake import ALL_ICEBERG, iceberg_of
 from tests.contracts.lakes.memory_lake import MemoryLake
 from tests.contracts.lakes.paimon_objects import PAIMON, paimon_of
+from tests.doubles.memory_lake import MarkerKind
 
 MARKERS: Final[dict[str, MarkerKind]] = {"memory-with-property": "property", "memory-with-state": "state"}
 """Tables in memory with gaps between positions and with a marker, by name."""

@@ -6,7 +6,9 @@ from typing import Any
 import pyarrow as pa
 
 from sluicegate.events.models import FilesWritten, SnapshotRef
-from sluicegate.lakes.memory import (
+from sluicegate.lakes.port import LakeUnavailable, OutcomeUnknown, Publication
+from tests.contracts.lakes.harness import USER, Fault, written
+from tests.doubles.memory_lake import (
     FaultPoint,
     MarkerKind,
     MemoryAdapter,
@@ -14,8 +16,6 @@ from sluicegate.lakes.memory import (
     MemoryMaintenance,
     by_one,
 )
-from sluicegate.lakes.port import LakeUnavailable, OutcomeUnknown, Publication
-from tests.contracts.lakes.harness import USER, Fault, written
 
 
 class MemoryLake:

@@ -2,10 +2,10 @@
 
 import pytest
 
-from sluicegate.lakes.memory import MarkerKind
 from sluicegate.lakes.port import Absent, Ahead, CommitRequest, Found, OtherDigest, Published, Unproven
 from tests.contracts.lakes.harness import USER, Lake, Stream, with_commits
 from tests.contracts.lakes.memory_lake import MemoryLake
+from tests.doubles.memory_lake import MarkerKind
 
 
 def expired(lake: Lake) -> Stream:

@@ -18,8 +18,8 @@ from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.events.problems import Code
 from sluicegate.kafka.bodies import Bodies, Budget, WrittenEvent
-from sluicegate.lakes.memory import ADAPTER, MemoryTable
 from sluicegate.lakes.port import CHECK_LASTS, Checked, LakeUnavailable, Premises, Published, TableReplaced
+from tests.doubles.memory_lake import ADAPTER, MemoryTable
 from tests.integration.waiting import until
 
 STREAM = "early"

@@ -14,8 +14,8 @@ from sluicegate.events.files import DIGEST_LENGTH, attempt_digest, attempt_of, n
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.events.problems import CauseCode, Code, Problem
 from sluicegate.kafka.bodies import WrittenEvent
-from sluicegate.lakes.memory import ADAPTER
 from sluicegate.lakes.port import Published
+from tests.doubles.memory_lake import ADAPTER
 from tests.lakes.outcomes import is_refused
 
 STREAM = "names"

@@ -1,4 +1,4 @@
-"""A table format that lives in memory: for users' tests and for the deterministic simulator.
+"""A table format that lives in memory: for the golden cases and the deterministic simulator.
 
 No I/O, threads, clock or randomness. It keeps the port's contract as the real formats do, and it can be
 made to fail at every point where they can. Only the writer half needs pyarrow.
