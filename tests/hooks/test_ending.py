@@ -4,9 +4,11 @@ import asyncio
 import contextlib
 import gc
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent import futures
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,6 +21,7 @@ from sluicegate.writer_hooks.commit_feed import Follower
 from sluicegate.writer_hooks.publisher import LoopThread
 from sluicegate.writer_hooks.region import KafkaSettings
 from tests.integration.waiting import BACKSTOP, wait_until
+from tests.tls import make_certificates
 
 READING = "reading"
 """Name of the task that reads for a follower."""
@@ -145,6 +148,38 @@ def test_a_connection_whose_client_could_not_be_closed_is_closed(end: Ending) ->
         end(thread)
     assert left[0].cancelled()
     assert writer.transport.get_extra_info("socket").fileno() == -1
+
+
+@pytest.mark.slow
+@ENDINGS
+def test_a_closed_connection_does_not_wait_for_its_peer_to_say_farewell(end: Ending, tmp_path: Path) -> None:
+    """TLS ends with a message of each side. A broker that refuses a client may be slow to send its own."""
+    files = make_certificates(tmp_path)
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(files.server, files.server_key)
+    greeted: list[ssl.SSLSocket] = []
+
+    def greet(listening: socket.socket) -> None:
+        connection, _ = listening.accept()
+        greeted.append(context.wrap_socket(connection, server_side=True))
+
+    async def connect_and_close() -> Any:
+        trusted = ssl.create_default_context(cafile=str(files.ca))
+        _, writer = await asyncio.open_connection(*address, ssl=trusted)
+        found = writer.get_extra_info("socket")
+        writer.close()
+        return found
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = listening.getsockname()
+        server = threading.Thread(target=greet, args=(listening,))
+        server.start()
+        thread = LoopThread(NAME)
+        closed = thread.call(connect_and_close(), BACKSTOP)
+        end(thread)
+        server.join(BACKSTOP)
+    with greeted[0]:
+        assert closed.fileno() == -1
 
 
 @ENDINGS
