@@ -35,6 +35,7 @@ from sluicegate.events.envelope import partition_of
 from sluicegate.events.models import Position
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.permissions import Client
+from sluicegate.texts import counted
 
 # Records of listeners for `stream adopt`: those of the former stream continue, missing ones are named.
 #
@@ -425,7 +426,7 @@ def _lines(order: _Order, found: _Found) -> list[str]:
         if each.source_offsets is not None:
             lines.append(f"    source offsets: {each.source_offsets}")
     if found.skipped:
-        lines.append(f"{found.skipped} events of it that are in the topics already have no effect")
+        lines.append(f"without effect: {counted(found.skipped, 'event')} of it that the topics have already")
     lines += found.listeners.lines(account.watermark)
     if found.view_stays is not None:
         lines.append(f"Its former view is still in Redis: {found.view_stays}. The coordinator replaces it")

@@ -55,6 +55,7 @@ from sluicegate.lakes.registry import adapter
 from sluicegate.lakes.storage import CannotPut, Uncertain
 from sluicegate.lakes.storages import OBJECT_SCHEMES, open_storage
 from sluicegate.state_store.redis_store import redis_client
+from sluicegate.texts import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,7 @@ async def check_kafka(settings: Settings) -> list[Finding]:
         return [problem("kafka", str(error))]
     except (KafkaError, TimeoutError, OSError) as error:
         return [problem("kafka", kafka_away(settings, error))]
-    reached = f"{len(brokers)} broker{'s' if len(brokers) != 1 else ''} at {settings.kafka.bootstrap_servers}"
+    reached = f"{counted(len(brokers), 'broker')} at {settings.kafka.bootstrap_servers}"
     return [
         fine("kafka", reached),
         *await _check_topics(settings),

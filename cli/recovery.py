@@ -27,6 +27,7 @@ from sluicegate.kafka.permissions import Client
 from sluicegate.kafka.producer import SessionProducer
 from sluicegate.kafka.topics import TopicRole
 from sluicegate.state_store import StateStoreUnavailable
+from sluicegate.texts import counted
 
 
 async def has_view(settings: Settings, stream: str) -> bool:
@@ -241,7 +242,7 @@ def forget(context: click.Context, settings: Settings, stream: str, yes: bool) -
     if not keys and not viewed:
         raise UserError(f"stream {stream} has no record in {topic}, so there is nothing to forget")
     if yes:
-        click.echo(f"stream {stream} is forgotten: {len(keys)} records in {topic} are deleted")
+        click.echo(f"stream {stream} is forgotten: {counted(len(keys), 'record')} deleted in {topic}")
         if viewed:
             click.echo("its view in Redis is deleted")
         click.echo(

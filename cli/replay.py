@@ -50,6 +50,7 @@ from sluicegate.events.models import SnapshotRef
 from sluicegate.events.problems import CauseCode, Code, Problem
 from sluicegate.lakes.capabilities import Opened
 from sluicegate.lakes.maintenance import format_problems
+from sluicegate.texts import counted
 
 # Output of `sluicegate replay`, as lines and as JSON values.
 
@@ -84,7 +85,7 @@ def verdict_output(stream: str, verdict: Verdict, opened: Opened) -> Output:
     found += [_unjudged(each) for each in verdict.unjudged]
     lines += [f"  {line}" for line in _shortened(found)]
     if opened.files:
-        lines.append(f"  {opened.files} data files of the newest snapshot were opened")
+        lines.append(f"  opened {counted(opened.files, 'data file')} of the newest snapshot")
     if opened.problems:
         lines.append(f"FILES ARE MISSING, or damaged. {format_problems(opened)}")
     lines.append(_conclusion(stream, verdict, unproven=bool(limits)))
@@ -143,9 +144,10 @@ def rebuilt_output(stream: str, table: str, made: Rebuilt, *, dry: bool) -> Outp
     """Format the commits of a rebuilt table, made or only planned."""
     did = "would be made" if dry else "made"
     lines = _range(stream, made.done) if made.done else []
-    lines.append(f"  {did} in {table}: {made.commits} commits of {made.files} files ({made.bytes:,} bytes)")
+    commits, files = counted(made.commits, "commit"), counted(made.files, "file")
+    lines.append(f"  {did} in {table}: {commits} of {files} ({made.bytes:,} bytes)")
     if made.found:
-        lines.append(f"  {made.found} commits were there already, from an earlier run")
+        lines.append(f"  there already, from an earlier run: {counted(made.found, 'commit')}")
     if made.left:
         lines.append("  left out: the last decision, which an operator ordered to revert")
     if not dry:
@@ -293,7 +295,7 @@ def _decision(finding: Finding) -> str:
     if logged is None:
         return f"decision {finding.decision}"
     made = logged.decision
-    what = "reverted, an empty commit" if logged.reverted else f"{made.files} files"
+    what = "reverted, an empty commit" if logged.reverted else counted(made.files, "file")
     time = iso_time(logged.time or None)
     when = f", {time}" if time else ""
     moves = "; ".join(_moves(logged))

@@ -19,6 +19,7 @@ from sluicegate.events.envelope import partition_of
 from sluicegate.events.models import Position, SnapshotRef
 from sluicegate.events.problems import Code, Problem
 from sluicegate.state_store import ConditionView, PendingView, StreamView
+from sluicegate.texts import counted
 
 # Format of a stream for people, as `sluicegate status` prints it.
 
@@ -32,7 +33,7 @@ def lines_of(shown: Shown, now: int, *, verbose: bool) -> list[str]:
     """Format a stream as lines; `now` in milliseconds since the Unix epoch."""
     again = shown["read_by_restart"]
     place = f"partition {shown['partition']}" + (
-        "" if again is None else f" (a restart reads {again} records)"
+        "" if again is None else f" (a restart reads {counted(again, 'record')})"
     )
     note = "" if shown["configured"] else "  NOT CONFIGURED HERE"
     note += f"  owner {shown['owner']}" if shown.get("owner") else ""
@@ -153,8 +154,8 @@ def _pending(made: PendingView, head: SnapshotRef | None) -> str:
     back = f"; {listed(made.fallbacks)} fell back" if made.fallbacks else ""
     revert = f"; it is being reverted, without region {made.revert_of}" if made.revert_of else ""
     return (
-        f"  decision {made.decision} with {_files(made.files)} of {listed(made.regions)} is not committed "
-        f"yet{back}{revert}{_head('; table head', head)}"
+        f"  decision {made.decision} with {counted(made.files, 'file')} of {listed(made.regions)} is not "
+        f"committed yet{back}{revert}{_head('; table head', head)}"
     )
 
 
@@ -213,13 +214,9 @@ def _incarnation(incarnation: str, *, verbose: bool) -> str:
 
 
 def _amount(files: int, rows: int, since: int, as_of: int) -> str:
-    some = f" with {rows:,} {'row' if rows == 1 else 'rows'}" if rows else ""
+    some = f" with {counted(rows, 'row')}" if rows else ""
     # The clock of the brokers may be ahead of this host's.
-    return f"{_files(files)}{some}, the oldest for {duration(max(0, as_of - since) / 1000)}"
-
-
-def _files(count: int) -> str:
-    return f"{count:,} {'file' if count == 1 else 'files'}"
+    return f"{counted(files, 'file')}{some}, the oldest for {duration(max(0, as_of - since) / 1000)}"
 
 
 def _ago(millis: int, now: int) -> str:

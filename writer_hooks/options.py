@@ -22,6 +22,7 @@ from sluicegate.lakes.file_options import NAMES as FILE_NAMES
 from sluicegate.lakes.file_options import BadFileOption, FileOptions
 from sluicegate.lakes.port import TableRef, TableRefused
 from sluicegate.lakes.registry import DEFAULT_FORMAT, adapter
+from sluicegate.texts import counted
 from sluicegate.writer_hooks.errors import BadOption
 from sluicegate.writer_hooks.region import DEFAULT_PREFIX, FOREVER, KAFKA_PREFIX, KafkaSettings, Region
 
@@ -148,7 +149,7 @@ class Backpressure:
         """
         if self.max_checkpoints is not None and len(completed) >= self.max_checkpoints:
             return (
-                f"{len(completed)} completed checkpoints are not committed, and "
+                f"not committed: {counted(len(completed), 'completed checkpoint')}, and "
                 f"max.uncommitted.checkpoints is {self.max_checkpoints}"
             )
         age = now - min(completed.values(), default=now)

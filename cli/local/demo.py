@@ -21,6 +21,7 @@ import click
 
 from sluicegate.cli.local.errors import DemoError, EmbeddedError, JavaError, Unavailable
 from sluicegate.cli.local.jars import find_java
+from sluicegate.texts import counted, install_command
 
 if TYPE_CHECKING:
     from sluicegate.cli.local.run import Outcome
@@ -137,8 +138,8 @@ def summary(outcome: "Outcome", seconds: float) -> str:
     """Format the result as text."""
     verdict = outcome.verdict
     lines = [
-        f"{verdict.rows:,} of {verdict.expected:,} rows in {outcome.files} files and {outcome.commits} "
-        f"commits, in {seconds:g} s",
+        f"{verdict.rows:,} of {verdict.expected:,} rows in {counted(outcome.files, 'file')} and "
+        f"{counted(outcome.commits, 'commit')}, in {seconds:g} s",
         f"missing {verdict.missing}, duplicated {verdict.duplicated}, unknown {verdict.foreign}, "
         f"altered {verdict.altered}",
     ]
@@ -146,7 +147,7 @@ def summary(outcome: "Outcome", seconds: float) -> str:
         phases = ", ".join(
             f"{phase} ({count})" if count > 1 else phase for phase, count in outcome.kill_phases.items()
         )
-        lines.append(f"coordinator killed {outcome.kills} times: {phases}")
+        lines.append(f"coordinator killed {counted(outcome.kills, 'time')}: {phases}")
     lines.append("every row exactly once" if verdict.exact else "NOT EXACT")
     return "\n".join(lines)
 
@@ -156,10 +157,8 @@ def _check_prerequisites(table_format: str) -> None:
     needed = (*_NEEDED, *_OF_FORMAT[table_format])
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
-        extras = "demo" if table_format == "paimon" else f"demo,{table_format}"
-        raise Unavailable(
-            f'the demo needs {", ".join(missing)}, not installed here; run pip install ".[{extras}]"'
-        )
+        install = install_command("demo", *([] if table_format == "paimon" else [table_format]))
+        raise Unavailable(f"the demo needs {', '.join(missing)}, not installed here; run {install}")
     try:
         find_java()
     except JavaError as error:

@@ -27,6 +27,7 @@ from sluicegate.cli.local.servers import EmbeddedKafka, EmbeddedValkey
 from sluicegate.cli.local.tables import DemoTable, create_table
 from sluicegate.cli.local.watch import PARTITIONS, TOPICS, Display, Progress, Watch
 from sluicegate.kafka.topics import ensure_topics, topic_specs
+from sluicegate.texts import counted
 
 _POLL: Final = 0.2
 _STUCK_SECONDS: Final = 300.0
@@ -172,7 +173,9 @@ def _follow(wish: Wish, parts: Parts, feed: Feed, watch: Watch, killer: Killer, 
         if share == 1.0 and progress.commits:
             jobs.finish()
         state = str(progress)
-        state += f"; coordinator killed {killer.killed} of {wish.kills} times" if wish.kills else ""
+        state += (
+            f"; coordinator killed {killer.killed} of {counted(wish.kills, 'time')}" if wish.kills else ""
+        )
         display.show(state)
         if state != seen:
             seen, moved = state, time.monotonic()

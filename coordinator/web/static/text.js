@@ -291,7 +291,7 @@ export function cutFacts(cut) {
     ["Outcome", [`${cut.outcome}. ${OUTCOMES[cut.outcome]?.text ?? ""}`]],
     ["Decision", [number(cut.decision) + attempt]],
     ["Snapshot", [cut.snapshot ? `${cut.snapshot.id}:${cut.snapshot.identity}` : "–"]],
-    ["Content", [`${number(cut.files)} files, ${number(cut.rows)} rows, ${bytes(cut.bytes)}`]],
+    ["Content", [[count(cut.files, "file"), count(cut.rows, "row"), bytes(cut.bytes)].join(", ")]],
     ["Partitions", [number(cut.partitions)]],
     ["Watermark", [time(cut.watermark)]],
     ["First event", [time(cut.first_event)]],
