@@ -282,8 +282,8 @@ class Publisher:
         limit = f"{timeout:g} s ({option})" if option else f"{timeout:g} s"
         return PublishFailed(
             f"Kafka at {self._settings.bootstrap_servers} did not acknowledge events for the topic {topic} "
-            f"within {limit}: {error!r}; nothing was deleted, and trying again is safe. Check that the brokers "
-            "run, and the option kafka.bootstrap.servers"
+            f"within {limit}: {error!r}; nothing was deleted, and trying again is safe. Check that the "
+            "brokers run, and the option kafka.bootstrap.servers"
         )
 
 
