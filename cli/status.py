@@ -143,6 +143,8 @@ def _progress(view: StreamView) -> Iterator[str]:
         yield f"  every commit is full: the writers are one region ({view.single_region})"
     if view.forced_by:
         yield f"  the next commit is full: {listed(view.forced_by)} fell back as often as allowed"
+    if view.absent:
+        yield f"  the next commit is partial: it does not wait for {listed(view.absent)}"
     if view.pending is not None:
         yield _pending(view.pending, view.table_head)
     if waiting := [each for each in view.waiting.values() if each.files]:

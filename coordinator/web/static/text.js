@@ -280,6 +280,7 @@ export function asOfParts(stream) {
 
 function nextCommit(view) {
   if (view.single_region) return `full, as every commit: the writers are one region (${view.single_region})`;
+  if (view.absent?.length) return `partial: it does not wait for ${view.absent.join(", ")}`;
   const names = view.forced_by ?? [];
   return names.length ? `full: ${names.join(", ")} fell back as often as allowed` : "";
 }
