@@ -411,6 +411,9 @@ def check_stream(
     name = f"table of {stream}"
     try:
         opened = adapter(settings.format)
+    except TableRefused as error:
+        return [problem(name, f"streams.{stream}.format cannot be used: {error}")], None
+    try:
         table = opened.parse_table(settings.table, settings.adapter_options())
         committer = opened.open_committer(table, settings.commit_user)
         maintenance = opened.open_maintenance(table)

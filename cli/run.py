@@ -27,7 +27,7 @@ from sluicegate.coordinator.observe.logs import configure_logging
 from sluicegate.coordinator.settings.model import Settings, SettingsError, validate
 from sluicegate.failpoints.points import arm
 from sluicegate.lakes.port import TableRefused
-from sluicegate.lakes.registry import DEFAULT_FORMAT, adapter
+from sluicegate.lakes.registry import DEFAULT_FORMAT, adapter, format_names
 
 # `sluicegate init`: write a settings file for one stream.
 
@@ -145,8 +145,10 @@ def section(stream: str, options: Mapping[str, str]) -> str:
 def _check_table(location: str, lake: str | None, options: Mapping[str, str]) -> None:
     """Refuse a table that lacks an option of its format, such as a catalog. Raises UserError.
 
-    A format that is not installed here is left to `sluicegate check` on the host of the service.
+    A format whose package is not installed here is left to `sluicegate check` on the host of the service.
     """
+    if lake is not None and lake not in (known := format_names()):
+        raise UserError(f"--format: {lake!r} is no table format; this release knows {', '.join(known)}")
     try:
         found = adapter(lake) if lake is not None else None
     except TableRefused:

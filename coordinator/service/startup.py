@@ -109,6 +109,10 @@ def table_problems(held: Settings, wanted: Settings) -> list[str]:
             continue
         try:
             opened = adapter(stream.format)
+        except TableRefused as error:
+            found.append(f"streams.{name}.format: {error}")
+            continue
+        try:
             table = opened.parse_table(stream.table, stream.adapter_options())
             if before is not None:
                 with suppress(LakeUnavailable):
