@@ -117,8 +117,8 @@ def main() -> None:
         )
     if given.format == "iceberg" and "uri" not in of_table:
         sys.exit(
-            "nothing was written: a table of Iceberg is in a catalog. Give its address with --option uri=..., "
-            "as in the settings of the coordinator"
+            "nothing was written: a table of Iceberg is in a catalog. Give the catalog's address with "
+            "--option uri=..., as in the settings of the coordinator"
         )
     columns = make_table(table, rows.schema, given.format, of_table)
     if sorted(columns) != sorted(rows.column_names):

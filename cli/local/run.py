@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -105,7 +106,7 @@ def run_demo(wish: Wish, display: Display, stack: ExitStack) -> Outcome:
         DemoError, EmbeddedError, TopicError: the run failed, or the table cannot be read.
     """
     display.note(f"starting Kafka, Valkey and Spark in {wish.work}")
-    parts = prepare(wish, stack)
+    parts = prepare(wish, stack, note=display.note)
     display.note(f"{parts.source.num_rows:,} flights are ready, for the regions {', '.join(REGIONS)}")
     feed, watch = Feed(parts.files, wish.work / "inbox"), Watch(parts.bootstrap, Progress())
     killer = Killer(parts.coordinator, wish.kills, lambda: watch.progress.commits > 0, display.note)
@@ -124,8 +125,18 @@ def run_demo(wish: Wish, display: Display, stack: ExitStack) -> Outcome:
     return Outcome(compare(contents.rows, parts.source), contents.commits, contents.files, phases)
 
 
-def prepare(wish: Wish, stack: ExitStack, slots: int = 2, make_jobs: type[Jobs] = Jobs) -> Parts:
-    """Start the servers and Spark. Meanwhile make the table, the settings, and the files of the flights."""
+def prepare(
+    wish: Wish,
+    stack: ExitStack,
+    slots: int = 2,
+    make_jobs: type[Jobs] = Jobs,
+    *,
+    note: Callable[[str], None] = lambda _: None,
+) -> Parts:
+    """Start the servers and Spark. Meanwhile make the table, the settings, and the files of the flights.
+
+    `note` is called at the end of each phase.
+    """
     work = wish.work
     valkey, kafka = EmbeddedValkey(work / "valkey"), EmbeddedKafka(work / "kafka")
     coordinator = Coordinator(work / "coordinator.toml", work / "logs")
@@ -136,6 +147,7 @@ def prepare(wish: Wish, stack: ExitStack, slots: int = 2, make_jobs: type[Jobs] 
         valkey.start()
         kafka.start()
         asyncio.run(ensure_topics(kafka.bootstrap, topic_specs(TOPICS, partitions=PARTITIONS)))
+        note(f"Kafka is at {kafka.bootstrap}, Valkey at {valkey.url}")
 
     with ThreadPoolExecutor(max_workers=3) as pool:
         serving = pool.submit(start_servers)
@@ -143,7 +155,9 @@ def prepare(wish: Wish, stack: ExitStack, slots: int = 2, make_jobs: type[Jobs] 
         making = pool.submit(create_table, wish.table_format, work / "warehouse")
         spark = start_session(work, slots)
         stack.callback(spark.stop)
+        note("Spark runs")
         source, table = loading.result(), making.result()
+        note(f"the table is {table.location}")
         files = write_batches(source, work / "source", batches_for(wish.rows))
         serving.result()
     settings = _SETTINGS.format(
