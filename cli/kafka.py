@@ -18,11 +18,13 @@ from sluicegate.cli.options import kafka_config_option
 from sluicegate.coordinator.core.state_record import StateRecord, decode_record, read_listener_key
 from sluicegate.coordinator.settings.model import MemberKeys, Settings, keys_of
 from sluicegate.coordinator.stream.other_groups import group_members, must_sign
+from sluicegate.coordinator.stream.records import Held, read_held
 from sluicegate.events.problems import Problem
 from sluicegate.kafka.authorized import hidden_topics
 from sluicegate.kafka.clients import patiently, started
 from sluicegate.kafka.reading import read_batches
 from sluicegate.kafka.topics import TopicProblem, ensure_topics, verify_topics
+from sluicegate.texts import counted
 
 POLL_MS: Final = 500
 READ_SECONDS: Final = 120.0
@@ -127,6 +129,15 @@ async def read_dated_records(settings: Settings) -> dict[str, Dated]:
     }
 
 
+async def read_own_records(settings: Settings, stream: str) -> Held:
+    """Return the newest record and the base records of a stream.
+
+    Raises KafkaError, UserError, TimeoutError.
+    """
+    count = await partition_count(settings, settings.kafka.topic_names().state)
+    return (await read_held(settings.kafka, count, [stream])).get(stream, Held(None, None, {}))
+
+
 async def read_state_keys(settings: Settings, stream: str) -> list[StateKey]:
     """Return the keys of all records of a stream in the state topic: its state, bases and listeners.
 
@@ -194,6 +205,21 @@ async def read_offsets(settings: Settings) -> LogOffsets:
         {each.partition: end for each, end in ends.items()},
         {each.partition: found.offset for each, found in held.items() if found.offset >= 0},
     )
+
+
+async def refuse_members(settings: Settings, consequence: str) -> None:
+    """Refuse while coordinators of the group run, or may run. Raises UserError, KafkaError."""
+    group, members = settings.kafka.group_id, await count_members(settings)
+    if members is None:
+        raise UserError(
+            f"a running coordinator could not be seen: this client may not describe the group {group}. Grant "
+            f"it DESCRIBE on the group {group}"
+        )
+    if members:
+        raise UserError(
+            f"the group {group} has {counted(members, 'member')}: a coordinator {consequence}. Stop the "
+            "coordinators first (a killed one counts until its session ends)"
+        )
 
 
 async def count_members(settings: Settings) -> int | None:

@@ -97,8 +97,8 @@ async def _orphans(
     """Find the orphans, and delete them unless `forged` is None: the keys whose records are forged."""
     now = time.time_ns() // 1_000_000
     statuses: dict[str, FileStatus] = {}
-    async with connect(settings, stream) as (log, start, table, _):
-        if forged is not None and settings.kafka.signing.mode == "required":
+    async with connect(settings, stream) as (log, start, table):
+        if forged is not None:
             # A file of a decision that cannot be verified looks like an orphan.
             await require_verified(log, stream, start, forged)
         search = Search(stream, log, start, table, round(grace * 1000), show)

@@ -7,7 +7,7 @@ import click
 from pydantic import SecretStr
 
 from sluicegate.cli.errors import run_async
-from sluicegate.cli.kafka import count_members, partition_count
+from sluicegate.cli.kafka import read_own_records, refuse_members
 from sluicegate.cli.main import Commands
 from sluicegate.cli.options import (
     absolute,
@@ -40,12 +40,11 @@ from sluicegate.coordinator.replay.reading import (
 )
 from sluicegate.coordinator.replay.rebuild import Rebuild, Rebuilt
 from sluicegate.coordinator.replay.repair import Repair, Repaired
-from sluicegate.coordinator.replay.tables import ReplayTable, connect
+from sluicegate.coordinator.replay.tables import connect, open_table
 from sluicegate.coordinator.replay.verify import Verdict
 from sluicegate.coordinator.replay.verify import verify as verify_table
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream.other_groups import OwnedElsewhere, refuse_other_groups
-from sluicegate.coordinator.stream.records import read_held
 from sluicegate.events.models import SnapshotRef
 from sluicegate.events.problems import CauseCode, Code, Problem
 from sluicegate.lakes.capabilities import Opened
@@ -400,7 +399,7 @@ def verify(
 
     async def work() -> Output:
         with progress_line(wanted=not as_json) as line:
-            async with connect(settings, stream) as (log, begin, table, _):
+            async with connect(settings, stream) as (log, begin, table):
                 window, shown = Window(start, stop), line.show
                 verdict = await verify_table(
                     log, stream, begin, window, table, shown, everything=everything, forged=forged
@@ -432,20 +431,24 @@ def repair(
     They get the same ids and digests, so a coordinator finds them. Stop the coordinators first.
     """
 
+    async def alone() -> None:
+        await refuse_members(
+            settings, "would commit beside this command; if it does not, `sluicegate status` shows why"
+        )
+
     async def work() -> Output:
         with progress_line(wanted=not as_json) as line:
-            async with connect(settings, stream) as (log, begin, table, _):
-                if settings.kafka.signing.mode == "required":
-                    await require_verified(log, stream, begin, forged)
+            async with connect(settings, stream) as (log, begin, table):
+                await require_verified(log, stream, begin, forged)
                 if not dry:
                     await _refuse_other_group(settings, stream)
-                    await _refuse_if_owned(settings)
+                    await alone()
                     await note_order(settings, stream)
                 # Checked again before each write: a coordinator may have started in the meantime.
-                repairing = Repair(log, stream, table, lambda: _refuse_if_owned(settings), dry=dry)
+                repairing = Repair(log, stream, table, alone, dry=dry)
                 repaired = await repairing.run(begin, Window(start, stop), line.note, line.show)
                 if repaired.orders:
-                    await _refuse_if_owned(settings)
+                    await alone()
                     await log.append(stream, repaired.orders, current_order())
         return repaired_output(stream, repaired, dry=dry)
 
@@ -505,19 +508,15 @@ def rebuild(
         changes = {"table": into, "allowed_locations": (), "options": own.options | secrets}
         place = own.model_copy(update=changes)
         with progress_line(wanted=not as_json) as line:
-            async with connect(settings, stream) as (log, begin, table, threads):
-                if settings.kafka.signing.mode == "required":
-                    await require_verified(log, stream, begin, forged)
+            async with connect(settings, stream) as (log, begin, table):
+                await require_verified(log, stream, begin, forged)
                 if not dry:
                     await note_order(settings, stream, f"into {into}")
-                target = ReplayTable(place, threads, stream)
-                try:
+                with open_table(place, stream) as target:
                     rebuilding = Rebuild(
                         log, stream, table, target, dry=dry, incomplete=incomplete, lost=lost
                     )
                     made = await rebuilding.run(begin, Window(parse_mark("earliest"), stop), line.show)
-                finally:
-                    target.close()
         return rebuilt_output(stream, into, made, dry=dry)
 
     _print(settings, work(), as_json=as_json)
@@ -529,30 +528,10 @@ def _print(settings: Settings, work: Coroutine[Any, Any, Output], *, as_json: bo
     click.get_current_context().exit(DIFFERENT if output.different else 0)
 
 
-async def _refuse_if_owned(settings: Settings) -> None:
-    """Refuse a stream while a coordinator of the group runs, or may run. Raises ReplayRefused."""
-    group = settings.kafka.group_id
-    members = await count_members(settings)
-    if members is None:
-        raise ReplayRefused(
-            f"a running coordinator could not be seen: this client may not describe the group {group}. Grant "
-            f"it DESCRIBE on the group {group}"
-        )
-    if members > 0:
-        raise ReplayRefused(
-            f"{members} coordinator{'s run' if members > 1 else ' runs'} (group {group}), and would commit "
-            "beside this command. If it does not, `sluicegate status` shows why. To commit them from here, "
-            "stop the coordinators first (a killed one counts until its session ends)"
-        )
-
-
 async def _refuse_other_group(settings: Settings, stream: str) -> None:
     """Refuse a stream that another group serves. Raises ReplayRefused."""
-    topic, options = settings.kafka.topic_names().state, settings.kafka.client_options()
-    count = await partition_count(settings, topic)
-    held = await read_held(topic, count, options, [stream], settings.kafka.request_timeout)
+    kafka, held = settings.kafka, await read_own_records(settings, stream)
     try:
-        wrote = {name: each.group for name, each in held.items()}
-        await refuse_other_groups(options, settings.kafka.group_id, wrote)
+        await refuse_other_groups(kafka.client_options(), kafka.group_id, {stream: held.group})
     except OwnedElsewhere as error:
         raise ReplayRefused(str(error)) from error

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 
 from sluicegate.cli.errors import UserError
-from sluicegate.cli.kafka import Dated, consumer_of, partition_count, read_dated_records
+from sluicegate.cli.kafka import Dated, consumer_of, partition_count, read_dated_records, read_own_records
 from sluicegate.cli.options import current_order
 from sluicegate.coordinator.core.log import Applied
 from sluicegate.coordinator.core.replica import Replica
@@ -19,7 +19,6 @@ from sluicegate.coordinator.observe.messages import format_problem
 from sluicegate.coordinator.replay.log import Skipped, read_range
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream.other_groups import NEEDS_KEYS
-from sluicegate.coordinator.stream.records import read_held
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope, LogRecord, partition_of
 from sluicegate.events.models import Body, StreamCommand
@@ -182,10 +181,7 @@ async def _base_record(settings: Settings, stream: str, begin: int) -> StateReco
 
     A former owner of the partition can have replaced the newest record by an older one.
     """
-    topic, kafka = settings.kafka.topic_names().state, settings.kafka
-    count = await partition_count(settings, topic)
-    held = await read_held(topic, count, kafka.client_options(), [stream], kafka.request_timeout)
-    found = held[stream].usable(begin) if stream in held else None
+    found = (await read_own_records(settings, stream)).usable(begin)
     return found if isinstance(found, StateRecord) else None
 
 

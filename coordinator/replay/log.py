@@ -148,6 +148,8 @@ class StreamLog:
         self.partition: int = source.partition
         self.fetcher = fetcher
         self.signatures = settings.kafka.signatures()
+        self.must_verify = settings.kafka.signing.mode == "required"
+        """True if records without a valid signature are refused."""
         self._skipped = Skipped(self.signatures.read, self._range, self.end)
         self.decode: Decoder = self._skipped.decode
         self._source = source

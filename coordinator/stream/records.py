@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
@@ -14,6 +14,7 @@ from sluicegate.coordinator.core.state_record import (
     recovery_record,
     release_named,
 )
+from sluicegate.coordinator.settings.model import KafkaSettings
 from sluicegate.coordinator.stream.other_groups import group_named
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.clients import started
@@ -51,30 +52,19 @@ _Newest = dict[tuple[str, int | None], dict[int, _Stored]]
 """By stream and offset of the key, the last record in each partition."""
 
 
-async def read_records(
-    topic: str, partitions: int, options: dict[str, Any], streams: Collection[str], patience: float
-) -> dict[str, StateRecord | Problem]:
-    """Return the newest record of each stream that has one, as `read_held` does."""
-    held = await read_held(topic, partitions, options, streams, patience)
-    return {stream: each.record for stream, each in held.items() if each.record is not None}
-
-
 async def read_held(
-    topic: str,
-    partitions: int,
-    options: dict[str, Any],
-    streams: Collection[str] | None,
-    patience: float,
+    kafka: KafkaSettings, partitions: int, streams: Collection[str] | None
 ) -> dict[str, Held]:
     """Return the records of each stream that has one; `streams` None: of all streams.
 
-    All partitions are read, because a record may be in any of them after the topic got more partitions.
-    Raises KafkaError, and TimeoutError after `patience` seconds without progress.
+    All `partitions` of the topic are read, because a record may be in any of them after the topic got more.
+    Raises KafkaError, and TimeoutError after the request timeout without progress.
     """
+    topic, options = kafka.topic_names().state, kafka.client_options()
     sources = [TopicPartition(topic, number) for number in range(partitions)]
     consumer = AIOKafkaConsumer(auto_offset_reset="none", enable_auto_commit=False, **options)
     async with started(consumer):
-        newest = await _newest(consumer, sources, streams, patience)
+        newest = await _newest(consumer, sources, streams, kafka.request_timeout)
     latest = {key: _latest(found) for key, found in newest.items()}
     found = {key: each for key, each in latest.items() if each.value is not None}
     return {stream: _held(stream, found) for stream in dict.fromkeys(stream for stream, _ in found)}

@@ -147,8 +147,7 @@ async def test_a_fresh_table_has_the_same_commits(place: Place) -> None:
 
 async def put_base_record(place: Place, job: Job) -> int:
     """Delete the log up to the state record's low-water mark, with a base record; return the mark."""
-    options = place.settings().kafka.client_options()
-    held = (await read_held(place.topics.state, PARTITIONS, options, ["flights"], 20.0))["flights"].record
+    held = (await read_held(place.settings().kafka, PARTITIONS, ["flights"]))["flights"].record
     assert isinstance(held, StateRecord)
     key = f"flights/{held.low_water}".encode()
     home = partition_of("flights", PARTITIONS)
