@@ -9,7 +9,6 @@ import copy
 import json
 import re
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -31,11 +30,12 @@ from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.observe.messages import format_problem
 from sluicegate.coordinator.observe.view import view_of
 from sluicegate.coordinator.replay.log import open_log as open_replay_log
+from sluicegate.coordinator.replay.log import order_envelope
 from sluicegate.coordinator.service.keys import GroupKeys, read_keys
 from sluicegate.coordinator.settings.model import MemberKeys, Settings, own_keys
 from sluicegate.coordinator.stream.other_groups import NEEDS_KEYS
 from sluicegate.coordinator.tasks import ended_with
-from sluicegate.events.envelope import Envelope, EventType, LogRecord
+from sluicegate.events.envelope import LogRecord
 from sluicegate.events.models import StreamCommand
 from sluicegate.events.orders import make_note
 from sluicegate.kafka.permissions import Client, format_grants, lacking
@@ -140,7 +140,7 @@ async def note_order(settings: Settings, stream: str, about: str = "") -> None:
     """Append a note of the command that runs, before its work. Raises KafkaError, UserError."""
     await require_accepted_key(settings, stream)
     async with open_replay_log(settings, stream) as log:
-        await log.append(stream, [make_note()], current_order(about))
+        await log.append(order_envelope(stream), make_note(), current_order(about))
 
 
 UNFINISHED: Final = 1
@@ -203,7 +203,7 @@ async def order(
     await require_accepted_key(settings, stream)
     async with open_log(settings, stream) as log:
         command = make(log.replica.state)
-        envelope = Envelope(uuid.uuid4().hex, EventType.STREAM_COMMAND, stream)
+        envelope = order_envelope(stream)
         now = time.time_ns() // 1_000_000
         _require_effect(log.replica, LogRecord(log.replica.applied + 1, now, envelope, command))
         offset = await log.append(envelope, command)
@@ -214,7 +214,7 @@ async def order(
                 effect = await asyncio.wait_for(_follow(log, offset, awaited), patience)
             except TimeoutError:
                 reason = await reason_of_wait(settings, stream)
-        return Ordered(command, log.source.partition, offset, log.replica.state, effect, reason)
+        return Ordered(command, log.partition, offset, log.replica.state, effect, reason)
 
 
 def _require_effect(replica: Replica, record: LogRecord) -> None:

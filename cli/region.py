@@ -4,13 +4,14 @@ import asyncio
 import copy
 import time
 import uuid
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from aiokafka import ConsumerRecord, TopicPartition
+from aiokafka import ConsumerRecord
 
 from sluicegate.cli.errors import UserError, run_async
-from sluicegate.cli.kafka import READ_SECONDS, consumer_of
+from sluicegate.cli.kafka import READ_SECONDS
 from sluicegate.cli.main import Commands
 from sluicegate.cli.options import (
     current_order,
@@ -31,11 +32,11 @@ from sluicegate.cli.orders import (
     show,
     timeout_option,
 )
-from sluicegate.cli.stream_log import STUCK, FoldedLog, Step, known_record, open_log, region_assignment
+from sluicegate.cli.stream_log import FoldedLog, Step, known_record, open_log, region_assignment
 from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state import AssignmentState, LogState, RegionPhase
 from sluicegate.coordinator.observe.messages import format_problem
-from sluicegate.coordinator.replay.log import read_range
+from sluicegate.coordinator.replay.log import StreamLog
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.events.codec import Flaw, read_attributes, read_body
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
@@ -123,22 +124,16 @@ _SIGNS: Final = frozenset(
 )
 
 
-async def last_sign(
-    settings: Settings, source: TopicPartition, stream: str, region: str, seconds: float
-) -> float | None:
+async def last_sign(log: StreamLog, stream: str, region: str, seconds: float) -> float | None:
     """Return the age in seconds of the last event from the region's query; None if it has closed the region.
 
     The age is negative if the clock of the brokers is ahead of this one. Events older than `seconds` are not
-    read. Raises KafkaError, and TimeoutError after READ_SECONDS.
+    read. Raises KafkaError, TimeoutError.
     """
     newest: int | None = None
-    async with consumer_of(settings) as consumer:
-        since = round((time.time() - seconds) * 1000)
-        found = (await consumer.offsets_for_times({source: since}))[source]
-        if found is None:
-            return None
-        end = (await consumer.end_offsets([source]))[source]
-        async for records in read_range(consumer, source, found.offset, end, READ_SECONDS):
+    start = await log.first_since(round((time.time() - seconds) * 1000))
+    async with aclosing(log.read(start, await log.end())) as batches:
+        async for records in batches:
             for each in records:
                 newest = _note(newest, each, stream, region)
     return None if newest is None else time.time() - newest / 1000
@@ -206,7 +201,7 @@ async def _reset(
         if silence is None:
             heartbeat = (await known_record(settings, stream)).intervals.get(region, 0)
             silence = max(_LEAST_SILENCE, _MISSED * heartbeat / 1000)
-        age = await last_sign(settings, log.source, stream, region, silence)
+        age = await last_sign(log.log, stream, region, silence)
         _require_silence(region, age, silence)
         if order.ended:
             # Nothing is registered then, so no other record has the order.
@@ -279,7 +274,7 @@ async def _probe(log: FoldedLog, envelope: Envelope, body: RegionRegistered) -> 
 async def _register(log: FoldedLog, envelope: Envelope, body: RegionRegistered) -> RegistrationAnswered:
     """Append a registration; return its answer, which follows from the log alone."""
     offset = await log.append(envelope, body)
-    async with asyncio.timeout(STUCK):
+    async with asyncio.timeout(READ_SECONDS):
         async for step in log.follow():
             if step.record.offset >= offset:
                 return _with_reason(step.applied.answer, envelope.stream)

@@ -15,7 +15,7 @@ from sluicegate.cli.options import (
     forged_option,
     json_option,
     order_options,
-    parse_pairs,
+    pairs_option,
     print_result,
     stream_options,
 )
@@ -29,6 +29,7 @@ from sluicegate.coordinator.replay.decisions import (
     LoggedDecision,
     ReplayRefused,
 )
+from sluicegate.coordinator.replay.log import order_envelope
 from sluicegate.coordinator.replay.reading import (
     FORMS,
     Mark,
@@ -449,7 +450,8 @@ def repair(
                 repaired = await repairing.run(begin, Window(start, stop), line.note, line.show)
                 if repaired.orders:
                     await alone()
-                    await log.append(stream, repaired.orders, current_order())
+                for each in repaired.orders:
+                    await log.append(order_envelope(stream), each, current_order())
         return repaired_output(stream, repaired, dry=dry)
 
     _print(settings, work(), as_json=as_json)
@@ -465,14 +467,7 @@ def repair(
     callback=lambda _context, _option, value: absolute(value),
     help="Location of the new table.",
 )
-@click.option(
-    "--option",
-    "options",
-    multiple=True,
-    metavar="NAME=VALUE",
-    callback=parse_pairs,
-    help="Option of the new table in place of the stream's, such as identifier; repeat it for more.",
-)
+@pairs_option("Option of the new table in place of the stream's, such as identifier; repeat it for more.")
 @to_option
 @click.option("--incomplete", is_flag=True, help="Make a table also of a log whose beginning was deleted.")
 @click.option(

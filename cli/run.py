@@ -20,7 +20,7 @@ from sluicegate.cli.options import (
     config_option,
     file_option,
     load_again,
-    parse_pairs,
+    pairs_option,
     tables_option,
 )
 from sluicegate.coordinator.observe.logs import configure_logging
@@ -72,14 +72,7 @@ table = {table}
     metavar="NAME",
     help=f"Format of the table. Default: {DEFAULT_FORMAT}.",
 )
-@click.option(
-    "--option",
-    "options",
-    multiple=True,
-    metavar="NAME=VALUE",
-    callback=parse_pairs,
-    help="Option of the format, as often as there are any.",
-)
+@pairs_option("Option of the format, as often as there are any.")
 @click.option(
     "--region", "regions", multiple=True, help="Region that may register; repeat it for more. Default: any."
 )
@@ -177,8 +170,7 @@ def _write(path: Path, content: str, stream: str) -> None:
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"{path} is not written: an option is given twice ({error})") from error
     except SettingsError as error:
-        lines = "".join(f"\n  {problem}" for problem in error.problems)
-        raise UserError(f"{path} is not written, as its settings could not be used:{lines}") from error
+        raise UserError(f"{path} is not written, as its settings could not be used:{error.listed}") from error
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(content)

@@ -1,7 +1,6 @@
 """`sluicegate stream`: orders that concern all regions of a stream."""
 
 import asyncio
-import uuid
 from dataclasses import asdict
 from typing import Any
 
@@ -31,9 +30,10 @@ from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state import LogState, RegionPhase, RegionState, Savepoint
 from sluicegate.coordinator.core.table import asked_decision, disproves
 from sluicegate.coordinator.observe.messages import format_problem, iso_time
+from sluicegate.coordinator.replay.log import order_envelope
 from sluicegate.coordinator.settings.model import Settings, StreamSettings
 from sluicegate.events.codec import other_envelope
-from sluicegate.events.envelope import PER_REGION, Envelope, EventType
+from sluicegate.events.envelope import PER_REGION, EventType
 from sluicegate.events.models import SnapshotRef, StreamCommand
 from sluicegate.events.orders import digest_of
 from sluicegate.events.problems import Code, Problem
@@ -381,7 +381,9 @@ async def _skip(settings: Settings, stream: str, offset: int | None) -> bool:
         if (known := await known_record(settings, stream)).applied >= offset:
             # Since the log was opened, a coordinator has read the record.
             raise _too_late(stream, offset, known.state)
-        ordered = await _append(log, stream, record)
+        digest = digest_of(record.key, record.headers, record.value)
+        command = StreamCommand(command="skip", offset=record.offset, digest=digest)
+        ordered = await log.append(order_envelope(stream), command)
     click.echo(f"the record at {place} is skipped (order at offset {ordered}):\n{shown}")
     await note_nobody(settings)
     await _tell_next(settings, stream, record)
@@ -416,13 +418,6 @@ def _too_late(stream: str, offset: int, state: LogState) -> UserError:
         "it, so a coordinator has read it. Nothing stalls at it any more. If a newer release has applied it, "
         "that release is the way on: upgrade all coordinators"
     )
-
-
-async def _append(log: FoldedLog, stream: str, record: ConsumerRecord) -> int:
-    """Append the order; return its offset. Raises KafkaError, UserError."""
-    digest = digest_of(record.key, record.headers, record.value)
-    command = StreamCommand(command="skip", offset=record.offset, digest=digest)
-    return await log.append(Envelope(uuid.uuid4().hex, EventType.STREAM_COMMAND, stream), command)
 
 
 async def _tell_next(settings: Settings, stream: str, record: ConsumerRecord) -> None:

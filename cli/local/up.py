@@ -24,7 +24,7 @@ from sluicegate.cli.coordinators import ask_member
 from sluicegate.cli.errors import UserError, as_user_errors
 from sluicegate.cli.local.errors import EmbeddedError
 from sluicegate.cli.local.process import ChildProcess, port_is_free
-from sluicegate.cli.options import TABLE_HELP, parse_pairs, parse_tables
+from sluicegate.cli.options import TABLE_HELP, pairs_option, parse_tables
 from sluicegate.cli.run import key, quoted, section
 from sluicegate.cli.terminal import until_interrupted
 from sluicegate.coordinator.settings.model import Settings, SettingsError, load, validate
@@ -169,13 +169,8 @@ _RELOADS: Final = ("settings reloaded", "settings not reloaded", "settings that 
     show_default=True,
     help="Format of the tables.",
 )
-@click.option(
-    "--option",
-    "options",
-    multiple=True,
-    metavar="NAME=VALUE",
-    callback=parse_pairs,
-    help="Option of the format, for each table. A format that needs a catalog has one in DIR by default.",
+@pairs_option(
+    "Option of the format, for each table. A format that needs a catalog has one in DIR by default."
 )
 @click.option("--kafka-port", type=PORT, default=9092, show_default=True, help="Port of Kafka.")
 @click.option("--valkey-port", type=PORT, default=6379, show_default=True, help="Port of Valkey.")
@@ -265,8 +260,7 @@ def _prepare(path: Path, tables: _Tables, ports: tuple[int, int, int]) -> tuple[
         text += _sections(new.completed(path.parent))
         return validate(tomllib.loads(text), {}), text
     except SettingsError as error:
-        lines = "".join(f"\n  {problem}" for problem in error.problems)
-        raise UserError(f"the settings in {path} cannot be used:{lines}") from error
+        raise UserError(f"the settings in {path} cannot be used:{error.listed}") from error
     except TableRefused as error:
         raise UserError(str(error)) from error
 

@@ -7,7 +7,7 @@ an operator's orders skip, as coordinators do.
 import re
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Final, NamedTuple
 
@@ -23,7 +23,7 @@ from sluicegate.coordinator.stream.other_groups import NEEDS_KEYS, must_sign
 from sluicegate.events.codec import EVENT_SHAPES, Reading
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope, EventType, RawHeader, partition_of
-from sluicegate.events.models import StreamCommand
+from sluicegate.events.models import Body, StreamCommand
 from sluicegate.events.orders import Order, Skips, digest_of, order_header, skipped_record
 from sluicegate.events.problems import Problem
 from sluicegate.events.signing import Decoder
@@ -198,19 +198,29 @@ class StreamLog:
         """Read the `files.written` at these offsets. Raises BodyUnavailable, KafkaError, TimeoutError."""
         return await self.fetcher.fetch(self.partition, offsets)
 
-    async def append(self, stream: str, orders: Iterable[StreamCommand], claim: Order) -> None:
-        """Append orders of an operator, acknowledged by all in-sync replicas. Raises KafkaError."""
+    async def append(self, envelope: Envelope, body: Body, claim: Order) -> int:
+        """Append an order of an operator; return its offset once all in-sync replicas have it.
+
+        Raises KafkaError, and ReplayRefused if no coordinator takes its signature.
+        """
+        now = time.time_ns() // 1_000_000
+        key, value, headers = encode_event(envelope, body, now)
+        headers = self.signatures.sign([*headers, order_header(claim)], value)
         producer = AIOKafkaProducer(
             **self._settings.kafka.client_options(), acks="all", enable_idempotence=True
         )
         async with started(producer):
-            for order in orders:
-                envelope = Envelope(uuid.uuid4().hex, EventType.STREAM_COMMAND, stream)
-                key, value, headers = encode_event(envelope, order, time.time_ns() // 1_000_000)
-                headers = self.signatures.sign([*headers, order_header(claim)], value)
-                await producer.send_and_wait(
-                    self._source.topic, value, key=key, headers=headers, partition=self.partition
-                )
+            found = await producer.send_and_wait(
+                self._source.topic, value, key=key, headers=headers, partition=self.partition
+            )
+        # No coordinator asks for the signature of a registration, but the audit shows it.
+        if isinstance(body, StreamCommand) and self.signatures.late(now, found.timestamp):
+            raise ReplayRefused(
+                f"the order at offset {found.offset} has no effect: the clocks of this host and of the "
+                f"broker differ by {abs(found.timestamp - now) // 1000} s, so its signature is too old. "
+                "Correct the clock, and repeat the order"
+            )
+        return int(found.offset)
 
     async def start(self, records: "StreamRecords", before: int = 0) -> Start:
         """Return the state with which a reading of the log begins. Raises ReplayRefused, KafkaError.
@@ -255,9 +265,14 @@ async def read_range(
             yield found
 
 
+def order_envelope(stream: str) -> Envelope:
+    """Return the envelope of an order to a stream."""
+    return Envelope(uuid.uuid4().hex, EventType.STREAM_COMMAND, stream)
+
+
 @asynccontextmanager
-async def open_log(settings: Settings, stream: str) -> AsyncIterator[StreamLog]:
-    """Connect to a stream's partition. Raises ReplayRefused, KafkaError."""
+async def open_log(settings: Settings, stream: str, home: int | None = None) -> AsyncIterator[StreamLog]:
+    """Connect to a stream's partition; `home`: it is known. Raises ReplayRefused, KafkaError."""
     options = settings.kafka.client_options()
     topic = settings.kafka.topic_names().events
     consumer = AIOKafkaConsumer(
@@ -269,7 +284,8 @@ async def open_log(settings: Settings, stream: str) -> AsyncIterator[StreamLog]:
     )
     fetcher = BodyFetcher(topic, options, settings.kafka.request_timeout)
     async with started(consumer):
-        home = partition_of(stream, len(await partitions_of(consumer, topic)))
+        if home is None:
+            home = partition_of(stream, len(await partitions_of(consumer, topic)))
         try:
             yield StreamLog(settings, TopicPartition(topic, home), consumer, fetcher)
         finally:
