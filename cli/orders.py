@@ -20,7 +20,7 @@ from aiokafka.errors import KafkaError
 
 from sluicegate.cli.coordinators import ask_coordinator
 from sluicegate.cli.errors import UserError
-from sluicegate.cli.kafka import count_members, read_dated_records
+from sluicegate.cli.kafka import count_members, read_own_records
 from sluicegate.cli.options import current_order, parse_timeout
 from sluicegate.cli.status import reasons
 from sluicegate.cli.stream_log import FoldedLog, Step, open_log
@@ -62,8 +62,8 @@ async def require_accepted_key(settings: Settings, stream: str) -> None:
     told = await settled_keys(settings)
     known = () if told is None else told.known
     if not known:
-        dated = (await read_dated_records(settings)).get(stream)
-        known = () if dated is None or dated.keys is None else (dated.keys,)
+        keys = (await read_own_records(settings, stream)).keys
+        known = () if keys is None else (keys,)
     own = own_keys(settings.kafka)
     why = _refusal(own, [each for each in known if each.mode == "required"])
     if why is not None:
@@ -279,10 +279,10 @@ async def condition_of_wait(settings: Settings, stream: str) -> str | None:
     live = (await ask_coordinator(settings)).get(stream)
     if live is not None:
         return " ".join(reasons(StreamView.model_validate(live))) or None
-    dated = (await read_dated_records(settings)).get(stream)
-    if dated is None or not isinstance(dated.record, StateRecord):
+    held = await read_own_records(settings, stream)
+    if not isinstance(held.record, StateRecord):
         return None
-    return " ".join(reasons(view_of(dated.record, settings.streams.get(stream), dated.time))) or None
+    return " ".join(reasons(view_of(held.record, settings.streams.get(stream), held.time))) or None
 
 
 # --- for the commands -----------------------------------------------------------------------------

@@ -8,13 +8,14 @@ import click
 
 from sluicegate.cli.coordinators import ask_member, format_unserved, is_unserved
 from sluicegate.cli.errors import run_async
-from sluicegate.cli.kafka import Dated, LogOffsets, count_members, read_dated_records, read_offsets
+from sluicegate.cli.kafka import LogOffsets, count_members, read_offsets, read_records
 from sluicegate.cli.options import config_option, json_option, print_result, require_stream
 from sluicegate.coordinator.core.effects import OPTIONAL
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.observe.messages import duration, format_problem, iso_time, listed, short_id
 from sluicegate.coordinator.observe.view import Reason, in_order, silence, view_of
 from sluicegate.coordinator.settings.model import Settings, StreamSettings
+from sluicegate.coordinator.stream.records import Held
 from sluicegate.events.envelope import partition_of
 from sluicegate.events.models import Position, SnapshotRef
 from sluicegate.events.problems import Code, Problem
@@ -263,7 +264,7 @@ async def _collect(settings: Settings) -> tuple[list[dict[str, Any]], int | None
 
     The number is None without permission to describe the group.
     """
-    records = await read_dated_records(settings)
+    records = await read_records(settings)
     offsets = await read_offsets(settings)
     member, coordinators = await ask_member(settings), await count_members(settings)
     live = {} if member is None else member["streams"]
@@ -280,7 +281,7 @@ async def _collect(settings: Settings) -> tuple[list[dict[str, Any]], int | None
 
 def describe(
     stream: str,
-    dated: Dated | None,
+    held: Held | None,
     offsets: LogOffsets,
     settings: StreamSettings | None,
     *,
@@ -292,7 +293,7 @@ def describe(
 
     Times are milliseconds since the Unix epoch.
     """
-    record = dated.record if dated else None
+    record = held.record if held else None
     known = record.state.partition if isinstance(record, StateRecord) else None
     partition = partition_of(stream, len(offsets.end)) if known is None else known
     end, group = offsets.end.get(partition), offsets.group.get(partition)
@@ -306,13 +307,13 @@ def describe(
         "end_offset": end,
         "group_offset": group,
         "read_by_restart": None if end is None else end - min(group or 0, end),
-        "recorded_at": dated.time if dated else None,
+        "recorded_at": held.time if held else None,
         "live": live is not None,
         "unserved": None,
     }
     if live is not None:
         shown |= {name: value for name, value in live.items() if name not in shown or name == "owner"}
         shown["known"] = record is not None or live["assignment"] is not None
-    elif isinstance(record, StateRecord) and dated is not None:
-        shown |= view_of(record, settings, dated.time).model_dump(mode="json")
+    elif isinstance(record, StateRecord) and held is not None:
+        shown |= view_of(record, settings, held.time).model_dump(mode="json")
     return shown

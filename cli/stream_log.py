@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from aiokafka import ConsumerRecord
 
 from sluicegate.cli.errors import UserError
-from sluicegate.cli.kafka import Dated, partition_count, read_dated_records, read_own_records
+from sluicegate.cli.kafka import partition_count, read_own_records
 from sluicegate.cli.options import current_order
 from sluicegate.coordinator.core.log import Applied
 from sluicegate.coordinator.core.replica import Replica
@@ -19,6 +19,7 @@ from sluicegate.coordinator.replay.log import StreamLog
 from sluicegate.coordinator.replay.log import open_log as open_replay_log
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream.other_groups import NEEDS_KEYS
+from sluicegate.coordinator.stream.records import Held
 from sluicegate.events.envelope import Envelope, LogRecord, partition_of
 from sluicegate.events.models import Body
 from sluicegate.events.problems import Code, Problem
@@ -110,31 +111,23 @@ async def open_log(settings: Settings, stream: str) -> AsyncIterator[FoldedLog]:
 @asynccontextmanager
 async def connect_log(settings: Settings, stream: str) -> AsyncIterator[FoldedLog]:
     """Open the log of a stream where its newest state record needs it. Raises as `open_log` does."""
-    dated = await _dated_record(settings, stream)
-    if settings.kafka.signing.mode == "off" and dated.must_sign:
+    held = await _held(settings, stream)
+    if settings.kafka.signing.mode == "off" and held.must_sign:
         raise UserError(NEEDS_KEYS)
-    record = _readable(dated, stream)
+    record = _readable(held, stream)
     home, count = record.state.partition, await partition_count(settings, settings.kafka.topic_names().events)
     async with open_replay_log(
         settings, stream, partition_of(stream, count) if home is None else home
     ) as log:
         begin = await log.begin()
-        if record.low_water < begin:
-            record = await _base_record(settings, stream, begin) or record
+        if record.low_water < begin and isinstance(base := held.usable(begin), StateRecord):
+            # A former owner of the partition can have replaced the newest record by an older one.
+            record = base
         if record.low_water < begin or record.applied >= await log.end():
             # The coordinator stalls for the same reason; without these records the effect is unknown.
             problem = Problem(code=Code.LOG_DISCONTINUOUS, number=record.low_water, other=begin)
             raise UserError(format_problem(problem, stream))
         yield FoldedLog(log, record)
-
-
-async def _base_record(settings: Settings, stream: str, begin: int) -> StateRecord | None:
-    """Return a record from which the log continues, in a log that begins at this offset.
-
-    A former owner of the partition can have replaced the newest record by an older one.
-    """
-    found = (await read_own_records(settings, stream)).usable(begin)
-    return found if isinstance(found, StateRecord) else None
 
 
 def region_assignment(state: LogState, stream: str, region: str) -> AssignmentState:
@@ -155,20 +148,20 @@ async def known_record(settings: Settings, stream: str) -> StateRecord:
 
     Raises KafkaError, and UserError if the stream has none or this release cannot read it.
     """
-    return _readable(await _dated_record(settings, stream), stream)
+    return _readable(await _held(settings, stream), stream)
 
 
-async def _dated_record(settings: Settings, stream: str) -> Dated:
-    dated = (await read_dated_records(settings)).get(stream)
-    if dated is None:
+async def _held(settings: Settings, stream: str) -> Held:
+    held = await read_own_records(settings, stream)
+    if held.record is None:
         raise UserError(
             f"stream {stream} has no state record in {settings.kafka.topic_names().state}: no query has "
             "registered a region yet. Start its query first"
         )
-    return dated
+    return held
 
 
-def _readable(dated: Dated, stream: str) -> StateRecord:
-    if isinstance(dated.record, Problem):
-        raise UserError(format_problem(dated.record, stream))
-    return dated.record
+def _readable(held: Held, stream: str) -> StateRecord:
+    if not isinstance(held.record, StateRecord):
+        raise UserError(format_problem(held.record or Problem(code=Code.STATE_RECORD_MALFORMED), stream))
+    return held.record

@@ -12,7 +12,7 @@ from aiokafka.errors import KafkaError
 
 from sluicegate.cli.coordinators import ask_coordinator
 from sluicegate.cli.errors import UserError, kafka_away, run_async
-from sluicegate.cli.kafka import read_records
+from sluicegate.cli.kafka import read_own_records
 from sluicegate.cli.options import json_option, parse_timeout, stream_options
 from sluicegate.cli.orders import UNFINISHED, condition_of_wait, tell_reasons
 from sluicegate.coordinator.core.state_record import StateRecord
@@ -127,5 +127,5 @@ async def _watermark(settings: Settings, store: StateStore | None, stream: str) 
 
 async def _recorded(settings: Settings, stream: str) -> int | None:
     """Return the watermark of the newest state record in Kafka."""
-    record = (await read_records(settings)).get(stream)
+    record = (await read_own_records(settings, stream)).record
     return committed_watermark(record.state) if isinstance(record, StateRecord) else None

@@ -4,7 +4,6 @@
 an operator's orders skip, as coordinators do.
 """
 
-import re
 import time
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -14,12 +13,13 @@ from typing import Final, NamedTuple
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.errors import TopicAuthorizationFailedError
 
-from sluicegate.coordinator.core.state_record import StateRecord, decode_record
+from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.observe.messages import duration, format_problem
 from sluicegate.coordinator.replay.decisions import ReplayRefused, Start, start_of
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream.continuity import Home, LogRange, last_events, obstacle
-from sluicegate.coordinator.stream.other_groups import NEEDS_KEYS, must_sign
+from sluicegate.coordinator.stream.other_groups import NEEDS_KEYS
+from sluicegate.coordinator.stream.records import Held, read_held
 from sluicegate.events.codec import EVENT_SHAPES, Reading
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope, EventType, RawHeader, partition_of
@@ -346,27 +346,12 @@ async def stream_records(settings: Settings, stream: str) -> StreamRecords:
 
     Raises ReplayRefused if one of them cannot be read, KafkaError, TimeoutError.
     """
-    found: dict[str, ConsumerRecord] = {}
-    # Keys of base records end with an offset.
-    wanted = re.compile(re.escape(stream) + r"(/\d+)?")
-    async for batch in read_topic(settings, settings.kafka.topic_names().state):
-        for each in batch:
-            key = (each.key or b"").decode(errors="replace")
-            held = found.get(key)
-            # Append times matter only if the topic got more partitions, because the broker's clock may step
-            # back.
-            older = held is not None and held.partition != each.partition and held.timestamp > each.timestamp
-            if wanted.fullmatch(key) and not older:
-                found[key] = each
-    if settings.kafka.signing.mode == "off" and any(must_sign(each.headers) for each in found.values()):
+    topic, options = settings.kafka.topic_names().state, settings.kafka.client_options()
+    async with started(AIOKafkaConsumer(enable_auto_commit=False, **options)) as consumer:
+        count = len(await partitions_of(consumer, topic))
+    held = (await read_held(settings.kafka, count, [stream])).get(stream, Held())
+    if settings.kafka.signing.mode == "off" and held.must_sign:
         raise ReplayRefused(NEEDS_KEYS)
-    records = {key: _decode(stream, each.value) for key, each in found.items() if each.value is not None}
-    newest = records.pop(stream, None)
-    return StreamRecords(stream, newest, {int(key.rpartition("/")[2]): each for key, each in records.items()})
-
-
-def _decode(stream: str, value: bytes) -> StateRecord:
-    record = decode_record(stream, value)
-    if isinstance(record, Problem):
-        raise ReplayRefused(format_problem(record, stream))
-    return record
+    if isinstance(held.record, Problem):
+        raise ReplayRefused(format_problem(held.record, stream))
+    return StreamRecords(stream, held.record, held.bases)
