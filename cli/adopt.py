@@ -244,7 +244,6 @@ def _assignment(_: click.Context, __: click.Parameter, text: str | None) -> tupl
 
 @click.command("adopt")
 @order_options
-@click.option("--from-table", is_flag=True, required=True, help="Take the positions from the table.")
 @click.option("--from-stream", metavar="NAME", help="Former name of the stream, if it has another one now.")
 @click.option(
     "--position",
@@ -275,7 +274,6 @@ def _assignment(_: click.Context, __: click.Parameter, text: str | None) -> tupl
 def adopt(
     settings: Settings,
     stream: str,
-    from_table: bool,
     from_stream: str | None,
     stated: dict[str, Position | None],
     assignment: tuple[int, int] | None,

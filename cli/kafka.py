@@ -72,7 +72,7 @@ async def partition_count(settings: Settings, topic: str) -> int:
         raise UserError(
             f"the topic {topic} does not exist at {settings.kafka.bootstrap_servers}; check "
             "kafka.topic_prefix, or create it: sluicegate topics create. If it was lost and the table has "
-            "commits, continue from the table then: sluicegate stream adopt --stream STREAM --from-table"
+            "commits, continue from the table then: sluicegate stream adopt --stream STREAM"
         )
     return len(found[topic])
 

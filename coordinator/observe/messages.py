@@ -68,7 +68,7 @@ NEW_STREAM: Final = (
 )
 ADOPT: Final = (
     "stop the coordinators and the drivers, and continue from the table: `sluicegate stream adopt --stream "
-    "{stream} --from-table`. It compares both, and prints the next steps"
+    "{stream}`. It compares both, and prints the next steps"
 )
 UPGRADE: Final = "Upgrade all coordinators, drivers and commands to the newest release that is in use"
 
