@@ -158,7 +158,7 @@ async def _start(settings: Settings, stream: str, log: StreamLog, first: int) ->
     if stream not in settings.streams:
         return None, f"stream {stream} is not in the settings of this command"
     try:
-        return await log.start(await stream_records(settings, stream), first), ""
+        return await log.start(stream, await stream_records(settings, stream), first), ""
     except ReplayRefused as error:
         return None, str(error)
 

@@ -6,7 +6,7 @@ an operator's orders skip, as coordinators do.
 
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Final, NamedTuple
 
@@ -222,25 +222,25 @@ class StreamLog:
             )
         return int(found.offset)
 
-    async def start(self, records: "StreamRecords", before: int = 0) -> Start:
+    async def start(self, stream: str, held: Held, before: int = 0) -> Start:
         """Return the state with which a reading of the log begins. Raises ReplayRefused, KafkaError.
 
-        `records` are those of the stream. They must be about this log, and about the settings' commit user.
+        The records of the stream must be about this log, and about the settings' commit user.
         `before`: only the effects from this offset on are needed; 0: those of the whole log.
         """
-        begin, newest = await self.begin(), records.newest
-        if newest is not None:
+        begin, newest = await self.begin(), held.record
+        if isinstance(newest, StateRecord):
             log = LogRange(begin, await self.end())
-            home = Home(self.partition, self._settings.streams[newest.stream].commit_user)
+            home = Home(self.partition, self._settings.streams[stream].commit_user)
             # A record that needs deleted events is not a broken log: `start_of` judges that.
             reached = newest.model_copy(update={"low_water": max(newest.low_water, begin)})
             events = await last_events(self.fetcher, self.partition, [newest], log)
             if (problem := obstacle(reached, home, log, events)) is not None:
-                raise ReplayRefused(format_problem(problem, newest.stream))
+                raise ReplayRefused(format_problem(problem, stream))
             if begin <= newest.low_water and newest.applied < before:
                 # The newest record needs the least reading.
                 return Start(newest.low_water, newest.state, newest.applied)
-        return start_of(records.stream, begin, records.bases)
+        return start_of(stream, begin, held.bases)
 
 
 async def read_range(
@@ -332,16 +332,7 @@ async def partitions_of(consumer: AIOKafkaConsumer, topic: str) -> list[int]:
     return sorted(found)
 
 
-class StreamRecords(NamedTuple):
-    """The state records of a stream."""
-
-    stream: str
-    newest: StateRecord | None
-    bases: Mapping[int, StateRecord]
-    """By the offset up to which the log was deleted, the state before it."""
-
-
-async def stream_records(settings: Settings, stream: str) -> StreamRecords:
+async def stream_records(settings: Settings, stream: str) -> Held:
     """Read the state records of a stream.
 
     Raises ReplayRefused if one of them cannot be read, KafkaError, TimeoutError.
@@ -354,4 +345,4 @@ async def stream_records(settings: Settings, stream: str) -> StreamRecords:
         raise ReplayRefused(NEEDS_KEYS)
     if isinstance(held.record, Problem):
         raise ReplayRefused(format_problem(held.record, stream))
-    return StreamRecords(stream, held.record, held.bases)
+    return held

@@ -174,7 +174,7 @@ async def connect(settings: Settings, stream: str) -> AsyncIterator[Connected]:
     records = await stream_records(settings, stream)
     with open_table(settings.streams[stream], stream) as table:
         async with open_log(settings, stream) as log:
-            yield Connected(log, await log.start(records), table)
+            yield Connected(log, await log.start(stream, records), table)
 
 
 @contextmanager
