@@ -11,7 +11,6 @@ from sluicegate.coordinator.core.state_record import (
     StateRecord,
     decode_record,
     read_key,
-    read_listener_key,
     recovery_record,
     release_named,
 )
@@ -131,9 +130,8 @@ async def read_topic(
 
 
 def _keep_newest(newest: _Newest, record: ConsumerRecord, streams: Collection[str] | None) -> None:
-    text = (record.key or b"").decode(errors="replace")
-    key = read_key(text)
-    if read_listener_key(text) is not None or (streams is not None and key[0] not in streams):
+    key = read_key((record.key or b"").decode(errors="replace"))
+    if key is None or (streams is not None and key[0] not in streams):
         return
     found = newest.setdefault(key, {})
     held = found.get(record.partition)
