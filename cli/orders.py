@@ -170,6 +170,7 @@ class Ordered(Generic[T]):
     """An order in the log, with its effect."""
 
     command: StreamCommand
+    topic: str
     partition: int
     offset: int
     state: LogState
@@ -178,6 +179,11 @@ class Ordered(Generic[T]):
     """None if the awaited effect did not come in time."""
     waits_for: str = ""
     """Reason for the delay, if there is no effect."""
+
+    @property
+    def place(self) -> str:
+        """Place of the order in the log, in brackets."""
+        return f"(partition {self.partition}, offset {self.offset} of {self.topic})"
 
 
 Await = Callable[[Step, Replica], T | None]
@@ -214,7 +220,7 @@ async def order(
                 effect = await asyncio.wait_for(_follow(log, offset, awaited), patience)
             except TimeoutError:
                 reason = await reason_of_wait(settings, stream)
-        return Ordered(command, log.partition, offset, log.replica.state, effect, reason)
+        return Ordered(command, log.topic, log.partition, offset, log.replica.state, effect, reason)
 
 
 def _require_effect(replica: Replica, record: LogRecord) -> None:
@@ -305,16 +311,10 @@ def timestamped(prefix: str) -> str:
     return f"{prefix}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
 
 
-def place_of(ordered: Ordered[Any], settings: Settings) -> str:
-    """Format the place of an order in the log."""
-    topic = settings.kafka.topic_names().events
-    return f"(partition {ordered.partition}, offset {ordered.offset} of {topic})"
-
-
-def not_yet(ordered: Ordered[Any], settings: Settings, order_name: str, timeout: float) -> str:
+def not_yet(ordered: Ordered[Any], order_name: str, timeout: float) -> str:
     """Format the message for an order whose effect did not come in time."""
     return (
-        f"{order_name} has had no effect after {timeout:g} s {place_of(ordered, settings)}. The order stays "
+        f"{order_name} has had no effect after {timeout:g} s {ordered.place}. The order stays "
         f"in force. It waits, because: {ordered.waits_for}"
     )
 

@@ -13,9 +13,9 @@ from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord, encode_record, recovery_record
 from sluicegate.coordinator.observe.messages import ADOPT, fill, format_problem
 from sluicegate.coordinator.replay.decisions import Group, Start
-from sluicegate.coordinator.replay.log import StreamLog, open_log
+from sluicegate.coordinator.replay.log import open_log
 from sluicegate.coordinator.replay.reading import Window, parse_mark, since
-from sluicegate.coordinator.replay.tables import ReplayTable, open_table
+from sluicegate.coordinator.replay.tables import open_table
 from sluicegate.coordinator.replay.verify import Verdict, verify
 from sluicegate.coordinator.service.startup import state_store
 from sluicegate.coordinator.settings.model import Settings
@@ -124,7 +124,10 @@ async def record_of_log(settings: Settings, stream: str, held: Held, newest: Sta
             # An adopted stream has a base record at the beginning of the log.
             bases = {each: base for each, base in held.bases.items() if begin or not each}
             record = _earliest(stream, bases, begin, newest.commit_user)
-            _judge(stream, ahead, await _verdict(log, record, table))
+            start = Start(record.low_water, record.state, record.applied)
+            whole = Window(parse_mark("earliest"), parse_mark("latest"))
+            verdict = await verify(log, stream, start, whole, table, lambda _: None)
+            _judge(stream, ahead, verdict)
     return record
 
 
@@ -142,12 +145,6 @@ def _earliest(stream: str, bases: Mapping[int, StateRecord], begin: int, user: s
             "that, so it cannot be read again. To leave it, " + fill(ADOPT, {"stream": stream})
         )
     return StateRecord(stream=stream, applied=-1, low_water=0, state=LogState(), commit_user=user)
-
-
-async def _verdict(log: StreamLog, record: StateRecord, table: ReplayTable) -> Verdict:
-    start = Start(record.low_water, record.state, record.applied)
-    window = Window(parse_mark("earliest"), parse_mark("latest"))
-    return await verify(log, record.stream, start, window, table, lambda _: None)
 
 
 def _judge(stream: str, ahead: int, verdict: Verdict) -> None:

@@ -26,7 +26,6 @@ from sluicegate.coordinator.replay.decisions import (
     CommitStatus,
     Finding,
     Foreign,
-    LoggedDecision,
     ReplayRefused,
 )
 from sluicegate.coordinator.replay.log import order_envelope
@@ -298,15 +297,11 @@ def _decision(finding: Finding) -> str:
     what = "reverted, an empty commit" if logged.reverted else counted(made.files, "file")
     time = iso_time(logged.time or None)
     when = f", {time}" if time else ""
-    moves = "; ".join(_moves(logged))
-    return f"decision {made.id} (offset {made.offset}{when}): {what}{f' of {moves}' if moves else ''}"
-
-
-def _moves(logged: LoggedDecision) -> list[str]:
-    return [
+    moves = "; ".join(
         f"{name} up to {to.checkpoint} of incarnation {to.incarnation}"
-        for name, to in sorted(logged.decision.moves.items())
-    ]
+        for name, to in sorted(made.moves.items())
+    )
+    return f"decision {made.id} (offset {made.offset}{when}): {what}{f' of {moves}' if moves else ''}"
 
 
 def _ref_as_json(ref: SnapshotRef) -> dict[str, Any]:

@@ -19,7 +19,6 @@ from sluicegate.cli.orders import (
     not_yet,
     note_nobody,
     order,
-    place_of,
     require_accepted_key,
     show,
     timeout_option,
@@ -63,8 +62,7 @@ def pause(settings: Settings, stream: str) -> None:
     """
     ordered = run_async(settings, order(settings, stream, lambda _: StreamCommand(command="pause"), at_once))
     click.echo(
-        f"stream {stream} is paused {place_of(ordered, settings)}. To resume it: "
-        f"sluicegate stream resume --stream {stream}"
+        f"stream {stream} is paused {ordered.place}. To resume it: sluicegate stream resume --stream {stream}"
     )
 
 
@@ -114,13 +112,13 @@ def resume(settings: Settings, stream: str, head: SnapshotRef | None) -> None:
 
     ordered = run_async(settings, send())
     if head is not None:
-        place, decision = place_of(ordered, settings), ordered.command.decision
+        place, decision = ordered.place, ordered.command.decision
         click.echo(
             f"your statement about stream {stream} is in the log {place}: decision {decision} is "
             f"not in the table at or before snapshot {head.id}"
         )
     elif was_paused:
-        click.echo(f"stream {stream} is resumed {place_of(ordered, settings)}")
+        click.echo(f"stream {stream} is resumed {ordered.place}")
     else:
         click.echo(
             f"stream {stream} was not paused, so this changes nothing. If it does not progress, see: "
@@ -228,7 +226,7 @@ def cancel(settings: Settings, stream: str, name: str) -> None:
         return make_command({"command": "cancel", "name": name})
 
     ordered = run_async(settings, order(settings, stream, make, at_once))
-    click.echo(f"{name} of stream {stream} is cancelled {place_of(ordered, settings)}")
+    click.echo(f"{name} of stream {stream} is cancelled {ordered.place}")
 
 
 def _take(
@@ -262,12 +260,16 @@ def _take(
 
     ordered = run_async(settings, order(settings, stream, make, awaited, timeout))
     if ordered.effect is None:
-        show(ordered, _not_yet(settings, stream, ordered, kind, timeout), {}, as_json=as_json)
+        show(ordered, _not_yet(stream, ordered, kind, timeout), {}, as_json=as_json)
         context.exit(UNFINISHED)
     text, values = _text(stream, kind, ordered.effect, ordered.state), _values(ordered.state)
     values["discarded"] = ordered.effect.discarded
     if kind == "drain" and ended:
-        text, values = f"{text}\n{_ended_before(stream)}", {**values, "ended_before": True}
+        text += (
+            "\nall its regions had ended before this order. If you have started the queries of the next "
+            f"assignment, drain again when it is in force: sluicegate status --stream {stream}"
+        )
+        values["ended_before"] = True
     show(ordered, text, values, as_json=as_json)
 
 
@@ -288,21 +290,14 @@ def _name_absent(stream: str, name: str, state: LogState) -> None:
         )
 
 
-def _not_yet(settings: Settings, stream: str, ordered: Ordered[Savepoint], kind: str, timeout: float) -> str:
-    text = not_yet(ordered, settings, f"the {kind} {ordered.command.name} of stream {stream}", timeout)
+def _not_yet(stream: str, ordered: Ordered[Savepoint], kind: str, timeout: float) -> str:
+    text = not_yet(ordered, f"the {kind} {ordered.command.name} of stream {stream}", timeout)
     active = [*ordered.state.active()]
     if kind == "savepoint" or not active:
         return text
     return (
         f"{text}\nNot ended: {', '.join(active)}. A stopped query leaves its region idle, not ended. Run it "
         f"with bounded=true, or close the assignment: sluicegate assignment close --stream {stream}"
-    )
-
-
-def _ended_before(stream: str) -> str:
-    return (
-        "all its regions had ended before this order. If you have started the queries of the next "
-        f"assignment, drain again when it is in force: sluicegate status --stream {stream}"
     )
 
 

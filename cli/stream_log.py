@@ -47,7 +47,7 @@ class FoldedLog:
     """The log of a stream, folded while it is read: `replica` has the state as of the last record."""
 
     def __init__(self, log: StreamLog, record: StateRecord) -> None:
-        self.partition = log.partition
+        self.topic, self.partition = log.topic, log.partition
         self.replica = Replica(record.stream, log.partition, record.state, record.applied)
         self.log = log
         self._stream = record.stream

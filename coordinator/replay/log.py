@@ -145,6 +145,7 @@ class StreamLog:
     def __init__(
         self, settings: Settings, source: TopicPartition, consumer: AIOKafkaConsumer, fetcher: BodyFetcher
     ) -> None:
+        self.topic: str = source.topic
         self.partition: int = source.partition
         self.fetcher = fetcher
         self.signatures = settings.kafka.signatures()
