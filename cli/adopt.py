@@ -1,7 +1,6 @@
 """`sluicegate stream adopt`: continue a stream from its table, where its log does not lead to it."""
 
 from collections.abc import Collection, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, NamedTuple
 
 import click
@@ -9,10 +8,10 @@ from pydantic import ValidationError
 
 from sluicegate.cli.coordinators import ask_coordinator
 from sluicegate.cli.errors import UserError, run_async
-from sluicegate.cli.kafka import StateKey, partition_count
+from sluicegate.cli.kafka import StateKey, partition_count, read_own_records, refuse_members
 from sluicegate.cli.options import forged_option, json_option, order_options, print_result
 from sluicegate.cli.orders import note_order, require_permissions
-from sluicegate.cli.recovery import refuse_members, remove_view, write_records
+from sluicegate.cli.recovery import remove_view, write_records
 from sluicegate.coordinator.core.state_record import StateRecord, base_key, encode_record, listener_key
 from sluicegate.coordinator.listeners.records import ListenerRecord, encode, furthest
 from sluicegate.coordinator.listeners.records import read_held as read_listener_records
@@ -20,7 +19,6 @@ from sluicegate.coordinator.listeners.worker import Bounds, CommitsReader
 from sluicegate.coordinator.observe.messages import format_problem, iso_time
 from sluicegate.coordinator.replay.adoption import (
     Adopted,
-    Commits,
     Stated,
     choose,
     read_commits,
@@ -28,13 +26,13 @@ from sluicegate.coordinator.replay.adoption import (
     refuse_needless,
 )
 from sluicegate.coordinator.replay.log import open_log
-from sluicegate.coordinator.replay.tables import ReplayTable
+from sluicegate.coordinator.replay.tables import open_table
 from sluicegate.coordinator.settings.model import ListenerSettings, Settings
-from sluicegate.coordinator.stream.records import Held, read_held
 from sluicegate.events.envelope import partition_of
 from sluicegate.events.models import Position
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.permissions import Client
+from sluicegate.texts import counted
 
 # Records of listeners for `stream adopt`: those of the former stream continue, missing ones are named.
 #
@@ -246,7 +244,6 @@ def _assignment(_: click.Context, __: click.Parameter, text: str | None) -> tupl
 
 @click.command("adopt")
 @order_options
-@click.option("--from-table", is_flag=True, required=True, help="Take the positions from the table.")
 @click.option("--from-stream", metavar="NAME", help="Former name of the stream, if it has another one now.")
 @click.option(
     "--position",
@@ -277,7 +274,6 @@ def _assignment(_: click.Context, __: click.Parameter, text: str | None) -> tupl
 def adopt(
     settings: Settings,
     stream: str,
-    from_table: bool,
     from_stream: str | None,
     stated: dict[str, Position | None],
     assignment: tuple[int, int] | None,
@@ -327,10 +323,11 @@ async def _adopt(settings: Settings, order: _Order) -> _Found:
     own = settings.streams[stream]
     if former != stream:
         await _refuse_former(settings, former)
-    held = await _held(settings, stream)
+    held = await read_own_records(settings, stream)
     if isinstance(held.record, Problem) and held.record.code is not Code.STATE_RECORD_MALFORMED:
         raise UserError(format_problem(held.record, stream))
-    commits = await _commits(settings, order)
+    with open_table(own, stream) as table:
+        commits = await read_commits(table, former)
     async with open_log(settings, stream) as log:
         begin = await log.begin()
         logged = await read_logged(log, stream, held, own.commit_user, commits, order.forged)
@@ -338,7 +335,7 @@ async def _adopt(settings: Settings, order: _Order) -> _Found:
     adopted = choose(former, commits, logged, order.stated)
     if held.record is not None or logged.events:
         # Else no coordinator has the stream: it would have written its record or its policy at once.
-        await refuse_members(settings, stream, "would replace what this command writes")
+        await refuse_members(settings, "would replace what this command writes")
     gives_up = logged.committed > commits.decision
     listeners = await read_listeners(settings, stream, former, adopted.account.decision, gives_up=gives_up)
     view_stays = None
@@ -357,24 +354,6 @@ async def _adopt(settings: Settings, order: _Order) -> _Found:
         # Its revision is an offset of the former log, and may be higher than those of the new one.
         view_stays = await remove_view(settings, stream)
     return _Found(adopted, logged.events, listeners, view_stays)
-
-
-async def _held(settings: Settings, stream: str) -> Held:
-    """Return the state records of the stream. Raises KafkaError, TimeoutError."""
-    topic, kafka = settings.kafka.topic_names().state, settings.kafka
-    count = await partition_count(settings, topic)
-    found = await read_held(topic, count, kafka.client_options(), [stream], kafka.request_timeout)
-    return found.get(stream, Held(None, None, {}))
-
-
-async def _commits(settings: Settings, order: _Order) -> Commits:
-    """Return the commits of the stream in its table. Raises ReplayRefused, TableRefused."""
-    with ThreadPoolExecutor(1) as threads:
-        table = ReplayTable(settings.streams[order.stream], threads, order.stream)
-        try:
-            return await read_commits(table, order.former)
-        finally:
-            table.close()
 
 
 async def _refuse_former(settings: Settings, former: str) -> None:
@@ -425,7 +404,7 @@ def _lines(order: _Order, found: _Found) -> list[str]:
         if each.source_offsets is not None:
             lines.append(f"    source offsets: {each.source_offsets}")
     if found.skipped:
-        lines.append(f"{found.skipped} events of it that are in the topics already have no effect")
+        lines.append(f"without effect: {counted(found.skipped, 'event')} of it that the topics have already")
     lines += found.listeners.lines(account.watermark)
     if found.view_stays is not None:
         lines.append(f"Its former view is still in Redis: {found.view_stays}. The coordinator replaces it")

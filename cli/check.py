@@ -168,16 +168,16 @@ async def _as_logged(settings: Settings, name: str) -> StateRecord | None:
         return None
 
 
-async def _records(settings: Settings) -> dict[str, StateRecord | Problem]:
+async def _records(settings: Settings) -> dict[str, StateRecord | Problem | None]:
     """Return the state records, or why one cannot be read; an empty mapping if Kafka cannot be read.
 
     Other checks report problems of Kafka and of the topics.
     """
     try:
-        return await read_records(settings)
+        return {stream: each.record for stream, each in (await read_records(settings)).items()}
     except (KafkaError, UserError, TimeoutError, OSError):
         return {}
 
 
-def _readable(records: Mapping[str, StateRecord | Problem]) -> dict[str, StateRecord]:
+def _readable(records: Mapping[str, StateRecord | Problem | None]) -> dict[str, StateRecord]:
     return {name: record for name, record in records.items() if isinstance(record, StateRecord)}

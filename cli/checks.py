@@ -38,7 +38,7 @@ from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.clients import patiently
 from sluicegate.kafka.internals import send_admin_request
 from sluicegate.kafka.permissions import Client, format_grants, lacking
-from sluicegate.kafka.topics import TopicError, TopicProblem, TopicSpec, verify_topics
+from sluicegate.kafka.topics import TopicError, verify_topics
 from sluicegate.lakes.capabilities import Cleaner, NamesCleaner, NamesFolders, OpensNewest
 from sluicegate.lakes.maintenance import format_problems
 from sluicegate.lakes.port import (
@@ -55,6 +55,7 @@ from sluicegate.lakes.registry import adapter
 from sluicegate.lakes.storage import CannotPut, Uncertain
 from sluicegate.lakes.storages import OBJECT_SCHEMES, open_storage
 from sluicegate.state_store.redis_store import redis_client
+from sluicegate.texts import counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,7 @@ async def check_kafka(settings: Settings) -> list[Finding]:
         return [problem("kafka", str(error))]
     except (KafkaError, TimeoutError, OSError) as error:
         return [problem("kafka", kafka_away(settings, error))]
-    reached = f"{len(brokers)} broker{'s' if len(brokers) != 1 else ''} at {settings.kafka.bootstrap_servers}"
+    reached = f"{counted(len(brokers), 'broker')} at {settings.kafka.bootstrap_servers}"
     return [
         fine("kafka", reached),
         *await _check_topics(settings),
@@ -124,19 +125,12 @@ async def _check_topics(settings: Settings) -> list[Finding]:
         wrong = [each for each in problems if each.topic == spec.name]
         for each in wrong:
             find = warning if each.warning else problem
-            findings.append(find(_topic_name(spec), f"{each.wrong}. {_topic_remedy(each)}"))
+            # The shorter command creates all missing topics.
+            remedy = "Create it: sluicegate topics create" if each.missing else each.remedy
+            findings.append(find(f"topic {spec.name}", f"{each.wrong}. {remedy}"))
         if not wrong:
-            findings.append(fine(_topic_name(spec), "exists, settings fit"))
+            findings.append(fine(f"topic {spec.name}", "exists, settings fit"))
     return findings
-
-
-def _topic_remedy(wrong: TopicProblem) -> str:
-    """Return the remedy of a topic problem. For a missing topic, name the shorter sluicegate command."""
-    return "Create it: sluicegate topics create" if wrong.missing else wrong.remedy
-
-
-def _topic_name(spec: TopicSpec) -> str:
-    return f"topic {spec.name}"
 
 
 async def _check_group(settings: Settings, admin: AIOKafkaAdminClient) -> Finding:
@@ -410,6 +404,9 @@ def check_stream(
     name = f"table of {stream}"
     try:
         opened = adapter(settings.format)
+    except TableRefused as error:
+        return [problem(name, f"streams.{stream}.format cannot be used: {error}")], None
+    try:
         table = opened.parse_table(settings.table, settings.adapter_options())
         committer = opened.open_committer(table, settings.commit_user)
         maintenance = opened.open_maintenance(table)

@@ -57,9 +57,7 @@ def revert(
         case "committed":
             text = f"decision {decision} of stream {stream} is in the table after all; nothing is reverted"
         case _:
-            text = not_yet(
-                ordered, settings, f"the revert of decision {decision} of stream {stream}", timeout
-            )
+            text = not_yet(ordered, f"the revert of decision {decision} of stream {stream}", timeout)
     show(ordered, text, {"outcome": ordered.effect}, as_json=as_json)
     context.exit(0 if ordered.effect == "reverted" else UNFINISHED)
 

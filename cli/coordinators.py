@@ -11,7 +11,7 @@ import click
 from aiokafka.errors import KafkaError
 
 from sluicegate.cli.errors import UserError
-from sluicegate.cli.kafka import count_members, partition_count, read_dated_records
+from sluicegate.cli.kafka import count_members, partition_count, read_records
 from sluicegate.coordinator.settings.model import REALM, HttpSettings, Settings, read_tokens
 from sluicegate.events.envelope import partition_of
 from sluicegate.kafka.settings import UnusableFile
@@ -119,7 +119,7 @@ async def _find_unserved(settings: Settings) -> list[str]:
     if not await count_members(settings):
         return []
     count = await partition_count(settings, settings.kafka.topic_names().events)
-    records, member = await read_dated_records(settings), await ask_member(settings)
+    records, member = await read_records(settings), await ask_member(settings)
     return [
         stream
         for stream in settings.streams

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 import click
 
 from sluicegate.cli.errors import UserError, run_async
-from sluicegate.cli.kafka import count_members, read_records
+from sluicegate.cli.kafka import count_members, read_own_records
 from sluicegate.cli.main import Commands
 from sluicegate.cli.options import config_option, json_option, print_result, sender_options
 from sluicegate.cli.orders import note_order
@@ -262,7 +262,7 @@ async def _retry(settings: Settings, offset: int) -> _Retried:
     except ReplayRefused as error:
         raise UserError(f"letter {offset}: {error}") from error
     await mark(settings, letter, "retried")
-    record = (await read_records(settings)).get(sent.stream)
+    record = (await read_own_records(settings, sent.stream)).record
     notes = await _notes(settings, sent, record)
     try:
         ignored = await judge(settings, sent)

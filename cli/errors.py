@@ -7,6 +7,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeVar
 
 import click
+from aiokafka import AIOKafkaConsumer
 from aiokafka.errors import (
     ClusterAuthorizationFailedError,
     GroupAuthorizationFailedError,
@@ -19,6 +20,7 @@ from aiokafka.errors import (
 
 from sluicegate.coordinator.replay.decisions import ReplayRefused
 from sluicegate.coordinator.settings.model import CannotServe, Settings, SettingsError
+from sluicegate.kafka.clients import started
 from sluicegate.kafka.permissions import Client, Permission, format_grants, lacking
 from sluicegate.kafka.topics import BrokersUnavailable, TopicError
 from sluicegate.lakes.port import TableRefused
@@ -45,6 +47,8 @@ _FORBIDDEN: Final = (
     TopicAuthorizationFailedError,
 )
 _NO_BROKER: Final = "Unable to bootstrap"
+_SOON: Final = 2.0
+"""Seconds in which brokers usually answer."""
 _AWAY: Final = (KafkaConnectionError, KafkaTimeoutError, NodeNotReadyError, TimeoutError)
 
 
@@ -119,9 +123,33 @@ def run_async(settings: Settings, work: Coroutine[Any, Any, T]) -> T:
     clients.setLevel(logging.CRITICAL + 1)
     try:
         with as_user_errors(settings):
-            return asyncio.run(work)
+            return asyncio.run(_noting_outage(settings, work))
     finally:
         clients.setLevel(level)
+
+
+async def _noting_outage(settings: Settings, work: Coroutine[Any, Any, T]) -> T:
+    """Return the result of the work; print a note early if it waits for brokers that do not answer."""
+    running = asyncio.ensure_future(work)
+    await asyncio.wait({running}, timeout=_SOON)
+    if not running.done() and not await _answers(settings):
+        kafka = settings.kafka
+        click.echo(
+            f"note: Kafka at {kafka.bootstrap_servers} does not answer. The command waits for it up to "
+            f"{kafka.request_timeout:g} s (kafka.request_timeout)",
+            err=True,
+        )
+    return await running
+
+
+async def _answers(settings: Settings) -> bool:
+    """Return True if a broker answers within some seconds."""
+    options = {**settings.kafka.client_options(), "request_timeout_ms": round(1000 * _SOON)}
+    try:
+        async with started(AIOKafkaConsumer(enable_auto_commit=False, **options)):
+            return True
+    except (KafkaError, TimeoutError, OSError):
+        return False
 
 
 def _short(error: BaseException) -> str:

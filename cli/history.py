@@ -21,6 +21,7 @@ from sluicegate.events.envelope import partition_of
 from sluicegate.events.models import Command, CommitSummary, CutAbandoned, CutReverted
 from sluicegate.events.notifications import Committed, read_notification
 from sluicegate.events.signing import State
+from sluicegate.texts import counted
 
 # The newest outcomes of a stream, as its commits topic has them.
 
@@ -119,7 +120,7 @@ def _outcome_line(outcome: Outcome) -> str:
         text += f", snapshot {body.snapshot.id}"
     if isinstance(body, CutReverted):
         return text
-    text += f", {_count(body.files, 'file')}{_content(body.summary)}"
+    text += f", {counted(body.files, 'file')}{_content(body.summary)}"
     if body.watermark is not None:
         text += f", watermark {iso_time(body.watermark)}"
     return text + (f"; fell back: {listed(tuple(sorted(body.fallbacks)))}" if body.fallbacks else "")
@@ -129,17 +130,13 @@ def _content(summary: CommitSummary | None) -> str:
     """Format what a commit added, as far as its coordinator has seen it."""
     if summary is None:
         return ""
-    text = f", {_count(summary.rows, 'row')}" if summary.rows is not None else ""
-    text += f", {_count(summary.bytes, 'byte')}" if summary.bytes is not None else ""
-    text += f" in {_count(summary.partitions, 'partition')}" if summary.partitions is not None else ""
+    text = f", {counted(summary.rows, 'row')}" if summary.rows is not None else ""
+    text += f", {counted(summary.bytes, 'byte')}" if summary.bytes is not None else ""
+    text += f" in {counted(summary.partitions, 'partition')}" if summary.partitions is not None else ""
     if summary.sealed is None:
         return text
     # The clocks of the broker and of the coordinator may differ.
     return f"{text}, visible {max(0, summary.visible - summary.sealed)} ms after its last event"
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 # `sluicegate audit`: the orders of a stream, with their senders, reasons and effects.
@@ -226,7 +223,9 @@ def audit(settings: Settings, stream: str, since: int, last: int, as_json: bool)
     }
     if found.older and not as_json:
         all_of_them = len(found.orders) + found.older
-        click.echo(f"{found.older} older orders are not shown. To see them: --last {all_of_them}", err=True)
+        click.echo(
+            f"not shown: {counted(found.older, 'older order')}. To see them: --last {all_of_them}", err=True
+        )
     lines = [_printable(_line(each, stream, owner)) for each in found.orders]
     nothing = f"the log has no order of stream {stream}" + (" since then" if since else "")
     print_result(values, lines or [nothing], as_json=as_json)

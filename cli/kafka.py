@@ -1,7 +1,7 @@
 """Read-only access to Kafka for the commands: no group is joined, and nothing is changed."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -15,30 +15,18 @@ from aiokafka.errors import TopicAuthorizationFailedError
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.main import Commands
 from sluicegate.cli.options import kafka_config_option
-from sluicegate.coordinator.core.state_record import StateRecord, decode_record, read_listener_key
-from sluicegate.coordinator.settings.model import MemberKeys, Settings, keys_of
-from sluicegate.coordinator.stream.other_groups import group_members, must_sign
-from sluicegate.events.problems import Problem
+from sluicegate.coordinator.core.state_record import read_listener_key
+from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.stream.other_groups import group_members
+from sluicegate.coordinator.stream.records import Held, read_held
 from sluicegate.kafka.authorized import hidden_topics
 from sluicegate.kafka.clients import patiently, started
 from sluicegate.kafka.reading import read_batches
 from sluicegate.kafka.topics import TopicProblem, ensure_topics, verify_topics
+from sluicegate.texts import counted
 
 POLL_MS: Final = 500
 READ_SECONDS: Final = 120.0
-
-
-class Dated(NamedTuple):
-    """State record with its append time."""
-
-    record: StateRecord | Problem
-    """A problem if this release cannot read it."""
-    time: int
-    """Milliseconds since the Unix epoch, by the broker's clock."""
-    must_sign: bool = False
-    """True if its coordinator refuses orders without a signature."""
-    keys: MemberKeys | None = None
-    """Signing keys of its coordinator, as fingerprints."""
 
 
 class StateKey(NamedTuple):
@@ -84,47 +72,28 @@ async def partition_count(settings: Settings, topic: str) -> int:
         raise UserError(
             f"the topic {topic} does not exist at {settings.kafka.bootstrap_servers}; check "
             "kafka.topic_prefix, or create it: sluicegate topics create. If it was lost and the table has "
-            "commits, continue from the table then: sluicegate stream adopt --stream STREAM --from-table"
+            "commits, continue from the table then: sluicegate stream adopt --stream STREAM"
         )
     return len(found[topic])
 
 
-async def read_records(settings: Settings) -> dict[str, StateRecord | Problem]:
-    """Return the newest state record of every stream, by stream.
+async def read_records(settings: Settings) -> dict[str, Held]:
+    """Return the state records of every stream that has one, by stream.
 
     Raises KafkaError, UserError, TimeoutError.
     """
-    return {stream: dated.record for stream, dated in (await read_dated_records(settings)).items()}
+    count = await partition_count(settings, settings.kafka.topic_names().state)
+    held = await read_held(settings.kafka, count, None)
+    return {stream: each for stream, each in held.items() if each.record is not None}
 
 
-async def read_dated_records(settings: Settings) -> dict[str, Dated]:
-    """Return the newest state record of every stream with its append time, by stream.
+async def read_own_records(settings: Settings, stream: str) -> Held:
+    """Return the newest record and the base records of a stream.
 
-    Raises KafkaError, UserError, and TimeoutError after READ_SECONDS.
+    Raises KafkaError, UserError, TimeoutError.
     """
-    newest: dict[str, ConsumerRecord] = {}
-
-    def keep(record: ConsumerRecord) -> None:
-        # Keys of base and listener records have a slash, which the name of a stream cannot have.
-        if b"/" in record.key:
-            return
-        stream = record.key.decode(errors="replace")
-        held = newest.get(stream)
-        if held is None or (held.timestamp, held.offset) <= (record.timestamp, record.offset):
-            newest[stream] = record
-
-    await _read_state_topic(settings, keep)
-    # A tombstone is newer than the record that it deletes, which stays until the topic is compacted.
-    return {
-        name: Dated(
-            decode_record(name, each.value),
-            each.timestamp,
-            must_sign(each.headers),
-            keys_of(each.headers),
-        )
-        for name, each in newest.items()
-        if each.value is not None
-    }
+    count = await partition_count(settings, settings.kafka.topic_names().state)
+    return (await read_held(settings.kafka, count, [stream])).get(stream, Held())
 
 
 async def read_state_keys(settings: Settings, stream: str) -> list[StateKey]:
@@ -140,16 +109,11 @@ async def read_state_keys(settings: Settings, stream: str) -> list[StateKey]:
         if (name.partition("/")[0] if listener is None else listener[0]) == stream:
             found[StateKey(record.partition, name)] = record.value is not None
 
-    await _read_state_topic(settings, keep)
-    return sorted(key for key, lives in found.items() if lives)
-
-
-async def _read_state_topic(settings: Settings, keep: Callable[[ConsumerRecord], None]) -> None:
-    """Call `keep` with every record of the state topic that has a key, in the order of each partition."""
     async with asyncio.timeout(READ_SECONDS):
         async for record, _ in read_topic(settings, settings.kafka.topic_names().state):
             if record.key is not None:
                 keep(record)
+    return sorted(key for key, lives in found.items() if lives)
 
 
 @asynccontextmanager
@@ -194,6 +158,21 @@ async def read_offsets(settings: Settings) -> LogOffsets:
         {each.partition: end for each, end in ends.items()},
         {each.partition: found.offset for each, found in held.items() if found.offset >= 0},
     )
+
+
+async def refuse_members(settings: Settings, consequence: str) -> None:
+    """Refuse while coordinators of the group run, or may run. Raises UserError, KafkaError."""
+    group, members = settings.kafka.group_id, await count_members(settings)
+    if members is None:
+        raise UserError(
+            f"a running coordinator could not be seen: this client may not describe the group {group}. Grant "
+            f"it DESCRIBE on the group {group}"
+        )
+    if members:
+        raise UserError(
+            f"the group {group} has {counted(members, 'member')}: a coordinator {consequence}. Stop the "
+            "coordinators first (a killed one counts until its session ends)"
+        )
 
 
 async def count_members(settings: Settings) -> int | None:

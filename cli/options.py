@@ -42,7 +42,6 @@ def _load(context: click.Context, _: click.Parameter, path: Path | None) -> Sett
     try:
         return load_again(context)
     except SettingsError as error:
-        lines = "".join(f"\n  {problem}" for problem in error.problems)
         missing = (
             f"no --config given, and there is no ./{DEFAULT_CONFIG} here; "
             "`sluicegate init --table URI --stream NAME` writes one, "
@@ -50,7 +49,7 @@ def _load(context: click.Context, _: click.Parameter, path: Path | None) -> Sett
             if path is None and not context.meta.get(_STREAMS)
             else ""
         )
-        raise UserError(f"{missing}the settings cannot be used:{lines}") from error
+        raise UserError(f"{missing}the settings cannot be used:{error.listed}") from error
 
 
 def load_again(context: click.Context) -> Settings:
@@ -87,6 +86,13 @@ def parse_pairs(_: click.Context, option: click.Parameter, given: tuple[str, ...
             raise click.BadParameter(f"{name} is given twice")
         found[name] = value
     return found
+
+
+def pairs_option(help: str) -> Callable[[F], F]:
+    """Return the option `--option NAME=VALUE` with this help; its values are in the parameter `options`."""
+    return click.option(
+        "--option", "options", multiple=True, metavar="NAME=VALUE", callback=parse_pairs, help=help
+    )
 
 
 def parse_tables(context: click.Context, option: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:

@@ -9,7 +9,6 @@ import copy
 import json
 import re
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,7 +20,7 @@ from aiokafka.errors import KafkaError
 
 from sluicegate.cli.coordinators import ask_coordinator
 from sluicegate.cli.errors import UserError
-from sluicegate.cli.kafka import count_members, read_dated_records
+from sluicegate.cli.kafka import count_members, read_own_records
 from sluicegate.cli.options import current_order, parse_timeout
 from sluicegate.cli.status import reasons
 from sluicegate.cli.stream_log import FoldedLog, Step, open_log
@@ -31,11 +30,12 @@ from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.observe.messages import format_problem
 from sluicegate.coordinator.observe.view import view_of
 from sluicegate.coordinator.replay.log import open_log as open_replay_log
+from sluicegate.coordinator.replay.log import order_envelope
 from sluicegate.coordinator.service.keys import GroupKeys, read_keys
 from sluicegate.coordinator.settings.model import MemberKeys, Settings, own_keys
 from sluicegate.coordinator.stream.other_groups import NEEDS_KEYS
 from sluicegate.coordinator.tasks import ended_with
-from sluicegate.events.envelope import Envelope, EventType, LogRecord
+from sluicegate.events.envelope import LogRecord
 from sluicegate.events.models import StreamCommand
 from sluicegate.events.orders import make_note
 from sluicegate.kafka.permissions import Client, format_grants, lacking
@@ -62,8 +62,8 @@ async def require_accepted_key(settings: Settings, stream: str) -> None:
     told = await settled_keys(settings)
     known = () if told is None else told.known
     if not known:
-        dated = (await read_dated_records(settings)).get(stream)
-        known = () if dated is None or dated.keys is None else (dated.keys,)
+        keys = (await read_own_records(settings, stream)).keys
+        known = () if keys is None else (keys,)
     own = own_keys(settings.kafka)
     why = _refusal(own, [each for each in known if each.mode == "required"])
     if why is not None:
@@ -140,7 +140,7 @@ async def note_order(settings: Settings, stream: str, about: str = "") -> None:
     """Append a note of the command that runs, before its work. Raises KafkaError, UserError."""
     await require_accepted_key(settings, stream)
     async with open_replay_log(settings, stream) as log:
-        await log.append(stream, [make_note()], current_order(about))
+        await log.append(order_envelope(stream), make_note(), current_order(about))
 
 
 UNFINISHED: Final = 1
@@ -170,6 +170,7 @@ class Ordered(Generic[T]):
     """An order in the log, with its effect."""
 
     command: StreamCommand
+    topic: str
     partition: int
     offset: int
     state: LogState
@@ -178,6 +179,11 @@ class Ordered(Generic[T]):
     """None if the awaited effect did not come in time."""
     waits_for: str = ""
     """Reason for the delay, if there is no effect."""
+
+    @property
+    def place(self) -> str:
+        """Place of the order in the log, in brackets."""
+        return f"(partition {self.partition}, offset {self.offset} of {self.topic})"
 
 
 Await = Callable[[Step, Replica], T | None]
@@ -203,7 +209,7 @@ async def order(
     await require_accepted_key(settings, stream)
     async with open_log(settings, stream) as log:
         command = make(log.replica.state)
-        envelope = Envelope(uuid.uuid4().hex, EventType.STREAM_COMMAND, stream)
+        envelope = order_envelope(stream)
         now = time.time_ns() // 1_000_000
         _require_effect(log.replica, LogRecord(log.replica.applied + 1, now, envelope, command))
         offset = await log.append(envelope, command)
@@ -214,7 +220,7 @@ async def order(
                 effect = await asyncio.wait_for(_follow(log, offset, awaited), patience)
             except TimeoutError:
                 reason = await reason_of_wait(settings, stream)
-        return Ordered(command, log.source.partition, offset, log.replica.state, effect, reason)
+        return Ordered(command, log.topic, log.partition, offset, log.replica.state, effect, reason)
 
 
 def _require_effect(replica: Replica, record: LogRecord) -> None:
@@ -279,10 +285,10 @@ async def condition_of_wait(settings: Settings, stream: str) -> str | None:
     live = (await ask_coordinator(settings)).get(stream)
     if live is not None:
         return " ".join(reasons(StreamView.model_validate(live))) or None
-    dated = (await read_dated_records(settings)).get(stream)
-    if dated is None or not isinstance(dated.record, StateRecord):
+    held = await read_own_records(settings, stream)
+    if not isinstance(held.record, StateRecord):
         return None
-    return " ".join(reasons(view_of(dated.record, settings.streams.get(stream), dated.time))) or None
+    return " ".join(reasons(view_of(held.record, settings.streams.get(stream), held.time))) or None
 
 
 # --- for the commands -----------------------------------------------------------------------------
@@ -305,16 +311,10 @@ def timestamped(prefix: str) -> str:
     return f"{prefix}-{datetime.now(UTC):%Y%m%dT%H%M%SZ}"
 
 
-def place_of(ordered: Ordered[Any], settings: Settings) -> str:
-    """Format the place of an order in the log."""
-    topic = settings.kafka.topic_names().events
-    return f"(partition {ordered.partition}, offset {ordered.offset} of {topic})"
-
-
-def not_yet(ordered: Ordered[Any], settings: Settings, order_name: str, timeout: float) -> str:
+def not_yet(ordered: Ordered[Any], order_name: str, timeout: float) -> str:
     """Format the message for an order whose effect did not come in time."""
     return (
-        f"{order_name} has had no effect after {timeout:g} s {place_of(ordered, settings)}. The order stays "
+        f"{order_name} has had no effect after {timeout:g} s {ordered.place}. The order stays "
         f"in force. It waits, because: {ordered.waits_for}"
     )
 

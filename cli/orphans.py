@@ -24,6 +24,7 @@ from sluicegate.coordinator.replay.reading import require_verified
 from sluicegate.coordinator.replay.tables import connect
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.lakes.capabilities import FileStatus
+from sluicegate.texts import counted
 
 _STATUSES: Final = {
     FileStatus.DELETED: "deleted",
@@ -96,14 +97,14 @@ async def _orphans(
     """Find the orphans, and delete them unless `forged` is None: the keys whose records are forged."""
     now = time.time_ns() // 1_000_000
     statuses: dict[str, FileStatus] = {}
-    async with connect(settings, stream) as (log, start, table, _):
-        if forged is not None and settings.kafka.signing.mode == "required":
+    async with connect(settings, stream) as (log, start, table):
+        if forged is not None:
             # A file of a decision that cannot be verified looks like an orphan.
             await require_verified(log, stream, start, forged)
         search = Search(stream, log, start, table, round(grace * 1000), show)
         found = await search.find(now)
         if forged is not None:
-            await note_order(settings, stream, f"{len(found.files)} files")
+            await note_order(settings, stream, counted(len(found.files), "file"))
             async for file, status in search.delete(found.files, now):
                 statuses[file.path] = status
                 show(f"deleting: {len(statuses):,} of {len(found.files):,}")
@@ -131,7 +132,8 @@ def _summary(
 ) -> str:
     """Format the result. `repeated` are options with which the next command finds the same files."""
     size = sum(file.size for file in found.files)
-    text = f"{len(found.files)} files of stream {stream} ({size:,} bytes) are in no commit and never will be"
+    files = counted(len(found.files), "file")
+    text = f"{files} of stream {stream} ({size:,} bytes) in no commit, and in no later one"
     if delete:
         deleted = sum(status is FileStatus.DELETED for status in statuses.values())
         text += f"; {deleted} deleted"

@@ -1,68 +1,49 @@
 """`sluicegate stream recover` and `stream forget`: state records that are replaced, or deleted."""
 
 from collections.abc import Iterable, Mapping
-from concurrent.futures import ThreadPoolExecutor
 
 import click
 
 from sluicegate.cli.coordinators import ask_coordinator
 from sluicegate.cli.errors import UserError, run_async
-from sluicegate.cli.kafka import StateKey, count_members, partition_count, read_state_keys
+from sluicegate.cli.kafka import StateKey, read_own_records, read_state_keys, refuse_members
 from sluicegate.cli.options import any_stream_option, config_option, order_options, sender_options
 from sluicegate.cli.orders import note_order, require_permissions
 from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord, encode_record, recovery_record
 from sluicegate.coordinator.observe.messages import ADOPT, fill, format_problem
 from sluicegate.coordinator.replay.decisions import Group, Start
-from sluicegate.coordinator.replay.log import StreamLog, open_log
+from sluicegate.coordinator.replay.log import open_log
 from sluicegate.coordinator.replay.reading import Window, parse_mark, since
-from sluicegate.coordinator.replay.tables import ReplayTable
+from sluicegate.coordinator.replay.tables import open_table
 from sluicegate.coordinator.replay.verify import Verdict, verify
-from sluicegate.coordinator.service.startup import make_store
+from sluicegate.coordinator.service.startup import state_store
 from sluicegate.coordinator.settings.model import Settings
-from sluicegate.coordinator.stream.records import Held, read_held
+from sluicegate.coordinator.stream.records import Held
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.permissions import Client
 from sluicegate.kafka.producer import SessionProducer
 from sluicegate.kafka.topics import TopicRole
 from sluicegate.state_store import StateStoreUnavailable
+from sluicegate.texts import counted
 
 
 async def has_view(settings: Settings, stream: str) -> bool:
     """Return True if Redis has a view of the stream; False without Redis. Raises StateStoreUnavailable."""
-    store = make_store(settings)
-    if store is None:
-        return False
-    try:
-        return stream in await store.streams()
-    finally:
-        await store.close()
+    async with state_store(settings) as store:
+        return store is not None and stream in await store.streams()
 
 
 async def remove_view(settings: Settings, stream: str) -> str | None:
     """Remove the view of a stream from Redis. Return the reason if that is not known to be done."""
-    store = make_store(settings)
-    if store is None:
-        return None
-    try:
-        await store.remove(stream)
-    except StateStoreUnavailable as error:
-        return str(error)
-    finally:
-        await store.close()
+    async with state_store(settings) as store:
+        try:
+            if store is not None:
+                await store.remove(stream)
+        except StateStoreUnavailable as error:
+            return str(error)
     return None
-
-
-async def refuse_members(settings: Settings, stream: str, consequence: str) -> None:
-    """Refuse a stream that may be served: its owner writes records, too. Raises UserError, KafkaError."""
-    members = await count_members(settings)
-    if members != 0:
-        who = f"{members} run" if members else "they cannot be seen from here"
-        raise UserError(
-            f"coordinators of the group {settings.kafka.group_id} may serve stream {stream} ({who}), and "
-            f"{consequence}. Stop them first (a killed one counts until its session ends)"
-        )
 
 
 async def write_records(settings: Settings, values: Iterable[tuple[StateKey, bytes | None]]) -> None:
@@ -100,18 +81,10 @@ def recover(settings: Settings, stream: str) -> None:
 
 async def _recover(settings: Settings, stream: str) -> StateRecord:
     """Write the record from which the stream recovers, and return it. Raises KafkaError, UserError."""
-    topic = settings.kafka.topic_names().state
-    count = await partition_count(settings, topic)
-    kafka = settings.kafka
-    found = await read_held(topic, count, kafka.client_options(), [stream], kafka.request_timeout)
-    held = found.get(stream)
-    if held is not None and isinstance(held.record, StateRecord):
+    held = await read_own_records(settings, stream)
+    if isinstance(held.record, StateRecord):
         record = await record_of_log(settings, stream, held, held.record)
-    elif (
-        held is not None
-        and isinstance(held.record, Problem)
-        and held.record.code is Code.STATE_RECORD_MALFORMED
-    ):
+    elif isinstance(held.record, Problem) and held.record.code is Code.STATE_RECORD_MALFORMED:
         async with open_log(settings, stream) as log:
             begin = await log.begin()
         record = _earliest(stream, held.bases, begin, settings.streams[stream].commit_user)
@@ -138,24 +111,23 @@ async def record_of_log(settings: Settings, stream: str, held: Held, newest: Sta
 
     The whole log is compared with the table first, with the keys of this command.
     """
-    with ThreadPoolExecutor(1) as threads:
-        table = ReplayTable(settings.streams[stream], threads, stream)
-        try:
-            ahead = (await table.inspect()).newest_decision or 0
-            if ahead <= newest.state.decided:
-                raise UserError(
-                    f"the state record of stream {stream} is not malformed, and its table has no later "
-                    f"decision, so it is not replaced. See: sluicegate status --stream {stream}"
-                )
-            await refuse_members(settings, stream, "write their own record again")
-            async with open_log(settings, stream) as log:
-                begin = await log.begin()
-                # An adopted stream has a base record at the beginning of the log.
-                bases = {each: base for each, base in held.bases.items() if begin or not each}
-                record = _earliest(stream, bases, begin, newest.commit_user)
-                _judge(stream, ahead, await _verdict(log, record, table))
-        finally:
-            table.close()
+    with open_table(settings.streams[stream], stream) as table:
+        ahead = (await table.inspect()).newest_decision or 0
+        if ahead <= newest.state.decided:
+            raise UserError(
+                f"the state record of stream {stream} is not malformed, and its table has no later decision, "
+                f"so it is not replaced. See: sluicegate status --stream {stream}"
+            )
+        await refuse_members(settings, "would write its own record again")
+        async with open_log(settings, stream) as log:
+            begin = await log.begin()
+            # An adopted stream has a base record at the beginning of the log.
+            bases = {each: base for each, base in held.bases.items() if begin or not each}
+            record = _earliest(stream, bases, begin, newest.commit_user)
+            start = Start(record.low_water, record.state, record.applied)
+            whole = Window(parse_mark("earliest"), parse_mark("latest"))
+            verdict = await verify(log, stream, start, whole, table, lambda _: None)
+            _judge(stream, ahead, verdict)
     return record
 
 
@@ -173,12 +145,6 @@ def _earliest(stream: str, bases: Mapping[int, StateRecord], begin: int, user: s
             "that, so it cannot be read again. To leave it, " + fill(ADOPT, {"stream": stream})
         )
     return StateRecord(stream=stream, applied=-1, low_water=0, state=LogState(), commit_user=user)
-
-
-async def _verdict(log: StreamLog, record: StateRecord, table: ReplayTable) -> Verdict:
-    start = Start(record.low_water, record.state, record.applied)
-    window = Window(parse_mark("earliest"), parse_mark("latest"))
-    return await verify(log, record.stream, start, window, table, lambda _: None)
 
 
 def _judge(stream: str, ahead: int, verdict: Verdict) -> None:
@@ -241,7 +207,7 @@ def forget(context: click.Context, settings: Settings, stream: str, yes: bool) -
     if not keys and not viewed:
         raise UserError(f"stream {stream} has no record in {topic}, so there is nothing to forget")
     if yes:
-        click.echo(f"stream {stream} is forgotten: {len(keys)} records in {topic} are deleted")
+        click.echo(f"stream {stream} is forgotten: {counted(len(keys), 'record')} deleted in {topic}")
         if viewed:
             click.echo("its view in Redis is deleted")
         click.echo(

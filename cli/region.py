@@ -4,13 +4,14 @@ import asyncio
 import copy
 import time
 import uuid
+from contextlib import aclosing
 from typing import TYPE_CHECKING, Any, Final
 
 import click
-from aiokafka import ConsumerRecord, TopicPartition
+from aiokafka import ConsumerRecord
 
 from sluicegate.cli.errors import UserError, run_async
-from sluicegate.cli.kafka import READ_SECONDS, consumer_of
+from sluicegate.cli.kafka import READ_SECONDS
 from sluicegate.cli.main import Commands
 from sluicegate.cli.options import (
     current_order,
@@ -26,16 +27,15 @@ from sluicegate.cli.orders import (
     not_yet,
     note_order,
     order,
-    place_of,
     require_accepted_key,
     show,
     timeout_option,
 )
-from sluicegate.cli.stream_log import STUCK, FoldedLog, Step, known_record, open_log, region_assignment
+from sluicegate.cli.stream_log import FoldedLog, Step, known_record, open_log, region_assignment
 from sluicegate.coordinator.core.replica import Replica
-from sluicegate.coordinator.core.state import AssignmentState, LogState, RegionPhase
+from sluicegate.coordinator.core.state import LogState, RegionPhase
 from sluicegate.coordinator.observe.messages import format_problem
-from sluicegate.coordinator.replay.log import read_range
+from sluicegate.coordinator.replay.log import StreamLog
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.events.codec import Flaw, read_attributes, read_body
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
@@ -78,8 +78,7 @@ def remove(settings: Settings, stream: str, region: str, discard: bool) -> None:
 
     ordered = run_async(settings, order(settings, stream, make, at_once))
     click.echo(
-        f"region {region} of stream {stream} is removed {place_of(ordered, settings)}; "
-        f"{_end(ordered.state, region)}"
+        f"region {region} of stream {stream} is removed {ordered.place}; {_end(ordered.state, region)}"
     )
 
 
@@ -123,22 +122,16 @@ _SIGNS: Final = frozenset(
 )
 
 
-async def last_sign(
-    settings: Settings, source: TopicPartition, stream: str, region: str, seconds: float
-) -> float | None:
+async def last_sign(log: StreamLog, stream: str, region: str, seconds: float) -> float | None:
     """Return the age in seconds of the last event from the region's query; None if it has closed the region.
 
     The age is negative if the clock of the brokers is ahead of this one. Events older than `seconds` are not
-    read. Raises KafkaError, and TimeoutError after READ_SECONDS.
+    read. Raises KafkaError, TimeoutError.
     """
     newest: int | None = None
-    async with consumer_of(settings) as consumer:
-        since = round((time.time() - seconds) * 1000)
-        found = (await consumer.offsets_for_times({source: since}))[source]
-        if found is None:
-            return None
-        end = (await consumer.end_offsets([source]))[source]
-        async for records in read_range(consumer, source, found.offset, end, READ_SECONDS):
+    start = await log.first_since(round((time.time() - seconds) * 1000))
+    async with aclosing(log.read(start, await log.end())) as batches:
+        async for records in batches:
             for each in records:
                 newest = _note(newest, each, stream, region)
     return None if newest is None else time.time() - newest / 1000
@@ -206,7 +199,7 @@ async def _reset(
         if silence is None:
             heartbeat = (await known_record(settings, stream)).intervals.get(region, 0)
             silence = max(_LEAST_SILENCE, _MISSED * heartbeat / 1000)
-        age = await last_sign(settings, log.source, stream, region, silence)
+        age = await last_sign(log.log, stream, region, silence)
         _require_silence(region, age, silence)
         if order.ended:
             # Nothing is registered then, so no other record has the order.
@@ -215,7 +208,8 @@ async def _reset(
 
         def ask(incarnation: str, body: RegionRegistered) -> RegistrationAnswered:
             work = _probe if body.probe else _register
-            asked = work(log, Envelope(*_identity(order, incarnation)), body)
+            id_, kind = uuid.uuid4().hex, EventType.REGION_REGISTERED
+            asked = work(log, Envelope(id_, kind, order.stream, order.region, incarnation), body)
             return asyncio.run_coroutine_threadsafe(asked, loop).result()
 
         try:
@@ -238,10 +232,6 @@ def _require_silence(region: str, age: float | None, silence: float) -> None:
             f"region {region} cannot be reset: its query was alive {max(0.0, age):.0f} s ago, by its last "
             f"event in the log. Stop it, wait {silence:g} s, and repeat the command; --silence sets the time"
         )
-
-
-def _identity(order: "ResetOrder", incarnation: str) -> tuple[str, EventType, str, str, str]:
-    return uuid.uuid4().hex, EventType.REGION_REGISTERED, order.stream, order.region, incarnation
 
 
 def _order(state: LogState, stream: str, region: str, location: str) -> "ResetOrder":
@@ -279,7 +269,7 @@ async def _probe(log: FoldedLog, envelope: Envelope, body: RegionRegistered) -> 
 async def _register(log: FoldedLog, envelope: Envelope, body: RegionRegistered) -> RegistrationAnswered:
     """Append a registration; return its answer, which follows from the log alone."""
     offset = await log.append(envelope, body)
-    async with asyncio.timeout(STUCK):
+    async with asyncio.timeout(READ_SECONDS):
         async for step in log.follow():
             if step.record.offset >= offset:
                 return _with_reason(step.applied.answer, envelope.stream)
@@ -375,14 +365,14 @@ def close(
     ordered = run_async(settings, waited)
     closed = f"assignment {ordered.command.number} of stream {stream}"
     if ordered.effect is None:
-        text = not_yet(ordered, settings, f"the final cut of {closed}", timeout)
+        text = not_yet(ordered, f"the final cut of {closed}", timeout)
         show(ordered, text, {}, as_json=as_json)
         context.exit(UNFINISHED)
     if _is_final(ordered.state):
         show(ordered, _final_text(closed, ordered.state), _final_values(ordered.state), as_json=as_json)
         return
     text = (
-        f"{closed} is closed {place_of(ordered, settings)}. Its final cut is not committed yet. To wait for "
+        f"{closed} is closed {ordered.place}. Its final cut is not committed yet. To wait for "
         f"it: sluicegate assignment close --stream {stream} --wait"
     )
     show(ordered, text, {}, as_json=as_json)
@@ -408,7 +398,7 @@ def withdraw(settings: Settings, stream: str, number: int | None) -> None:
 
     ordered = run_async(settings, order(settings, stream, make, at_once))
     click.echo(
-        f"assignment {ordered.command.number} of stream {stream} is withdrawn {place_of(ordered, settings)}; "
+        f"assignment {ordered.command.number} of stream {stream} is withdrawn {ordered.place}; "
         + _in_force(stream, ordered.state)
     )
 
@@ -431,18 +421,13 @@ def _in_force(stream: str, state: LogState) -> str:
 
 def _command(command: str, stream: str, state: LogState, number: int | None) -> StreamCommand:
     """Make an order about the assignment in force. Raises UserError if that is not the given one."""
-    current = _current(stream, state)
+    if (current := state.assignment) is None:
+        raise UserError(f"stream {stream} has no assignment yet. Start its query first")
     if number is not None and number != current.number:
         raise UserError(
             f"assignment {number} of stream {stream} is not in force; that is assignment {current.number}"
         )
     return make_command({"command": command, "number": current.number})
-
-
-def _current(stream: str, state: LogState) -> AssignmentState:
-    if state.assignment is None:
-        raise UserError(f"stream {stream} has no assignment yet. Start its query first")
-    return state.assignment
 
 
 def _is_final(state: LogState) -> bool:

@@ -7,7 +7,7 @@ import click
 from pydantic import SecretStr
 
 from sluicegate.cli.errors import run_async
-from sluicegate.cli.kafka import count_members, partition_count
+from sluicegate.cli.kafka import read_own_records, refuse_members
 from sluicegate.cli.main import Commands
 from sluicegate.cli.options import (
     absolute,
@@ -15,7 +15,7 @@ from sluicegate.cli.options import (
     forged_option,
     json_option,
     order_options,
-    parse_pairs,
+    pairs_option,
     print_result,
     stream_options,
 )
@@ -26,9 +26,9 @@ from sluicegate.coordinator.replay.decisions import (
     CommitStatus,
     Finding,
     Foreign,
-    LoggedDecision,
     ReplayRefused,
 )
+from sluicegate.coordinator.replay.log import order_envelope
 from sluicegate.coordinator.replay.reading import (
     FORMS,
     Mark,
@@ -40,16 +40,16 @@ from sluicegate.coordinator.replay.reading import (
 )
 from sluicegate.coordinator.replay.rebuild import Rebuild, Rebuilt
 from sluicegate.coordinator.replay.repair import Repair, Repaired
-from sluicegate.coordinator.replay.tables import ReplayTable, connect
+from sluicegate.coordinator.replay.tables import connect, open_table
 from sluicegate.coordinator.replay.verify import Verdict
 from sluicegate.coordinator.replay.verify import verify as verify_table
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream.other_groups import OwnedElsewhere, refuse_other_groups
-from sluicegate.coordinator.stream.records import read_held
 from sluicegate.events.models import SnapshotRef
 from sluicegate.events.problems import CauseCode, Code, Problem
 from sluicegate.lakes.capabilities import Opened
 from sluicegate.lakes.maintenance import format_problems
+from sluicegate.texts import counted
 
 # Output of `sluicegate replay`, as lines and as JSON values.
 
@@ -84,7 +84,7 @@ def verdict_output(stream: str, verdict: Verdict, opened: Opened) -> Output:
     found += [_unjudged(each) for each in verdict.unjudged]
     lines += [f"  {line}" for line in _shortened(found)]
     if opened.files:
-        lines.append(f"  {opened.files} data files of the newest snapshot were opened")
+        lines.append(f"  opened {counted(opened.files, 'data file')} of the newest snapshot")
     if opened.problems:
         lines.append(f"FILES ARE MISSING, or damaged. {format_problems(opened)}")
     lines.append(_conclusion(stream, verdict, unproven=bool(limits)))
@@ -143,9 +143,10 @@ def rebuilt_output(stream: str, table: str, made: Rebuilt, *, dry: bool) -> Outp
     """Format the commits of a rebuilt table, made or only planned."""
     did = "would be made" if dry else "made"
     lines = _range(stream, made.done) if made.done else []
-    lines.append(f"  {did} in {table}: {made.commits} commits of {made.files} files ({made.bytes:,} bytes)")
+    commits, files = counted(made.commits, "commit"), counted(made.files, "file")
+    lines.append(f"  {did} in {table}: {commits} of {files} ({made.bytes:,} bytes)")
     if made.found:
-        lines.append(f"  {made.found} commits were there already, from an earlier run")
+        lines.append(f"  there already, from an earlier run: {counted(made.found, 'commit')}")
     if made.left:
         lines.append("  left out: the last decision, which an operator ordered to revert")
     if not dry:
@@ -293,18 +294,14 @@ def _decision(finding: Finding) -> str:
     if logged is None:
         return f"decision {finding.decision}"
     made = logged.decision
-    what = "reverted, an empty commit" if logged.reverted else f"{made.files} files"
+    what = "reverted, an empty commit" if logged.reverted else counted(made.files, "file")
     time = iso_time(logged.time or None)
     when = f", {time}" if time else ""
-    moves = "; ".join(_moves(logged))
-    return f"decision {made.id} (offset {made.offset}{when}): {what}{f' of {moves}' if moves else ''}"
-
-
-def _moves(logged: LoggedDecision) -> list[str]:
-    return [
+    moves = "; ".join(
         f"{name} up to {to.checkpoint} of incarnation {to.incarnation}"
-        for name, to in sorted(logged.decision.moves.items())
-    ]
+        for name, to in sorted(made.moves.items())
+    )
+    return f"decision {made.id} (offset {made.offset}{when}): {what}{f' of {moves}' if moves else ''}"
 
 
 def _ref_as_json(ref: SnapshotRef) -> dict[str, Any]:
@@ -398,7 +395,7 @@ def verify(
 
     async def work() -> Output:
         with progress_line(wanted=not as_json) as line:
-            async with connect(settings, stream) as (log, begin, table, _):
+            async with connect(settings, stream) as (log, begin, table):
                 window, shown = Window(start, stop), line.show
                 verdict = await verify_table(
                     log, stream, begin, window, table, shown, everything=everything, forged=forged
@@ -430,21 +427,26 @@ def repair(
     They get the same ids and digests, so a coordinator finds them. Stop the coordinators first.
     """
 
+    async def alone() -> None:
+        await refuse_members(
+            settings, "would commit beside this command; if it does not, `sluicegate status` shows why"
+        )
+
     async def work() -> Output:
         with progress_line(wanted=not as_json) as line:
-            async with connect(settings, stream) as (log, begin, table, _):
-                if settings.kafka.signing.mode == "required":
-                    await require_verified(log, stream, begin, forged)
+            async with connect(settings, stream) as (log, begin, table):
+                await require_verified(log, stream, begin, forged)
                 if not dry:
                     await _refuse_other_group(settings, stream)
-                    await _refuse_if_owned(settings)
+                    await alone()
                     await note_order(settings, stream)
                 # Checked again before each write: a coordinator may have started in the meantime.
-                repairing = Repair(log, stream, table, lambda: _refuse_if_owned(settings), dry=dry)
+                repairing = Repair(log, stream, table, alone, dry=dry)
                 repaired = await repairing.run(begin, Window(start, stop), line.note, line.show)
                 if repaired.orders:
-                    await _refuse_if_owned(settings)
-                    await log.append(stream, repaired.orders, current_order())
+                    await alone()
+                for each in repaired.orders:
+                    await log.append(order_envelope(stream), each, current_order())
         return repaired_output(stream, repaired, dry=dry)
 
     _print(settings, work(), as_json=as_json)
@@ -460,14 +462,7 @@ def repair(
     callback=lambda _context, _option, value: absolute(value),
     help="Location of the new table.",
 )
-@click.option(
-    "--option",
-    "options",
-    multiple=True,
-    metavar="NAME=VALUE",
-    callback=parse_pairs,
-    help="Option of the new table in place of the stream's, such as identifier; repeat it for more.",
-)
+@pairs_option("Option of the new table in place of the stream's, such as identifier; repeat it for more.")
 @to_option
 @click.option("--incomplete", is_flag=True, help="Make a table also of a log whose beginning was deleted.")
 @click.option(
@@ -503,19 +498,15 @@ def rebuild(
         changes = {"table": into, "allowed_locations": (), "options": own.options | secrets}
         place = own.model_copy(update=changes)
         with progress_line(wanted=not as_json) as line:
-            async with connect(settings, stream) as (log, begin, table, threads):
-                if settings.kafka.signing.mode == "required":
-                    await require_verified(log, stream, begin, forged)
+            async with connect(settings, stream) as (log, begin, table):
+                await require_verified(log, stream, begin, forged)
                 if not dry:
                     await note_order(settings, stream, f"into {into}")
-                target = ReplayTable(place, threads, stream)
-                try:
+                with open_table(place, stream) as target:
                     rebuilding = Rebuild(
                         log, stream, table, target, dry=dry, incomplete=incomplete, lost=lost
                     )
                     made = await rebuilding.run(begin, Window(parse_mark("earliest"), stop), line.show)
-                finally:
-                    target.close()
         return rebuilt_output(stream, into, made, dry=dry)
 
     _print(settings, work(), as_json=as_json)
@@ -527,30 +518,10 @@ def _print(settings: Settings, work: Coroutine[Any, Any, Output], *, as_json: bo
     click.get_current_context().exit(DIFFERENT if output.different else 0)
 
 
-async def _refuse_if_owned(settings: Settings) -> None:
-    """Refuse a stream while a coordinator of the group runs, or may run. Raises ReplayRefused."""
-    group = settings.kafka.group_id
-    members = await count_members(settings)
-    if members is None:
-        raise ReplayRefused(
-            f"a running coordinator could not be seen: this client may not describe the group {group}. Grant "
-            f"it DESCRIBE on the group {group}"
-        )
-    if members > 0:
-        raise ReplayRefused(
-            f"{members} coordinator{'s run' if members > 1 else ' runs'} (group {group}), and would commit "
-            "beside this command. If it does not, `sluicegate status` shows why. To commit them from here, "
-            "stop the coordinators first (a killed one counts until its session ends)"
-        )
-
-
 async def _refuse_other_group(settings: Settings, stream: str) -> None:
     """Refuse a stream that another group serves. Raises ReplayRefused."""
-    topic, options = settings.kafka.topic_names().state, settings.kafka.client_options()
-    count = await partition_count(settings, topic)
-    held = await read_held(topic, count, options, [stream], settings.kafka.request_timeout)
+    kafka, held = settings.kafka, await read_own_records(settings, stream)
     try:
-        wrote = {name: each.group for name, each in held.items()}
-        await refuse_other_groups(options, settings.kafka.group_id, wrote)
+        await refuse_other_groups(kafka.client_options(), kafka.group_id, {stream: held.group})
     except OwnedElsewhere as error:
         raise ReplayRefused(str(error)) from error

@@ -20,14 +20,14 @@ from sluicegate.cli.options import (
     config_option,
     file_option,
     load_again,
-    parse_pairs,
+    pairs_option,
     tables_option,
 )
 from sluicegate.coordinator.observe.logs import configure_logging
 from sluicegate.coordinator.settings.model import Settings, SettingsError, validate
 from sluicegate.failpoints.points import arm
 from sluicegate.lakes.port import TableRefused
-from sluicegate.lakes.registry import DEFAULT_FORMAT, adapter
+from sluicegate.lakes.registry import DEFAULT_FORMAT, adapter, format_names
 
 # `sluicegate init`: write a settings file for one stream.
 
@@ -72,14 +72,7 @@ table = {table}
     metavar="NAME",
     help=f"Format of the table. Default: {DEFAULT_FORMAT}.",
 )
-@click.option(
-    "--option",
-    "options",
-    multiple=True,
-    metavar="NAME=VALUE",
-    callback=parse_pairs,
-    help="Option of the format, as often as there are any.",
-)
+@pairs_option("Option of the format, as often as there are any.")
 @click.option(
     "--region", "regions", multiple=True, help="Region that may register; repeat it for more. Default: any."
 )
@@ -145,8 +138,10 @@ def section(stream: str, options: Mapping[str, str]) -> str:
 def _check_table(location: str, lake: str | None, options: Mapping[str, str]) -> None:
     """Refuse a table that lacks an option of its format, such as a catalog. Raises UserError.
 
-    A format that is not installed here is left to `sluicegate check` on the host of the service.
+    A format whose package is not installed here is left to `sluicegate check` on the host of the service.
     """
+    if lake is not None and lake not in (known := format_names()):
+        raise UserError(f"--format: {lake!r} is no table format; this release knows {', '.join(known)}")
     try:
         found = adapter(lake) if lake is not None else None
     except TableRefused:
@@ -175,8 +170,7 @@ def _write(path: Path, content: str, stream: str) -> None:
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"{path} is not written: an option is given twice ({error})") from error
     except SettingsError as error:
-        lines = "".join(f"\n  {problem}" for problem in error.problems)
-        raise UserError(f"{path} is not written, as its settings could not be used:{lines}") from error
+        raise UserError(f"{path} is not written, as its settings could not be used:{error.listed}") from error
     try:
         with path.open("x", encoding="utf-8") as file:
             file.write(content)

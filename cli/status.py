@@ -8,17 +8,19 @@ import click
 
 from sluicegate.cli.coordinators import ask_member, format_unserved, is_unserved
 from sluicegate.cli.errors import run_async
-from sluicegate.cli.kafka import Dated, LogOffsets, count_members, read_dated_records, read_offsets
+from sluicegate.cli.kafka import LogOffsets, count_members, read_offsets, read_records
 from sluicegate.cli.options import config_option, json_option, print_result, require_stream
 from sluicegate.coordinator.core.effects import OPTIONAL
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.observe.messages import duration, format_problem, iso_time, listed, short_id
 from sluicegate.coordinator.observe.view import Reason, in_order, silence, view_of
 from sluicegate.coordinator.settings.model import Settings, StreamSettings
+from sluicegate.coordinator.stream.records import Held
 from sluicegate.events.envelope import partition_of
 from sluicegate.events.models import Position, SnapshotRef
 from sluicegate.events.problems import Code, Problem
 from sluicegate.state_store import ConditionView, PendingView, StreamView
+from sluicegate.texts import counted
 
 # Format of a stream for people, as `sluicegate status` prints it.
 
@@ -32,7 +34,7 @@ def lines_of(shown: Shown, now: int, *, verbose: bool) -> list[str]:
     """Format a stream as lines; `now` in milliseconds since the Unix epoch."""
     again = shown["read_by_restart"]
     place = f"partition {shown['partition']}" + (
-        "" if again is None else f" (a restart reads {again} records)"
+        "" if again is None else f" (a restart reads {counted(again, 'record')})"
     )
     note = "" if shown["configured"] else "  NOT CONFIGURED HERE"
     note += f"  owner {shown['owner']}" if shown.get("owner") else ""
@@ -142,6 +144,8 @@ def _progress(view: StreamView) -> Iterator[str]:
         yield f"  every commit is full: the writers are one region ({view.single_region})"
     if view.forced_by:
         yield f"  the next commit is full: {listed(view.forced_by)} fell back as often as allowed"
+    if view.absent:
+        yield f"  the next commit is partial: it does not wait for {listed(view.absent)}"
     if view.pending is not None:
         yield _pending(view.pending, view.table_head)
     if waiting := [each for each in view.waiting.values() if each.files]:
@@ -153,8 +157,8 @@ def _pending(made: PendingView, head: SnapshotRef | None) -> str:
     back = f"; {listed(made.fallbacks)} fell back" if made.fallbacks else ""
     revert = f"; it is being reverted, without region {made.revert_of}" if made.revert_of else ""
     return (
-        f"  decision {made.decision} with {_files(made.files)} of {listed(made.regions)} is not committed "
-        f"yet{back}{revert}{_head('; table head', head)}"
+        f"  decision {made.decision} with {counted(made.files, 'file')} of {listed(made.regions)} is not "
+        f"committed yet{back}{revert}{_head('; table head', head)}"
     )
 
 
@@ -213,13 +217,9 @@ def _incarnation(incarnation: str, *, verbose: bool) -> str:
 
 
 def _amount(files: int, rows: int, since: int, as_of: int) -> str:
-    some = f" with {rows:,} {'row' if rows == 1 else 'rows'}" if rows else ""
+    some = f" with {counted(rows, 'row')}" if rows else ""
     # The clock of the brokers may be ahead of this host's.
-    return f"{_files(files)}{some}, the oldest for {duration(max(0, as_of - since) / 1000)}"
-
-
-def _files(count: int) -> str:
-    return f"{count:,} {'file' if count == 1 else 'files'}"
+    return f"{counted(files, 'file')}{some}, the oldest for {duration(max(0, as_of - since) / 1000)}"
 
 
 def _ago(millis: int, now: int) -> str:
@@ -264,7 +264,7 @@ async def _collect(settings: Settings) -> tuple[list[dict[str, Any]], int | None
 
     The number is None without permission to describe the group.
     """
-    records = await read_dated_records(settings)
+    records = await read_records(settings)
     offsets = await read_offsets(settings)
     member, coordinators = await ask_member(settings), await count_members(settings)
     live = {} if member is None else member["streams"]
@@ -281,7 +281,7 @@ async def _collect(settings: Settings) -> tuple[list[dict[str, Any]], int | None
 
 def describe(
     stream: str,
-    dated: Dated | None,
+    held: Held | None,
     offsets: LogOffsets,
     settings: StreamSettings | None,
     *,
@@ -293,7 +293,7 @@ def describe(
 
     Times are milliseconds since the Unix epoch.
     """
-    record = dated.record if dated else None
+    record = held.record if held else None
     known = record.state.partition if isinstance(record, StateRecord) else None
     partition = partition_of(stream, len(offsets.end)) if known is None else known
     end, group = offsets.end.get(partition), offsets.group.get(partition)
@@ -307,13 +307,13 @@ def describe(
         "end_offset": end,
         "group_offset": group,
         "read_by_restart": None if end is None else end - min(group or 0, end),
-        "recorded_at": dated.time if dated else None,
+        "recorded_at": held.time if held else None,
         "live": live is not None,
         "unserved": None,
     }
     if live is not None:
         shown |= {name: value for name, value in live.items() if name not in shown or name == "owner"}
         shown["known"] = record is not None or live["assignment"] is not None
-    elif isinstance(record, StateRecord) and dated is not None:
-        shown |= view_of(record, settings, dated.time).model_dump(mode="json")
+    elif isinstance(record, StateRecord) and held is not None:
+        shown |= view_of(record, settings, held.time).model_dump(mode="json")
     return shown

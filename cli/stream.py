@@ -1,7 +1,6 @@
 """`sluicegate stream`: orders that concern all regions of a stream."""
 
 import asyncio
-import uuid
 from dataclasses import asdict
 from typing import Any
 
@@ -20,7 +19,6 @@ from sluicegate.cli.orders import (
     not_yet,
     note_nobody,
     order,
-    place_of,
     require_accepted_key,
     show,
     timeout_option,
@@ -31,9 +29,10 @@ from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state import LogState, RegionPhase, RegionState, Savepoint
 from sluicegate.coordinator.core.table import asked_decision, disproves
 from sluicegate.coordinator.observe.messages import format_problem, iso_time
+from sluicegate.coordinator.replay.log import order_envelope
 from sluicegate.coordinator.settings.model import Settings, StreamSettings
 from sluicegate.events.codec import other_envelope
-from sluicegate.events.envelope import PER_REGION, Envelope, EventType
+from sluicegate.events.envelope import PER_REGION, EventType
 from sluicegate.events.models import SnapshotRef, StreamCommand
 from sluicegate.events.orders import digest_of
 from sluicegate.events.problems import Code, Problem
@@ -63,8 +62,7 @@ def pause(settings: Settings, stream: str) -> None:
     """
     ordered = run_async(settings, order(settings, stream, lambda _: StreamCommand(command="pause"), at_once))
     click.echo(
-        f"stream {stream} is paused {place_of(ordered, settings)}. To resume it: "
-        f"sluicegate stream resume --stream {stream}"
+        f"stream {stream} is paused {ordered.place}. To resume it: sluicegate stream resume --stream {stream}"
     )
 
 
@@ -114,13 +112,13 @@ def resume(settings: Settings, stream: str, head: SnapshotRef | None) -> None:
 
     ordered = run_async(settings, send())
     if head is not None:
-        place, decision = place_of(ordered, settings), ordered.command.decision
+        place, decision = ordered.place, ordered.command.decision
         click.echo(
             f"your statement about stream {stream} is in the log {place}: decision {decision} is "
             f"not in the table at or before snapshot {head.id}"
         )
     elif was_paused:
-        click.echo(f"stream {stream} is resumed {place_of(ordered, settings)}")
+        click.echo(f"stream {stream} is resumed {ordered.place}")
     else:
         click.echo(
             f"stream {stream} was not paused, so this changes nothing. If it does not progress, see: "
@@ -228,7 +226,7 @@ def cancel(settings: Settings, stream: str, name: str) -> None:
         return make_command({"command": "cancel", "name": name})
 
     ordered = run_async(settings, order(settings, stream, make, at_once))
-    click.echo(f"{name} of stream {stream} is cancelled {place_of(ordered, settings)}")
+    click.echo(f"{name} of stream {stream} is cancelled {ordered.place}")
 
 
 def _take(
@@ -262,12 +260,16 @@ def _take(
 
     ordered = run_async(settings, order(settings, stream, make, awaited, timeout))
     if ordered.effect is None:
-        show(ordered, _not_yet(settings, stream, ordered, kind, timeout), {}, as_json=as_json)
+        show(ordered, _not_yet(stream, ordered, kind, timeout), {}, as_json=as_json)
         context.exit(UNFINISHED)
     text, values = _text(stream, kind, ordered.effect, ordered.state), _values(ordered.state)
     values["discarded"] = ordered.effect.discarded
     if kind == "drain" and ended:
-        text, values = f"{text}\n{_ended_before(stream)}", {**values, "ended_before": True}
+        text += (
+            "\nall its regions had ended before this order. If you have started the queries of the next "
+            f"assignment, drain again when it is in force: sluicegate status --stream {stream}"
+        )
+        values["ended_before"] = True
     show(ordered, text, values, as_json=as_json)
 
 
@@ -288,21 +290,14 @@ def _name_absent(stream: str, name: str, state: LogState) -> None:
         )
 
 
-def _not_yet(settings: Settings, stream: str, ordered: Ordered[Savepoint], kind: str, timeout: float) -> str:
-    text = not_yet(ordered, settings, f"the {kind} {ordered.command.name} of stream {stream}", timeout)
+def _not_yet(stream: str, ordered: Ordered[Savepoint], kind: str, timeout: float) -> str:
+    text = not_yet(ordered, f"the {kind} {ordered.command.name} of stream {stream}", timeout)
     active = [*ordered.state.active()]
     if kind == "savepoint" or not active:
         return text
     return (
         f"{text}\nNot ended: {', '.join(active)}. A stopped query leaves its region idle, not ended. Run it "
         f"with bounded=true, or close the assignment: sluicegate assignment close --stream {stream}"
-    )
-
-
-def _ended_before(stream: str) -> str:
-    return (
-        "all its regions had ended before this order. If you have started the queries of the next "
-        f"assignment, drain again when it is in force: sluicegate status --stream {stream}"
     )
 
 
@@ -381,7 +376,9 @@ async def _skip(settings: Settings, stream: str, offset: int | None) -> bool:
         if (known := await known_record(settings, stream)).applied >= offset:
             # Since the log was opened, a coordinator has read the record.
             raise _too_late(stream, offset, known.state)
-        ordered = await _append(log, stream, record)
+        digest = digest_of(record.key, record.headers, record.value)
+        command = StreamCommand(command="skip", offset=record.offset, digest=digest)
+        ordered = await log.append(order_envelope(stream), command)
     click.echo(f"the record at {place} is skipped (order at offset {ordered}):\n{shown}")
     await note_nobody(settings)
     await _tell_next(settings, stream, record)
@@ -416,13 +413,6 @@ def _too_late(stream: str, offset: int, state: LogState) -> UserError:
         "it, so a coordinator has read it. Nothing stalls at it any more. If a newer release has applied it, "
         "that release is the way on: upgrade all coordinators"
     )
-
-
-async def _append(log: FoldedLog, stream: str, record: ConsumerRecord) -> int:
-    """Append the order; return its offset. Raises KafkaError, UserError."""
-    digest = digest_of(record.key, record.headers, record.value)
-    command = StreamCommand(command="skip", offset=record.offset, digest=digest)
-    return await log.append(Envelope(uuid.uuid4().hex, EventType.STREAM_COMMAND, stream), command)
 
 
 async def _tell_next(settings: Settings, stream: str, record: ConsumerRecord) -> None:

@@ -1,36 +1,31 @@
 """The log of one stream, folded from its newest state record with the rules of every coordinator."""
 
 import asyncio
-import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from typing import Final, NamedTuple
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
+from aiokafka import ConsumerRecord
 
 from sluicegate.cli.errors import UserError
-from sluicegate.cli.kafka import Dated, consumer_of, partition_count, read_dated_records
+from sluicegate.cli.kafka import partition_count, read_own_records
 from sluicegate.cli.options import current_order
 from sluicegate.coordinator.core.log import Applied
 from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state import AssignmentState, LogState
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.observe.messages import format_problem
-from sluicegate.coordinator.replay.log import Skipped, read_range
+from sluicegate.coordinator.replay.log import StreamLog
+from sluicegate.coordinator.replay.log import open_log as open_replay_log
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream.other_groups import NEEDS_KEYS
-from sluicegate.coordinator.stream.records import read_held
-from sluicegate.events.encoding import encode_event
+from sluicegate.coordinator.stream.records import Held
 from sluicegate.events.envelope import Envelope, LogRecord, partition_of
-from sluicegate.events.models import Body, StreamCommand
-from sluicegate.events.orders import order_header
+from sluicegate.events.models import Body
 from sluicegate.events.problems import Code, Problem
-from sluicegate.kafka.clients import started
-from sluicegate.kafka.reading import read_batches
 
-POLL_MS: Final = 300
-STUCK: Final = 120.0
-"""Seconds without progress after which a read fails."""
+_PAUSE: Final = 0.2
+"""Seconds between two looks at the end of the log."""
 
 
 class Unreadable(UserError):
@@ -51,84 +46,44 @@ class Step(NamedTuple):
 class FoldedLog:
     """The log of a stream, folded while it is read: `replica` has the state as of the last record."""
 
-    def __init__(
-        self, settings: Settings, record: StateRecord, source: TopicPartition, consumer: AIOKafkaConsumer
-    ) -> None:
-        self.source = source
-        self.replica = Replica(record.stream, source.partition, record.state, record.applied)
+    def __init__(self, log: StreamLog, record: StateRecord) -> None:
+        self.topic, self.partition = log.topic, log.partition
+        self.replica = Replica(record.stream, log.partition, record.state, record.applied)
+        self.log = log
         self._stream = record.stream
-        self._settings = settings
-        self._consumer = consumer
-        self._signatures = settings.kafka.signatures()
-        self._skipped = Skipped(self._signatures.read, self._range, self._end)
+        self._position = record.low_water
 
     async def read_to_end(self) -> None:
         """Apply everything that is in the log now. Raises KafkaError, UserError, TimeoutError."""
-        end = (await self._consumer.end_offsets([self.source]))[self.source]
-        async with asyncio.timeout(STUCK) as limit:
-            position = await self._consumer.position(self.source)
-            while position < end:
-                for _ in await self._read():
-                    pass
-                before, position = position, await self._consumer.position(self.source)
-                if position > before:
-                    limit.reschedule(asyncio.get_running_loop().time() + STUCK)
+        async for _ in self._steps():
+            pass
         self.replica.finish_refill()
 
     async def follow(self) -> AsyncIterator[Step]:
-        """Yield each later record of the stream, without end. Raises KafkaError, UserError."""
+        """Yield each later record of the stream, without end. Raises KafkaError, UserError, TimeoutError."""
         while True:
-            for step in await self._read():
+            async for step in self._steps():
                 yield step
+            await asyncio.sleep(_PAUSE)
 
     async def append(self, envelope: Envelope, body: Body) -> int:
-        """Append an order to the partition; return its offset once all in-sync replicas have it.
+        """Append an order to the partition, as `StreamLog.append` does, and return its offset."""
+        return await self.log.append(envelope, body, current_order())
 
-        Raises KafkaError, and UserError if no coordinator takes its signature.
-        """
-        now = time.time_ns() // 1_000_000
-        message = encode_event(envelope, body, now)
-        message.headers.append(order_header(current_order()))
-        producer = AIOKafkaProducer(
-            **self._settings.kafka.client_options(), acks="all", enable_idempotence=True
-        )
-        async with started(producer):
-            found = await producer.send_and_wait(
-                self.source.topic,
-                key=message.key,
-                value=message.value,
-                headers=self._signatures.sign(message.headers, message.value),
-                partition=self.source.partition,
-            )
-        # No coordinator asks for the signature of a registration, but the audit shows it.
-        if isinstance(body, StreamCommand) and self._signatures.late(now, found.timestamp):
-            raise UserError(
-                f"the order at offset {found.offset} has no effect: the clocks of this host and of the "
-                f"broker differ by {abs(found.timestamp - now) // 1000} s, so its signature is too old. "
-                "Correct the clock, and repeat the order"
-            )
-        return int(found.offset)
-
-    async def _read(self) -> Iterator[Step]:
-        # Each record is applied when its step is taken, so that the replica is as of that step.
-        # Records that cannot be decoded become dead letters: no producer of the protocol wrote them.
-        batches = (await read_batches(self._consumer, self.source, timeout_ms=POLL_MS)).batches
-        records = batches.get(self.source, [])
-        position = await self._consumer.position(self.source)
-        if await self._skipped.note(records):
-            self._consumer.seek(self.source, position)
-        steps = (self._apply(each) for each in records)
-        return (step for step in steps if step is not None)
-
-    async def _end(self) -> int:
-        end: int = (await self._consumer.end_offsets([self.source]))[self.source]
-        return end
-
-    def _range(self, start: int, end: int) -> AsyncGenerator[list[ConsumerRecord], None]:
-        return read_range(self._consumer, self.source, start, end, STUCK)
+    async def _steps(self) -> AsyncGenerator[Step, None]:
+        """Yield the records of the stream that are in the log now, from the position on."""
+        async with aclosing(self.log.read(self._position, end := await self.log.end())) as batches:
+            async for batch in batches:
+                for raw in batch:
+                    # Each record is applied when its step is taken, so that the replica is as of that step.
+                    if (step := self._apply(raw)) is not None:
+                        yield step
+                    self._position = raw.offset + 1
+        # The last offsets may have no record, such as the marks of transactions.
+        self._position = max(self._position, end)
 
     def _apply(self, raw: ConsumerRecord) -> Step | None:
-        reading = self._skipped.decode(raw.offset, raw.timestamp, raw.headers, raw.value)
+        reading = self.log.decode(raw.offset, raw.timestamp, raw.headers, raw.value)
         if reading.flaw is not None and reading.flaw.stalls and reading.flaw.stream == self._stream:
             if raw.offset > self.replica.applied:
                 raise Unreadable(raw, reading.flaw.problem, self._stream)
@@ -156,37 +111,23 @@ async def open_log(settings: Settings, stream: str) -> AsyncIterator[FoldedLog]:
 @asynccontextmanager
 async def connect_log(settings: Settings, stream: str) -> AsyncIterator[FoldedLog]:
     """Open the log of a stream where its newest state record needs it. Raises as `open_log` does."""
-    dated = await _dated_record(settings, stream)
-    if settings.kafka.signing.mode == "off" and dated.must_sign:
+    held = await _held(settings, stream)
+    if settings.kafka.signing.mode == "off" and held.must_sign:
         raise UserError(NEEDS_KEYS)
-    record = _readable(dated, stream)
-    topic = settings.kafka.topic_names().events
-    home, count = record.state.partition, await partition_count(settings, topic)
-    source = TopicPartition(topic, partition_of(stream, count) if home is None else home)
-    async with consumer_of(settings) as consumer:
-        begin = (await consumer.beginning_offsets([source]))[source]
-        end = (await consumer.end_offsets([source]))[source]
-        if record.low_water < begin:
-            record = await _base_record(settings, stream, begin) or record
-        if record.low_water < begin or record.applied >= end:
+    record = _readable(held, stream)
+    home, count = record.state.partition, await partition_count(settings, settings.kafka.topic_names().events)
+    async with open_replay_log(
+        settings, stream, partition_of(stream, count) if home is None else home
+    ) as log:
+        begin = await log.begin()
+        if record.low_water < begin and isinstance(base := held.usable(begin), StateRecord):
+            # A former owner of the partition can have replaced the newest record by an older one.
+            record = base
+        if record.low_water < begin or record.applied >= await log.end():
             # The coordinator stalls for the same reason; without these records the effect is unknown.
             problem = Problem(code=Code.LOG_DISCONTINUOUS, number=record.low_water, other=begin)
             raise UserError(format_problem(problem, stream))
-        consumer.assign([source])
-        consumer.seek(source, record.low_water)
-        yield FoldedLog(settings, record, source, consumer)
-
-
-async def _base_record(settings: Settings, stream: str, begin: int) -> StateRecord | None:
-    """Return a record from which the log continues, in a log that begins at this offset.
-
-    A former owner of the partition can have replaced the newest record by an older one.
-    """
-    topic, kafka = settings.kafka.topic_names().state, settings.kafka
-    count = await partition_count(settings, topic)
-    held = await read_held(topic, count, kafka.client_options(), [stream], kafka.request_timeout)
-    found = held[stream].usable(begin) if stream in held else None
-    return found if isinstance(found, StateRecord) else None
+        yield FoldedLog(log, record)
 
 
 def region_assignment(state: LogState, stream: str, region: str) -> AssignmentState:
@@ -207,20 +148,20 @@ async def known_record(settings: Settings, stream: str) -> StateRecord:
 
     Raises KafkaError, and UserError if the stream has none or this release cannot read it.
     """
-    return _readable(await _dated_record(settings, stream), stream)
+    return _readable(await _held(settings, stream), stream)
 
 
-async def _dated_record(settings: Settings, stream: str) -> Dated:
-    dated = (await read_dated_records(settings)).get(stream)
-    if dated is None:
+async def _held(settings: Settings, stream: str) -> Held:
+    held = await read_own_records(settings, stream)
+    if held.record is None:
         raise UserError(
             f"stream {stream} has no state record in {settings.kafka.topic_names().state}: no query has "
             "registered a region yet. Start its query first"
         )
-    return dated
+    return held
 
 
-def _readable(dated: Dated, stream: str) -> StateRecord:
-    if isinstance(dated.record, Problem):
-        raise UserError(format_problem(dated.record, stream))
-    return dated.record
+def _readable(held: Held, stream: str) -> StateRecord:
+    if not isinstance(held.record, StateRecord):
+        raise UserError(format_problem(held.record or Problem(code=Code.STATE_RECORD_MALFORMED), stream))
+    return held.record

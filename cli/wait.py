@@ -12,13 +12,13 @@ from aiokafka.errors import KafkaError
 
 from sluicegate.cli.coordinators import ask_coordinator
 from sluicegate.cli.errors import UserError, kafka_away, run_async
-from sluicegate.cli.kafka import read_records
+from sluicegate.cli.kafka import read_own_records
 from sluicegate.cli.options import json_option, parse_timeout, stream_options
 from sluicegate.cli.orders import UNFINISHED, condition_of_wait, tell_reasons
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.observe.messages import iso_time
 from sluicegate.coordinator.observe.view import committed_watermark
-from sluicegate.coordinator.service.startup import make_store
+from sluicegate.coordinator.service.startup import state_store
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.tasks import ended_with
 from sluicegate.state_store import StateStore, StateStoreError
@@ -78,8 +78,7 @@ def wait(
 
 async def _wait(settings: Settings, stream: str, wanted: int, patience: float) -> tuple[int | None, str]:
     """Return the watermark when it has reached the time, or the last one and the reason of the delay."""
-    store = make_store(settings)
-    try:
+    async with state_store(settings) as store:
         # The first look finds wrong settings. Later ones outlive an outage.
         newest = await _watermark(settings, store, stream)
         until = time.monotonic() + patience
@@ -93,9 +92,6 @@ async def _wait(settings: Settings, stream: str, wanted: int, patience: float) -
             with suppress(*_AWAY):
                 recorded = await _recorded(settings, stream)
                 newest = max((each for each in (newest, recorded) if each is not None), default=None)
-    finally:
-        if store is not None:
-            await store.close()
     return newest, "" if newest is not None and newest >= wanted else await _reason(settings, stream, newest)
 
 
@@ -131,5 +127,5 @@ async def _watermark(settings: Settings, store: StateStore | None, stream: str) 
 
 async def _recorded(settings: Settings, stream: str) -> int | None:
     """Return the watermark of the newest state record in Kafka."""
-    record = (await read_records(settings)).get(stream)
+    record = (await read_own_records(settings, stream)).record
     return committed_watermark(record.state) if isinstance(record, StateRecord) else None

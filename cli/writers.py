@@ -23,6 +23,7 @@ from sluicegate.cli.options import (
 from sluicegate.coordinator.replay.conformance import Raw, Trial, counts
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.events.dead_letters import Letter, read_letter
+from sluicegate.texts import counted
 from sluicegate.writer_hooks.errors import HookError, SpoolUnusable
 from sluicegate.writer_hooks.options import default_spool
 from sluicegate.writer_hooks.upload.process import ensure_uploader
@@ -64,12 +65,13 @@ def list_uploads(spool: str | None, as_json: bool) -> None:
     found = [each for name in opened.names() if (each := _described(opened, name)) is not None]
     uploader = opened.has_uploader()
     lines = [
-        f"{each['stream']} {each['region']} checkpoint {each['checkpoint']}: {each['files']} files, "
-        f"{each['bytes']} bytes for {each['storage']}, for {each['seconds']:.0f} s: {each['reason']}"
+        f"{each['stream']} {each['region']} checkpoint {each['checkpoint']}: "
+        f"{counted(each['files'], 'file')}, {counted(each['bytes'], 'byte')} for {each['storage']}, "
+        f"for {each['seconds']:.0f} s: {each['reason']}"
         for each in found
     ]
     state = "an uploader runs" if uploader else "no uploader runs; the next task starts one"
-    lines.append(f"{len(found)} attempts wait in {opened.folder}; {state}")
+    lines.append(f"waiting in {opened.folder}: {counted(len(found), 'attempt')}; {state}")
     print_result({"spool": opened.folder, "uploader": uploader, "waiting": found}, lines, as_json=as_json)
 
 
@@ -137,12 +139,15 @@ def discard(spool: str | None, stream: str, region: str, storage: str | None, un
         except HookError as error:
             if not unreported:
                 raise UserError(
-                    f"Kafka does not take the report of the loss ({error}). {done} attempts are discarded. "
-                    "Make Kafka reachable, or discard the files with --unreported and reset the region"
+                    f"Kafka does not take the report of the loss ({error}). {counted(done, 'attempt')} "
+                    "discarded. Make Kafka reachable, or discard the files with --unreported and reset the "
+                    "region"
                 ) from error
             opened.remove(name)
         done += 1
-    click.echo(f"{done} attempts are discarded. If the region stalls, {format_way_back(stream, region)}")
+    click.echo(
+        f"{counted(done, 'attempt')} discarded. If the region stalls, {format_way_back(stream, region)}"
+    )
 
 
 def _waiting(
@@ -234,7 +239,7 @@ def conformance(context: click.Context, settings: Settings, stream: str, region:
     lines = [
         "seen: " + (", ".join(f"{count} {kind}" for kind, count in seen.items()) or "nothing"),
         *(f"{each.rule}: {each.detail}" for each in violations),
-        f"{len(violations)} violations" if violations else "the writer keeps the contract",
+        counted(len(violations), "violation") if violations else "the writer keeps the contract",
     ]
     print_result(values, lines, as_json=as_json)
     context.exit(1 if violations else 0)

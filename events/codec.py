@@ -141,7 +141,7 @@ def _parse_number(raw: bytes) -> int:
 def _parse_files(raw: bytes) -> int:
     """Return a number of files. Raises ValueError."""
     if (number := _parse_number(raw)) > MOST_FILES:
-        raise ValueError(f"{number} files, and an event has at most {MOST_FILES}")
+        raise ValueError(f"the number of files is {number}, and an event has at most {MOST_FILES}")
     return number
 
 

@@ -41,6 +41,12 @@ def digest_of(rows: pa.Table) -> str:
     return digest.hexdigest()
 
 
+def format_of(location: Path) -> str | None:
+    """Return the format of a table that exists, by its metadata; None if there is none."""
+    marks = {"_delta_log/*.json": "delta", "metadata/*.metadata.json": "iceberg", "schema/schema-*": "paimon"}
+    return next((lake for mark, lake in marks.items() if any(location.glob(mark))), None)
+
+
 def make_table(location: Path, columns: pa.Schema, lake: str, options: dict[str, str]) -> list[str]:
     """Make a table with these columns, if there is none; return the columns that the table has."""
     if lake == "delta":
@@ -64,6 +70,11 @@ def make_table(location: Path, columns: pa.Schema, lake: str, options: dict[str,
     schema = Schema.from_pyarrow_schema(columns)
     catalog.create_table(f"{database}.{location.name}", schema, ignore_if_exists=True)
     return list(catalog.get_table(f"{database}.{location.name}").field_names)
+
+
+def counted(number: int, noun: str = "row") -> str:
+    """Return a number with its noun."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def refuse(given: argparse.Namespace, reason: str) -> None:
@@ -99,10 +110,20 @@ def main() -> None:
     given = arguments()
     rows, table = read(given.file), given.table.absolute()
     of_table = dict(each.split("=", 1) for each in given.option)
+    if (found := format_of(table)) not in (None, given.format):
+        sys.exit(
+            f"nothing was written: {table} is a table of the format {found}, and --format is {given.format}. "
+            f"Give --format {found} here, and to the coordinator"
+        )
+    if given.format == "iceberg" and "uri" not in of_table:
+        sys.exit(
+            "nothing was written: a table of Iceberg is in a catalog. Give the catalog's address with "
+            "--option uri=..., as in the settings of the coordinator"
+        )
     columns = make_table(table, rows.schema, given.format, of_table)
     if sorted(columns) != sorted(rows.column_names):
-        found = ", ".join(rows.column_names)
-        refuse(given, f"the table has the columns {', '.join(columns)}, and {given.file} has {found}")
+        names = ", ".join(rows.column_names)
+        refuse(given, f"the table has the columns {', '.join(columns)}, and {given.file} has {names}")
     options = {
         "stream": given.stream,
         "region": given.stream,
@@ -118,10 +139,10 @@ def main() -> None:
         # An older position has no digest.
         known = after.source_offsets.get("digest") if after is not None else None
         if known is not None and known != digest_of(rows.slice(0, done)):
-            refuse(given, f"the first {done} rows of {given.file} are not those that are committed")
+            refuse(given, f"{given.file} does not begin with the {counted(done)} that are committed")
         new, now = rows.slice(done), int(time.time() * 1000)
         if new.num_rows == 0:
-            print(f"all {rows.num_rows} rows are committed already")
+            print(f"committed already: {counted(rows.num_rows)}")
             return
         checkpoint = driver.begin()
         result = checkpoint.write("file", new)
@@ -129,7 +150,7 @@ def main() -> None:
         offsets = {"rows": rows.num_rows, "digest": digest_of(rows)}
         driver.complete(checkpoint, [result], source_offsets=offsets, watermark=now)
         driver.await_commit(checkpoint)
-        print(f"{new.num_rows} new rows are committed")
+        print(f"committed: {counted(new.num_rows, 'new row')}")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from sluicegate.lakes.port import SchemaMismatch
+from sluicegate.texts import counted
 
 _PANDAS_INDEX: Final = "__index_level_"
 LOCAL_TIMES: Final = {b"sluicegate.times": b"local"}
@@ -63,7 +64,7 @@ def require_values(batch: pa.RecordBatch, defaults: Sequence[str], *, nulls: boo
         number = sum(batch.column(place).null_count for place in at)
         if at and (nulls or not number):
             continue
-        problem = f"are null in {number} rows" if at else "are not in the rows"
+        problem = f"are null in {counted(number, 'row')}" if at else "are not in the rows"
         raise SchemaMismatch(
             f"values of the column {name} {problem}. The column has a default value in the table, which is "
             "not computed here. Write its values"

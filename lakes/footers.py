@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from sluicegate.events.models import FileInfo
 from sluicegate.lakes.port import BadFiles, LakeUnavailable
 from sluicegate.lakes.storage import Range, Storage
+from sluicegate.texts import counted
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -377,7 +378,8 @@ def _parsed(file: FileInfo, footer: bytes) -> "pq.FileMetaData":
 def _problem(footer: "pq.FileMetaData", file: FileInfo, end: int) -> str | None:
     """Return the first contradiction between a footer, its file and the event. `end`: of the data."""
     if footer.num_rows != file.rows:
-        return f"has {footer.num_rows} rows by its footer, and {file.rows} by the event. Correct the event"
+        by_footer = counted(footer.num_rows, "row")
+        return f"has {by_footer} by its footer, and {file.rows} by the event. Correct the event"
     if not file.rows:
         return "has no rows. Leave it out of the event"
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
@@ -395,5 +397,6 @@ def _problem(footer: "pq.FileMetaData", file: FileInfo, end: int) -> str | None:
             if not len(_MAGIC) <= first <= first + chunk.total_compressed_size <= end:
                 return f"names pages of {leaf.path} outside of its data. Write it again"
             if not leaf.max_repetition_level and chunk.num_values != group.num_rows:
-                return f"has {chunk.num_values} values of {leaf.path} for {group.num_rows} rows"
+                values, rows = counted(chunk.num_values, "value"), counted(group.num_rows, "row")
+                return f"has {values} of {leaf.path} for {rows}"
     return None

@@ -10,6 +10,7 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
 from sluicegate.lakes.port import PORT_VERSION, Adapter, TableRefused
+from sluicegate.texts import install_command
 
 GROUP: Final = "sluicegate.lakes"
 DEFAULT_FORMAT: Final = "paimon"
@@ -19,7 +20,7 @@ _OTHERWISE: Final = f". {DEFAULT_FORMAT} is the default: if the table has anothe
 
 def install_line(*extras: str) -> str:
     """Return the command that installs this package with the default format, and with these extras."""
-    return f'pip install "sluicegate[{",".join((DEFAULT_FORMAT, *extras))}]"'
+    return install_command(DEFAULT_FORMAT, *extras)
 
 
 def format_names() -> list[str]:
@@ -49,7 +50,7 @@ def _loaded(name: str) -> Adapter:
         otherwise = _OTHERWISE if name == DEFAULT_FORMAT else ""
         raise TableRefused(
             f"the table format {name} needs a package that is not installed ({error.name}); "
-            f'install it with: pip install "{_with_extra(entry)}"{otherwise}'
+            f"install it with: {_install(entry)}{otherwise}"
         ) from error
     except Exception as error:
         # One stream's format must not keep the service from starting for the others.
@@ -89,7 +90,10 @@ def _package(entry: EntryPoint) -> str:
     return entry.dist.name if entry.dist is not None else entry.value
 
 
-def _with_extra(entry: EntryPoint) -> str:
-    """Return the package of an entry point, with the extra of the format's name if it has one."""
+def _install(entry: EntryPoint) -> str:
+    """Return the command that installs a format: its package, with the extra of its name if it has one."""
     extras = (entry.dist.metadata.get_all("Provides-Extra") or []) if entry.dist is not None else []
-    return f"{_package(entry)}[{entry.name}]" if entry.name in extras else _package(entry)
+    package = _package(entry)
+    if package == "sluicegate" and entry.name in extras:
+        return install_command(entry.name)
+    return f'pip install "{package}[{entry.name}]"' if entry.name in extras else f"pip install {package}"

@@ -6,6 +6,7 @@ from typing import Final
 from sluicegate.lakes.port import TableRefused
 from sluicegate.lakes.storage import Storage
 from sluicegate.lakes.storage_local import LocalStorage, local_path
+from sluicegate.texts import install_command
 
 _OBJECTS: Final = re.compile(r"(?P<scheme>s3|gs|abfss)://(?P<bucket>[^/]*)(?P<path>.*)", re.DOTALL)
 OBJECT_SCHEMES: Final = ("s3", "gs", "abfss")
@@ -59,6 +60,6 @@ def open_storage(location: str) -> Storage:
     except ImportError as error:
         raise TableRefused(
             f"{uri} is in an object store, which needs a package that is not installed ({error.name}); "
-            'install it with: pip install "sluicegate[object-stores]"'
+            f"install it with: {install_command('object-stores')}"
         ) from error
     return ObjectStorage(uri, connect(uri))

@@ -183,7 +183,9 @@ class StreamView(_View):
     partial: Literal["allow", "never"] | None = None
     """Policy of partial commits: they may leave a region out, or never; None: it is not in the log yet."""
     forced_by: tuple[Name, ...] = ()
-    """Regions that reached the maximum of consecutive fallbacks, so the next commit must be full."""
+    """Regions that reached the maximum of consecutive fallbacks, so the next commit is full."""
+    absent: tuple[Name, ...] = ()
+    """Regions for which no commit waits: silent, stalled, declined, or without a driver."""
     max_consecutive_fallbacks: Number | None = None
     """That maximum; None: no policy is in the log yet."""
     waiting: dict[Name, WaitingView] = {}

@@ -166,8 +166,8 @@ class CommitFeed(_CommitsReader):
 
     def start(self) -> None:
         """Find the end of the partition, and read from there in the background. Raises PublishFailed."""
-        region, timeout = self._region, self._region.publish_timeout
-        count = shared_publisher(region.kafka).partitions(region.commits_topic, timeout)
+        region, (timeout, option) = self._region, self._region.start_limit
+        count = shared_publisher(region.kafka).partitions(region.commits_topic, timeout, option)
         source = TopicPartition(region.commits_topic, partition_of(region.stream, count))
         self._thread = LoopThread("sluicegate-commits")
         try:
@@ -175,8 +175,9 @@ class CommitFeed(_CommitsReader):
         except (KafkaError, TimeoutError) as error:
             self.stop()
             raise PublishFailed(
-                f"the topic {source.topic} on {region.kafka.bootstrap_servers} cannot be read ({error!r}); "
-                "the region was not registered, and starting again is safe"
+                f"the topic {source.topic} on {region.kafka.bootstrap_servers} cannot be read within "
+                f"{timeout:g} s ({option}): {error!r}; the region was not registered, and starting again is "
+                "safe"
             ) from error
         self._reading = self._thread.start(self._read())
 

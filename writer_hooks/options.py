@@ -22,6 +22,7 @@ from sluicegate.lakes.file_options import NAMES as FILE_NAMES
 from sluicegate.lakes.file_options import BadFileOption, FileOptions
 from sluicegate.lakes.port import TableRef, TableRefused
 from sluicegate.lakes.registry import DEFAULT_FORMAT, adapter
+from sluicegate.texts import counted
 from sluicegate.writer_hooks.errors import BadOption
 from sluicegate.writer_hooks.region import DEFAULT_PREFIX, FOREVER, KAFKA_PREFIX, KafkaSettings, Region
 
@@ -148,7 +149,7 @@ class Backpressure:
         """
         if self.max_checkpoints is not None and len(completed) >= self.max_checkpoints:
             return (
-                f"{len(completed)} completed checkpoints are not committed, and "
+                f"not committed: {counted(len(completed), 'completed checkpoint')}, and "
                 f"max.uncommitted.checkpoints is {self.max_checkpoints}"
             )
         age = now - min(completed.values(), default=now)
@@ -396,7 +397,7 @@ class SinkOptions:
     def target(self) -> Target:
         """Return what an attempt needs to know of the table. Raises BadOption."""
         return Target(
-            adapter=adapter(self.format),
+            adapter=_adapter(self.format),
             table=self.table_ref(),
             event_time_column=self.event_time_column,
             message_max_bytes=self.message_max_bytes,
@@ -458,13 +459,21 @@ def _named_table(options: Mapping[str, str]) -> TableRef:
 
 @lru_cache(maxsize=64)
 def _table_ref(table_format: str, text: str, options: tuple[tuple[str, str], ...]) -> TableRef:
+    opened = _adapter(table_format)
     try:
-        return adapter(table_format).parse_table(text, dict(options))
+        return opened.parse_table(text, dict(options))
     except TableRefused as error:
         named = [name for name, _ in options if re.search(rf"option {re.escape(name)}\b", str(error))]
         shown = f"{TABLE_PREFIX}{named[0]}" if named else "table"
         lacks = "" if named or "option" not in str(error) else f". Here, its name begins with {TABLE_PREFIX}"
         raise BadOption(f"the option {shown} cannot be used: {error}{lacks}") from error
+
+
+def _adapter(table_format: str) -> Adapter:
+    try:
+        return adapter(table_format)
+    except TableRefused as error:
+        raise BadOption(f"the option format cannot be used: {error}") from error
 
 
 def _format(options: Mapping[str, str]) -> str:
@@ -483,8 +492,9 @@ def _evolve(options: Mapping[str, str]) -> Evolve:
 
 def _evolving(options: Mapping[str, str]) -> Evolve:
     """Return `add-columns`. Raises BadOption if the table's format cannot do that."""
+    opened = _adapter(_format(options))
     try:
-        evolving(adapter(_format(options)))
+        evolving(opened)
     except TableRefused as error:
         raise BadOption(f"the option evolve cannot be add-columns: {error}") from error
     return "add-columns"

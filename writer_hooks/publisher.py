@@ -178,26 +178,37 @@ class Publisher:
         self._producer: AIOKafkaProducer | None = None
 
     def publish(
-        self, topic: str, events: Sequence[Event], timeout: float, *, first: Sequence[Message] = ()
+        self,
+        topic: str,
+        events: Sequence[Event],
+        timeout: float,
+        option: str = "",
+        *,
+        first: Sequence[Message] = (),
     ) -> None:
         """Append events to their streams' partitions, and wait until all in-sync replicas have them.
 
         The log has no event without those of `first`, which are of the same stream: they are in one batch of
         Kafka, which it appends whole, or they are acknowledged before. After a transient failure, a new
-        producer sends the same events again, for `timeout` seconds in total. The log may then contain an
-        event twice, with the same id. Raises PublishFailed (outcome unknown), TopicMissing or EventTooLarge.
+        producer sends the same events again, for `timeout` seconds in total, which `option` sets. The log may
+        then contain an event twice, with the same id. Raises PublishFailed (outcome unknown), TopicMissing or
+        EventTooLarge.
         """
         parts = [part for part in (first, encoded(events)) if part]
         if parts:
             sending = _Sending(topic, parts)
-            self._insist(topic, timeout, sending.send)
+            self._insist(topic, timeout, option, sending.send)
 
-    def partitions(self, topic: str, timeout: float) -> int:
+    def partitions(self, topic: str, timeout: float, option: str = "") -> int:
         """Return the number of partitions of the topic. Raises the errors of `publish`."""
-        return self._insist(topic, timeout, lambda producer: _partitions(producer, topic))
+        return self._insist(topic, timeout, option, lambda producer: _partitions(producer, topic))
 
     def _insist(
-        self, topic: str, timeout: float, work: Callable[[AIOKafkaProducer], Coroutine[Any, Any, T]]
+        self,
+        topic: str,
+        timeout: float,
+        option: str,
+        work: Callable[[AIOKafkaProducer], Coroutine[Any, Any, T]],
     ) -> T:
         started = time.monotonic()
         # One call at a time: a failed call discards the producer that the others would use.
@@ -207,14 +218,14 @@ class Publisher:
                     return self._attempt(work, started + timeout - time.monotonic())
                 except TimeoutError as error:
                     self._discard()
-                    raise self._failed(topic, timeout, error) from error
+                    raise self._failed(topic, timeout, option, error) from error
                 except KafkaError as error:
                     self._discard()
                     waited = time.monotonic() - started
                     self._judge(error, topic, waited)
                     pause = spread(_PAUSE)
                     if waited + pause >= timeout:
-                        raise self._failed(topic, timeout, error) from error
+                        raise self._failed(topic, timeout, option, error) from error
                     time.sleep(pause)
 
     def _attempt(self, work: Callable[[AIOKafkaProducer], Coroutine[Any, Any, T]], timeout: float) -> T:
@@ -288,11 +299,12 @@ class Publisher:
                 f"on the topic {topic}"
             ) from error
 
-    def _failed(self, topic: str, timeout: float, error: Exception) -> PublishFailed:
+    def _failed(self, topic: str, timeout: float, option: str, error: Exception) -> PublishFailed:
+        limit = f"{timeout:g} s ({option})" if option else f"{timeout:g} s"
         return PublishFailed(
             f"Kafka at {self._settings.bootstrap_servers} did not acknowledge events for the topic {topic} "
-            f"within {timeout:g} s ({error!r}); nothing was deleted, and trying again is safe. Check "
-            "that the brokers run, and the option kafka.bootstrap.servers"
+            f"within {limit}: {error!r}; nothing was deleted, and trying again is safe. Check that the "
+            "brokers run, and the option kafka.bootstrap.servers"
         )
 
 
@@ -432,8 +444,8 @@ def publish(region: Region, events: Sequence[Event], timeout: float | None = Non
 
     `timeout` is in seconds, and by default the option publish.timeout. Raises as `Publisher.publish` does.
     """
-    limit = region.publish_timeout if timeout is None else timeout
-    shared_publisher(region.kafka).publish(region.events_topic, events, limit)
+    limit = (region.publish_timeout, "publish.timeout") if timeout is None else (timeout,)
+    shared_publisher(region.kafka).publish(region.events_topic, events, *limit)
 
 
 def publish_files(region: Region, events: Sequence[Event], most_held: float = 0) -> tuple[Message, ...]:
@@ -449,7 +461,7 @@ def publish_files(region: Region, events: Sequence[Event], most_held: float = 0)
     is_held = sum(len(message.value) for message in messages) <= most_held
     if not is_held:
         publisher = shared_publisher(region.kafka)
-        publisher.publish(region.events_topic, (), region.publish_timeout, first=messages)
+        publisher.publish(region.events_topic, (), region.publish_timeout, "publish.timeout", first=messages)
     hit(Failpoint.HOOK_FILES_WRITTEN_AFTER)
     return messages if is_held else ()
 
@@ -461,9 +473,10 @@ def publish_completion(region: Region, closing: Sequence[Event], files: Sequence
     them: the first completion of a checkpoint counts, and another one could not name other events.
     """
     publisher, topic = shared_publisher(region.kafka), region.events_topic
+    limit = region.publish_timeout, "publish.timeout"
     hit(Failpoint.HOOK_COMPLETION_BEFORE)
     while len(files) > _AT_ONCE:
-        publisher.publish(topic, (), region.publish_timeout, first=files[:_AT_ONCE])
+        publisher.publish(topic, (), *limit, first=files[:_AT_ONCE])
         files = files[_AT_ONCE:]
-    publisher.publish(topic, closing, region.publish_timeout, first=files)
+    publisher.publish(topic, closing, *limit, first=files)
     hit(Failpoint.HOOK_COMPLETION_AFTER)

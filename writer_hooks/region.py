@@ -171,6 +171,13 @@ class Region:
     """Seconds in which a coordinator must answer a registration; infinite: no limit."""
 
     @property
+    def start_limit(self) -> tuple[float, str]:
+        """Seconds in which Kafka must answer while the region starts, and the option that sets them."""
+        return min(
+            (self.registration_timeout, "registration.timeout"), (self.publish_timeout, "publish.timeout")
+        )
+
+    @property
     def events_topic(self) -> str:
         """Topic for the events of the region."""
         return TopicNames(self.topic_prefix).events

@@ -85,14 +85,13 @@ def ask(
     or RegistrationUnanswered.
     """
     deadline = time.monotonic() + min(region.registration_timeout, patience)
-    timeout = min(region.publish_timeout, region.registration_timeout)
     publisher = shared_publisher(region.kafka)
-    partition = partition_of(region.stream, publisher.partitions(region.commits_topic, timeout))
+    partition = partition_of(region.stream, publisher.partitions(region.commits_topic, *region.start_limit))
     probe = isinstance(registration.body, RegionRegistered) and registration.body.probe
 
     def publish() -> None:
         hit(Failpoint.HOOK_PROBE_BEFORE if probe else Failpoint.HOOK_REGISTRATION_BEFORE)
-        publisher.publish(region.events_topic, [registration], timeout)
+        publisher.publish(region.events_topic, [registration], *region.start_limit)
         hit(Failpoint.HOOK_PROBE_AFTER if probe else Failpoint.HOOK_REGISTRATION_AFTER)
 
     answers = TopicPartition(region.commits_topic, partition)
@@ -257,11 +256,10 @@ def _await_answer(
     Raises RegistrationUnanswered if there is no answer in time, or if `stopped` returns True because the
     query is being stopped.
     """
-    timeout = min(region.publish_timeout, region.registration_timeout)
     thread = LoopThread("sluicegate-registration")
     try:
         # Position the consumer before the registration is published, so that it cannot miss the answer.
-        consumer = _start_at_end(thread, region, source, timeout)
+        consumer = _start_at_end(thread, region, source)
         answer = thread.start(_read_answer(consumer, registration, deadline))
         publish()
         found = _await(region, answer, stopped)
@@ -277,15 +275,14 @@ def _await_answer(
     return found
 
 
-def _start_at_end(
-    thread: LoopThread, region: Region, partition: TopicPartition, timeout: float
-) -> AIOKafkaConsumer:
+def _start_at_end(thread: LoopThread, region: Region, partition: TopicPartition) -> AIOKafkaConsumer:
+    timeout, option = region.start_limit
     try:
         return thread.call(_consumer_at_end(region, partition), timeout)
     except (KafkaError, TimeoutError) as error:
         raise PublishFailed(
-            f"the topic {partition.topic} on {region.kafka.bootstrap_servers} cannot be read ({error!r}); "
-            "the region was not registered, and starting again is safe"
+            f"the topic {partition.topic} on {region.kafka.bootstrap_servers} cannot be read within "
+            f"{timeout:g} s ({option}): {error!r}; the region was not registered, and starting again is safe"
         ) from error
 
 

@@ -21,6 +21,7 @@ import click
 
 from sluicegate.cli.local.errors import DemoError, EmbeddedError, JavaError, Unavailable
 from sluicegate.cli.local.jars import find_java
+from sluicegate.texts import counted, install_command
 
 if TYPE_CHECKING:
     from sluicegate.cli.local.run import Outcome
@@ -96,7 +97,8 @@ def demo(
 
     Three streaming jobs, one for each airport of New York, write the flights of 2013 into one table. A
     coordinator process commits their files. Then the table is compared with its source. The exit status is 0
-    only if every row is there exactly once.
+    only if every row is there exactly once. Progress is printed line by line; beside --json, on standard
+    error.
     """
     began = time.monotonic()
     try:
@@ -104,8 +106,8 @@ def demo(
             _check_prerequisites(table_format)
             work = _open_work_dir(work_dir)
             (work / "logs").mkdir()
-            with _output_in(work / "logs" / "output.log") as terminal:
-                outcome = _run(rows, kills if kill_coordinator else 0, table_format, work, terminal)
+            with _errors_in(work / "logs" / "output.log", 2 if as_json else 1) as out:
+                outcome = _run(rows, kills if kill_coordinator else 0, table_format, work, out)
     except DemoError as error:
         raise NotRun(str(error)) from error
     except KeyboardInterrupt:
@@ -137,8 +139,8 @@ def summary(outcome: "Outcome", seconds: float) -> str:
     """Format the result as text."""
     verdict = outcome.verdict
     lines = [
-        f"{verdict.rows:,} of {verdict.expected:,} rows in {outcome.files} files and {outcome.commits} "
-        f"commits, in {seconds:g} s",
+        f"{verdict.rows:,} of {verdict.expected:,} rows in {counted(outcome.files, 'file')} and "
+        f"{counted(outcome.commits, 'commit')}, in {seconds:g} s",
         f"missing {verdict.missing}, duplicated {verdict.duplicated}, unknown {verdict.foreign}, "
         f"altered {verdict.altered}",
     ]
@@ -146,7 +148,7 @@ def summary(outcome: "Outcome", seconds: float) -> str:
         phases = ", ".join(
             f"{phase} ({count})" if count > 1 else phase for phase, count in outcome.kill_phases.items()
         )
-        lines.append(f"coordinator killed {outcome.kills} times: {phases}")
+        lines.append(f"coordinator killed {counted(outcome.kills, 'time')}: {phases}")
     lines.append("every row exactly once" if verdict.exact else "NOT EXACT")
     return "\n".join(lines)
 
@@ -156,10 +158,8 @@ def _check_prerequisites(table_format: str) -> None:
     needed = (*_NEEDED, *_OF_FORMAT[table_format])
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
-        extras = "demo" if table_format == "paimon" else f"demo,{table_format}"
-        raise Unavailable(
-            f'the demo needs {", ".join(missing)}, not installed here; run pip install ".[{extras}]"'
-        )
+        install = install_command("demo", *([] if table_format == "paimon" else [table_format]))
+        raise Unavailable(f"the demo needs {', '.join(missing)}, not installed here; run {install}")
     try:
         find_java()
     except JavaError as error:
@@ -179,13 +179,13 @@ def _open_work_dir(wanted: Path | None) -> Path:
     return wanted.resolve()
 
 
-def _run(rows: int, kills: int, table_format: str, work: Path, terminal: TextIO) -> "Outcome":
+def _run(rows: int, kills: int, table_format: str, work: Path, out: TextIO) -> "Outcome":
     """Run the demo in a folder, and end all its processes. Raises NotRun with the error as a message."""
     from sluicegate.cli.local.run import Wish, run_demo
     from sluicegate.cli.local.watch import Display
     from sluicegate.kafka.topics import TopicError
 
-    display = Display(terminal)
+    display = Display(out)
     # Includes messages after the run: some clients outlive the brokers and log warnings.
     logging.basicConfig(filename=work / "logs" / "libraries.log", level=logging.WARNING)
     try:
@@ -201,17 +201,22 @@ def _run(rows: int, kills: int, table_format: str, work: Path, terminal: TextIO)
 
 
 @contextmanager
-def _output_in(file: Path) -> Iterator[TextIO]:
-    """Redirect standard error of this process and its children to a file; yield the terminal."""
+def _errors_in(file: Path, number: int) -> Iterator[TextIO]:
+    """Redirect standard error of this process and its children to a file.
+
+    Yield the output of this number as it was before: 1 is standard output, 2 standard error.
+    """
     sys.stderr.flush()
-    with open(os.dup(2), "w", encoding="utf-8") as terminal:
-        with file.open("ab") as log:
-            os.dup2(log.fileno(), 2)
-        try:
-            yield terminal
-        finally:
-            sys.stderr.flush()
-            os.dup2(terminal.fileno(), 2)
+    before = os.dup(2)
+    try:
+        with open(os.dup(number), "w", encoding="utf-8") as out:
+            with file.open("ab") as log:
+                os.dup2(log.fileno(), 2)
+            yield out
+    finally:
+        sys.stderr.flush()
+        os.dup2(before, 2)
+        os.close(before)
 
 
 @contextmanager

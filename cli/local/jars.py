@@ -16,6 +16,7 @@ from typing import Final
 
 from sluicegate.cli.local.errors import FetchError, JavaError
 from sluicegate.cli.local.process import ChildProcess
+from sluicegate.texts import install_command
 
 KAFKA_VERSION: Final = "4.2.0"
 SCALA_VERSION: Final = "2.13"
@@ -213,7 +214,6 @@ def _ivy_jar() -> Path:
     found = sorted(jar for folder in folders or () for jar in Path(folder, "jars").glob("ivy-*.jar"))
     if not found:
         raise FetchError(
-            "the embedded Kafka needs the Ivy jar of an installed PySpark; "
-            "run pip install 'sluicegate[embedded]'"
+            f"the embedded Kafka needs the Ivy jar of an installed PySpark; run {install_command('embedded')}"
         )
     return found[-1]

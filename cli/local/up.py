@@ -11,7 +11,7 @@ import signal
 import sys
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
@@ -24,7 +24,7 @@ from sluicegate.cli.coordinators import ask_member
 from sluicegate.cli.errors import UserError, as_user_errors
 from sluicegate.cli.local.errors import EmbeddedError
 from sluicegate.cli.local.process import ChildProcess, port_is_free
-from sluicegate.cli.options import TABLE_HELP, parse_pairs, parse_tables
+from sluicegate.cli.options import TABLE_HELP, pairs_option, parse_tables
 from sluicegate.cli.run import key, quoted, section
 from sluicegate.cli.terminal import until_interrupted
 from sluicegate.coordinator.settings.model import Settings, SettingsError, load, validate
@@ -67,14 +67,16 @@ def servers(folder: Path, kafka_port: int, valkey_port: int) -> None:
     log_fetches()
     kafka = EmbeddedKafka(folder / "kafka", kafka_port)
     valkey = EmbeddedValkey(folder / "valkey", valkey_port)
+    _require_free(_ports_of(kafka_port, valkey_port))
     try:
         with until_interrupted():
             click.echo(f"starting Kafka and Valkey in {folder}", err=True)
             with valkey, kafka:
                 click.echo(_settings(kafka, valkey))
                 click.echo("both run until Ctrl-C", err=True)
+                watched = _Servers(kafka, valkey)
                 while True:
-                    require_running(kafka, valkey)
+                    watched.check()
                     time.sleep(_LOOK)
     except (EmbeddedError, OSError) as error:
         raise UserError(str(error)) from error
@@ -91,11 +93,60 @@ def log_fetches() -> None:
     logging.getLogger("sluicegate.cli.local").setLevel(logging.INFO)
 
 
-def require_running(*servers: "EmbeddedKafka | EmbeddedValkey") -> None:
-    """Raise UserError if one of the servers has ended by itself."""
-    for server in servers:
-        if not server.running:
-            raise UserError(f"{server.name} has ended by itself; see {server.log_file}")
+class _Servers:
+    """Kafka and Valkey while they run."""
+
+    def __init__(self, kafka: "EmbeddedKafka", valkey: "EmbeddedValkey") -> None:
+        self._kafka = kafka
+        self._valkey = valkey
+        self._noted = False
+
+    def check(self) -> None:
+        """Raise UserError if Kafka has ended by itself; print it once of Valkey, which has only a view."""
+        if not self._kafka.running:
+            raise UserError(f"Kafka has ended by itself; see {self._kafka.log_file}")
+        if not self._valkey.running and not self._noted:
+            self._noted = True
+            click.echo(
+                f"Valkey has ended by itself; see {self._valkey.log_file}. Commits continue, since it has "
+                "only the view for dashboards. To have that again, end this command and start it again",
+                err=True,
+            )
+
+
+_PORTS: Final = (
+    ("--kafka-port", "Kafka", "kafka.bootstrap_servers"),
+    ("--valkey-port", "Valkey", "redis.url"),
+    ("--http-port", "the coordinator", "http.port"),
+)
+"""Options of ports, with their servers and settings."""
+
+
+class _Port(NamedTuple):
+    """Port of one server."""
+
+    number: int
+    option: str
+    server: str
+    setting: str
+
+
+def _ports_of(*numbers: int) -> list[_Port]:
+    """Return the ports of Kafka, Valkey and the coordinator, as many as are given."""
+    return [_Port(number, *names) for number, names in zip(numbers, _PORTS, strict=False)]
+
+
+def _require_free(ports: Sequence[_Port], path: Path | None = None) -> None:
+    """Raise UserError with all ports that other programs use; `path`: they are in this file."""
+    used = [each for each in ports if not port_is_free(each.number)]
+    if used:
+        named = ", ".join(f"port {each.number} for {each.server}" for each in used)
+        way_out = (
+            f"choose another port with {' and '.join(each.option for each in used)}"
+            if path is None
+            else f"change {' and '.join(each.setting for each in used)} in {path}"
+        )
+        raise UserError(f"already in use: {named}. End what uses it, or {way_out}")
 
 
 # `sluicegate up`: servers and a coordinator on this machine, in one command.
@@ -103,13 +154,9 @@ def require_running(*servers: "EmbeddedKafka | EmbeddedValkey") -> None:
 _GRACE: Final = 30.0
 """Seconds in which the coordinator ends in order."""
 _HOST: Final = "127.0.0.1"
-_PORTS: Final = (
-    ("kafka_port", "Kafka", "kafka.bootstrap_servers"),
-    ("valkey_port", "Valkey", "redis.url"),
-    ("http_port", "the coordinator", "http.port"),
-)
-"""Options of ports, with their servers and settings."""
 _PROGRAM: Final = "from sluicegate.cli.main import main; main()"
+_RELOADS: Final = ("settings reloaded", "settings not reloaded", "settings that only a restart takes over")
+"""Events of the coordinator's log that answer a SIGHUP."""
 
 
 @click.command()
@@ -122,13 +169,8 @@ _PROGRAM: Final = "from sluicegate.cli.main import main; main()"
     show_default=True,
     help="Format of the tables.",
 )
-@click.option(
-    "--option",
-    "options",
-    multiple=True,
-    metavar="NAME=VALUE",
-    callback=parse_pairs,
-    help="Option of the format, for each table. A format that needs a catalog has one in DIR by default.",
+@pairs_option(
+    "Option of the format, for each table. A format that needs a catalog has one in DIR by default."
 )
 @click.option("--kafka-port", type=PORT, default=9092, show_default=True, help="Port of Kafka.")
 @click.option("--valkey-port", type=PORT, default=6379, show_default=True, help="Port of Valkey.")
@@ -146,28 +188,27 @@ def up(folder: Path, tables: dict[str, str], lake: str, options: dict[str, str],
     wanted = _Tables(tables, lake, options)
     settings, text = _prepare(path, wanted, (ports["kafka_port"], ports["valkey_port"], ports["http_port"]))
     kafka_port, valkey_port = _ports(settings, path)
-    _require_ports(path, ports, (kafka_port, valkey_port, settings.http.port))
+    used = _ports_of(kafka_port, valkey_port, settings.http.port)
+    _refuse_other_ports(path, used, ports)
+    _require_free(used, path if path.exists() else None)
     if text is not None:
         _write(path, text)
     log_fetches()
     try:
         with until_interrupted(), ExitStack() as stack:
             click.echo(f"starting Kafka and Valkey in {folder}", err=True)
-            servers = (
-                stack.enter_context(EmbeddedValkey(folder / "valkey", valkey_port)),
-                stack.enter_context(EmbeddedKafka(folder / "kafka", kafka_port)),
-            )
+            valkey = stack.enter_context(EmbeddedValkey(folder / "valkey", valkey_port))
+            servers = _Servers(stack.enter_context(EmbeddedKafka(folder / "kafka", kafka_port)), valkey)
             with as_user_errors(settings):
                 asyncio.run(ensure_topics(settings.kafka.bootstrap_servers, settings.kafka.topic_specs()))
-            log = folder.absolute() / "coordinator.log"
-            coordinator = _start(path, log)
-            stack.callback(coordinator.end, _GRACE)
-            stack.enter_context(_reloading(coordinator))
+            coordinator = _Coordinator(path, folder.absolute() / "coordinator.log")
+            stack.callback(coordinator.process.end, _GRACE)
+            stack.enter_context(_reloading(coordinator.process))
             told = False
             while True:
-                require_running(*servers)
-                _require_coordinator(coordinator, log)
-                told = told or _tell_ready(path, settings, log)
+                servers.check()
+                coordinator.check()
+                told = told or _tell_ready(path, settings, coordinator.log)
                 time.sleep(_LOOK)
     except (EmbeddedError, OSError) as error:
         raise UserError(str(error)) from error
@@ -219,8 +260,7 @@ def _prepare(path: Path, tables: _Tables, ports: tuple[int, int, int]) -> tuple[
         text += _sections(new.completed(path.parent))
         return validate(tomllib.loads(text), {}), text
     except SettingsError as error:
-        lines = "".join(f"\n  {problem}" for problem in error.problems)
-        raise UserError(f"the settings in {path} cannot be used:{lines}") from error
+        raise UserError(f"the settings in {path} cannot be used:{error.listed}") from error
     except TableRefused as error:
         raise UserError(str(error)) from error
 
@@ -267,19 +307,17 @@ def _ports(settings: Settings, path: Path) -> tuple[int, int]:
     return int(kafka[2]), redis.port
 
 
-def _require_ports(path: Path, given: dict[str, int], used: tuple[int, int, int]) -> None:
-    """Raise UserError if an option contradicts the file, or if a port is taken."""
+def _refuse_other_ports(path: Path, used: Sequence[_Port], given: dict[str, int]) -> None:
+    """Raise UserError if an option contradicts the file of settings."""
     context = click.get_current_context()
-    for (name, server, setting), port in zip(_PORTS, used, strict=True):
-        wanted, option = given[name], f"--{name.replace('_', '-')}"
-        if wanted != port and context.get_parameter_source(name) is not ParameterSource.DEFAULT:
+    for each in used:
+        name = each.option.removeprefix("--").replace("-", "_")
+        wanted = given[name]
+        if wanted != each.number and context.get_parameter_source(name) is not ParameterSource.DEFAULT:
             raise UserError(
-                f"{path} exists, and has port {port} for {server}. Change {setting} there to use "
-                f"port {wanted}, or leave out {option}"
+                f"{path} exists, and has port {each.number} for {each.server}. Change {each.setting} there "
+                f"to use port {wanted}, or leave out {each.option}"
             )
-        if not port_is_free(port):
-            way_out = f"change {setting} in {path}" if path.exists() else f"choose another port with {option}"
-            raise UserError(f"port {port} for {server} is already in use. End its program, or {way_out}")
 
 
 @contextmanager
@@ -299,22 +337,46 @@ def _reloading(coordinator: ChildProcess) -> Iterator[None]:
         signal.signal(signal.SIGHUP, before)
 
 
-def _start(path: Path, log: Path) -> ChildProcess:
-    """Start a coordinator with this interpreter: the command may not be on the PATH."""
-    command = [sys.executable, "-c", _PROGRAM, "run", "--config", str(path)]
-    # The child begins with the signal blocked, and has it when it can reload: the default would end it.
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
-    try:
-        return ChildProcess(command, log_file=log, cwd=path.parent)
-    finally:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
+class _Coordinator:
+    """The coordinator as a child process, and what its log has of reloads and of its end."""
 
+    def __init__(self, path: Path, log: Path) -> None:
+        """Start it with this interpreter: the command may not be on the PATH."""
+        self.log = log
+        self._read = log.stat().st_size if log.exists() else 0
+        """Bytes of the log that are read already."""
+        self._last = ""
+        command = [sys.executable, "-c", _PROGRAM, "run", "--config", str(path)]
+        # The child begins with the signal blocked, and has it when it can reload: the default would end it.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGHUP})
+        try:
+            self.process = ChildProcess(command, log_file=log, cwd=path.parent)
+        finally:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGHUP})
 
-def _require_coordinator(coordinator: ChildProcess, log: Path) -> None:
-    """Raise UserError if the coordinator has ended by itself."""
-    if coordinator.poll() is not None:
-        last = log.read_text(encoding="utf-8", errors="replace").splitlines()[-1:]
-        raise UserError(f"the coordinator has ended by itself; see {log}: {' '.join(last)}")
+    def check(self) -> None:
+        """Print the lines of a reload. Raises UserError if the process has ended by itself."""
+        status = self.process.poll()
+        for line in self._new_lines():
+            self._last = line
+            if any(event in line for event in _RELOADS):
+                click.echo(line, err=True)
+        if status is None:
+            return
+        if status < 0:
+            how = f"was killed by signal {-status} ({signal.Signals(-status).name})"
+            raise UserError(f"the coordinator {how}; its log is {self.log}")
+        raise UserError(
+            f"the coordinator has ended by itself with status {status}; see {self.log}: {self._last}"
+        )
+
+    def _new_lines(self) -> list[str]:
+        """Return the whole lines that the log has got since the last call."""
+        with self.log.open("rb") as log:
+            log.seek(self._read)
+            whole = log.read().rpartition(b"\n")[0]
+        self._read += len(whole) + 1 if whole else 0
+        return whole.decode(errors="replace").splitlines()
 
 
 def _tell_ready(path: Path, settings: Settings, log: Path) -> bool:

@@ -15,6 +15,7 @@ from sluicegate.events.notifications import Committed, Notification, Stalled, re
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.reading import read_on
 from sluicegate.kafka.topics import TopicNames
+from sluicegate.texts import counted
 
 TOPICS: Final = TopicNames("demo")
 PARTITIONS: Final = 1
@@ -52,7 +53,7 @@ class Progress:
         newest = "none yet"
         if self.watermark is not None:
             newest = f"{datetime.fromtimestamp(self.watermark / 1000, UTC):%Y-%m-%d %H:%M} UTC"
-        return f"{self.rows:,} rows in {self.commits} commits, watermark {newest}"
+        return f"{counted(self.rows, 'row')} in {counted(self.commits, 'commit')}, watermark {newest}"
 
 
 class Watch(threading.Thread):

@@ -1,8 +1,8 @@
-"""Drivers' activity: the time of each region's newest event, and the silence of idle regions.
+"""Drivers' activity: the time of each region's newest event, and silent regions.
 
 It is work in hand. A silent region counts as not idle only once the coordinator has logged that. A cut asks
-for less: it does not wait for a silent region (`Candidate.align`). The page calls a region silent earlier, by
-the missed heartbeats alone, because nothing follows from it (`observe.view.silent_regions`).
+for less: it does not wait for a silent region (`Candidate.align`). `is_silent` is the one rule, also for the
+page and for `status`. They count from append times, and the core by its own clock from when it has read them.
 """
 
 from collections.abc import Iterator
@@ -10,25 +10,36 @@ from typing import Final
 
 from sluicegate.coordinator.core.effects import Append
 from sluicegate.coordinator.core.log import Log
-from sluicegate.coordinator.core.state import RegionPhase
+from sluicegate.coordinator.core.state import RegionPhase, RegionState
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.events.envelope import EventType, LogRecord
 from sluicegate.events.models import CheckpointCompleted, RegionHeartbeat, RegionRegistered
 from sluicegate.events.problems import Code, Problem
 
 _HEARTBEATS: Final = 3
-"""Number of heartbeats in a row that an idle region may miss."""
+"""Number of heartbeats in a row that a driver may miss."""
 
 
 _MOST_STRAYS: Final = 100
 """Regions whose stray queries are shown."""
 
 
+def is_silent(region: RegionState, interval: int | None, unheard: int, silence: int) -> bool:
+    """Return True if a region's driver is silent.
+
+    It has announced a heartbeat each `interval`, and its newest event is `unheard` milliseconds old. That is
+    more than `silence`, and more than three intervals. A driver without an interval is never silent.
+    """
+    if interval is None or not region.run or not region.accepts_checkpoints:
+        return False
+    return unheard > max(silence, _HEARTBEATS * interval)
+
+
 class Activity:
     """The activity of the drivers of one stream."""
 
     def __init__(self, log: Log, record: StateRecord, silence: int) -> None:
-        """`silence`: milliseconds after which an idle region is silent, unless its heartbeats are rarer."""
+        """`silence` as of `is_silent`."""
         self.heard = dict(record.heard)
         """By region, the append time of its driver's newest event."""
         self.intervals = dict(record.intervals)
@@ -104,12 +115,12 @@ class Activity:
         return before != self._settled
 
     def silent(self, now: int) -> Iterator[str]:
-        """Yield the live regions whose drivers have missed the heartbeats that they announced."""
+        """Yield the silent regions."""
         for name, region in self._log.state.regions.items():
-            interval = self.intervals.get(name)
-            if interval is None or not region.run or not region.accepts_checkpoints:
+            if name not in self.intervals:
                 continue
-            if now - self._heard_at.setdefault(name, now) > max(self._silence, _HEARTBEATS * interval):
+            unheard = now - self._heard_at.setdefault(name, now)
+            if is_silent(region, self.intervals[name], unheard, self._silence):
                 yield name
 
     def next_append(self, now: int) -> Append | None:

@@ -229,9 +229,7 @@ def choose(
 def cannot_move(log: Log, name: str, excluded: Container[str]) -> bool:
     """True if a lagging region has given its answer: nothing of it can enter a cut soon."""
     region = log.state.regions.get(name)
-    if region is None or region.live_incarnation is None or name in excluded:
-        return True
-    return region.fault is not None or region.declined is not None
+    return region is None or name in excluded or region.is_absent
 
 
 def next_moves(log: Log, excluded: Container[str] = ()) -> Moves:

@@ -36,7 +36,7 @@ class MachineSettings:
     alignment_timeouts: Mapping[str, int] = field(default_factory=dict)
     """The same for single regions."""
     silence: int = 60_000
-    """Silence after which an idle region counts as not idle, unless its heartbeats are rarer."""
+    """Time without an event after which a driver is silent, unless its heartbeats are rarer."""
     record_interval: int = 3_600_000
     """Time after which a record is written although nothing was announced."""
     head_interval: int = 60_000

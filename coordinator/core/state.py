@@ -128,6 +128,11 @@ class RegionState(Light):
         return self.phase in (RegionPhase.CLOSED, RegionPhase.REMOVED, RegionPhase.LEFT)
 
     @property
+    def is_absent(self) -> bool:
+        """True if nothing of the region can enter a cut soon: it has no driver, stalls, or has declined."""
+        return self.live_incarnation is None or self.fault is not None or self.declined is not None
+
+    @property
     def removed(self) -> bool:
         """True if an operator ended the region under this assignment."""
         return self.phase is RegionPhase.REMOVED

@@ -183,10 +183,12 @@ def base_key(stream: str, start: int) -> str:
     return f"{stream}{_SEPARATOR}{start}"
 
 
-def read_key(key: str) -> tuple[str, int | None]:
-    """Return the stream of a record's key, and the offset if it is the key of a base record."""
+def read_key(key: str) -> tuple[str, int | None] | None:
+    """Return the stream of a state record's key, and the offset of a base record; None for other keys."""
     stream, separator, start = key.partition(_SEPARATOR)
-    return stream, int(start) if separator and start.isascii() and start.isdigit() else None
+    if not separator:
+        return stream, None
+    return (stream, int(start)) if start.isascii() and start.isdigit() else None
 
 
 def listener_key(stream: str, listener: str, owner: str) -> str:

@@ -68,7 +68,7 @@ NEW_STREAM: Final = (
 )
 ADOPT: Final = (
     "stop the coordinators and the drivers, and continue from the table: `sluicegate stream adopt --stream "
-    "{stream} --from-table`. It compares both, and prints the next steps"
+    "{stream}`. It compares both, and prints the next steps"
 )
 UPGRADE: Final = "Upgrade all coordinators, drivers and commands to the newest release that is in use"
 
@@ -187,7 +187,7 @@ _OF_THE_LOG: Final[Mapping[CauseCode, str]] = {
 }
 
 _OF_BODIES: Final[Mapping[CauseCode, str]] = {
-    CauseCode.FILES_MISCOUNTED: "{number} files, and the attribute ce_files is {other}",
+    CauseCode.FILES_MISCOUNTED: "the number of its files is {number}, and the attribute ce_files is {other}",
     CauseCode.PATH_REPEATED: "the path {first} is listed twice",
     CauseCode.CONTROL_CHARACTERS: "it has control characters",
     CauseCode.QUERY_IN_LOCATION: "it has a query or a fragment",

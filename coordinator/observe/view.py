@@ -4,13 +4,14 @@ It is derived from a state record, and its figures from the log as one coordinat
 from it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
+from sluicegate.coordinator.core.activity import is_silent
 from sluicegate.coordinator.core.log import Checkpoint, Log
 from sluicegate.coordinator.core.savepoints import unreached
-from sluicegate.coordinator.core.state import LogState, RegionPhase, RegionState
+from sluicegate.coordinator.core.state import LogState, RegionState
 from sluicegate.coordinator.core.state_record import Condition, StateRecord
 from sluicegate.coordinator.observe.messages import Message, duration, fill, format_problem, iso_time
 from sluicegate.coordinator.settings.model import StreamSettings
@@ -26,6 +27,7 @@ from sluicegate.state_store import (
     StreamView,
     WaitingView,
 )
+from sluicegate.texts import counted
 
 # Figures about the pending work of one stream.
 
@@ -79,8 +81,6 @@ def _checkpoints(log: Log) -> Iterator[tuple[str, Checkpoint]]:
 # A coordinator makes the record from its current state. Without a coordinator, the last written one is
 # used. The record's conditions are the one answer to the question why a stream does not progress.
 
-MISSED: Final = 3
-"""Number of missing heartbeats in a row before a region counts as silent."""
 NOT_READ: Final = frozenset(
     {
         *(Code.EVENTS_LIMITED, Code.RECORD_UNREADABLE, Code.SKIPPED_LATE, Code.LOG_DISCONTINUOUS),
@@ -103,7 +103,12 @@ def view_of(
     """
     state, stream, policy = record.state, record.stream, record.state.policy
     names = sorted({*state.regions, *(state.assignment.regions if state.assignment else ())})
+    seconds = settings.silence if settings else StreamSettings.model_fields["silence"].default
     cut = {name: state.committed(name).position for name in names}
+    silent = silent_regions(
+        state, record.heard, record.intervals, record.conditions, as_of, round(seconds * 1000)
+    )
+    absent = _absent(state, silent)
     return StreamView(
         stream=stream,
         revision=record.applied,
@@ -121,7 +126,9 @@ def view_of(
         cut={name: at for name, at in cut.items() if at is not None},
         decided_cut=state.cut,
         partial=policy.partial if policy else None,
-        forced_by=tuple(_forced_by(state)),
+        # The attempt is abandoned at once for a region that is absent.
+        forced_by=() if absent else tuple(_forced_by(state)),
+        absent=absent,
         max_consecutive_fallbacks=policy.max_consecutive_fallbacks if policy else None,
         waiting={name: WaitingView(**each.model_dump()) for name, each in record.waiting.items()},
         single_region=(policy.single_region if policy else None) or record.table.single_region,
@@ -138,7 +145,7 @@ def view_of(
         assignment=AssignmentView(**state.assignment.model_dump()) if state.assignment else None,
         next_assignment_after=_next_after(state),
         regions={name: _region(record, name) for name in names},
-        silent=silent_regions(state, record.heard, record.intervals, record.conditions, as_of),
+        silent=silent,
         strangers={
             name: _problem(why, stream) for name, why in sorted(record.refused.items()) if name not in names
         },
@@ -164,18 +171,18 @@ def silent_regions(
     intervals: Mapping[str, int],
     conditions: Iterable[Condition],
     as_of: int,
+    silence: int,
 ) -> tuple[str, ...]:
-    """Return the regions of which MISSED heartbeats are missing, sorted; times in milliseconds."""
+    """Return the silent regions, sorted; `silence` as of `is_silent`, in milliseconds."""
     # The newest events of such a stream are not read, so its drivers may be alive.
     if any(each.problem.code in NOT_READ for each in conditions):
         return ()
     return tuple(
         name
         for name, region in sorted(state.regions.items())
-        if region.phase is RegionPhase.LIVE
-        and name in heard
-        and name in intervals
-        and as_of - heard[name] > MISSED * intervals[name]
+        if name in heard
+        and not region.has_ended
+        and is_silent(region, intervals.get(name), as_of - heard[name], silence)
     )
 
 
@@ -203,6 +210,19 @@ def _forced_by(state: LogState) -> list[str]:
         return []
     most, regions = policy.max_consecutive_fallbacks, state.regions
     return [name for name in state.active() if name in regions and regions[name].fallbacks >= most]
+
+
+def _absent(state: LogState, silent: Container[str]) -> tuple[str, ...]:
+    """Return the regions for which no commit waits although it could move them; all commits may be full."""
+    policy, assignment = state.policy, state.assignment
+    if policy is None or policy.partial == "never" or policy.single_region is not None:
+        return ()
+    if assignment is None or assignment.provisional:
+        return ()
+    regions = {name: state.regions.get(name, RegionState()) for name in state.active()}
+    return tuple(
+        name for name, region in regions.items() if not region.idle and (name in silent or region.is_absent)
+    )
 
 
 def _pending(state: LogState) -> PendingView | None:
@@ -252,7 +272,7 @@ def _region(record: StateRecord, name: str) -> RegionView:
         final=region.final,
         source_offsets=before.source_offsets,
         watermark=before.watermark,
-        consecutive_fallbacks=region.fallbacks,
+        consecutive_fallbacks=0 if region.ends else region.fallbacks,
         heard=record.heard.get(name),
         heartbeat_interval=record.intervals.get(name),
         listeners=before.listeners,
@@ -324,7 +344,7 @@ def silence(stream: str, region: str, heard: int, interval: int, left: Unfinishe
         "interval": duration(interval / 1000),
     }
     if left is not None:
-        events = f"{left.events} {'event' if left.events == 1 else 'events'}"
+        events = counted(left.events, "event")
         arguments |= {"checkpoint": str(left.checkpoint), "events": events}
     return Reason("silent", "silent", _sentences(SILENT, arguments), region, heard)
 
@@ -333,7 +353,7 @@ def letters(stream: str, count: int, newest: Mapping[str, Any]) -> Reason:
     """Return the reason of dead letters that nobody has dealt with; `newest` has the facts of one."""
     arguments = {
         "stream": stream,
-        "count": f"{count} {'message' if count == 1 else 'messages'}",
+        "count": counted(count, "message"),
         "source": str(newest["source"]),
         "offset": str(newest["offset"]),
         # Its remedy is for its sender, and would be there twice.

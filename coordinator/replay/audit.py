@@ -17,6 +17,7 @@ from sluicegate.events.models import CutReverted, StreamCommand
 from sluicegate.events.orders import Order, has_order, is_note, read_order
 from sluicegate.events.problems import Problem
 from sluicegate.events.signing import WINDOW_MS, State
+from sluicegate.texts import counted
 
 Effect = Literal["accepted", "refused", "noted", "unknown"]
 """`noted`: the work of the order is outside of the log. `unknown`: the log before it cannot be read."""
@@ -138,7 +139,7 @@ async def read_orders(
         # A copy can be in the log that much later than its original, and still count.
         seen_from = await log.first_since(max(0, since - 2 * WINDOW_MS)) if since else first
         position = min(first, seen_from) if start is None else min(first, seen_from, start.begin)
-        show(f"reading {end - position:,} records of the log")
+        show(f"reading {counted(end - position, 'record')} of the log")
         async with aclosing(log.read(position, end)) as batches:
             async for batch in batches:
                 for record in batch:
@@ -157,7 +158,7 @@ async def _start(settings: Settings, stream: str, log: StreamLog, first: int) ->
     if stream not in settings.streams:
         return None, f"stream {stream} is not in the settings of this command"
     try:
-        return await log.start(await stream_records(settings, stream), first), ""
+        return await log.start(stream, await stream_records(settings, stream), first), ""
     except ReplayRefused as error:
         return None, str(error)
 

@@ -28,6 +28,7 @@ from sluicegate.events.models import (
 )
 from sluicegate.events.problems import CauseCode, Code, Problem
 from sluicegate.lakes.history import PastSnapshot, TableHistory
+from sluicegate.texts import counted
 
 
 class ReplayRefused(Exception):
@@ -99,7 +100,7 @@ class Step(NamedTuple):
 
 _WHY: Final = {
     CauseCode.KEY_UNKNOWN: "which is not in kafka.signing.key_files of this command",
-    CauseCode.SIGNATURE_WRONG: "and do not fit the content of that key in the settings of this command",
+    CauseCode.SIGNATURE_WRONG: "and that key has another content in the settings of this command",
 }
 UNSIGNED: Final = "unsigned"
 """Word of an operator for all records without a signature, in place of the id of a key."""
@@ -121,14 +122,14 @@ class Group(NamedTuple):
     why: CauseCode
 
     def __str__(self) -> str:
+        some, one = counted(self.records, "record"), self.records == 1
         if self.why is CauseCode.UNSIGNED:
-            some = "1 record has" if self.records == 1 else f"{self.records} records have"
             return (
-                f"{some} no signature, and kafka.signing of this command needs one: offset {self.first} to "
-                f"{self.last}"
+                f"{some} {'has' if one else 'have'} no signature, and kafka.signing of this command needs "
+                f"one: offset {self.first} to {self.last}"
             )
-        some = "1 record is" if self.records == 1 else f"{self.records} records are"
-        return f"{some} signed with the key {self.key}, {_WHY[self.why]}; the first at offset {self.first}"
+        signed = f"{some} {'is' if one else 'are'} signed with the key {self.key}"
+        return f"{signed}, {_WHY[self.why]}; the first at offset {self.first}"
 
 
 class Unverified:

@@ -182,7 +182,7 @@ async def judge(settings: Settings, sent: Sent) -> Problem | None:
     """
     records = await stream_records(settings, sent.stream)
     async with open_log(settings, sent.stream) as log:
-        start, found = await log.start(records, sent.offset), list[Step]()
+        start, found = await log.start(sent.stream, records, sent.offset), list[Step]()
         fold = LogFold(sent.stream, log.partition, start, log.decode)
         async with aclosing(log.read(start.begin, sent.offset + 1)) as batches:
             async for batch in batches:

@@ -4,26 +4,26 @@
 an operator's orders skip, as coordinators do.
 """
 
-import re
 import time
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Final, NamedTuple
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, ConsumerRecord, TopicPartition
 from aiokafka.errors import TopicAuthorizationFailedError
 
-from sluicegate.coordinator.core.state_record import StateRecord, decode_record
+from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.observe.messages import duration, format_problem
 from sluicegate.coordinator.replay.decisions import ReplayRefused, Start, start_of
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream.continuity import Home, LogRange, last_events, obstacle
-from sluicegate.coordinator.stream.other_groups import NEEDS_KEYS, must_sign
+from sluicegate.coordinator.stream.other_groups import NEEDS_KEYS
+from sluicegate.coordinator.stream.records import Held, read_held
 from sluicegate.events.codec import EVENT_SHAPES, Reading
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope, EventType, RawHeader, partition_of
-from sluicegate.events.models import StreamCommand
+from sluicegate.events.models import Body, StreamCommand
 from sluicegate.events.orders import Order, Skips, digest_of, order_header, skipped_record
 from sluicegate.events.problems import Problem
 from sluicegate.events.signing import Decoder
@@ -145,9 +145,12 @@ class StreamLog:
     def __init__(
         self, settings: Settings, source: TopicPartition, consumer: AIOKafkaConsumer, fetcher: BodyFetcher
     ) -> None:
+        self.topic: str = source.topic
         self.partition: int = source.partition
         self.fetcher = fetcher
         self.signatures = settings.kafka.signatures()
+        self.must_verify = settings.kafka.signing.mode == "required"
+        """True if records without a valid signature are refused."""
         self._skipped = Skipped(self.signatures.read, self._range, self.end)
         self.decode: Decoder = self._skipped.decode
         self._source = source
@@ -196,39 +199,49 @@ class StreamLog:
         """Read the `files.written` at these offsets. Raises BodyUnavailable, KafkaError, TimeoutError."""
         return await self.fetcher.fetch(self.partition, offsets)
 
-    async def append(self, stream: str, orders: Iterable[StreamCommand], claim: Order) -> None:
-        """Append orders of an operator, acknowledged by all in-sync replicas. Raises KafkaError."""
+    async def append(self, envelope: Envelope, body: Body, claim: Order) -> int:
+        """Append an order of an operator; return its offset once all in-sync replicas have it.
+
+        Raises KafkaError, and ReplayRefused if no coordinator takes its signature.
+        """
+        now = time.time_ns() // 1_000_000
+        key, value, headers = encode_event(envelope, body, now)
+        headers = self.signatures.sign([*headers, order_header(claim)], value)
         producer = AIOKafkaProducer(
             **self._settings.kafka.client_options(), acks="all", enable_idempotence=True
         )
         async with started(producer):
-            for order in orders:
-                envelope = Envelope(uuid.uuid4().hex, EventType.STREAM_COMMAND, stream)
-                key, value, headers = encode_event(envelope, order, time.time_ns() // 1_000_000)
-                headers = self.signatures.sign([*headers, order_header(claim)], value)
-                await producer.send_and_wait(
-                    self._source.topic, value, key=key, headers=headers, partition=self.partition
-                )
+            found = await producer.send_and_wait(
+                self._source.topic, value, key=key, headers=headers, partition=self.partition
+            )
+        # No coordinator asks for the signature of a registration, but the audit shows it.
+        if isinstance(body, StreamCommand) and self.signatures.late(now, found.timestamp):
+            raise ReplayRefused(
+                f"the order at offset {found.offset} has no effect: the clocks of this host and of the "
+                f"broker differ by {abs(found.timestamp - now) // 1000} s, so its signature is too old. "
+                "Correct the clock, and repeat the order"
+            )
+        return int(found.offset)
 
-    async def start(self, records: "StreamRecords", before: int = 0) -> Start:
+    async def start(self, stream: str, held: Held, before: int = 0) -> Start:
         """Return the state with which a reading of the log begins. Raises ReplayRefused, KafkaError.
 
-        `records` are those of the stream. They must be about this log, and about the settings' commit user.
+        The records of the stream must be about this log, and about the settings' commit user.
         `before`: only the effects from this offset on are needed; 0: those of the whole log.
         """
-        begin, newest = await self.begin(), records.newest
-        if newest is not None:
+        begin, newest = await self.begin(), held.record
+        if isinstance(newest, StateRecord):
             log = LogRange(begin, await self.end())
-            home = Home(self.partition, self._settings.streams[newest.stream].commit_user)
+            home = Home(self.partition, self._settings.streams[stream].commit_user)
             # A record that needs deleted events is not a broken log: `start_of` judges that.
             reached = newest.model_copy(update={"low_water": max(newest.low_water, begin)})
             events = await last_events(self.fetcher, self.partition, [newest], log)
             if (problem := obstacle(reached, home, log, events)) is not None:
-                raise ReplayRefused(format_problem(problem, newest.stream))
+                raise ReplayRefused(format_problem(problem, stream))
             if begin <= newest.low_water and newest.applied < before:
                 # The newest record needs the least reading.
                 return Start(newest.low_water, newest.state, newest.applied)
-        return start_of(records.stream, begin, records.bases)
+        return start_of(stream, begin, held.bases)
 
 
 async def read_range(
@@ -253,9 +266,14 @@ async def read_range(
             yield found
 
 
+def order_envelope(stream: str) -> Envelope:
+    """Return the envelope of an order to a stream."""
+    return Envelope(uuid.uuid4().hex, EventType.STREAM_COMMAND, stream)
+
+
 @asynccontextmanager
-async def open_log(settings: Settings, stream: str) -> AsyncIterator[StreamLog]:
-    """Connect to a stream's partition. Raises ReplayRefused, KafkaError."""
+async def open_log(settings: Settings, stream: str, home: int | None = None) -> AsyncIterator[StreamLog]:
+    """Connect to a stream's partition; `home`: it is known. Raises ReplayRefused, KafkaError."""
     options = settings.kafka.client_options()
     topic = settings.kafka.topic_names().events
     consumer = AIOKafkaConsumer(
@@ -267,7 +285,8 @@ async def open_log(settings: Settings, stream: str) -> AsyncIterator[StreamLog]:
     )
     fetcher = BodyFetcher(topic, options, settings.kafka.request_timeout)
     async with started(consumer):
-        home = partition_of(stream, len(await partitions_of(consumer, topic)))
+        if home is None:
+            home = partition_of(stream, len(await partitions_of(consumer, topic)))
         try:
             yield StreamLog(settings, TopicPartition(topic, home), consumer, fetcher)
         finally:
@@ -314,41 +333,17 @@ async def partitions_of(consumer: AIOKafkaConsumer, topic: str) -> list[int]:
     return sorted(found)
 
 
-class StreamRecords(NamedTuple):
-    """The state records of a stream."""
-
-    stream: str
-    newest: StateRecord | None
-    bases: Mapping[int, StateRecord]
-    """By the offset up to which the log was deleted, the state before it."""
-
-
-async def stream_records(settings: Settings, stream: str) -> StreamRecords:
+async def stream_records(settings: Settings, stream: str) -> Held:
     """Read the state records of a stream.
 
     Raises ReplayRefused if one of them cannot be read, KafkaError, TimeoutError.
     """
-    found: dict[str, ConsumerRecord] = {}
-    # Keys of base records end with an offset.
-    wanted = re.compile(re.escape(stream) + r"(/\d+)?")
-    async for batch in read_topic(settings, settings.kafka.topic_names().state):
-        for each in batch:
-            key = (each.key or b"").decode(errors="replace")
-            held = found.get(key)
-            # Append times matter only if the topic got more partitions, because the broker's clock may step
-            # back.
-            older = held is not None and held.partition != each.partition and held.timestamp > each.timestamp
-            if wanted.fullmatch(key) and not older:
-                found[key] = each
-    if settings.kafka.signing.mode == "off" and any(must_sign(each.headers) for each in found.values()):
+    topic, options = settings.kafka.topic_names().state, settings.kafka.client_options()
+    async with started(AIOKafkaConsumer(enable_auto_commit=False, **options)) as consumer:
+        count = len(await partitions_of(consumer, topic))
+    held = (await read_held(settings.kafka, count, [stream])).get(stream, Held())
+    if settings.kafka.signing.mode == "off" and held.must_sign:
         raise ReplayRefused(NEEDS_KEYS)
-    records = {key: _decode(stream, each.value) for key, each in found.items() if each.value is not None}
-    newest = records.pop(stream, None)
-    return StreamRecords(stream, newest, {int(key.rpartition("/")[2]): each for key, each in records.items()})
-
-
-def _decode(stream: str, value: bytes) -> StateRecord:
-    record = decode_record(stream, value)
-    if isinstance(record, Problem):
-        raise ReplayRefused(format_problem(record, stream))
-    return record
+    if isinstance(held.record, Problem):
+        raise ReplayRefused(format_problem(held.record, stream))
+    return held

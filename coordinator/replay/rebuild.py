@@ -82,7 +82,7 @@ class Rebuild:
             way = (
                 f"If the sources still have all rows, leave this step out: set streams.{self._stream}.table "
                 "to the empty table, and continue there: `sluicegate stream adopt --stream "
-                f"{self._stream} --from-table`"
+                f"{self._stream}`"
                 if self._lost
                 else "To move the table, copy its whole folder"
             )

@@ -1,9 +1,9 @@
 """The tables of a replay, and its connections: calls block, so they run in a thread, one at a time."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing, contextmanager
 from typing import NamedTuple, TypeVar
 
 from sluicegate.coordinator.core.commit import Committing, Outcome
@@ -166,18 +166,24 @@ class Connected(NamedTuple):
     log: StreamLog
     start: Start
     table: ReplayTable
-    threads: ThreadPoolExecutor
 
 
 @asynccontextmanager
 async def connect(settings: Settings, stream: str) -> AsyncIterator[Connected]:
     """Connect to the log and the table of a stream. Raises ReplayRefused, KafkaError, TimeoutError."""
     records = await stream_records(settings, stream)
+    with open_table(settings.streams[stream], stream) as table:
+        async with open_log(settings, stream) as log:
+            yield Connected(log, await log.start(stream, records), table)
+
+
+@contextmanager
+def open_table(settings: StreamSettings, stream: str) -> Iterator[ReplayTable]:
+    """Open a table, with a thread of its own. Raises ReplayRefused."""
     with ThreadPoolExecutor(1) as threads:
         try:
-            table = ReplayTable(settings.streams[stream], threads, stream)
+            table = ReplayTable(settings, threads, stream)
         except TableRefused as error:
             raise ReplayRefused(str(error)) from error
-        async with open_log(settings, stream) as log:
-            yield Connected(log, await log.start(records), table, threads)
-        table.close()
+        with closing(table):
+            yield table

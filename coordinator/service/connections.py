@@ -27,6 +27,7 @@ from sluicegate.kafka.clients import EndOffsets, start_client, stop_client
 from sluicegate.kafka.producer import SessionProducer
 from sluicegate.kafka.topics import TopicNames
 from sluicegate.lakes.threads import CommitThreads
+from sluicegate.texts import install_command
 
 if TYPE_CHECKING:
     from sluicegate.coordinator.observe.spans import OtelSpans
@@ -58,7 +59,7 @@ async def exported_spans(environment: Mapping[str, str] = os.environ) -> "AsyncI
 
         from sluicegate.coordinator.observe.spans import OtelSpans
     except ImportError as error:
-        log.warning("no spans are exported", error=repr(error), way_out='pip install ".[otel]"')
+        log.warning("no spans are exported", error=repr(error), way_out=install_command("otel"))
         yield None
         return
     named = {SERVICE_VERSION: sluicegate.__version__}

@@ -124,7 +124,7 @@ def _work(settings: Settings, stream: str, pipe: Connection) -> None:
 
     async def sweep() -> Swept:
         grace = round(settings.streams[stream].janitor.grace * 1000)
-        async with connect(settings, stream) as (log, start, table, _):
+        async with connect(settings, stream) as (log, start, table):
             search = Search(stream, log, start, table, grace, lambda _: None)
             return await search.sweep(time.time_ns() // 1_000_000)
 

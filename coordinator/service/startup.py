@@ -1,8 +1,8 @@
 """Prerequisites of the service: it joins its group when Kafka is there and the topics are right."""
 
 import asyncio
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 
 import structlog
 from aiokafka.admin import AIOKafkaAdminClient
@@ -109,6 +109,10 @@ def table_problems(held: Settings, wanted: Settings) -> list[str]:
             continue
         try:
             opened = adapter(stream.format)
+        except TableRefused as error:
+            found.append(f"streams.{name}.format: {error}")
+            continue
+        try:
             table = opened.parse_table(stream.table, stream.adapter_options())
             if before is not None:
                 with suppress(LakeUnavailable):
@@ -120,6 +124,17 @@ def table_problems(held: Settings, wanted: Settings) -> list[str]:
 
 def _table_of(stream: StreamSettings) -> tuple[object, ...]:
     return stream.table, stream.format, stream.adapter_options(), stream.commit_user
+
+
+@asynccontextmanager
+async def state_store(settings: Settings) -> AsyncIterator[StateStore | None]:
+    """Give the state store of the settings; None if they have none."""
+    store = make_store(settings)
+    try:
+        yield store
+    finally:
+        if store is not None:
+            await store.close()
 
 
 def make_store(settings: Settings) -> StateStore | None:

@@ -811,13 +811,8 @@ class Settings(BaseSettings):
         return frozenset(plain | {unquote(secret) for secret in plain})
 
     @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
+    def settings_customise_sources(  # type: ignore[override]
+        cls, settings_cls: type[BaseSettings], *, init_settings: PydanticBaseSettingsSource, **_: object
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Use only the given values: `load` adds its layers itself, with an explicit environment."""
         return (init_settings,)
@@ -840,13 +835,8 @@ def validate(file: Mapping[str, Any], env: Mapping[str, str]) -> Settings:
 
     class _Loaded(Settings):
         @classmethod
-        def settings_customise_sources(
-            cls,
-            settings_cls: type[BaseSettings],
-            init_settings: PydanticBaseSettingsSource,
-            env_settings: PydanticBaseSettingsSource,
-            dotenv_settings: PydanticBaseSettingsSource,
-            file_secret_settings: PydanticBaseSettingsSource,
+        def settings_customise_sources(  # type: ignore[override]
+            cls, settings_cls: type[BaseSettings], *, init_settings: PydanticBaseSettingsSource, **_: object
         ) -> tuple[PydanticBaseSettingsSource, ...]:
             return environment, init_settings
 

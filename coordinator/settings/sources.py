@@ -44,6 +44,11 @@ class SettingsError(Exception):
         super().__init__("\n".join(problems))
         self.problems = tuple(problems)
 
+    @property
+    def listed(self) -> str:
+        """Return the problems for the end of a sentence, each in a line of its own."""
+        return "".join(f"\n  {problem}" for problem in self.problems)
+
 
 class Section(BaseModel):
     """Base of every section: immutable, and without unknown keys."""

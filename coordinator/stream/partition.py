@@ -298,10 +298,9 @@ class PartitionRunner:
     async def _read_records(self, names: Sequence[str]) -> Mapping[str, Held]:
         """Return the streams' state records. Raises KafkaError, TimeoutError or OwnedElsewhere."""
         kafka = self._links.settings.kafka
-        options, count = kafka.client_options(), self._links.partitions.state
-        found = await read_held(self._links.topics.state, count, options, names, kafka.request_timeout)
+        found = await read_held(kafka, self._links.partitions.state, names)
         wrote = {name: each.group for name, each in found.items()}
-        await refuse_other_groups(options, kafka.group_id, wrote)
+        await refuse_other_groups(kafka.client_options(), kafka.group_id, wrote)
         return found
 
     def _make(

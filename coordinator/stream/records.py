@@ -1,8 +1,9 @@
 """State records in the compacted topic: all read at an assignment, written by key."""
 
 import asyncio
-from collections.abc import Callable, Collection, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
@@ -10,11 +11,11 @@ from sluicegate.coordinator.core.state_record import (
     StateRecord,
     decode_record,
     read_key,
-    read_listener_key,
     recovery_record,
     release_named,
 )
-from sluicegate.coordinator.stream.other_groups import group_named
+from sluicegate.coordinator.settings.model import KafkaSettings, MemberKeys, keys_of
+from sluicegate.coordinator.stream.other_groups import group_named, must_sign
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.reading import read_batches
@@ -23,12 +24,18 @@ from sluicegate.kafka.reading import read_batches
 class Held(NamedTuple):
     """The records of one stream."""
 
-    record: StateRecord | Problem | None
+    record: StateRecord | Problem | None = None
     """The newest one: a problem if this release cannot read it, None if there are base records alone."""
-    group: str | None
-    """Group of coordinators that wrote it; None if it is unsigned."""
-    bases: Mapping[int, StateRecord]
+    bases: Mapping[int, StateRecord] = MappingProxyType({})
     """Readable base records, by the first offset of the log that they are for."""
+    time: int = 0
+    """Append time of the newest record, in milliseconds by the broker's clock."""
+    group: str | None = None
+    """Group of coordinators that wrote it; None if it is unsigned."""
+    must_sign: bool = False
+    """True if its coordinator refuses orders without a signature."""
+    keys: MemberKeys | None = None
+    """Signing keys of its coordinator, as fingerprints."""
 
     def usable(self, begin: int) -> StateRecord | Problem | None:
         """Return the record to recover from, in a log that begins at this offset."""
@@ -42,56 +49,44 @@ class _Stored(NamedTuple):
     time: int
     """Append time in milliseconds by the broker's clock, which may step back."""
     value: bytes | None
-    group: str | None
-    release: tuple[str, ...]
-    """The release that wrote it; empty if it is not named."""
+    headers: Sequence[tuple[str, bytes | None]]
 
 
 _Newest = dict[tuple[str, int | None], dict[int, _Stored]]
 """By stream and offset of the key, the last record in each partition."""
 
 
-async def read_records(
-    topic: str, partitions: int, options: dict[str, Any], streams: Collection[str], patience: float
-) -> dict[str, StateRecord | Problem]:
-    """Return the newest record of each stream that has one, as `read_held` does."""
-    held = await read_held(topic, partitions, options, streams, patience)
-    return {stream: each.record for stream, each in held.items() if each.record is not None}
-
-
 async def read_held(
-    topic: str,
-    partitions: int,
-    options: dict[str, Any],
-    streams: Collection[str] | None,
-    patience: float,
+    kafka: KafkaSettings, partitions: int, streams: Collection[str] | None
 ) -> dict[str, Held]:
     """Return the records of each stream that has one; `streams` None: of all streams.
 
-    All partitions are read, because a record may be in any of them after the topic got more partitions.
-    Raises KafkaError, and TimeoutError after `patience` seconds without progress.
+    All `partitions` of the topic are read, because a record may be in any of them after the topic got more.
+    Raises KafkaError, and TimeoutError after the request timeout without progress.
     """
+    topic, options = kafka.topic_names().state, kafka.client_options()
     sources = [TopicPartition(topic, number) for number in range(partitions)]
     consumer = AIOKafkaConsumer(auto_offset_reset="none", enable_auto_commit=False, **options)
     async with started(consumer):
-        newest = await _newest(consumer, sources, streams, patience)
-    latest = {key: _latest(found) for key, found in newest.items()}
-    found = {key: each for key, each in latest.items() if each.value is not None}
-    return {stream: _held(stream, found) for stream in dict.fromkeys(stream for stream, _ in found)}
+        newest = await _newest(consumer, sources, streams, kafka.request_timeout)
+    held: dict[str, dict[int | None, _Stored]] = {}
+    for (stream, start), found in newest.items():
+        if (stored := _latest(found)).value is not None:
+            held.setdefault(stream, {})[start] = stored
+    return {stream: _held(stream, found) for stream, found in held.items()}
 
 
-def _held(stream: str, found: Mapping[tuple[str, int | None], _Stored]) -> Held:
-    stored = found.get((stream, None))
-    bases: dict[int, StateRecord] = {}
-    for (name, start), each in found.items():
-        if name == stream and start is not None:
-            base = decode_record(stream, each.value or b"")
-            if isinstance(base, StateRecord):
-                bases[start] = base
-    record = None if stored is None else decode_record(stream, stored.value or b"")
-    if stored is not None and isinstance(record, Problem) and record.code is Code.STATE_RECORD_NEWER:
-        record = record.model_copy(update={"names": stored.release})
-    return Held(record, stored.group if stored is not None else None, bases)
+def _held(stream: str, found: Mapping[int | None, _Stored]) -> Held:
+    read = {start: decode_record(stream, each.value or b"") for start, each in found.items()}
+    bases = {
+        start: base for start, base in read.items() if start is not None and isinstance(base, StateRecord)
+    }
+    if (stored := found.get(None)) is None:
+        return Held(bases=bases)
+    record, headers = read[None], stored.headers
+    if isinstance(record, Problem) and record.code is Code.STATE_RECORD_NEWER:
+        record = record.model_copy(update={"names": release_named(headers)})
+    return Held(record, bases, stored.time, group_named(headers), must_sign(headers), keys_of(headers))
 
 
 async def _newest(
@@ -135,20 +130,13 @@ async def read_topic(
 
 
 def _keep_newest(newest: _Newest, record: ConsumerRecord, streams: Collection[str] | None) -> None:
-    text = (record.key or b"").decode(errors="replace")
-    key = read_key(text)
-    if read_listener_key(text) is not None or (streams is not None and key[0] not in streams):
+    key = read_key((record.key or b"").decode(errors="replace"))
+    if key is None or (streams is not None and key[0] not in streams):
         return
     found = newest.setdefault(key, {})
     held = found.get(record.partition)
     if held is None or held.offset < record.offset:
-        found[record.partition] = _Stored(
-            record.offset,
-            record.timestamp,
-            record.value,
-            group_named(record.headers),
-            release_named(record.headers),
-        )
+        found[record.partition] = _Stored(record.offset, record.timestamp, record.value, record.headers)
 
 
 def _latest(found: dict[int, _Stored]) -> _Stored:

@@ -130,8 +130,7 @@ class Retention:
 
     async def _streams(self, partition: int) -> Mapping[str, Held]:
         """Return the records of all streams of a partition, also those of other groups."""
-        kafka, count = self._links.settings.kafka, self._links.partitions.state
-        found = await read_held(self._links.topics.state, count, self._options, None, kafka.request_timeout)
+        found = await read_held(self._links.settings.kafka, self._links.partitions.state, None)
         return {name: each for name, each in found.items() if self._home(name, each) == partition}
 
     def _home(self, stream: str, held: Held) -> int:
@@ -142,10 +141,7 @@ class Retention:
         """Write the base record of each stream, and read all of them back. Raises OSError if one differs."""
         for stream, record in records.items():
             await self._put(stream, start, encode_record(record))
-        kafka, count = self._links.settings.kafka, self._links.partitions.state
-        found = await read_held(
-            self._links.topics.state, count, self._options, list(records), kafka.request_timeout
-        )
+        found = await read_held(self._links.settings.kafka, self._links.partitions.state, list(records))
         for stream in records:
             base = found[stream].bases.get(start) if stream in found else None
             if base is None or base.low_water < start:

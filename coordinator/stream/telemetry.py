@@ -237,7 +237,7 @@ class StreamTelemetry:
         metrics.oldest_uncut.set(_age(view.oldest_sealed(entries), now_ms), stream)
         metrics.single_region.set(view.is_single_region(entries), stream)
         for region, state in entries.state.regions.items():
-            metrics.fallbacks.set(state.fallbacks, stream, region)
+            metrics.fallbacks.set(0 if state.ends else state.fallbacks, stream, region)
             if region in heard:
                 metrics.heard.set(heard[region] / 1000, stream, region)
         self._warn(view.oldest_completed(entries), now_ms, found)

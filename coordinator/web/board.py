@@ -294,7 +294,12 @@ class Board:
         # Without Kafka, heartbeats are missing for another reason than the end of a query.
         machine, activity = runner.machine, runner.machine.activity
         silent = silent_regions(
-            machine.replica.state, activity.heard, activity.intervals, machine.conditions(), as_of
+            machine.replica.state,
+            activity.heard,
+            activity.intervals,
+            machine.conditions(),
+            as_of,
+            machine.settings.silence,
         )
         view = made.view.model_copy(update={"updated_at": as_of, "silent": silent})
         more = silences_of(view, machine)

@@ -29,6 +29,7 @@ from sluicegate.lakes.delta.schema import (
     partition_folder,
 )
 from sluicegate.lakes.port import BadFiles
+from sluicegate.texts import counted
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -244,7 +245,7 @@ class StatisticsCheck:
         if not isinstance(found, dict) or found.keys() != _STATISTICS:
             return "the statistics have other fields than numRecords, minValues, maxValues and nullCount"
         if found["numRecords"] != rows or not is_whole(found["numRecords"]):
-            return f"the statistics count {found['numRecords']!r} rows instead of {rows}"
+            return f"the statistics count rows as {found['numRecords']!r} instead of {rows}"
         trees: list[Mapping[_Path, Any]] = []
         for name in ("minValues", "maxValues", "nullCount"):
             flat = _flat(found[name])
@@ -255,7 +256,9 @@ class StatisticsCheck:
         lowest, highest, nulls = trees
         for path, count in nulls.items():
             if not is_whole(count) or not 0 <= count <= rows:
-                return f"the statistics count {count!r} nulls in {'.'.join(path)} of {rows} rows"
+                return (
+                    f"the statistics count nulls in {'.'.join(path)} as {count!r}, of {counted(rows, 'row')}"
+                )
             if count and path in self._required:
                 return f"the column {self._required[path]} must not be null, but {count} values are"
             if count == rows and (path in lowest or path in highest):

@@ -27,6 +27,7 @@ from sluicegate.lakes.iceberg.table import TableView
 from sluicegate.lakes.port import PORT_VERSION, LakeError, LakeUnavailable, TableRef, TableRefused
 from sluicegate.lakes.spooled import Wrap, wrapped
 from sluicegate.lakes.storages import location_uri
+from sluicegate.texts import install_command
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -178,7 +179,7 @@ def _open_glue(options: Mapping[str, str], name: str, identifier: Identifier, fi
     except ImportError as error:
         raise TableRefused(
             f"the catalog of {identifier} is in AWS Glue, which needs a package that is not installed "
-            f'({error.name}); install it with: pip install "sluicegate[iceberg,glue]"'
+            f"({error.name}); install it with: {install_command('iceberg', 'glue')}"
         ) from error
     return GlueCatalog(options, name, identifier, files)
 

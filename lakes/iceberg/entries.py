@@ -29,6 +29,7 @@ from sluicegate.lakes.iceberg.values import (
     partition_text,
 )
 from sluicegate.lakes.port import BadFiles, TableRefused
+from sluicegate.texts import counted
 
 # Rules for the metrics in the records of files. Readers skip files by them, so they must fit each other.
 
@@ -70,7 +71,7 @@ class MetricRules:
             if number != rows and column not in self._repeated
         ]
         if wrong:
-            return f"has other value_counts than {rows} rows for the columns {wrong}"
+            return f"has other value_counts than {counted(rows, 'row')} for the columns {wrong}"
         if not counts.nans.keys() <= self.floats:
             return f"has nan_value_counts for the columns {sorted(counts.nans.keys() - self.floats)}"
         left = {

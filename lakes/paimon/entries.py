@@ -30,6 +30,7 @@ from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes.committer import refuse_other_metadata
 from sluicegate.lakes.paimon.table import UNAWARE, SchemaTable, layout
 from sluicegate.lakes.port import BadFiles
+from sluicegate.texts import counted
 
 # Checks of the statistics of an entry. pypaimon decodes all of them for each read of the table.
 #
@@ -73,7 +74,7 @@ class Statistics:
             return f"has bounds that cannot be read: {error}"
         for name, low, high, nulls in zip(self._names, lower, upper, counts or repeat(None), strict=False):
             if nulls is not None and not 0 <= nulls <= rows:
-                return f"has {nulls} nulls in the column {name}, of {rows} rows"
+                return f"has {counted(nulls, 'null')} in the column {name}, of {counted(rows, 'row')}"
             if nulls == rows and not low is high is None:
                 return f"has bounds of the column {name}, which is null in all rows"
             if low is not None and high is not None and low > high:

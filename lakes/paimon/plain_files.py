@@ -14,6 +14,7 @@ from sluicegate.lakes.paimon.entries import BUCKET, encode_entry
 from sluicegate.lakes.paimon.table import UNAWARE, SchemaTable, layout
 from sluicegate.lakes.parquet import FileColumns, extreme_values
 from sluicegate.lakes.port import BadFiles
+from sluicegate.texts import counted
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -42,9 +43,9 @@ class Describer:
         """Return the entry of a file. Raises BadFiles."""
         if self._buckets.fixed:
             raise BadFiles(
-                f"the table has {self._buckets.total} fixed buckets, and no footer proves the bucket of "
-                f"{file.path}. Describe the file by the adapter's metadata, or give the stream a table with "
-                "bucket = -1"
+                f"the table has {counted(self._buckets.total, 'fixed bucket')}, and no footer proves the "
+                f"bucket of {file.path}. Describe the file by the adapter's metadata, or give the "
+                "stream a table with bucket = -1"
             )
         self._columns.check(file.path, footer)
         partition = [self._partition_value(file, footer, name) for name in self._table.partition_keys]

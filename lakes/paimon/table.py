@@ -14,6 +14,7 @@ from pypaimon.utils.file_store_path_factory import FileStorePathFactory
 
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
 from sluicegate.lakes.storage import Storage
+from sluicegate.texts import counted
 
 # Minimal table object for one schema, sufficient for a commit.
 #
@@ -90,7 +91,7 @@ class Layout:
         """Reason why all writers of such a table are one region; None if they are not."""
         if not self.fixed:
             return None
-        return f"the table has {self.total} fixed bucket{'s' * (self.total > 1)}, which all writers share"
+        return f"the table has {counted(self.total, 'fixed bucket')}, which all writers share"
 
 
 def layout(schema: TableSchema) -> Layout:

@@ -26,6 +26,7 @@ from sluicegate.listeners.port import (
     Step,
     Stream,
 )
+from sluicegate.texts import install_command
 
 
 class OpenLineageOptions(Options):
@@ -107,7 +108,7 @@ class OpenLineageType:
         except ImportError as error:
             raise ListenerUnready(
                 f"the type openlineage needs a package that is not installed ({error.name}); install it "
-                'with: pip install "sluicegate[openlineage]"'
+                f"with: {install_command('openlineage')}"
             ) from error
         options.headers()
 

@@ -106,7 +106,7 @@ def with_lost_topics(deployment: Deployment, _: Path) -> tuple[str, ...]:
     committer.ask(1, "", committer.inspect().identity, None)
     assert isinstance(committer.publish(CommitRequest(1, "digest", None, None, [])), Published)
     committer.close()
-    return (*OF_STREAM, "--from-table", "--position", "EWR=EWR-1:0:d0")
+    return (*OF_STREAM, "--position", "EWR=EWR-1:0:d0")
 
 
 def with_damaged_record(deployment: Deployment, _: Path) -> tuple[str, ...]:

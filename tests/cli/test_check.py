@@ -153,7 +153,7 @@ def test_a_table_that_is_ahead_of_its_record_is_a_problem(deployment: Deployment
     verdict, detail = findings(result)["table of flights, history"]
     assert (result.exit_code, verdict) == (1, "PROBLEM")
     assert "the table has decision 1 of its commit user, and the log ends with 0" in detail
-    assert "sluicegate stream adopt --stream flights --from-table" in detail
+    assert "sluicegate stream adopt --stream flights" in detail
     assert "start one: it reads the rest of the log and continues" in detail
 
 

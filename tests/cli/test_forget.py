@@ -43,9 +43,7 @@ def keys(deployment: Deployment, stream: str) -> list[StateKey]:
 async def records_of_coordinators(deployment: Deployment) -> list[str]:
     """Return the streams with a record, as a coordinator reads them at an assignment."""
     kafka = deployment.settings.kafka
-    wanted, topic = ("trains", "trains2"), kafka.topic_names().state
-    found = await read_held(topic, PARTITIONS, kafka.client_options(), wanted, kafka.request_timeout)
-    return list(found)
+    return list(await read_held(kafka, PARTITIONS, ("trains", "trains2")))
 
 
 def test_all_records_of_the_stream_are_deleted(forgotten: Deployment) -> None:

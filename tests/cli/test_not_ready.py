@@ -37,7 +37,7 @@ COMMANDS = {
     "replay repair": STREAM,
     "replay verify": STREAM,
     "status": (),
-    "stream adopt": (*STREAM, "--from-table"),
+    "stream adopt": STREAM,
     "stream cancel": (*STREAM, "--name", "n"),
     "stream drain": (*STREAM, "--timeout", "0.01"),
     "stream forget": ("--stream", "trains"),

@@ -1,6 +1,7 @@
 """`sluicegate servers`: real servers in the foreground, with the settings to use, until they are ended."""
 
 import signal
+import socket
 import subprocess
 import sys
 import tomllib
@@ -51,3 +52,21 @@ def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     result = CliRunner().invoke(main, ["servers", "--dir", str(tmp_path / "file" / "folder")])
     assert (result.exit_code, str(tmp_path / "file") in result.stderr) == (2, True), result.output
+
+
+def test_all_used_ports_are_named_at_once(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as kafka, socket.create_server(("127.0.0.1", 0)) as valkey:
+        ports = [str(each.getsockname()[1]) for each in (kafka, valkey)]
+        command = [
+            "servers",
+            "--dir",
+            str(tmp_path / "a"),
+            "--kafka-port",
+            ports[0],
+            "--valkey-port",
+            ports[1],
+        ]
+        result = CliRunner().invoke(main, command)
+    assert result.exit_code == 2
+    assert all(port in result.stderr for port in (*ports, "--kafka-port", "--valkey-port")), result.stderr
+    assert not (tmp_path / "a").exists()

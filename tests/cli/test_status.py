@@ -113,7 +113,7 @@ def test_what_a_restart_reads_counts_from_the_groups_offset(deployment: Deployme
     shown = _stream(deployment)
     assert (shown["group_offset"], shown["read_by_restart"]) == (2, 1)
     said = deployment.run("status").stdout
-    assert f"partition {shown['partition']} (a restart reads 1 records)" in said
+    assert f"partition {shown['partition']} (a restart reads 1 record)" in said
     assert "lag" not in said, "the metric of that name counts what is not read yet"
 
 

@@ -1,13 +1,16 @@
 """`sluicegate up`: one command, and a first committed row of a table of one's own."""
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+import redis
 from click.testing import CliRunner, Result
 
 from sluicegate.cli.local.process import free_port
@@ -116,12 +119,13 @@ def test_a_taken_port_names_its_option_and_another_port_starts(tmp_path: Path) -
         assert result.exit_code == 2, result.output
         return result.stderr
 
-    for name, port in zip(names, ports[1::2], strict=True):
-        with _occupied(int(port)):
-            assert f"already in use. End its program, or choose another port with {name}" in refused(
-                "--table", table, *ports
-            )
-        assert not folder.exists()
+    with ExitStack() as stack:
+        for port in ports[1::2]:
+            stack.enter_context(_occupied(int(port)))
+        message = refused("--table", table, *ports)
+        assert all(port in message for port in ports[1::2]), message
+        assert f"choose another port with {' and '.join(names)}" in message
+    assert not folder.exists()
     with _occupied(int(ports[1])):
         chosen = [names[0], str(free_port()), *ports[2:]]
         with _up(folder, "--table", table, *chosen) as process:
@@ -138,6 +142,38 @@ def test_a_taken_port_names_its_option_and_another_port_starts(tmp_path: Path) -
         with _up(folder) as process:
             _await_ready(process, config)
             _end(process)
+
+
+@pytest.mark.kafka
+@pytest.mark.redis
+def test_a_refused_reload_a_dead_valkey_and_a_killed_coordinator_are_printed(tmp_path: Path) -> None:
+    folder, ports = tmp_path / "up", _ports()
+    config = folder / "sluicegate.toml"
+    with _up(folder, "--table", f"flights={make_table(tmp_path, 'flights')}", *ports) as process:
+        assert process.stderr is not None
+
+        def printed(text: str) -> str:
+            assert process.stderr is not None
+            return next(line for line in process.stderr if text in line)
+
+        _await_ready(process, config)
+        printed("All run until Ctrl-C")
+        config.write_text(config.read_text().replace("[http]", "[http]\nhots = 1"))
+        process.send_signal(signal.SIGHUP)
+        assert "hots" in printed("settings not reloaded")
+        with redis.Redis(port=int(ports[3])) as valkey:
+            valkey.shutdown(nosave=True)
+        assert "Commits continue" in printed("Valkey has ended by itself")
+        os.kill(_child(process.pid, "sluicegate.cli.main"), signal.SIGKILL)
+        assert str(folder / "coordinator.log") in printed("killed by signal 9 (SIGKILL)")
+        assert process.wait(BACKSTOP) == 2
+
+
+def _child(parent: int, command: str) -> int:
+    """Return the child process with this text in its command."""
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    (found,) = (each for each in children if command in Path(f"/proc/{each}/cmdline").read_text())
+    return int(found)
 
 
 def _ports() -> list[str]:

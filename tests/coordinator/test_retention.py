@@ -10,6 +10,7 @@ from sluicegate.coordinator.core.state_record import (
     base_key,
     deletion_start,
     is_endangered,
+    listener_key,
     read_key,
     recovery_record,
 )
@@ -31,6 +32,8 @@ RECORDS = st.builds(record, OFFSETS, OFFSETS)
 def test_a_base_record_has_a_key_of_its_own(stream: str, start: int) -> None:
     assert read_key(base_key(stream, start)) == (stream, start)
     assert read_key(stream) == (stream, None)
+    assert read_key(f"{stream}/mark-done") is None
+    assert read_key(listener_key(stream, "tags", "c1")) is None
 
 
 @pytest.mark.slow

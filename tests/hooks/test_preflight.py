@@ -42,7 +42,7 @@ def failure(options: dict[str, str], seconds: float) -> list[str]:
         ({"regoin": "JFK"}, r"unknown option regoin \(did you mean region\?\)"),
         ({"assignment": "one"}, "assignment must be a whole number"),
         ({"registration.timeout": "never"}, "seconds above 0: 'never'; or forever"),
-        ({"format": "excel"}, "unknown table format 'excel'"),
+        ({"format": "excel"}, "option format cannot be used: unknown table format 'excel'"),
         ({"checkpointLocation": "relative"}, "give an absolute path"),
         ({"table": "lake/flights"}, "the option table is relative.*give an absolute path"),
         ({"event.time.column": "att"}, "has no column att"),

@@ -63,7 +63,7 @@ def test_commits_of_the_incarnation_make_room(tmp_path: Path, registry: Registry
     limited = room(tmp_path, registry, max_uncommitted_checkpoints="2")
     registry.put("q", {}, Registered("i", "r"), at(9, "another"))
     limited.await_commits(3)
-    with pytest.raises(TooManyUncommitted, match="2 completed checkpoints are not committed"):
+    with pytest.raises(TooManyUncommitted, match="not committed: 2 completed checkpoints"):
         limited.await_commits(4)
     registry.put("q", {}, Registered("i", "r"), at(2))
     limited.await_commits(4)

@@ -247,7 +247,7 @@ def test_files_that_can_never_be_sent_are_discarded(
     refused = CliRunner().invoke(main, command)
     assert "discard the files with --unreported and reset the region" in refused.stderr
     assert spool.names() == [name]
-    assert "1 attempts are discarded" in CliRunner().invoke(main, [*command, "--unreported"]).stdout
+    assert "1 attempt discarded" in CliRunner().invoke(main, [*command, "--unreported"]).stdout
     assert spool.names() == []
     enter(
         spool, replace(region, kafka=KafkaSettings(bootstrap_servers=log.bootstrap)), str(tmp_path / "table")

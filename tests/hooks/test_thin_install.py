@@ -6,7 +6,9 @@ import textwrap
 
 import pytest
 
-INSTALL = 'pip install "sluicegate[paimon,spark]"'
+from sluicegate.texts import install_command
+
+INSTALL = install_command("paimon", "spark")
 
 _REFUSE = """
     import sys
@@ -90,5 +92,5 @@ def test_a_table_format_whose_package_is_missing_is_found_before_the_query_start
     assert "the table format paimon needs a package that is not installed (pypaimon)" in done.stdout, (
         done.stderr
     )
-    assert 'pip install "sluicegate[paimon]"' in done.stdout
+    assert install_command("paimon") in done.stdout
     assert "if the table has another format, set `format`" in done.stdout

@@ -18,7 +18,7 @@ from tests.integration.conftest import Place
 from tests.integration.coordinator import coordinator_process
 from tests.integration.waiting import exit_status
 
-ADOPTION: Final = re.compile(r"`sluicegate (stream adopt [^`]*--from-table)`")
+ADOPTION: Final = re.compile(r"`sluicegate (stream adopt [^`]*)`")
 """The command with which a text lets a stream continue from its table."""
 _COMMAND: Final = (sys.executable, "-c", "from sluicegate.cli.main import main; main()")
 

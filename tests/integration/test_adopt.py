@@ -29,7 +29,7 @@ from tests.lakes.test_lost_metadata import lose_metadata
 
 pytestmark = pytest.mark.kafka
 
-ADOPT = ("stream", "adopt", "--stream", "flights", "--from-table")
+ADOPT = ("stream", "adopt", "--stream", "flights")
 
 
 async def lose_topics(place: Place, *some: str) -> None:

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from sluicegate.coordinator.core.state_record import StateRecord, encode_record
-from sluicegate.coordinator.stream.records import read_records
+from sluicegate.coordinator.stream.records import read_held
 from sluicegate.events.models import MOST_REGIONS
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.producer import SessionProducer
@@ -23,6 +23,6 @@ async def test_the_largest_record_passes_the_topic(place: Place) -> None:
         for number in range(2):
             value = encode_record(record.model_copy(update={"applied": number}))
             await producer.send_and_wait(place.topics.state, value, key=STREAM.encode(), partition=0)
-    found = (await read_records(place.topics.state, 1, options, [STREAM], kafka.request_timeout))[STREAM]
+    found = (await read_held(kafka, 1, [STREAM]))[STREAM].record
     assert isinstance(found, StateRecord)
     assert (found.applied, len(found.state.regions)) == (1, MOST_REGIONS)

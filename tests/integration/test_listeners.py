@@ -85,7 +85,7 @@ async def test_a_listener_gets_the_commits_after_an_adoption_and_none_that_are_g
             await until(lambda: announced(job), lambda found: 3 in found.values())
         shutil.rmtree(place.table)
         assert create_table(place.root) == place.table
-        adopt = ("stream", "adopt", "--stream", "flights", "--from-table", "--give-up", "3")
+        adopt = ("stream", "adopt", "--stream", "flights", "--give-up", "3")
         config = config_with(place, hook(place, receiver)).rename(place.root / "with_hook.toml")
         adopted = await invoke_here(place, *adopt, "--config", str(config))
         assert adopted.exit_code == 0, adopted.stderr
@@ -170,7 +170,7 @@ def _commits(place: Place) -> int:
 
 
 USER = {"commit_user": "sluicegate-flights"}
-ADOPT = ("stream", "adopt", "--stream", "departures", "--from-table", "--from-stream", "flights")
+ADOPT = ("stream", "adopt", "--stream", "departures", "--from-stream", "flights")
 
 
 def adopting(place: Place, listeners: dict[str, dict[str, Any]]) -> Path:

@@ -278,7 +278,7 @@ async def start(job: Job) -> None:
 async def test_status_asks_the_coordinator_that_runs_here(place: Place) -> None:
     port = free_port()
     async with place.job() as job:
-        async with running(place.settings(http={"port": port})) as service:
+        async with running(place.settings(options={"silence": 0.2}, http={"port": port})) as service:
             await start(job)
             live = await until(lambda: status_shown(place, port), lambda seen: seen["silent"] == ["r1"])
             assert (live["live"], live["ready"], live["committed"]) == (True, True, 1)

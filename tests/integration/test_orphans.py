@@ -63,7 +63,7 @@ async def commit_with_loser(job: Job, *ids: int) -> str:
 @asynccontextmanager
 async def searching(place: Place) -> AsyncIterator[Search]:
     """Connect a search for all orphans that are older than a millisecond."""
-    async with connect(place.settings(), "flights") as (log, start, table, _):
+    async with connect(place.settings(), "flights") as (log, start, table):
         yield Search("flights", log, start, table, 1, print)
 
 

@@ -169,14 +169,14 @@ async def test_rows_that_were_added_to_a_file_are_committed_once(
     streams = {"orders": {"table": str(table), "format": lake, "options": options}}
     async with running(settings_for(place.bootstrap, place.prefix, streams), ready=False):
         run = [place.bootstrap, "orders", str(file), *more]
-        assert await printed("own_table.py", *run) == ["3 new rows are committed"]
-        assert await printed("own_table.py", *run) == ["all 3 rows are committed already"]
+        assert await printed("own_table.py", *run) == ["committed: 3 new rows"]
+        assert await printed("own_table.py", *run) == ["committed already: 3 rows"]
         file.write_text(f"{text}4,screws,500,0.05\n")
         # The same rows as Parquet: the offset is a number of rows of the source.
         parquet = file.with_suffix(".parquet")
         pq.write_table(pyarrow.csv.read_csv(file), parquet)
         run = [place.bootstrap, "orders", str(parquet), *more]
-        assert await printed("own_table.py", *run) == ["1 new rows are committed"]
+        assert await printed("own_table.py", *run) == ["committed: 1 new row"]
     shown = await printed("read_rows.py", str(table), *catalog)
     assert sorted(shown[:-1]) == [
         "1  bolts  200  0.12",
@@ -185,6 +185,37 @@ async def test_rows_that_were_added_to_a_file_are_committed_once(
         "4  screws  500  0.05",
     ]
     assert shown[-1] == "4 rows"
+
+
+@pytest.mark.parametrize(
+    ("lake", "mark", "message"),
+    [
+        (
+            "iceberg",
+            "metadata/00000.metadata.json",
+            "is a table of the format iceberg, and",
+        ),
+        ("delta", "_delta_log/00000.json", "is a table of the format delta, and"),
+        (None, None, "Give its address with --option uri=..."),
+    ],
+)
+async def test_a_file_for_a_table_of_another_format_is_refused_before_anything_is_made(
+    lake: str | None, mark: str | None, message: str, tmp_path: Path
+) -> None:
+    table = tmp_path / "lake" / "default.db" / "orders"
+    if mark is not None:
+        (table / mark).parent.mkdir(parents=True)
+        (table / mark).touch()
+    before = everything_in(tmp_path)
+    more = () if lake else ("--format", "iceberg")
+    done = await ran("own_table.py", "127.0.0.1:1", "orders", str(EXAMPLES / "orders.csv"), str(table), *more)
+    assert (done.returncode, message in done.stderr) == (1, True), done.stderr
+    assert everything_in(tmp_path) == before
+
+
+def everything_in(folder: Path) -> list[Path]:
+    """Return all paths below a folder."""
+    return sorted(folder.rglob("*"))
 
 
 @contextmanager

@@ -147,8 +147,7 @@ async def test_a_fresh_table_has_the_same_commits(place: Place) -> None:
 
 async def put_base_record(place: Place, job: Job) -> int:
     """Delete the log up to the state record's low-water mark, with a base record; return the mark."""
-    options = place.settings().kafka.client_options()
-    held = (await read_held(place.topics.state, PARTITIONS, options, ["flights"], 20.0))["flights"].record
+    held = (await read_held(place.settings().kafka, PARTITIONS, ["flights"]))["flights"].record
     assert isinstance(held, StateRecord)
     key = f"flights/{held.low_water}".encode()
     home = partition_of("flights", PARTITIONS)
@@ -177,9 +176,7 @@ async def test_a_log_without_its_start_is_read_from_a_base_record(place: Place) 
     await output(place, *REBUILD, "--into", target, "--incomplete")
     assert read_ids(target) == [4]
     # Nothing reads the rows of the first decisions again, so nobody goes on in that table without a word.
-    adopted = await invoke(
-        place, "stream", "adopt", "--stream", "flights", "--from-table", STREAMS__FLIGHTS__TABLE=target
-    )
+    adopted = await invoke(place, "stream", "adopt", "--stream", "flights", STREAMS__FLIGHTS__TABLE=target)
     assert (adopted.exit_code, "lacks decisions 1 to 3" in adopted.stderr) == (2, True), adopted.output
     forget(Path(place.table), 2, 3, 4)
     status, found = await verified(place)

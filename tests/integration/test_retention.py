@@ -40,7 +40,7 @@ async def begin_of(place: Place) -> int:
 async def records_of(place: Place, stream: str) -> list[tuple[int | None, Any]]:
     """Return the records of a stream in the order of their writing, each with the offset of its key."""
     found = [(read_key(each.key.decode()), each) for each in await read_records(*_state(place))]
-    return [(start, each) for (name, start), each in found if name == stream]
+    return [(key[1], each) for key, each in found if key is not None and key[0] == stream]
 
 
 def _state(place: Place) -> tuple[str, str]:

@@ -10,9 +10,11 @@ from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import RECORD_VERSION, StateRecord, encode_record
-from sluicegate.coordinator.stream.records import read_records
+from sluicegate.coordinator.settings.model import KafkaSettings
+from sluicegate.coordinator.stream.records import read_held
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.clients import started
+from sluicegate.kafka.topics import TopicNames
 
 pytestmark = pytest.mark.kafka
 
@@ -23,9 +25,10 @@ NOW = time.time_ns() // 1_000_000
 class StateTopic:
     """A state topic whose records have the times that the test gives them."""
 
-    def __init__(self, bootstrap: str, name: str) -> None:
+    def __init__(self, bootstrap: str, prefix: str) -> None:
         self._bootstrap = bootstrap
-        self._name = name
+        self._prefix = prefix
+        self._name = TopicNames(prefix).state
 
     async def make(self, partitions: int = 2) -> None:
         async with started(AIOKafkaAdminClient(bootstrap_servers=self._bootstrap)) as admin:
@@ -39,8 +42,12 @@ class StateTopic:
             )
 
     async def read(self, partitions: int = 2) -> StateRecord | Problem:
-        options = {"bootstrap_servers": self._bootstrap}
-        return (await read_records(self._name, partitions, options, [STREAM], 20.0))[STREAM]
+        kafka = KafkaSettings(
+            bootstrap_servers=self._bootstrap, topic_prefix=self._prefix, request_timeout=20
+        )
+        found = (await read_held(kafka, partitions, [STREAM]))[STREAM].record
+        assert found is not None
+        return found
 
 
 @pytest.fixture

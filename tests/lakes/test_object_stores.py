@@ -11,6 +11,7 @@ from sluicegate.lakes.port import LakeUnavailable, TableRefused
 from sluicegate.lakes.storage import CannotPut, Storage, Uncertain
 from sluicegate.lakes.storage_objects import ObjectStorage, connect
 from sluicegate.lakes.storages import location_uri, open_storage
+from sluicegate.texts import install_command
 from tests.doubles.s3 import ACCESS_KEY, BUCKET, SECRET_KEY, Effect, S3Double
 
 URI = f"s3://{BUCKET}/warehouse/numbers"
@@ -287,7 +288,7 @@ def test_without_its_package_a_table_in_an_object_store_is_refused(monkeypatch: 
     with pytest.raises(TableRefused) as raised:
         open_storage(URI)
     assert "needs a package that is not installed (obstore)" in str(raised.value)
-    assert 'pip install "sluicegate[object-stores]"' in str(raised.value)
+    assert install_command("object-stores") in str(raised.value)
 
 
 def test_a_bucket_that_is_not_there_is_named(s3_double: S3Double) -> None:

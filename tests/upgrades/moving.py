@@ -14,7 +14,7 @@ from tests.faults.lives import COMMAND, Deployment, Life
 from tests.integration.orders import Spoken
 from tests.integration.waiting import until
 
-ADOPT: Final = ("stream", "adopt", "--stream", "flights", "--from-table")
+ADOPT: Final = ("stream", "adopt", "--stream", "flights")
 _KILLED: Final = """
 import os, signal
 from sluicegate.cli.main import main

@@ -76,7 +76,7 @@ async def test_a_coordinator_that_started_first_is_no_obstacle_and_an_interrupte
         await lose_topics(where)
         life = where.start()
         said = await stalled(life, "table-ahead")
-        assert "sluicegate stream adopt --stream flights --from-table" in str(said)
+        assert "sluicegate stream adopt --stream flights" in str(said)
         refused = await command(where, *ADOPT)
         assert (refused.exit_code, "Stop them first" in refused.stderr) == (2, True), refused.output
         life.end()

@@ -48,7 +48,7 @@ async def test_a_stream_moves_to_another_cluster(make: Maker, own_kafka: Embedde
         program.kill()
         where.bootstrap = own_kafka.bootstrap
         await done(where, "topics", "create")
-        adopted = await done(where, "stream", "adopt", "--stream", "flights", "--from-table")
+        adopted = await done(where, "stream", "adopt", "--stream", "flights")
         assert "stream flights continues after decision" in adopted
         changed(job, {"kafka.bootstrap.servers": where.bootstrap})
         job.ask_for(STEP)
@@ -84,7 +84,7 @@ async def test_a_stream_gets_another_name(make: Maker, unreadable: bool) -> None
         await reloaded(where, life, {"others"})
         where.streams, where.policy = ("departures",), {"commit_user": "sluicegate-flights"}
         where.tables["departures"] = where.tables["flights"]
-        adopt = ("stream", "adopt", "--stream", "departures", "--from-table")
+        adopt = ("stream", "adopt", "--stream", "departures")
         refused = await command(where, *adopt)
         assert (refused.exit_code, "add --from-stream flights" in refused.stderr) == (2, True), refused.output
         adopted = await done(where, *adopt, "--from-stream", "flights")

@@ -169,7 +169,7 @@ class Planted:
             f"[http]\nport = {self.port}",
         ]
         for name, table in self.tables.items():
-            lines += [f"[streams.{name}]", f'table = "{table}"']
+            lines += [f"[streams.{name}]", f'table = "{table}"', 'silence = "1s"']
             if name == "catalog":
                 lines += ['format = "iceberg"', "[streams.catalog.options]"]
                 lines += [f"{key} = {json.dumps(value)}" for key, value in self.catalog_options.items()]

@@ -95,8 +95,8 @@ async def test_each_outcome_and_each_state_of_a_region(page: Page, server: Examp
     await expect(grid.locator(".cut")).to_have_text(["A", "R", "P", "!", "F"])
     rows = grid.get_by_role("row")
     texts = [await rows.nth(each).locator("td").all_text_contents() for each in range(1, 5)]
-    assert [each[3:] for each in texts] == [["●"] * 5, ["2"] * 5, ["\u2013"] * 5, ["\u00d7"] * 5]
-    assert texts[1][:3] == ["live", "2 of 3", "4 min"]
+    assert [each[4:] for each in texts] == [["●"] * 5, ["2"] * 5, ["\u2013"] * 5, ["\u00d7"] * 5]
+    assert texts[1][:4] == ["live", "2 s", "2 of 3", "4 min"]
     cells = grid.locator(".cell, .cut")
     classes = {*await cells.evaluate_all("all => all.map(each => each.className)")}
     states = {f"cell {each}" for each in ("moved", "fell-back", "idle", "left-out")}

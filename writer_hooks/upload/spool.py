@@ -30,6 +30,7 @@ from sluicegate.events.models import FilesWritten
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import hit
 from sluicegate.lakes.storage_local import sync_folder
+from sluicegate.texts import counted
 from sluicegate.writer_hooks.errors import SpoolUnusable
 from sluicegate.writer_hooks.options import Uploads
 from sluicegate.writer_hooks.region import DEFAULT_PREFIX, Attempt, Event, Region
@@ -423,7 +424,7 @@ class Spool:
         size = sum(name.size for name in self.names())
         if size < uploads.max_bytes:
             return None
-        return f"{size} bytes wait for their upload, and upload.max.bytes is {uploads.max_bytes}"
+        return f"waiting for the upload: {counted(size, 'byte')}, and upload.max.bytes is {uploads.max_bytes}"
 
     # --- what happened to them --------------------------------------------------------------------
 

@@ -145,7 +145,9 @@ function setItems(list, items) {
 
 // --- the matrix -----------------------------------------------------------------------------------
 
-const FIXED = [["region", "Region"], ["state", "State"], ["fallbacks", "Fell back"], ["age", "Position age"]];
+const FIXED = [
+  ["region", "Region"], ["state", "State"], ["heard", "Last event"], ["fallbacks", "Fell back"], ["age", "Position age"],
+];
 
 /** Regions and the last cuts of a stream, the newest cut first. Nodes stay with their cut and their region. */
 class Matrix {
@@ -188,6 +190,7 @@ class Matrix {
     const fallbacks = region?.consecutive_fallbacks ?? 0;
     setText(row.fallbacks, most ? `${number(fallbacks)} of ${number(most)}` : number(fallbacks));
     setAttribute(row.fallbacks, "class", `fallbacks ${fallbacks ? "some" : "quiet"}`);
+    setSince(row.heard, region?.heard);
     setSince(row.age, newest?.since);
   }
 
@@ -209,9 +212,10 @@ class Matrix {
   }
 
   addRow(name) {
-    const [state, fallbacks, age] = ["state", "fallbacks", "age"].map(factCell);
+    const [state, heard, fallbacks, age] = ["state", "heard", "fallbacks", "age"].map(factCell);
     const head = h("th", { role: "rowheader", class: "region", title: name, text: name });
-    const row = { node: h("tr", { role: "row" }, head, state, fallbacks, age), state, fallbacks, age, cells: new Map() };
+    const node = h("tr", { role: "row" }, head, state, heard, fallbacks, age);
+    const row = { node, state, heard, fallbacks, age, cells: new Map() };
     row.node.region = name;
     for (const { cut } of [...this.columns].reverse()) row.node.append(addCell(row, cut, name));
     this.rows.set(name, row);

@@ -280,6 +280,7 @@ export function asOfParts(stream) {
 
 function nextCommit(view) {
   if (view.single_region) return `full, as every commit: the writers are one region (${view.single_region})`;
+  if (view.absent?.length) return `partial: it does not wait for ${view.absent.join(", ")}`;
   const names = view.forced_by ?? [];
   return names.length ? `full: ${names.join(", ")} fell back as often as allowed` : "";
 }
@@ -291,7 +292,7 @@ export function cutFacts(cut) {
     ["Outcome", [`${cut.outcome}. ${OUTCOMES[cut.outcome]?.text ?? ""}`]],
     ["Decision", [number(cut.decision) + attempt]],
     ["Snapshot", [cut.snapshot ? `${cut.snapshot.id}:${cut.snapshot.identity}` : "–"]],
-    ["Content", [`${number(cut.files)} files, ${number(cut.rows)} rows, ${bytes(cut.bytes)}`]],
+    ["Content", [[count(cut.files, "file"), count(cut.rows, "row"), bytes(cut.bytes)].join(", ")]],
     ["Partitions", [number(cut.partitions)]],
     ["Watermark", [time(cut.watermark)]],
     ["First event", [time(cut.first_event)]],

@@ -50,6 +50,7 @@ FULL = view(
     cut={"EWR": at("i1", 12), "JFK": at("i2", 0)},
     decided_cut={"EWR": at("i1", 13), "JFK": at("i2", 0)},
     forced_by=("LGA",),
+    absent=("JFK",),
     single_region="fixed-buckets",
     savepoints=(
         SavepointView(name="s1", targets={"EWR": at("i1", 14)}),

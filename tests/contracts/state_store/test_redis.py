@@ -65,6 +65,7 @@ async def test_people_can_read_it(redis_url: str, unique: str) -> None:
         "cut": '{"EWR":{"incarnation":"i1","checkpoint":12,"digest":"d"}}',
         "decided_cut": "{}",
         "forced_by": "[]",
+        "absent": "[]",
         "waiting": "{}",
         "savepoints": "[]",
         "silent": "[]",

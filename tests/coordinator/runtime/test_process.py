@@ -20,6 +20,7 @@ from sluicegate.coordinator.service.connections import exported_spans
 from sluicegate.coordinator.service.process import FEW, SETTLED, YOUNG, Collector, calm_collector
 from sluicegate.coordinator.service.service import watch_loop
 from sluicegate.coordinator.tasks import ended_with
+from sluicegate.texts import install_command
 
 
 class _Cycle:
@@ -185,7 +186,7 @@ async def test_without_the_extra_the_log_names_it(monkeypatch: pytest.MonkeyPatc
     with capture_logs() as told:
         async with exported_spans(ASKED) as spans:
             assert spans is None
-    assert [line["way_out"] for line in told] == ['pip install ".[otel]"']
+    assert [line["way_out"] for line in told] == [install_command("otel")]
 
 
 async def test_spans_are_made_and_the_end_waits_for_them(monkeypatch: pytest.MonkeyPatch) -> None:

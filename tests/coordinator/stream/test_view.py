@@ -1,6 +1,6 @@
 """The view has the conditions with their codes, and committed and decided positions."""
 
-from sluicegate.coordinator.core.state import Savepoint
+from sluicegate.coordinator.core.state import RegionPhase, Savepoint
 from sluicegate.coordinator.core.state_record import Condition
 from sluicegate.coordinator.observe.view import view_of
 from sluicegate.coordinator.settings.model import StreamSettings
@@ -8,7 +8,7 @@ from sluicegate.coordinator.stream.views import write_view
 from sluicegate.events.models import SnapshotRef
 from sluicegate.events.problems import Code, Problem
 from sluicegate.state_store import AssignmentView, MemoryStateStore, PendingView, SavepointView, StreamView
-from tests.coordinator.telemetry.records import NOW, ONE, OTHER, position, record, undecided
+from tests.coordinator.telemetry.records import NOW, ONE, OTHER, position, record, region, undecided
 
 SETTINGS = StreamSettings(table="file:/lake/flights", commit_user="user")
 
@@ -52,7 +52,29 @@ def test_regions_have_a_phase_and_their_problems() -> None:
     assert (ewr.refused.code, "sluicegate region reset" in ewr.refused.message) == ("base-differs", True)
     assert jfk.stalled is not None
     assert (jfk.stalled.code, jfk.consecutive_fallbacks) == ("files-lost", 2)
-    assert view.forced_by == ("JFK",)
+    assert view.forced_by == ()
+
+
+def test_the_next_commit_is_full_unless_a_region_is_absent() -> None:
+    found = record(heard={"EWR": NOW}, intervals={"EWR": 5_000})
+    regions = found.state.regions
+    regions["LGA"] = region(ONE, 3)
+    regions["JFK"].fallbacks = 2
+    assert (view_of(found, SETTINGS, NOW).forced_by, view_of(found, SETTINGS, NOW).absent) == (("JFK",), ())
+    silent = view_of(found, SETTINGS, NOW + 61_000)
+    assert (silent.forced_by, silent.absent) == ((), ("EWR",))
+    assert silent.silent == ("EWR",)
+    del regions["LGA"]
+    assert view_of(found, SETTINGS, NOW).absent == ("LGA",)
+    assert found.state.policy is not None
+    found.state.policy = found.state.policy.model_copy(update={"partial": "never"})
+    assert view_of(found, SETTINGS, NOW).absent == ()
+
+
+def test_a_region_that_is_gone_has_no_fallbacks() -> None:
+    found = record()
+    found.state.regions["JFK"].fallbacks, found.state.regions["JFK"].phase = 2, RegionPhase.REMOVED
+    assert view_of(found, SETTINGS, NOW).regions["JFK"].consecutive_fallbacks == 0
 
 
 def test_conditions_have_kind_code_and_sentence() -> None:

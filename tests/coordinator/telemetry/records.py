@@ -27,7 +27,9 @@ def region(incarnation: str, checkpoint: int | None, **more: Any) -> RegionState
     """Return a live region at a checkpoint."""
     at = None if checkpoint is None else position(incarnation, checkpoint)
     life = Incarnation(id=incarnation, from_offset=0, base=None)
-    return RegionState(**{"phase": RegionPhase.LIVE, "incarnation": life, "position": at, **more})
+    return RegionState(
+        **{"phase": RegionPhase.LIVE, "incarnation": life, "run": "run", "position": at, **more}
+    )
 
 
 def record(state: dict[str, Any] | None = None, **more: Any) -> StateRecord:

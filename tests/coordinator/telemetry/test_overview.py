@@ -117,9 +117,13 @@ def test_waiting_work_is_counted_with_its_age() -> None:
 # --- regions --------------------------------------------------------------------------------------
 
 
-def test_a_region_whose_heartbeats_are_missing_is_silent() -> None:
+def test_a_region_is_silent_by_the_setting_and_by_three_heartbeats() -> None:
     heard = {"EWR": NOW - 80_000, "JFK": NOW - 12_000}
     found = record(heard=heard, intervals={"EWR": 5_000, "JFK": 5_000})
+    patient = StreamSettings(table="file:/lake/flights", silence=90)
+    assert view_of(found, patient, NOW).silent == ()
+    rare = record(heard=heard, intervals={"EWR": 30_000, "JFK": 5_000})
+    assert view_of(rare, None, NOW).silent == ()
     assert line_of("EWR", found) == (
         "  EWR  SILENT    checkpoint 17 of 6f0c1d2e…; silent for 80 s, heartbeats are due every 5 s: its "
         "query "
@@ -139,12 +143,16 @@ def test_reasons_are_in_the_order_of_the_page() -> None:
     assert any("To stop waiting for it: `sluicegate region remove" in line for line in lines(found))
 
 
-@pytest.mark.parametrize("phase", [each for each in RegionPhase if each is not RegionPhase.LIVE])
-def test_only_live_regions_are_silent(phase: RegionPhase) -> None:
+@pytest.mark.parametrize("phase", RegionPhase)
+def test_a_region_is_silent_until_it_has_ended(phase: RegionPhase) -> None:
     found = record(heard={"EWR": 0, "JFK": 0}, intervals={"EWR": 5_000})
-    found.state.regions["EWR"].phase = phase
+    ewr = found.state.regions["EWR"]
+    ewr.phase, ewr.final = phase, 18 if phase is RegionPhase.CLOSED else None
     view = view_of(found, None, NOW)
-    assert (view.regions["EWR"].phase, view.silent) == (phase, ())
+    expected = ("EWR",) if phase in (RegionPhase.LIVE, RegionPhase.CLOSED) else ()
+    assert (view.regions["EWR"].phase, view.silent) == (phase, expected)
+    ewr.phase, ewr.final = RegionPhase.CLOSED, 17
+    assert view_of(found, None, NOW).silent == ()
 
 
 def test_the_gravest_state_of_a_region_is_shown() -> None:

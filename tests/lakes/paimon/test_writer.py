@@ -197,7 +197,7 @@ def test_rows_without_a_value_of_a_column_with_a_default_are_refused(tmp_path: P
     numbers = {"id": pa.array([1, 2])}
     with pytest.raises(SchemaMismatch, match="the column v are not in the rows"):
         lake.write(pa.record_batch(numbers))
-    with pytest.raises(SchemaMismatch, match="the column v are null in 1 rows"):
+    with pytest.raises(SchemaMismatch, match=r"the column v are null in 1 row\."):
         lake.write(pa.record_batch({**numbers, "v": pa.array([None, 7], pa.int32())}))
     event = lake.write(pa.record_batch({**numbers, "v": pa.array([6, 7], pa.int32())}))
     Stream(lake).committer.check([event])

@@ -1,0 +1,60 @@
+"""Counts in texts, and the command that installs an extra."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+from sluicegate.texts import command_of, counted, install_command
+
+ROOT: Final = Path(__file__).parents[2]
+
+
+def test_one_thing_is_singular() -> None:
+    assert [counted(number, "record") for number in (0, 1, 2, 1_200)] == [
+        "0 records",
+        "1 record",
+        "2 records",
+        "1,200 records",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("origin", "command"),
+    [
+        ({"url": ROOT.as_uri(), "dir_info": {"editable": True}}, f'pip install ".[delta,glue]" in {ROOT}'),
+        ({"url": "file:///gone", "dir_info": {}}, 'pip install ".[delta,glue]" in the folder of the clone'),
+        (
+            {"url": "file:///dist/sluicegate-1-py3-none-any.whl", "archive_info": {}},
+            'pip install "sluicegate[delta,glue] @ file:///dist/sluicegate-1-py3-none-any.whl"',
+        ),
+        (
+            {"url": "https://host/sluicegate.git", "vcs_info": {"vcs": "git"}},
+            'pip install "sluicegate[delta,glue] @ git+https://host/sluicegate.git"',
+        ),
+        (None, 'pip install "sluicegate[delta,glue]"'),
+    ],
+)
+def test_an_extra_comes_from_where_the_package_came(origin: Any, command: str) -> None:
+    assert command_of(None if origin is None else json.dumps(origin), ("delta", "glue")) == command
+
+
+def test_an_environment_without_the_package_needs_the_clone() -> None:
+    assert "the folder of the clone" in command_of(None, ("delta",), installed=False)
+
+
+def test_this_clone_is_named() -> None:
+    assert install_command("delta") == f'pip install ".[delta]" in {ROOT}'
+
+
+def test_no_text_has_an_install_command_of_its_own() -> None:
+    packages = re.findall(
+        r'^"sluicegate[\w.]*" = "(\w+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE
+    )
+    modules = [path for folder in packages for path in (ROOT / folder).rglob("*.py")]
+    own = [
+        path.name for path in modules if re.search(r"pip install .{0,3}(sluicegate|\.\[)", path.read_text())
+    ]
+    assert own == ["texts.py"]
