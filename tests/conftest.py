@@ -8,6 +8,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from sluicegate.cli.local.servers import EmbeddedKafka, EmbeddedValkey
+from sluicegate.lakes import storage_objects
 from tests.doubles.glue import ENVIRONMENT, glue_server
 from tests.doubles.s3 import S3Double
 from tests.iceberg_java.java import IcebergJava, RestCatalogServer, rest_catalog
@@ -250,7 +252,14 @@ def spark_judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkJudge
 
 @pytest.fixture
 def s3_double(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Double]:
-    """Give a double of an S3 server, which this process uses for `s3://` locations."""
+    """Give a double of an S3 server, which this process uses for `s3://` locations.
+
+    Failed requests are tried as often as ever, without the pauses that a real server needs.
+    """
+    pause = timedelta(milliseconds=1)
+    at_once = {"init_backoff": pause, "max_backoff": pause, "base": 2}
+    monkeypatch.setitem(storage_objects.RETRIES, "backoff", at_once)
+    monkeypatch.setattr(storage_objects, "PAUSES", (0.0,) * len(storage_objects.PAUSES))
     with S3Double() as server:
         for name, value in server.environment().items():
             monkeypatch.setenv(name, value)
