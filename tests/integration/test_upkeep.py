@@ -13,7 +13,7 @@ from sluicegate.lakes.capabilities import ReadsHistory
 from sluicegate.lakes.registry import adapter
 from tests.faults import tables
 from tests.faults.tables import FORMATS
-from tests.integration.conftest import Place, neighbour, place_of
+from tests.integration.conftest import LAKES, Place, neighbour, place_of
 from tests.integration.coordinator import running
 from tests.integration.job import Job
 from tests.integration.orders import invoke_here
@@ -25,7 +25,7 @@ AT_ONCE = ("--grace", "1ms")
 USER = "sluicegate-flights"
 
 
-@pytest.fixture(params=["paimon", "iceberg", "delta"])
+@pytest.fixture(params=LAKES)
 async def place(request: pytest.FixtureRequest, kafka_bootstrap: str, unique: str, tmp_path: Path) -> Place:
     """Topics, and a partitioned table of a format."""
     return await place_of(str(request.param), kafka_bootstrap, unique, tmp_path)
