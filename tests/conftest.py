@@ -53,6 +53,8 @@ WITH_SERVERS: Final = frozenset(
 TESTS: Final = Path(__file__).parent
 TOGETHER: Final = frozenset({"hooks", "integration"})
 """Folders with a Spark session of their own. Their files must not alternate in one process."""
+ONE_PROCESS: Final = ("secure_kafka", "iceberg_java", "iceberg_rest", "postgres")
+"""Servers that take seconds to start, for few tests: the tests of each run in one process."""
 STARTED: Final = pytest.StashKey[float]()
 
 
@@ -145,10 +147,13 @@ def _git(*words: str) -> str:
 
 
 def _group_of(item: pytest.Item) -> str:
-    """Return the group of a test: its folder if that shares a Spark session, else its file.
+    """Return the group of a test: its folder if that shares a Spark session, its server, else its file.
 
     A test of `planted` starts a process of its own, and is a group of its own.
     """
+    server = next((each for each in ONE_PROCESS if each in getattr(item, "fixturenames", ())), None)
+    if server is not None:
+        return server
     folder = item.path.parent.relative_to(TESTS).parts[:1]
     if folder == ("planted",):
         return item.nodeid
