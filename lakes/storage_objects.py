@@ -188,10 +188,10 @@ _PART: Final = 16 << 20
 """Bytes of a part of an upload. A file that is not longer is one request."""
 _AT_ONCE: Final = 32
 """Requests that run side by side."""
-_PAUSES: Final = (0.0, 0.2, 0.8, 2.0)
+PAUSES: Final = (0.0, 0.2, 0.8, 2.0)
 """Seconds before each attempt of a conditional put."""
 _ONCE: Final["RetryConfig"] = {"max_retries": 0}
-_RETRIES: Final["RetryConfig"] = {
+RETRIES: Final["RetryConfig"] = {
     "max_retries": 5,
     "retry_timeout": timedelta(seconds=60),
     "backoff": {"init_backoff": timedelta(milliseconds=100), "max_backoff": timedelta(seconds=5), "base": 2},
@@ -215,7 +215,7 @@ def connect(uri: str) -> Stores:
     scheme, _, rest = uri.partition("://")
     bucket = rest.partition("/")[0]
     try:
-        return Stores(_client(scheme, bucket, _RETRIES), _client(scheme, bucket, _ONCE))
+        return Stores(_client(scheme, bucket, RETRIES), _client(scheme, bucket, _ONCE))
     except (BaseError, OSError, ValueError):
         # The text of the error may contain values of the variables.
         refused = TableRefused(
@@ -241,11 +241,10 @@ class ObjectStorage:
 
     object_store = True
 
-    def __init__(self, uri: str, stores: Stores, pauses: Sequence[float] = _PAUSES) -> None:
+    def __init__(self, uri: str, stores: Stores) -> None:
         self.uri = self.root = uri
         self._stores = stores
         self._bucket, _, self._prefix = uri.partition("://")[2].partition("/")
-        self._pauses = pauses
         self._proven = False
         self._own: tuple[str, str | None] = ("", None)
         """Name and stamp of the latest file that was created."""
@@ -358,7 +357,7 @@ class ObjectStorage:
         """Put until the outcome is certain, or no attempt is left. A repetition never replaces a file."""
         unclear: Failure | None = None
         failure = Failure(Kind.UNCLEAR)
-        for pause in self._pauses:
+        for pause in PAUSES:
             time.sleep(pause)
             outcome = self._create(name, content)
             if outcome is None:

@@ -8,6 +8,7 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from sluicegate.cli.local.servers import EmbeddedKafka, EmbeddedValkey
+from sluicegate.lakes import storage_objects
 from tests.doubles.glue import ENVIRONMENT, glue_server
 from tests.doubles.s3 import S3Double
 from tests.iceberg_java.java import IcebergJava, RestCatalogServer, rest_catalog
@@ -51,6 +53,8 @@ WITH_SERVERS: Final = frozenset(
 TESTS: Final = Path(__file__).parent
 TOGETHER: Final = frozenset({"hooks", "integration"})
 """Folders with a Spark session of their own. Their files must not alternate in one process."""
+ONE_PROCESS: Final = ("secure_kafka", "iceberg_java", "iceberg_rest", "postgres")
+"""Servers that take seconds to start, for few tests: the tests of each run in one process."""
 STARTED: Final = pytest.StashKey[float]()
 
 
@@ -143,10 +147,13 @@ def _git(*words: str) -> str:
 
 
 def _group_of(item: pytest.Item) -> str:
-    """Return the group of a test: its folder if that shares a Spark session, else its file.
+    """Return the group of a test: its folder if that shares a Spark session, its server, else its file.
 
     A test of `planted` starts a process of its own, and is a group of its own.
     """
+    server = next((each for each in ONE_PROCESS if each in getattr(item, "fixturenames", ())), None)
+    if server is not None:
+        return server
     folder = item.path.parent.relative_to(TESTS).parts[:1]
     if folder == ("planted",):
         return item.nodeid
@@ -250,7 +257,14 @@ def spark_judge(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkJudge
 
 @pytest.fixture
 def s3_double(monkeypatch: pytest.MonkeyPatch) -> Iterator[S3Double]:
-    """Give a double of an S3 server, which this process uses for `s3://` locations."""
+    """Give a double of an S3 server, which this process uses for `s3://` locations.
+
+    Failed requests are tried as often as ever, without the pauses that a real server needs.
+    """
+    pause = timedelta(milliseconds=1)
+    at_once = {"init_backoff": pause, "max_backoff": pause, "base": 2}
+    monkeypatch.setitem(storage_objects.RETRIES, "backoff", at_once)
+    monkeypatch.setattr(storage_objects, "PAUSES", (0.0,) * len(storage_objects.PAUSES))
     with S3Double() as server:
         for name, value in server.environment().items():
             monkeypatch.setenv(name, value)

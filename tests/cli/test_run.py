@@ -56,7 +56,7 @@ def _until_ready(process: subprocess.Popen[bytes], port: int, log: Path) -> None
 
 @pytest.mark.kafka
 @pytest.mark.seam
-@pytest.mark.parametrize("end", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("end", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.matrix)])
 def test_probes_answer_and_a_signal_ends_it(
     deployment: Deployment, tmp_path: Path, end: signal.Signals
 ) -> None:

@@ -169,7 +169,10 @@ def test_a_watermark_that_was_reached_is_told(deployment: Deployment) -> None:
 
 
 @pytest.mark.kafka
-@pytest.mark.parametrize(("watermark", "shown"), [(NOON, NOON_TEXT), (None, "not known yet")])
+@pytest.mark.parametrize(
+    ("watermark", "shown"),
+    [(NOON, NOON_TEXT), pytest.param(None, "not known yet", marks=pytest.mark.matrix)],
+)
 def test_after_the_timeout_the_reason_is_told(
     deployment: Deployment, watermark: int | None, shown: str
 ) -> None:

@@ -10,7 +10,7 @@ from markdown_it import MarkdownIt
 from playwright.async_api import async_playwright
 
 from tools.docs import generated
-from tools.docs.build import BuildFailed, build, main
+from tools.docs.build import build, main
 from tools.docs.checks import Page, problems, read_page, read_pages
 from tools.docs.stage import stage
 
@@ -106,16 +106,17 @@ def test_a_problem_is_noticed(body: str, problem: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_link_to_a_missing_page_stops_the_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_link_to_a_missing_page_stops_the_build(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def with_a_broken_link(target: Path) -> None:
         stage(target)
         with (target / "docs" / "page.md").open("a", encoding="utf-8") as page:
             page.write("\n[lost](lost.md)\n")
 
     monkeypatch.setattr("tools.docs.build.stage", with_a_broken_link)
-    with pytest.raises(BuildFailed, match="does not exist"):
-        build(tmp_path / "site")
     assert main([str(tmp_path / "site")]) == 1
+    assert "does not exist" in capsys.readouterr().err
     assert not (tmp_path / "site").exists()
 
 

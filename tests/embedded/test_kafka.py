@@ -34,7 +34,6 @@ async def first_values(bootstrap: str, topic: str, count: int) -> list[bytes]:
         return [(await consumer.getone()).value for _ in range(count)]
 
 
-@pytest.mark.seam
 async def test_a_restart_and_a_kill_keep_address_and_records(own_kafka: EmbeddedKafka, unique: str) -> None:
     bootstrap, before = own_kafka.bootstrap, own_kafka.pid
     await create_topic(bootstrap, unique)

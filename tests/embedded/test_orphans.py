@@ -5,7 +5,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from typing import Any
+from typing import Any, Final
 
 import psutil
 import pytest
@@ -45,7 +45,10 @@ def _gone(pid: int) -> bool:
         return True
 
 
-@pytest.mark.parametrize("how", ["killed", "frozen", "forked", "exits"])
+_OTHERS: Final = [pytest.param(each, marks=pytest.mark.matrix) for each in ("frozen", "forked", "exits")]
+
+
+@pytest.mark.parametrize("how", ["killed", *_OTHERS])
 def test_servers_go_with_their_parent(how: str) -> None:
     command = [sys.executable, "-c", _PARENT, how]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as parent:

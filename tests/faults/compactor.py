@@ -11,8 +11,9 @@ import asyncio
 import json
 import os
 import shlex
+import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,12 +22,22 @@ from typing import Any, Final
 from py4j.protocol import Py4JJavaError
 from pyspark.java_gateway import launch_gateway
 
+from sluicegate.cli.local.process import free_port
+from tests.faults.lives import COMMAND, Deployment
+from tests.faults.tables import Inexact
 from tests.integration.waiting import finished
 
 ROOT: Final = Path(__file__).parents[2]
 LIBRARY: Final = "org.apache.paimon:paimon-bundle:1.4.2"
 USER: Final = "compaction"
 _GIVEN_UP: Final = ("conflict", "Commit failed")
+EAGER: Final = {"compaction.min.file-num": "2"}
+"""Two small files are enough for the library to replace them."""
+KINDS: Final[Mapping[str, Mapping[str, str]]] = {
+    "unaware": EAGER,
+    "fixed": {**EAGER, "bucket": "1", "bucket-key": "id"},
+}
+"""Options of the tables that are compacted."""
 
 
 class LibraryMissing(Exception):
@@ -99,6 +110,15 @@ async def compactor(folder: Path) -> AsyncIterator[Compactor]:
             process.kill()
             await process.wait()
             raise
+
+
+def verify(where: Deployment) -> None:
+    """Ask the command whether the table differs from the log. Raises Inexact if so."""
+    config = where.write_settings(0, free_port())
+    command = [*COMMAND, "replay", "verify", "--config", str(config), "--stream", "flights"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=where.folder, check=False)
+    if done.returncode:
+        raise Inexact(f"replay verify ended with {done.returncode}: {done.stdout}{done.stderr}")
 
 
 def _gateway() -> Any:

@@ -15,51 +15,17 @@ from tests.faults.feeds import Feed
 from tests.faults.foreign import append_elsewhere
 from tests.faults.lives import Deployment, Life, stopped
 from tests.faults.rolling import Plan, conclude, exact
-from tests.faults.tables import Inexact, head, rows_told
-from tests.integration.job import read_ids
+from tests.faults.tables import Inexact
 from tests.integration.waiting import until
 
 Maker = Callable[..., Awaitable[Deployment]]
 """Makes a deployment of its own, with its topics; takes the fields that are to differ."""
-Scene = Callable[[Maker], Awaitable[int]]
-PARTIAL: Final = {"partial": "allow", "alignment_timeout": "300ms", "max_consecutive_fallbacks": 1}
-"""A region that stays behind once forces the next cut to be full; that is abandoned soon."""
 
 
-async def _killed(life: Life) -> int:
+async def killed(life: Life) -> int:
+    """Wait until a life was killed; return 1, the number of kills."""
     await life.killed()
     return 1
-
-
-async def _fed_until_killed(feed: Feed, life: Life) -> bool:
-    await feed.batch()
-    return await life.killed_meanwhile(1.0)
-
-
-async def abandoned(make: Maker) -> int:
-    """A forced cut is given up; killed before and behind the event that says so."""
-    where = await make(policy=PARTIAL)
-    regions = ("r1", "r2")
-    async with (
-        Feed(where, regions=regions) as busy,
-        Feed(where, region="r2", regions=regions, first=1_000_000) as silent,
-    ):
-        life = where.start()
-        # The first cut of an assignment is full.
-        await silent.batch()
-        await busy.batch()
-        await exact(where, [busy, silent], life)
-        life.kill()
-        kills = 1
-        for point in (Failpoint.APPEND_ABANDONED_BEFORE, Failpoint.APPEND_ABANDONED_AFTER):
-            life = where.start(Plan(point).rule)
-            # The next cut falls back without the silent region; the one after it is forced, and waits.
-            await until(partial(_fed_until_killed, busy, life), log=life.log_file, what=point)
-            kills += 1
-        await silent.batch()
-        await busy.batch()
-        await conclude(where, [busy, silent])
-    return kills
 
 
 async def reverted(make: Maker) -> int:
@@ -78,7 +44,7 @@ async def reverted(make: Maker) -> int:
         await feed.job.send(EventType.STREAM_COMMAND, order)
         kills = 2
         for point in (Failpoint.APPEND_REVERTED_BEFORE, Failpoint.APPEND_REVERTED_AFTER):
-            kills += await _killed(where.start(Plan(point).rule))
+            kills += await killed(where.start(Plan(point).rule))
         life = where.start()
         try:
             answer = await feed.job.begin("q2")
@@ -88,59 +54,6 @@ async def reverted(make: Maker) -> int:
             await exact(where, [feed], life)
         finally:
             life.end()
-    return kills
-
-
-async def silent(make: Maker) -> int:
-    """An idle region misses its heartbeats; killed before and after the event that calls it not idle."""
-    where = await make()
-    kills = 0
-    async with Feed(where) as feed:
-        life = where.start()
-        await feed.batch()
-        await exact(where, [feed], life)
-        await feed.job.heartbeat(idle=True, interval=1)
-        life.kill()
-        kills += 1
-        for point in (Failpoint.APPEND_HEARTBEAT_BEFORE, Failpoint.APPEND_HEARTBEAT_AFTER):
-            kills += await _killed(where.start(Plan(point).rule))
-        await feed.batch()
-        await conclude(where, [feed])
-    return kills
-
-
-async def revoked(make: Maker) -> int:
-    """A second member joins; the owner is killed before and behind it gives its partitions up."""
-    where = await make()
-    kills = 0
-    async with Feed(where) as feed:
-        for point in (Failpoint.REVOKED_BEFORE, Failpoint.REVOKED_AFTER):
-            # The first time is the owner's own joining, when there is nothing to give up.
-            owner = where.start(Plan(point, 2).rule)
-            await feed.batch()
-            await exact(where, [feed], owner)
-            other = where.start()
-            kills += await _killed(owner)
-            await feed.batch()
-            await exact(where, [feed], other)
-            other.end()
-        await conclude(where, [feed])
-    return kills
-
-
-async def last_record(make: Maker) -> int:
-    """Killed before and behind the record that a graceful stop leaves."""
-    where = await make()
-    kills = 0
-    async with Feed(where) as feed:
-        for point in (Failpoint.LAST_RECORD_BEFORE, Failpoint.LAST_RECORD_AFTER):
-            life = where.start(Plan(point).rule)
-            await feed.batch()
-            await exact(where, [feed], life)
-            life.send(signal.SIGTERM)
-            kills += await _killed(life)
-            await feed.batch()
-        await conclude(where, [feed])
     return kills
 
 
@@ -167,54 +80,13 @@ async def conflict(make: Maker) -> int:
             await append_elsewhere(table, [foreign])
             feed.foreign.append(foreign)
             go.touch()
-            kills += await _killed(life)
+            kills += await killed(life)
         await feed.batch()
         await conclude(where, [feed])
     return kills
 
 
-async def withdrawn(make: Maker) -> int:
-    """Frozen before the link until the history there has expired; killed around taking the stray back."""
-    where = await make()
-    table = where.tables["flights"]
-    kills = 1
-    async with Feed(where) as feed:
-        life = where.start()
-        await feed.batch()
-        await exact(where, [feed], life)
-        life.kill()
-        for number, point in enumerate((Failpoint.PAIMON_WITHDRAW_BEFORE, Failpoint.PAIMON_WITHDRAW_AFTER)):
-            go = where.folder / f"go-{number}"
-            life = where.start(f"lake.put.before=hang:{go}@1;{Plan(point).rule}")
-            await feed.batch()
-            await reached(where, Failpoint.LAKE_PUT_BEFORE, 1, life)
-            # Another coordinator takes over meanwhile, commits, and the table expires all but the newest.
-            life.send(signal.SIGSTOP)
-            other = where.start()
-            await feed.batch()
-            await until(lambda: rows_told(table) == len(feed.ids))
-            await feed.batch()
-            await until(lambda: rows_told(table) == len(feed.ids))
-            other.end()
-            for path in (table / "snapshot").glob("snapshot-*"):
-                if int(path.name.removeprefix("snapshot-")) < head(table):
-                    path.unlink()
-            go.touch()
-            life.send(signal.SIGCONT)
-            kills += await _killed(life)
-        life = where.start()
-        await feed.batch()
-        await until(lambda: len(read_ids(str(table))) == len(feed.ids))
-        life.end()
-    if read_ids(str(table)) != sorted(feed.ids):
-        raise Inexact(f"{table}: not the ids that were written")
-    return kills
-
-
-FREEZES: Final = (Failpoint.PUBLISH_BEFORE, Failpoint.LAKE_PUT_BEFORE, Failpoint.ASK_AFTER)
-
-
-async def frozen(make: Maker, points: Sequence[Failpoint] = FREEZES) -> int:
+async def frozen(make: Maker, points: Sequence[Failpoint]) -> int:
     """The owner is frozen between asking and publishing, another takes over, and the owner wakes up."""
     where = await make(session=1.5)
     async with Feed(where) as feed:
@@ -247,15 +119,37 @@ async def reached(where: Deployment, point: Failpoint, times: int, life: Life) -
     await until(lambda: mark in where.noted(), by=life, log=life.log_file, what=mark)
 
 
-SCENES: Final[dict[str, Scene]] = {
-    "abandoned": abandoned,
-    "reverted": reverted,
-    "silent": silent,
-    "revoked": revoked,
-    "last record": last_record,
-    "conflict": conflict,
-    "withdrawn": withdrawn,
-    "frozen": frozen,
-}
-OF_PAIMON: Final = ("withdrawn",)
-"""Scenes of places that only this format has."""
+LAKE_TROUBLES: Final = (
+    "lake.manifest-written=fail@2",
+    "lake.manifests-durable=fail@2",
+    "lake.manifests-durable=delay:1500@4",
+    "lake.put.before=fail@3",
+    "lake.put.before=delay:1500@5",
+    "lake.put.after=fail@2",
+    "lake.put.after=delay:1500@4",
+    "lake.put-durable=fail@3",
+    "lake.hint.before=fail@2",
+    "publish.before=fail@3",
+    "publish.after=fail@5",
+    "ask.after=fail@6",
+    "check-files.before=fail@4",
+    "append-decision.before=fail@3",
+    "append-decision.after=fail@4",
+    "append-committed.before=fail@3",
+    "append-committed.after=fail@4",
+    "write-record.after=fail@3",
+    "announce.before=fail@3",
+    "announce.after=fail@4",
+)
+
+
+async def lake_fails(make: Maker) -> int:
+    """Steps of a commit fail, hang, and fail after they have succeeded, in a coordinator that lives on."""
+    where: Deployment = await make()
+    async with Feed(where) as feed:
+        life = where.start(";".join(LAKE_TROUBLES))
+        for _ in range(8):
+            await feed.batch()
+            await exact(where, [feed], life)
+        life.end()
+    return 0

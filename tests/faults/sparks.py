@@ -5,11 +5,9 @@ import json
 import os
 import signal
 import sys
-from collections import Counter
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from random import Random
 from typing import Any, Final, Literal
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -216,77 +214,6 @@ def _is_of_tasks(ticket: Path) -> bool:
     return any(ticket.name.endswith(point) for point in WRITTEN)
 
 
-async def spark_killed(make: Maker, kills: int, random: Random, way: Way = "source") -> Counter[str]:
-    """Kill workers, drivers and coordinators in turn; how often which."""
-    where: Deployment = await make()
-    done: Counter[str] = Counter()
-    life = where.start()
-    tickets = Tickets(where)
-    for point in BEGINNING if way == "source" else BEGINNING[:1]:
-        tickets.kill[point].touch()
-    job = SparkJob(where, tickets, random.randrange(1 << 30), way=way)
-    try:
-        job.feed()
-        if way == "foreach":
-            # One life of the driver for each place.
-            done["spark driver"] += sum([await job.kill_worker(point) for point in BEGINNING])
-        await _committed(where, job)
-        if way == "source":
-            done["python worker"] += sum(not tickets.kill[point].exists() for point in BEGINNING)
-        turn = tried = 0
-        while done.total() < kills:
-            turn += 1
-            if turn % 5 == 4:
-                job.feed()
-                await asyncio.sleep(random.uniform(0.0, 3.0))  # time: any moment of the batch
-                job.kill_driver()
-                done["spark driver"] += 1
-            elif turn % 5 == 2:
-                life.kill()
-                life = where.start()
-                done["coordinator"] += 1
-            else:
-                point, tried = HOOKS[tried % len(HOOKS)], tried + 1
-                kind = "python worker" if way == "source" or point in WRITTEN else "spark driver"
-                done[kind] += await job.kill_worker(point)
-        await _settled(where, job)
-    finally:
-        job.end()
-        life.end()
-    return done
-
-
-async def executors_killed(make: Maker, kills: int, random: Random, way: Way = "source") -> Counter[str]:
-    """The same on a cluster whose executors are processes, with speculation; how often what.
-
-    In turn: an executor is killed; a task straggles, so that it is speculated, and an executor is killed or
-    the query is stopped and begins again meanwhile, so that the task is a zombie; the driver is killed.
-    """
-    where: Deployment = await make()
-    done: Counter[str] = Counter()
-    life = where.start()
-    tickets = Tickets(where)
-    with SparkCluster(where.folder, tickets.variables) as cluster:
-        job = SparkJob(where, tickets, random.randrange(1 << 30), cluster, way)
-        try:
-            job.feed()
-            await _committed(where, job)
-            turn = 0
-            while done["executor"] + done["spark driver"] < kills:
-                turn += 1
-                await _trouble(job, cluster, turn % 5, done, random)
-                if turn % 5 == 0:
-                    life.kill()
-                    life = where.start()
-                    done["coordinator"] += 1
-            await _settled(where, job)
-            done["unnamed attempts"] = await _unnamed(where)
-        finally:
-            job.end()
-            life.end()
-    return done
-
-
 async def executor_lost(make: Maker) -> int:
     """The executor of a task is killed when the task's files are there; how many files that left."""
     where: Deployment = await make()
@@ -300,8 +227,8 @@ async def executor_lost(make: Maker) -> int:
                 raise Inexact(f"no task wrote anything; {job.tail()}")
             worker = await until(partial(_delayed, where))
             await asyncio.to_thread(lambda: os.kill(cluster.executor_of(worker), signal.SIGKILL))
-            await _settled(where, job)
-            written, named = await _events(where)
+            await settled(where, job)
+            written, named = await events(where)
             return await asyncio.to_thread(_files_there, where) - sum(written[each] for each in named)
         finally:
             job.end()
@@ -319,13 +246,7 @@ def _delayed(where: Deployment) -> int:
     return next((int(line[0]) for line in reversed(lines) if line[-1] == "note,delay"), 0)
 
 
-async def _unnamed(where: Deployment) -> int:
-    """How many attempts of tasks published files that no completion named."""
-    written, named = await _events(where)
-    return len(written.keys() - named)
-
-
-async def _events(where: Deployment) -> tuple[dict[str, int], set[str]]:
+async def events(where: Deployment) -> tuple[dict[str, int], set[str]]:
     """The number of files of each event of the stream, and the events that completions name."""
     written, named = dict[str, int](), set[str]()
     async with AIOKafkaConsumer(bootstrap_servers=where.bootstrap, enable_auto_commit=False) as consumer:
@@ -344,35 +265,16 @@ async def _events(where: Deployment) -> tuple[dict[str, int], set[str]]:
     return written, named
 
 
-async def _trouble(
-    job: SparkJob, cluster: SparkCluster, kind: int, done: Counter[str], random: Random
-) -> None:
-    if kind in (1, 2, 3):
-        done["straggler"] += await job.straggle(random.choice(WRITTEN))
-    else:
-        job.feed()
-    await asyncio.sleep(random.uniform(0.0, 2.0))  # time: any moment of the batch
-    if kind == 3:
-        job.restart()
-        done["stopped query"] += 1
-    elif kind == 4:
-        job.kill_driver()
-        done["spark driver"] += 1
-    elif kind != 1:
-        await asyncio.to_thread(cluster.kill_executor, random.randrange(2))
-        done["executor"] += 1
-
-
-async def _settled(where: Deployment, job: SparkJob) -> None:
+async def settled(where: Deployment, job: SparkJob) -> None:
     """Let the job end; the table must be exact. Raises Inexact."""
     await job.finish()
-    await _committed(where, job)
+    await committed(where, job)
     found = await asyncio.to_thread(tally, where.tables["flights"], job.ids, where.user("flights"))
     if not found.exact:
         raise Inexact(f"{where.tables['flights']}: {found}\n{job.tail()}")
 
 
-async def _committed(where: Deployment, job: SparkJob) -> None:
+async def committed(where: Deployment, job: SparkJob) -> None:
     rows = len(job.ids)
     await until(
         partial(rows_told, where.tables["flights"]),

@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from sluicegate.failpoints.names import Failpoint
-from tests.faults.compactions import KINDS, verify
-from tests.faults.compactor import LibraryMissing, compactor
+from tests.faults.compactor import KINDS, LibraryMissing, compactor, verify
 from tests.faults.feeds import Feed
 from tests.faults.rolling import conclude, exact
 from tests.faults.scenes import Maker, reached

@@ -17,9 +17,8 @@ import sluicegate.lakes
 import sluicegate.writer_hooks
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import read_actions
-from tests.faults.outages import lake_fails
 from tests.faults.rolling import Plan, roll
-from tests.faults.scenes import Maker, conflict, frozen, reverted
+from tests.faults.scenes import Maker, conflict, frozen, lake_fails, reverted
 from tests.integration.waiting import BACKSTOP
 
 pytestmark = [pytest.mark.kafka, pytest.mark.redis]

@@ -195,7 +195,9 @@ def beats(job: Job) -> list[RegionHeartbeat]:
 
 
 @pytest.mark.seam
-@pytest.mark.parametrize("sink", ["data source", pytest.param("foreachBatch", marks=pytest.mark.old_spark)])
+@pytest.mark.parametrize(
+    "sink", ["data source", pytest.param("foreachBatch", marks=[pytest.mark.old_spark, pytest.mark.matrix])]
+)
 def test_a_long_batch_after_a_pause_is_not_idle(job: Job, sink: str) -> None:
     job.feed("a", 1)
     with gate_in(job.folder) as gate:

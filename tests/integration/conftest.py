@@ -5,7 +5,7 @@ import gc
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 
@@ -20,6 +20,10 @@ from tests.integration.job import PARTITIONS, Job, create_table, make_topics
 
 if TYPE_CHECKING:
     from tests.integration.sparkjob import SparkThread
+
+
+LAKES: Final = ("paimon", *(pytest.param(each, marks=pytest.mark.matrix) for each in ("iceberg", "delta")))
+"""Formats of a seam: one for `make test`; the contract of the lakes has the others."""
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.functions import col, lit, when
 
 from tests.faults.tables import FORMATS
-from tests.integration.conftest import Place, place_of
+from tests.integration.conftest import LAKES, Place, place_of
 from tests.integration.coordinator import running
 from tests.integration.sparkjob import SparkJob, SparkThread
 from tests.integration.waiting import until
@@ -21,7 +21,7 @@ _EVOLVES = _OPTIONS | {"evolve": "add-columns"}
 _FILES = 4
 
 
-@pytest.fixture(params=["paimon", "iceberg", "delta"])
+@pytest.fixture(params=LAKES)
 async def place(request: pytest.FixtureRequest, kafka_bootstrap: str, unique: str, tmp_path: Path) -> Place:
     """Topics, and a partitioned table of a format."""
     return await place_of(str(request.param), kafka_bootstrap, unique, tmp_path)

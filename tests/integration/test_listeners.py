@@ -106,7 +106,6 @@ async def reached(place: Place, rows: int, process: subprocess.Popen[bytes], log
     await until(lambda: read_ids(place.table), enough, by=process, log=log)
 
 
-@pytest.mark.seam
 async def test_every_outcome_is_covered_through_kills(place: Place) -> None:
     async with receiving(place.table) as receiver, place.job() as job:
         config, log = config_with(place, hook(place, receiver, start="earliest")), place.root / "log"

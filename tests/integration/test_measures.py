@@ -24,7 +24,7 @@ from sluicegate.events.notifications import Committed
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.topics import topic_settings
 from tests.doubles.http import served
-from tests.integration.conftest import Place, place_of
+from tests.integration.conftest import LAKES, Place, place_of
 from tests.integration.coordinator import running
 from tests.integration.job import Job, read_events, read_ids, read_records
 from tests.integration.metrics import samples
@@ -229,7 +229,7 @@ async def committed(job: Job, count: int) -> list[Committed]:
 
 
 @pytest.mark.seam
-@pytest.mark.parametrize("lake", ["paimon", "iceberg", "delta"])
+@pytest.mark.parametrize("lake", LAKES)
 async def test_a_commit_is_announced_with_what_it_added(
     lake: str, kafka_bootstrap: str, unique: str, tmp_path: Path
 ) -> None:

@@ -134,7 +134,9 @@ async def policies(job: Job) -> list[StreamPolicy]:
 
 
 @pytest.mark.seam
-@pytest.mark.parametrize("same", [True, False], ids=["one partition", "two partitions"])
+@pytest.mark.parametrize(
+    "same", [True, pytest.param(False, marks=pytest.mark.matrix)], ids=["one partition", "two partitions"]
+)
 async def test_a_stream_is_added_committed_and_removed_while_another_goes_on(
     place: Place, same: bool
 ) -> None:

@@ -85,7 +85,9 @@ def process(place: Place, settings: Settings, before: str = "") -> Iterator[subp
         yield running
 
 
-@pytest.mark.parametrize("at_once", [500, 3], ids=["together", "in parts"])
+@pytest.mark.parametrize(
+    "at_once", [500, pytest.param(3, marks=pytest.mark.matrix)], ids=["together", "in parts"]
+)
 async def test_bodies_over_the_budget_are_fetched_again(
     place: Place, monkeypatch: pytest.MonkeyPatch, at_once: int
 ) -> None:
@@ -148,7 +150,7 @@ async def commits(job: Job) -> list[Committed]:
     return list(found.values())
 
 
-@pytest.mark.parametrize("how", ["stopped", "killed"])
+@pytest.mark.parametrize("how", ["killed", pytest.param("stopped", marks=pytest.mark.matrix)])
 async def test_another_member_takes_over(place: Place, how: str) -> None:
     names = ("flights", neighbour("flights", same=False), neighbour("flights", same=True))
     tables = {name: place.table if name == "flights" else create_table(place.root, name) for name in names}
@@ -186,7 +188,7 @@ async def write(job: Job, end: int) -> None:
         await asyncio.sleep(0.1)  # time: the takeover comes between batches; nothing is asserted
 
 
-@pytest.mark.parametrize("threads", [8, 1], ids=["room", "no room"])
+@pytest.mark.parametrize("threads", [1, pytest.param(8, marks=pytest.mark.matrix)], ids=["no room", "room"])
 async def test_a_stuck_table_holds_no_other_stream_up(
     place: Place, gate: Gate, monkeypatch: pytest.MonkeyPatch, threads: int
 ) -> None:

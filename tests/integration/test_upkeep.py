@@ -7,32 +7,26 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from sluicegate.events.models import FilesWritten
-from sluicegate.events.notifications import Committed
 from sluicegate.lakes.capabilities import ReadsHistory
 from sluicegate.lakes.registry import adapter
 from tests.faults import tables
 from tests.faults.tables import FORMATS
-from tests.integration.conftest import Place, neighbour, place_of
+from tests.integration.conftest import LAKES, Place, neighbour, place_of
 from tests.integration.coordinator import running
 from tests.integration.job import Job
 from tests.integration.orders import invoke_here
+from tests.integration.test_orphans import AT_ONCE, announced, commit_with_loser
 from tests.integration.waiting import until
 
 pytestmark = pytest.mark.kafka
 STREAM = ("--stream", "flights")
-AT_ONCE = ("--grace", "1ms")
 USER = "sluicegate-flights"
 
 
-@pytest.fixture(params=["paimon", "iceberg", "delta"])
+@pytest.fixture(params=LAKES)
 async def place(request: pytest.FixtureRequest, kafka_bootstrap: str, unique: str, tmp_path: Path) -> Place:
     """Topics, and a partitioned table of a format."""
     return await place_of(str(request.param), kafka_bootstrap, unique, tmp_path)
-
-
-def path_of(files: FilesWritten) -> str:
-    return files.files[0].path
 
 
 def holds(place: Place, *ids: int, table: str = "") -> None:
@@ -41,27 +35,9 @@ def holds(place: Place, *ids: int, table: str = "") -> None:
     assert (found.missing, found.doubled, found.foreign, found.rows) == ((), (), (), len(ids)), found
 
 
-async def announced(job: Job) -> None:
-    """Wait until the newest checkpoint is announced as committed."""
-
-    def newest(body: object) -> bool:
-        return isinstance(body, Committed) and body.cut.get(job.region) == job.previous
-
-    await until(job.notifications, lambda seen: any(newest(each.body) for each in seen))
-
-
 async def commit(job: Job, *ids: int) -> None:
     await job.run_batch(ids)
     await announced(job)
-
-
-async def commit_with_loser(job: Job, *ids: int) -> str:
-    """Commit a batch of which another attempt was written too; return that one's path."""
-    loser = job.write_files([100 + ids[-1]])
-    await job.written(loser)
-    await job.complete(await job.written(job.write_files(ids)))
-    await announced(job)
-    return path_of(loser)
 
 
 async def printed(place: Place, *arguments: str, status: int = 0) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from sluicegate.events.problems import Code
 from sluicegate.failpoints import points
 from sluicegate.writer_hooks.upload.spool import Spool
 from tests.faults.tables import kind_of
-from tests.integration.conftest import Place, place_of
+from tests.integration.conftest import LAKES, Place, place_of
 from tests.integration.coordinator import running
 from tests.integration.coroutines import AsyncRegionDriver
 from tests.integration.job import read_ids, read_notifications
@@ -61,7 +61,7 @@ async def losses(place: Place) -> list[str]:
 
 
 @pytest.mark.seam
-@pytest.mark.parametrize("lake", ["paimon", "iceberg", "delta"])
+@pytest.mark.parametrize("lake", LAKES)
 async def test_an_uploader_of_its_own_process_brings_files_and_events(
     lake: str, kafka_bootstrap: str, unique: str, tmp_path: Path, spool: Spool
 ) -> None:

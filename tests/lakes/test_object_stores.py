@@ -9,7 +9,6 @@ import pytest
 from sluicegate.events.problems import CauseCode
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
 from sluicegate.lakes.storage import CannotPut, Storage, Uncertain
-from sluicegate.lakes.storage_objects import ObjectStorage, connect
 from sluicegate.lakes.storages import location_uri, open_storage
 from sluicegate.texts import install_command
 from tests.doubles.s3 import ACCESS_KEY, BUCKET, SECRET_KEY, Effect, S3Double
@@ -22,8 +21,7 @@ ALWAYS = 1_000
 
 @pytest.fixture
 def storage(s3_double: S3Double) -> Storage:
-    """A storage whose attempts follow each other at once."""
-    return ObjectStorage(URI, connect(URI), pauses=(0.0, 0.0, 0.0, 0.0))
+    return open_storage(URI)
 
 
 BEFORE = (Effect.LOST_BEFORE, Effect.UNAVAILABLE, Effect.CONFLICT)
@@ -124,8 +122,8 @@ def test_a_put_that_lands_after_its_attempts_was_called_uncertain(
     s3_double: S3Double, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_TIMEOUT", "300 ms")
-    storage = ObjectStorage(URI, connect(URI), pauses=(0.0, 0.0))
-    held = s3_double.strike(Effect.HELD_BEFORE, NAME, times=2)
+    storage = open_storage(URI)
+    held = s3_double.strike(Effect.HELD_BEFORE, NAME, times=ALWAYS)
     with pytest.raises(Uncertain, match="no answer in time"):
         storage.put_if_absent(NAME, b"ours")
     assert KEY not in s3_double.objects

@@ -46,7 +46,6 @@ def test_the_wheel_has_each_file_of_the_packages_and_no_other(distributions: Dis
         assert [name for name in names if wheel.read(name) != expected[name]] == []
 
 
-@pytest.mark.seam
 def test_pip_builds_a_wheel_with_the_same_files(distributions: Distributions, tmp_path: Path) -> None:
     """Its isolated build gives the requirements of the build by a path, where uv has an environment."""
     environment = new_environment(tmp_path / "environment", seed=True)

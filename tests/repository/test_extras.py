@@ -35,7 +35,7 @@ MODULES: Final = {
     "iceberg": ("lakes/iceberg",),
     "iceberg,glue": ("lakes/iceberg",),
     "openlineage": ("listeners/openlineage",),
-    "otel": ("coordinator/telemetry",),
+    "otel": ("coordinator/observe",),
 }
 """Folders of the modules of extras; of the empty one, of the package without an extra."""
 NEED_MORE: Final = {
@@ -92,5 +92,6 @@ def imported(extra: str, hide: tuple[str, ...] = ()) -> subprocess.CompletedProc
 @pytest.mark.slow
 @pytest.mark.parametrize("extra", MODULES)
 def test_an_extra_alone_is_enough(extra: str) -> None:
+    assert all((ROOT / each).exists() for each in (*MODULES[extra], *NEED_MORE.get(extra, ())))
     done = imported(extra)
     assert done.returncode == 0, done.stderr[-2000:]

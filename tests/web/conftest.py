@@ -8,8 +8,11 @@ from typing import Final
 import pytest
 from playwright.async_api import Browser, Page, async_playwright, expect
 
+from tests.integration.conftest import place
 from tests.integration.waiting import BACKSTOP
 from tests.web.example_server import ExampleServer
+
+__all__ = ["place"]
 
 BROWSERS: Final = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 NOTE_VIOLATIONS: Final = """

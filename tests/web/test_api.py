@@ -13,18 +13,11 @@ from sluicegate.coordinator.service.service import Service
 from sluicegate.coordinator.web.model import document
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
-from tests.integration.job import Job, create_table, make_topics
+from tests.integration.job import Job
 from tests.integration.letters import home_of, put_raw
 from tests.integration.waiting import until
 
 pytestmark = [pytest.mark.kafka, pytest.mark.seam]
-
-
-@pytest.fixture
-async def place(kafka_bootstrap: str, unique: str, tmp_path: Any) -> Place:
-    """Topics and a table."""
-    topics = await make_topics(kafka_bootstrap, unique)
-    return Place(kafka_bootstrap, unique, topics, tmp_path, create_table(tmp_path))
 
 
 class Client:

@@ -8,18 +8,10 @@ from playwright.async_api import Page, expect
 from sluicegate.coordinator.settings.model import Settings
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
-from tests.integration.job import create_table, make_topics
 from tests.integration.waiting import until
 from tests.web.test_api import commit
 
 pytestmark = [pytest.mark.kafka, pytest.mark.browser, pytest.mark.seam]
-
-
-@pytest.fixture
-async def place(kafka_bootstrap: str, unique: str, tmp_path: Path) -> Place:
-    """Topics and a table."""
-    topics = await make_topics(kafka_bootstrap, unique)
-    return Place(kafka_bootstrap, unique, topics, tmp_path, create_table(tmp_path))
 
 
 @pytest.fixture

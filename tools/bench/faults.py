@@ -5,7 +5,7 @@
 
 Kafka, Valkey, the coordinators and Spark are processes of their own. The coordinator is killed (SIGKILL, by
 itself) at each failpoint of an ordinary commit in a stream's very first commit and in later ones, and at the
-rarer places in scenes that lead there (tests/faults/scenes.py); broker and state store are killed from
+rarer places in scenes that lead there (tools/bench/scenes.py); broker and state store are killed from
 outside, Spark's Python workers and driver at the hooks' failpoints and at random. Whatever happens, the table
 in the end is read by a reader that shares no code with any writer: our own for Paimon, DuckDB for the
 other formats. With `--store s3proxy` the tables are in a real S3 server, and the reader looks at the files in
@@ -21,24 +21,24 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, Final
 
 from sluicegate.cli.local.servers import EmbeddedKafka, EmbeddedValkey
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import read_actions, read_hits
-from tests.faults import outages
-from tests.faults.compactions import KILLED_AT, KINDS, compacted
-from tests.faults.compactor import compactor
+from tests.faults.compactor import KINDS, Compactor, compactor, verify
+from tests.faults.feeds import Feed
 from tests.faults.lives import Deployment
-from tests.faults.rolling import AGAIN, COMMIT, ONCE, START, Plan, roll
-from tests.faults.scenes import OF_PAIMON, SCENES
-from tests.faults.sparks import executors_killed, spark_killed
-from tests.faults.tables import FORMATS
+from tests.faults.rolling import AGAIN, COMMIT, ONCE, PUBLISH, START, Plan, conclude, roll, strike
+from tests.faults.scenes import Maker, lake_fails
+from tests.faults.tables import FORMATS, Inexact, tally
 from tests.s3proxy import s3_server
+from tools.bench.scenes import OF_PAIMON, SCENES, broker_killed, partitions_move, redis_killed, redis_slow
+from tools.bench.spark_kills import executors_killed, spark_killed
 
 LOCAL = "local"
 STORES = (LOCAL, "s3proxy")
@@ -116,14 +116,14 @@ async def scenes(campaign: Campaign) -> None:
 
 async def servers(campaign: Campaign) -> None:
     """Broker and state store; a lake that fails; members that come and go."""
-    campaign.kills["redis"] += await outages.redis_killed(campaign.make, campaign.valkey, 15)
+    campaign.kills["redis"] += await redis_killed(campaign.make, campaign.valkey, 15)
     campaign.note("redis killed")
-    await outages.redis_slow(campaign.make)
-    await outages.lake_fails(campaign.make)
+    await redis_slow(campaign.make)
+    await lake_fails(campaign.make)
     campaign.note("slow redis, failing lake")
-    campaign.kills["coordinator"] += await outages.partitions_move(campaign.make, 8, campaign.random)
+    campaign.kills["coordinator"] += await partitions_move(campaign.make, 8, campaign.random)
     campaign.note("partitions move")
-    campaign.kills["broker"] += await outages.broker_killed(campaign.make, campaign.kafka, 8)
+    campaign.kills["broker"] += await broker_killed(campaign.make, campaign.kafka, 8)
     campaign.note("broker killed")
 
 
@@ -139,6 +139,56 @@ async def executors(campaign: Campaign) -> None:
     campaign.kills.update({name: done.pop(name) for name in ("executor", "spark driver", "coordinator")})
     campaign.others.update(done)
     campaign.note(f"executors killed: {dict(done)}")
+
+
+KILLED_AT: Final = (*PUBLISH, Failpoint.LAKE_DISCARD_BEFORE, Failpoint.LAKE_DISCARD_AFTER)
+"""The last two are reached after a compaction was first."""
+_WIDE: Final = (Failpoint.LAKE_MANIFESTS_DURABLE, Failpoint.LAKE_PUT_BEFORE)
+"""Held up here, a commit gives a compaction the time to be first."""
+
+
+async def compacted(
+    make: Maker, other: Compactor, kind: str, plans: list[Plan], chance: Random
+) -> Counter[str]:
+    """One table through these kills, and compactions from beginning to end; how often what.
+
+    Raises Inexact if the table is not exact in the end, or replay finds that it differs from the log.
+    """
+    where: Deployment = await make(table_options=KINDS[kind], compacted=True)
+    table, done = where.tables["flights"], Counter[str]()
+    async with Feed(where) as feed:
+        async with _compacting(other, table, done, chance):
+            for plan in plans:
+                slow = chance.choice([point for point in _WIDE if point != plan.point])
+                done["killed"] += await strike(where, [feed], plan, f"{slow}=delay:700")
+            await conclude(where, [feed])
+        await other.compact(table)
+        verify(where)
+        found = await asyncio.to_thread(tally, table, feed.ids, where.user("flights"), compacted=True)
+    if not found.exact:
+        raise Inexact(f"{table}: {found}")
+    done["commits"] = found.commits - found.others
+    done["compactions"] = found.others
+    return done
+
+
+@asynccontextmanager
+async def _compacting(
+    other: Compactor, table: Path, done: Counter[str], chance: Random
+) -> AsyncIterator[None]:
+    over = asyncio.Event()
+
+    async def go_on() -> None:
+        while not over.is_set():
+            made = await other.compact(table)
+            done["replaced"] += made.files
+            done["given up"] += bool(made.refused)
+            await asyncio.sleep(chance.uniform(0.0, 0.1))  # time: any moment of a commit
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(go_on())
+        yield
+        over.set()
 
 
 async def compaction(campaign: Campaign) -> None:

@@ -28,9 +28,9 @@ from tests.faults.lives import Deployment
 from tests.faults.plainjobs import jobs_hurt
 from tests.faults.pythons import drivers_hurt
 from tests.faults.scenes import Maker
-from tests.faults.sparks import executors_killed, spark_killed
 from tests.faults.spools import spools_hurt
 from tests.faults.tables import FORMATS
+from tools.bench.spark_kills import executors_killed, spark_killed
 
 _OTHERS: Final = frozenset({"unnamed attempts"})
 """Counts beside the faults."""

@@ -32,7 +32,7 @@ def test_two_streams_lose_nothing(evolving: EvolvingLake, tmp_path: Path) -> Non
     assert conflicts > 0, "the two never met, so nothing was tested"
 
 
-@pytest.mark.parametrize("racers", [2, 3])
+@pytest.mark.parametrize("racers", [2, pytest.param(3, marks=pytest.mark.matrix)])
 @each_table
 def test_coordinators_of_one_stream_double_nothing(
     evolving: EvolvingLake, tmp_path: Path, racers: int

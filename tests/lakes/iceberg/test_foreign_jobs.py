@@ -15,9 +15,11 @@ from tests.lakes.iceberg.reading import duck_rows, lines
 Job = Callable[..., None]
 
 
-each_lake = pytest.mark.parametrize(
-    "lake", [*ICEBERG, *(pytest.param(name, marks=pytest.mark.s3) for name in ON_S3)], indirect=True
-)
+_OTHERS = [
+    *(pytest.param(name, marks=pytest.mark.matrix) for name in ICEBERG[1:]),
+    *(pytest.param(name, marks=[pytest.mark.s3, pytest.mark.matrix]) for name in ON_S3),
+]
+each_lake = pytest.mark.parametrize("lake", [ICEBERG[0], *_OTHERS], indirect=True)
 
 
 @pytest.fixture
