@@ -84,8 +84,8 @@ class Committing:
             head=self._absent.head,
             watermark=made.before.watermark if revert else made.watermark,
             offsets=() if revert else tuple(made.parts),
-            allowed_locations=policy.allowed_locations if policy else (),
-            names_checked=policy is None or policy.file_names == "checked",
+            allowed_locations=policy.allowed_locations,
+            names_checked=policy.file_names == "checked",
         )
 
     def believed(self, answer: Result) -> Result:

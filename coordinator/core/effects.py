@@ -65,15 +65,15 @@ class MachineSettings:
         return full or (self.commit_max_bytes is not None and size >= self.commit_max_bytes)
 
     def policy_to_log(
-        self, logged: StreamPolicy | None, single_region: SingleRegionReason | None
+        self, logged: StreamPolicy, single_region: SingleRegionReason | None
     ) -> StreamPolicy | None:
         """Return the policy of these settings and of the table, if the log has another one."""
-        number = logged.number if logged is not None else 0
-        changes: dict[str, object] = {"number": number}
+        changes: dict[str, object] = {"number": logged.number + 1}
         if single_region is not None:
             changes["single_region"] = single_region
         wanted = self.policy.model_copy(update=changes)
-        return None if wanted == logged else wanted.model_copy(update={"number": number + 1})
+        same = wanted == logged.model_copy(update={"number": wanted.number})
+        return None if same and logged.number else wanted
 
 
 @dataclass(frozen=True, slots=True)

@@ -225,8 +225,7 @@ class Candidate:
         self._answers = {name: life for name, life in self._answers.items() if name in lagging}
 
     def _life(self, name: str) -> str | None:
-        region = self._log.state.regions.get(name)
-        return region.live_incarnation if region is not None else None
+        return self._log.state.region(name).live_incarnation
 
     def _timeout(self, name: str) -> int:
         return self._settings.alignment_timeouts.get(name, self._settings.alignment_timeout)
@@ -263,7 +262,7 @@ class Candidate:
     def next_check(self, now: int, table: str) -> CheckFiles | None:
         """Return the check of files that no check has passed yet, for the next cut."""
         state = self._log.state
-        if state.policy is None or state.paused or self.appended_at is not None:
+        if state.paused or self.appended_at is not None:
             return None
         # Now and then the cut is chosen without exclusions, to see whether those files are good by now.
         again = bool(self.excluded) and now >= self._recheck_at

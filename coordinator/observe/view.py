@@ -65,7 +65,7 @@ def oldest_completed(log: Log) -> int | None:
 
 def is_single_region(log: Log) -> bool:
     """True if all writers of the stream are one failure domain."""
-    return log.state.policy is not None and log.state.policy.single_region is not None
+    return log.state.policy.single_region is not None
 
 
 def _checkpoints(log: Log) -> Iterator[tuple[str, Checkpoint]]:
@@ -120,11 +120,11 @@ def view_of(
         snapshot=state.snapshot,
         cut={name: at for name, at in cut.items() if at is not None},
         decided_cut=state.cut,
-        partial=policy.partial if policy else None,
+        partial=policy.partial if policy.number else None,
         forced_by=tuple(_forced_by(state)),
-        max_consecutive_fallbacks=policy.max_consecutive_fallbacks if policy else None,
+        max_consecutive_fallbacks=policy.max_consecutive_fallbacks if policy.number else None,
         waiting={name: WaitingView(**each.model_dump()) for name, each in record.waiting.items()},
-        single_region=(policy.single_region if policy else None) or record.table.single_region,
+        single_region=policy.single_region or record.table.single_region,
         savepoints=tuple(
             SavepointView(
                 name=each.name,
@@ -199,10 +199,10 @@ def _next_after(state: LogState) -> int | None:
 def _forced_by(state: LogState) -> list[str]:
     """Return the regions that may not fall back again, so that the next commit is full."""
     policy = state.policy
-    if policy is None or policy.partial == "never":
+    if policy.partial == "never":
         return []
-    most, regions = policy.max_consecutive_fallbacks, state.regions
-    return [name for name in state.active() if name in regions and regions[name].fallbacks >= most]
+    most = policy.max_consecutive_fallbacks
+    return [name for name in state.active() if state.region(name).fallbacks >= most]
 
 
 def _pending(state: LogState) -> PendingView | None:
