@@ -21,7 +21,7 @@ from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import Condition, StateRecord
 from sluicegate.coordinator.core.table import asked_decision
 from sluicegate.events.envelope import FILES_WRITTEN, EventType, LogRecord
-from sluicegate.events.models import CutDecided, StreamCommand, StreamPolicy
+from sluicegate.events.models import StreamCommand, StreamPolicy
 from sluicegate.events.problems import Code, Problem
 from sluicegate.lakes.port import Absent, Ahead, TableReplaced, TableState, Unproven
 
@@ -108,10 +108,7 @@ class StreamMachine:
         if fresh:
             # The reactions to earlier records are in the state record.
             self.outbox.applied_id = record.envelope.id
-        if record.envelope.type is FILES_WRITTEN and not record.skipped:
-            if applied.ignored is not None:
-                self._conditions.unused(record.envelope)
-        elif fresh:
+        if fresh and (record.skipped or record.envelope.type is not FILES_WRITTEN):
             self._react(record, applied)
         self._candidate.arrived(record.time)
         return applied
@@ -137,15 +134,12 @@ class StreamMachine:
         self.outbox.observe(record, applied)
         self._candidate.observe(record, applied, self._now)
         self._committing.observe(record, applied)
-        match record.body:
-            case CutDecided():
-                self._conditions.decided()
-            case StreamPolicy() | StreamCommand():
-                # The order may be about the cause of a stall.
-                self._of_table.pause(self._now, 0)
-                if applied.ignored is None and isinstance(record.body, StreamCommand) and record.body.head:
-                    # The statement takes the place of known heads: compare the whole table with the log.
-                    self._inspect_again()
+        if isinstance(record.body, StreamPolicy | StreamCommand):
+            # The order may be about the cause of a stall.
+            self._of_table.pause(self._now, 0)
+            if applied.ignored is None and isinstance(record.body, StreamCommand) and record.body.head:
+                # The statement takes the place of known heads: compare the whole table with the log.
+                self._inspect_again()
         if applied.resolved is not None:
             self._stall = None if self.ready else self._stall
             # What was tried again was about this decision: its publication, or the append of its outcome.
