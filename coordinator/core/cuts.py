@@ -121,7 +121,6 @@ _LAST: Final = 253_402_300_799_999
 """The end of the year 9999."""
 _DAY: Final = 86_400_000
 _YEAR: Final = 365 * _DAY
-_FINER: Final = (("microseconds", 1_000), ("nanoseconds", 1_000_000))
 
 
 def watermark_problem(region: str, sealed: Sealed, policy: StreamPolicy) -> Problem | None:
@@ -130,31 +129,23 @@ def watermark_problem(region: str, sealed: Sealed, policy: StreamPolicy) -> Prob
     mark = entry.body.watermark if entry.body is not None else None
     if mark is None:
         return None
-    code, unit = Code.WATERMARK_IGNORED, ""
+    code = Code.WATERMARK_IGNORED
     if _FIRST <= mark <= min(_LAST, entry.completed_at + policy.future_limit):
         if not _is_seconds(mark, entry.completed_at):
             return None
         code = Code.WATERMARK_IN_SECONDS
-    else:
-        near = (name for name, factor in _FINER if _is_near(mark // factor, entry.completed_at))
-        unit = next(near, "")
     return Problem(
         code=code,
         region=region,
         incarnation=at.incarnation,
         checkpoint=at.checkpoint,
-        names=(str(mark), unit) if unit else (str(mark),),
+        names=(str(mark),),
     )
 
 
 def _is_seconds(mark: int, time: int) -> bool:
     """True if a watermark is of 1970, and right now if it counts seconds. Rows of that day are unlikely."""
     return time > _YEAR and abs(mark * 1_000 - time) <= _DAY
-
-
-def _is_near(mark: int, time: int) -> bool:
-    """True if a watermark is of the years around an append time: only to name a unit."""
-    return abs(mark - time) <= 10 * _YEAR
 
 
 Moves = Mapping[str, Position]
