@@ -3,7 +3,7 @@
 Status, the view and notifications about stalls show this list. Nothing is decided by it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from sluicegate.coordinator.core import cuts
@@ -41,13 +41,11 @@ class Conditions:
         refused: Mapping[str, Problem],
         strays: Mapping[str, Problem],
         settings: MachineSettings,
-        own_time: Callable[[int], int],
     ) -> None:
         """`excluded` are regions whose files the table would not take.
 
         `refused`: by region, the refusal of its newest registration.
         `strays`: regions that have ended, and of which a query still runs.
-        `own_time` gives the time by the own clock of an append time.
         """
         self._log = log
         self._retries = retries
@@ -55,7 +53,8 @@ class Conditions:
         self._refused = refused
         self._strays = strays
         self._settings = settings
-        self._own_time = own_time
+        self.log_time = 0
+        """Append time of the newest record, in milliseconds."""
         self._after = settings.overdue_after
         self._interval = max(1, self._after // _CHECKS)
         self._checked_at = -self._interval
@@ -110,7 +109,7 @@ class Conditions:
                     detail=declined.reason,
                 )
             longest = self._settings.max_position_age
-            if since is not None and self._checked_at - self._own_time(since) > longest:
+            if since is not None and self.log_time - since > longest:
                 yield Problem(code=Code.POSITION_OLD, region=name, incarnation=life, number=longest // 1000)
 
     def _orders(self) -> Iterator[Condition]:

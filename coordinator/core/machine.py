@@ -76,8 +76,7 @@ class StreamMachine:
         self._committing = Committing(self.table)
         self._retries = Retries(settings.stall_after)
         shown = self._candidate.excluded, self.outbox.refused, self.activity.strays
-        own_time = self._candidate.own_time
-        self._conditions = Conditions(log, self._retries, *shown, settings, own_time)
+        self._conditions = Conditions(log, self._retries, *shown, settings)
         pauses = (settings.first_pause, settings.longest_pause)
         # Slots are independent: a stuck store delays its own effects alone.
         names = ("end", "table", "log", "view", "offsets")
@@ -110,7 +109,8 @@ class StreamMachine:
             self.outbox.applied_id = record.envelope.id
         if fresh and (record.skipped or record.envelope.type is not FILES_WRITTEN):
             self._react(record, applied)
-        self._candidate.arrived(record.time)
+        self._conditions.log_time = record.time
+        self._candidate.arrived()
         return applied
 
     def block(self, problem: Problem, offset: int, *, keep_record: bool = False) -> None:
@@ -274,7 +274,7 @@ class StreamMachine:
     def _next_append(self) -> effects.Append | None:
         """Return the next event of this coordinator: an outcome, the policy, a silent region, a decision."""
         state = self.replica.state
-        if self._now < self._candidate.resume_at:
+        if not self._candidate.may_append(self._now):
             return None
         if (entry := self._committing.next_append()) is not None:
             return entry
