@@ -359,15 +359,13 @@ class StreamMachine:
     def _unproven(self, answer: Unproven) -> None:
         """Use an inspected head if the known one has expired; a table that was rolled back stays a stall."""
         known = self.table.known_head(self.replica.state, self._inspected)
-        self.table.contradicted = self.table.contradicted if answer.expired else known
+        problem = self.table.unproven(answer, known, self.replica.state.decided)
         if answer.expired and not self._head_expired and (known is None or known != self.table.contradicted):
             self._head_expired = True
             self._inspect_again()
             return
         self._head_expired = False
-        number = self.replica.state.decided
-        code = Code.ABSENCE_UNPROVEN if self.table.contradicted is None else Code.TABLE_CONTRADICTS
-        self._stall_commit(Problem(code=code, number=number, cause=answer.cause, detail=answer.reason))
+        self._stall_commit(problem)
 
     def _commit_step(self, effect: effects.Ask | effects.Publish, result: Result) -> None:
         if isinstance(result, Absent) and self._inspected and self._inspected.newest_made == effect.decision:
