@@ -383,7 +383,7 @@ def _values(stream: str, found: _Found) -> dict[str, Any]:
         "watermark": account.watermark,
         "listeners_continued": sorted(found.listeners.continued),
         "listeners_without_marks": list(found.listeners.without),
-        "ended": sorted(name for name, each in account.regions.items() if each.ended is not None),
+        "ended": sorted(name for name, each in account.regions.items() if each.ends),
     }
 
 
@@ -400,7 +400,7 @@ def _lines(order: _Order, found: _Found) -> list[str]:
         place = (
             f"checkpoint {at.checkpoint} of incarnation {at.incarnation}" if at else "nothing is committed"
         )
-        lines.append(f"  {name}  {place}" + (f", {each.ended}" if each.ended else ""))
+        lines.append(f"  {name}  {place}" + (f", {each.phase}" if each.ends else ""))
         if each.source_offsets is not None:
             lines.append(f"    source offsets: {each.source_offsets}")
     if found.skipped:

@@ -173,7 +173,6 @@ class Code(StrEnum):
 
     # Conditions that end by themselves after their cause is removed.
     EVENTS_MISSING = "events-missing"
-    EVENT_MISPLACED = "event-misplaced"
     PREDECESSOR_MISSING = "predecessor-missing"
     COMPLETION_UNREADABLE = "completion-unreadable"
     REGISTRATION_UNREADABLE = "registration-unreadable"

@@ -20,7 +20,6 @@ from sluicegate.coordinator.core.state import (
     RegionPhase,
     RegionState,
 )
-from sluicegate.events.models import Position
 
 ACCOUNT_VERSION: Final = 1
 _MOST: Final = 64 << 10
@@ -31,26 +30,10 @@ _KEPT: Final = 100
 """Ended incarnations that are named. Registrations of older ones are refused for their base."""
 
 
-class RegionAccount(Light):
-    """One region after a commit."""
-
-    position: Position | None = None
-    source_offsets: str | None = None
-    offsets_kind: str = ""
-    watermark: int | None = None
-    listeners: Mapping[str, str] = {}
-    ended: RegionPhase | None = None
-    """Its phase, if the commit has reached the region's end; None: it has more work, or may have."""
-    fallbacks: int = 0
-    """Number of cuts in a row with which the region fell back."""
-
-
-class FormerAccount(Light):
-    """An assignment that has ended, while its successor may still be withdrawn."""
-
-    assignment: AssignmentState | None = None
-    """None: the stream was adopted with positions that an operator stated."""
-    regions: Mapping[str, RegionAccount] = {}
+_OF_A_REGION: Final = (
+    *("position", "source_offsets", "offsets_kind", "watermark", "listeners", "fallbacks"),
+)
+"""Fields of a region that an account has."""
 
 
 class Account(Light):
@@ -62,11 +45,12 @@ class Account(Light):
     digest: str
     """Digest of the commit. It binds the account to its commit."""
     assignment: AssignmentState | None = None
-    former: FormerAccount | None = None
+    former: Former | None = None
     """The assignment before. Without it, a withdrawal would lose the positions of its regions."""
     withdrawn: int = -1
     watermark: int | None = None
-    regions: Mapping[str, RegionAccount] = {}
+    regions: Mapping[str, RegionState] = {}
+    """Regions as of the commit. One that has not ended has the phase of one that has to register."""
     ended: Sequence[str] = ()
     """Incarnations that may never live again: the newest of each region, and the last that had ended."""
 
@@ -102,29 +86,23 @@ def account_after(stream: str, state: LogState, digest: str) -> Account:
         decision=state.decided,
         digest=digest,
         assignment=state.assignment.model_copy() if state.assignment is not None else None,
-        former=_former(former) if former is not None else None,
+        former=former.model_copy(update={"regions": _regions(former.regions)}) if former else None,
         withdrawn=state.withdrawn,
         watermark=state.watermark,
-        regions={name: _region(each) for name, each in regions.items()},
+        regions=_regions(regions),
         ended=list(dict.fromkeys([*list(state.ended)[-_KEPT:], *lives])),
     )
 
 
-def _region(region: RegionState) -> RegionAccount:
-    return RegionAccount(
-        position=region.position,
-        source_offsets=region.source_offsets,
-        offsets_kind=region.offsets_kind,
-        watermark=region.watermark,
-        listeners=dict(region.listeners),
-        ended=region.phase if region.has_ended else None,
-        fallbacks=region.fallbacks,
-    )
-
-
-def _former(former: Former) -> FormerAccount:
-    regions = {name: _region(each) for name, each in former.regions.items()}
-    return FormerAccount(assignment=former.assignment, regions=regions)
+def _regions(regions: Mapping[str, RegionState]) -> dict[str, RegionState]:
+    """Return what a successor needs of the regions, after an end of all their incarnations."""
+    return {
+        name: RegionState(
+            phase=each.phase if each.has_ended else RegionPhase.WAITING,
+            **{field: getattr(each, field) for field in _OF_A_REGION},
+        )
+        for name, each in regions.items()
+    }
 
 
 def encode_account(account: Account) -> str:
@@ -138,7 +116,7 @@ def encode_account(account: Account) -> str:
     return text if len(text) <= _MOST else ""
 
 
-def _bare(regions: Mapping[str, RegionAccount]) -> dict[str, RegionAccount]:
+def _bare(regions: Mapping[str, RegionState]) -> dict[str, RegionState]:
     return {name: each.model_copy(update={"source_offsets": None}) for name, each in regions.items()}
 
 

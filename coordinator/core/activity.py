@@ -86,7 +86,7 @@ class Activity:
     def _note_stray(self, record: LogRecord, now: int) -> None:
         """Note an event of a query that runs although its incarnation has ended, and no other one lives."""
         name, life, body = record.envelope.region, record.envelope.incarnation, record.body
-        region, interval = self._log.state.regions.get(name), None
+        interval = None
         if isinstance(body, RegionHeartbeat):
             if body.silent:
                 return
@@ -97,7 +97,7 @@ class Activity:
                 return
         elif not isinstance(body, CheckpointCompleted):
             return
-        if life not in self._log.state.ended or (region is not None and region.phase is RegionPhase.LIVE):
+        if life not in self._log.state.ended or self._is_live(name):
             return
         if len(self.strays) >= _MOST_STRAYS and name not in self.strays:
             # An event can name any region, and each state record has all conditions.
@@ -108,11 +108,13 @@ class Activity:
     def settle(self, now: int) -> bool:
         """Forget queries that have stopped, and regions that live again; return True if there are others."""
         for name in list(self.strays):
-            region = self._log.state.regions.get(name)
-            if now > self._stray_until[name] or (region is not None and region.phase is RegionPhase.LIVE):
+            if now > self._stray_until[name] or self._is_live(name):
                 del self.strays[name]
         before, self._settled = self._settled, frozenset(self.strays)
         return before != self._settled
+
+    def _is_live(self, name: str) -> bool:
+        return self._log.state.region(name).phase is RegionPhase.LIVE
 
     def silent(self, now: int) -> Iterator[str]:
         """Yield the silent regions."""

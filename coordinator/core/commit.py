@@ -84,8 +84,8 @@ class Committing:
             head=self._absent.head,
             watermark=made.before.watermark if revert else made.watermark,
             offsets=() if revert else tuple(made.parts),
-            allowed_locations=policy.allowed_locations if policy else (),
-            names_checked=policy is None or policy.file_names == "checked",
+            allowed_locations=policy.allowed_locations,
+            names_checked=policy.file_names == "checked",
         )
 
     def believed(self, answer: Result) -> Result:
@@ -126,12 +126,8 @@ class Committing:
                 return Problem(code=Code.TABLE_CONTRADICTS, number=number, names=(digest,))
             case Ahead(newest):
                 return Problem(code=Code.TABLE_AHEAD, number=number, other=newest)
-            case Unproven(reason, True, cause) if self._table.contradicted is None:
-                return Problem(code=Code.ABSENCE_UNPROVEN, number=number, cause=cause, detail=reason)
-            case Unproven(reason, expired, cause):
-                # A table that was rolled back stays so when its history expires afterwards.
-                self._table.contradicted = self._table.contradicted if expired else effect.known
-                return Problem(code=Code.TABLE_CONTRADICTS, number=number, cause=cause, detail=reason)
+            case Unproven():
+                return self._table.unproven(answer, effect.known, number)
             case TableReplaced(identity):
                 return Problem(code=Code.TABLE_REPLACED, detail=identity)
         raise TypeError(f"{answer!r} is no answer to an ask")

@@ -3,7 +3,7 @@
 Status, the view and notifications about stalls show this list. Nothing is decided by it.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from sluicegate.coordinator.core import cuts
@@ -11,13 +11,10 @@ from sluicegate.coordinator.core.effects import MachineSettings, Retries
 from sluicegate.coordinator.core.log import Log
 from sluicegate.coordinator.core.savepoints import lacking
 from sluicegate.coordinator.core.state_record import Condition
-from sluicegate.events.envelope import Envelope
 from sluicegate.events.problems import Code, Problem
 
 _CHECKS: Final = 10
 """Number of checks within the time after which something is overdue."""
-_MOST: Final = 1_000
-"""Events whose place is remembered."""
 
 
 class _Lack(NamedTuple):
@@ -44,13 +41,11 @@ class Conditions:
         refused: Mapping[str, Problem],
         strays: Mapping[str, Problem],
         settings: MachineSettings,
-        own_time: Callable[[int], int],
     ) -> None:
         """`excluded` are regions whose files the table would not take.
 
         `refused`: by region, the refusal of its newest registration.
         `strays`: regions that have ended, and of which a query still runs.
-        `own_time` gives the time by the own clock of an append time.
         """
         self._log = log
         self._retries = retries
@@ -58,15 +53,14 @@ class Conditions:
         self._refused = refused
         self._strays = strays
         self._settings = settings
-        self._own_time = own_time
+        self.log_time = 0
+        """Append time of the newest record, in milliseconds."""
         self._after = settings.overdue_after
         self._interval = max(1, self._after // _CHECKS)
         self._checked_at = -self._interval
         self._since: dict[_Lack, int] = {}
         """By lack, the time at which it was first seen."""
         self._overdue: set[_Lack] = set()
-        self._elsewhere: dict[str, tuple[str, int]] = {}
-        """By event id, region and checkpoint of events that had no effect, or that were decided."""
 
     # --- the list ---------------------------------------------------------------------------------
 
@@ -103,9 +97,7 @@ class Conditions:
     def _absences(self) -> Iterator[Problem]:
         """Yield the declines of regions, and those that have fallen back for too long."""
         for name in self._log.state.active():
-            region = self._log.state.regions.get(name)
-            if region is None:
-                continue
+            region = self._log.state.region(name)
             life, declined, since = region.live_incarnation, region.declined, region.behind_since
             if declined is not None:
                 yield Problem(
@@ -117,7 +109,7 @@ class Conditions:
                     detail=declined.reason,
                 )
             longest = self._settings.max_position_age
-            if since is not None and self._checked_at - self._own_time(since) > longest:
+            if since is not None and self.log_time - since > longest:
                 yield Problem(code=Code.POSITION_OLD, region=name, incarnation=life, number=longest // 1000)
 
     def _orders(self) -> Iterator[Condition]:
@@ -145,28 +137,10 @@ class Conditions:
     def _doubts(self) -> Iterator[Problem]:
         """Yield the problems of watermarks, of regions that still count."""
         for name in self._log.state.active():
-            region = self._log.state.regions.get(name)
-            if region is not None and region.doubt is not None:
-                yield region.doubt
+            if (doubt := self._log.state.region(name).doubt) is not None:
+                yield doubt
 
     # --- overdue checkpoints ----------------------------------------------------------------------
-
-    def unused(self, envelope: Envelope) -> None:
-        """Remember the place of an event without effect: another checkpoint may name it."""
-        self._remember(envelope.id, envelope.region, envelope.checkpoint)
-
-    def decided(self) -> None:
-        """Remember the places of the events that the newest decision includes."""
-        for name, checkpoints in self._log.taken_checkpoints.items():
-            for each in checkpoints:
-                for event in each.checkpoint.parts:
-                    self._remember(event, name, each.position.checkpoint)
-
-    def _remember(self, event: str, region: str, checkpoint: int) -> None:
-        self._elsewhere.pop(event, None)
-        self._elsewhere[event] = (region, checkpoint)
-        if len(self._elsewhere) > _MOST:
-            del self._elsewhere[next(iter(self._elsewhere))]
 
     def check(self, now: int, *, caught_up: bool) -> bool:
         """Check, if it is time. True if the log's end must be fetched from now on."""
@@ -191,40 +165,16 @@ class Conditions:
     def _lasting(self) -> Iterator[Problem]:
         """Yield the lacks that are overdue, and completions that cannot be read."""
         lacks = sorted(self._overdue.intersection(self._lacks())) if self._overdue else []
-        places = self._places(lacks)
-        for lack in lacks:
-            yield self._problem(lack, places)
+        yield from map(self._problem, lacks)
         for pending in self._log.pending.values():
             for number in sorted(pending.unreadable)[:1]:
                 yield pending.problem(Code.COMPLETION_UNREADABLE, number)
 
-    def _problem(self, lack: _Lack, places: Mapping[str, tuple[str, int]]) -> Problem:
+    def _problem(self, lack: _Lack) -> Problem:
         pending = self._log.pending[lack.region]
         problem = pending.problem(lack.code, lack.checkpoint)
         if lack.code is Code.PREDECESSOR_MISSING:
             gap = pending.gap()
             return problem.model_copy(update={"other": gap[1] if gap is not None else None})
         missing = pending.checkpoints[lack.checkpoint].missing
-        if misplaced := places.keys() & missing:
-            event = min(misplaced)
-            name, number = places[event]
-            found = {"code": Code.EVENT_MISPLACED, "event": event, "names": (name,), "other": number}
-            return problem.model_copy(update=found)
         return problem.model_copy(update={"event": min(missing), "number": len(missing)})
-
-    def _places(self, lacks: Iterable[_Lack]) -> dict[str, tuple[str, int]]:
-        """Return region and checkpoint of missing events that are in another place.
-
-        Missing events and pending checkpoints may be many, and this is asked at every poll: one pass for all.
-        """
-        missing: set[str] = set()
-        for lack in lacks:
-            if lack.code is Code.EVENTS_MISSING:
-                missing |= self._log.pending[lack.region].checkpoints[lack.checkpoint].missing
-        if not missing:
-            return {}
-        places = {event: self._elsewhere[event] for event in self._elsewhere.keys() & missing}
-        for name, pending in self._log.pending.items():
-            for number, entry in pending.checkpoints.items():
-                places.update(dict.fromkeys(entry.parts.keys() & missing, (name, number)))
-        return places

@@ -7,7 +7,7 @@ independent checkpoints per pipeline region.
 
 import hashlib
 import json
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from fractions import Fraction
 from itertools import chain
 from math import floor
@@ -45,49 +45,34 @@ _Texts = tuple[str | None, Mapping[str, str]]
 
 def texts_problem(log: Log, moves: Mapping[str, Position]) -> Problem | None:
     """Return the reason if a cut would have too much text; one with less than before never has."""
-    texts = _after(log, moves)
-    if _fits(texts) or (found := _sum(texts)) <= max(MOST, _sum(_after(log, {}))):
-        return None
-    largest = max(moves, key=lambda name: _size(texts[name]))
-    return Problem(code=Code.TEXTS_TOO_LARGE, region=largest, number=found, other=MOST)
+    return next(iter(_too_large(log, moves)), None)
 
 
-def fitting(log: Log, moves: Mapping[str, Position]) -> dict[str, Position]:
-    """Return these moves without those that have too much text, the largest first."""
-    return _Sizes(log, moves).kept
-
-
-def problems(log: Log) -> Iterator[Problem]:
-    """Yield the regions of which the newest sealed checkpoint has too much text."""
+def problems(log: Log) -> list[Problem]:
+    """Return the regions of which the newest sealed checkpoint has too much text."""
     moves = {name: sealed[-1].position for name in log.state.regions if (sealed := log.sealed(name))}
-    sizes = _Sizes(log, moves)
-    for name in moves.keys() - sizes.kept.keys():
-        if (found := sizes.total + sizes.growth(name)) > sizes.limit:
-            yield Problem(code=Code.TEXTS_TOO_LARGE, region=name, number=found, other=MOST)
+    return _too_large(log, moves)
 
 
-class _Sizes:
-    """Moves that fit, and bytes of JSON. Each text is measured once: regions are many, and texts are long."""
+def _too_large(log: Log, moves: Mapping[str, Position]) -> list[Problem]:
+    """Return the moves that do not fit: those that add most, so that as many as possible do.
 
-    def __init__(self, log: Log, moves: Mapping[str, Position]) -> None:
-        self.kept = dict(moves)
-        texts = _after(log, moves)
-        if _fits(texts):
-            return
-        self._before = {name: _size(each) for name, each in _after(log, {}).items()}
-        self._after = {name: _size(each) for name, each in texts.items()}
-        self.limit = max(MOST, sum(self._before.values()))
-        self.total = sum(self._after.values())
-        """Bytes after the moves that are kept."""
-        for name in sorted(moves, key=lambda name: -self._after[name]):
-            if self.total <= self.limit:
-                return
-            self.total -= self.growth(name)
-            del self.kept[name]
-
-    def growth(self, name: str) -> int:
-        """Return the bytes by which the move of a region makes its texts longer."""
-        return self._after[name] - self._before[name]
+    Each text is measured once: regions are many, and texts are long.
+    """
+    texts = _after(log, moves)
+    if _fits(texts):
+        return []
+    before = {name: _size(each) for name, each in _after(log, {}).items()}
+    growth = {name: _size(texts[name]) - before[name] for name in moves}
+    total = sum(before.values())
+    limit, found = max(MOST, total), list[Problem]()
+    for name in sorted(moves, key=lambda name: growth[name]):
+        if total + growth[name] <= limit:
+            total += growth[name]
+        else:
+            number = total + growth[name]
+            found.append(Problem(code=Code.TEXTS_TOO_LARGE, region=name, number=number, other=MOST))
+    return found
 
 
 def _after(log: Log, moves: Mapping[str, Position]) -> dict[str, _Texts]:
@@ -105,7 +90,7 @@ def _moved(region: RegionState, sealed: Sequence[Sealed]) -> _Texts:
     for each in sealed:
         if (body := each.checkpoint.body) is not None:
             offsets = body.source_offsets
-            listeners = {**listeners, **body.listeners} if body.listeners else listeners
+            listeners = {**listeners, **body.listeners}
     return offsets, listeners
 
 
@@ -115,10 +100,6 @@ def _fits(texts: Mapping[str, _Texts]) -> bool:
     for offsets, listeners in texts.values():
         found += len(offsets or "") + sum(map(len, chain.from_iterable(listeners.items())))
     return found * _LONGEST <= MOST
-
-
-def _sum(texts: Mapping[str, _Texts]) -> int:
-    return sum(map(_size, texts.values()))
 
 
 def _size(texts: _Texts) -> int:
@@ -140,41 +121,31 @@ _LAST: Final = 253_402_300_799_999
 """The end of the year 9999."""
 _DAY: Final = 86_400_000
 _YEAR: Final = 365 * _DAY
-_FINER: Final = (("microseconds", 1_000), ("nanoseconds", 1_000_000))
 
 
-def watermark_problem(region: str, sealed: Sealed, policy: StreamPolicy | None) -> Problem | None:
+def watermark_problem(region: str, sealed: Sealed, policy: StreamPolicy) -> Problem | None:
     """Return the problem of a completion's watermark: it counts as none, or its unit is doubtful."""
     entry, at = sealed.checkpoint, sealed.position
     mark = entry.body.watermark if entry.body is not None else None
     if mark is None:
         return None
-    limit = (policy or StreamPolicy(number=0)).future_limit
-    code, unit = Code.WATERMARK_IGNORED, ""
-    if _FIRST <= mark <= min(_LAST, entry.completed_at + limit):
+    code = Code.WATERMARK_IGNORED
+    if _FIRST <= mark <= min(_LAST, entry.completed_at + policy.future_limit):
         if not _is_seconds(mark, entry.completed_at):
             return None
         code = Code.WATERMARK_IN_SECONDS
-    else:
-        near = (name for name, factor in _FINER if _is_near(mark // factor, entry.completed_at))
-        unit = next(near, "")
     return Problem(
         code=code,
         region=region,
         incarnation=at.incarnation,
         checkpoint=at.checkpoint,
-        names=(str(mark), unit) if unit else (str(mark),),
+        names=(str(mark),),
     )
 
 
 def _is_seconds(mark: int, time: int) -> bool:
     """True if a watermark is of 1970, and right now if it counts seconds. Rows of that day are unlikely."""
     return time > _YEAR and abs(mark * 1_000 - time) <= _DAY
-
-
-def _is_near(mark: int, time: int) -> bool:
-    """True if a watermark is of the years around an append time: only to name a unit."""
-    return abs(mark - time) <= 10 * _YEAR
 
 
 Moves = Mapping[str, Position]
@@ -208,9 +179,9 @@ def choose(
     fits into the cut.
     """
     state = log.state
-    if state.assignment is None or state.policy is None or state.paused or state.unresolved is not None:
+    if state.assignment is None or state.paused or state.unresolved is not None:
         return None
-    moves = _next_moves(log, excluded, upto)
+    moves = next_moves(log, excluded, upto)
     if not moves:
         return None
     lacking = falling_back(log, moves)
@@ -228,37 +199,23 @@ def choose(
 
 def cannot_move(log: Log, name: str, excluded: Container[str]) -> bool:
     """True if a lagging region has given its answer: nothing of it can enter a cut soon."""
-    region = log.state.regions.get(name)
-    return region is None or name in excluded or region.is_absent
+    return name in excluded or log.state.region(name).is_absent
 
 
-def next_moves(log: Log, excluded: Container[str] = ()) -> Moves:
-    """Return the moves of the next cut, once all timeouts have passed, and if everything fits into it."""
-    return _next_moves(log, excluded, _UNLIMITED)
+def next_moves(log: Log, excluded: Container[str] = (), upto: Moves = _UNLIMITED) -> Moves:
+    """Return the moves of the next cut, once all timeouts have passed.
 
-
-def _next_moves(log: Log, excluded: Container[str], upto: Moves) -> Moves:
-    """Return the moves of the next cut, of which not everything may fit into it."""
-    return fitting(log, _frontiers(log, excluded, upto))
-
-
-def _frontiers(log: Log, excluded: Container[str], upto: Moves = _UNLIMITED) -> dict[str, Position]:
-    """Return, by region, its newest sealed position that fits, if a cut may move it there."""
-    fitting = {name: _fitting(log, name, upto) for name in sorted(log.state.regions)}
-    newest = {name: sealed[-1].position for name, sealed in fitting.items() if sealed}
-    return {
-        name: at
-        for name, at in newest.items()
-        if name not in excluded and _move_problem(log, name, at) is None
-    }
-
-
-def _fitting(log: Log, name: str, upto: Moves) -> Sequence[Sealed]:
-    """Return the sealed checkpoints of a region that fit into a cut."""
-    sealed, last = log.sealed(name), upto.get(name)
-    if last is None or not any(each.position == last for each in sealed):
-        return sealed
-    return [each for each in sealed if each.position.checkpoint <= last.checkpoint]
+    That is, for each region that a cut may move, its newest sealed position that fits.
+    """
+    moves: dict[str, Position] = {}
+    for name in sorted(log.state.regions):
+        sealed = log.sealed(name)
+        if sealed and name in upto:
+            sealed = log.pending[name].upto(upto[name])
+        if sealed and name not in excluded and _move_problem(log, name, sealed[-1].position) is None:
+            moves[name] = sealed[-1].position
+    left = {each.region for each in _too_large(log, moves)}
+    return {name: at for name, at in moves.items() if name not in left}
 
 
 def _abandon(log: Log, kind: Literal["forced", "ratio"], lacking: list[str]) -> CutAbandoned:
@@ -285,21 +242,18 @@ def falling_back(log: Log, moves: Container[str]) -> list[str]:
 
 def most_fallbacks(log: Log) -> int:
     """Return how many regions may fall back with one cut, by the logged policy."""
-    policy = log.state.policy
-    return floor(Fraction(str(policy.max_failure_ratio if policy else 1.0)) * sum(1 for _ in log.expected()))
+    return floor(Fraction(str(log.state.policy.max_failure_ratio)) * sum(1 for _ in log.expected()))
 
 
 def is_forced(log: Log) -> bool:
     """True if the next cut must be full: a region fell back as often in a row as it may."""
-    policy, regions = log.state.policy, log.state.regions
-    most = policy.max_consecutive_fallbacks if policy else 1
-    return any(name in regions and regions[name].fallbacks >= most for name in log.expected())
+    most = log.state.policy.max_consecutive_fallbacks
+    return any(log.state.region(name).fallbacks >= most for name in log.expected())
 
 
 def may_be_partial(log: Log) -> bool:
     """True if a cut may leave regions at their positions."""
-    policy = log.state.policy
-    return policy is not None and policy.partial == "allow" and policy.single_region is None
+    return log.state.policy.partial == "allow" and log.state.policy.single_region is None
 
 
 # --- urgency --------------------------------------------------------------------------------------
@@ -315,8 +269,8 @@ def is_urgent(log: Log, moves: Moves) -> bool:
 
 
 def _ends(log: Log, name: str, moves: Moves) -> bool:
-    region = log.state.regions.get(name)
-    if region is None or not region.ends or region.final is None or region.incarnation is None:
+    region = log.state.region(name)
+    if not region.ends or region.final is None or region.incarnation is None:
         return False
     return reaches(moves.get(name), region.incarnation.id, region.final)
 
@@ -358,12 +312,11 @@ def _order_problem(log: Log, number: int) -> Problem | None:
 
 
 def _move_problem(log: Log, name: str, at: Position) -> Problem | None:
-    region = log.state.regions.get(name)
     # The newest first: a coordinator chooses that one.
     sealed = any(each.position == at for each in reversed(log.sealed(name)))
-    if region is None or not sealed or not log.may_move(name, at):
+    if not sealed or not log.may_move(name, at):
         return Problem(code=Code.NOT_SEALED, region=name, checkpoint=at.checkpoint)
-    if region.fault is not None:
+    if log.state.region(name).fault is not None:
         return Problem(code=Code.REGION_STALLED, region=name)
     return None
 

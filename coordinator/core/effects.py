@@ -8,7 +8,7 @@ each effect may be repeated.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
-from typing import Final, NamedTuple
+from typing import ClassVar, Final, NamedTuple
 
 from sluicegate.coordinator.core.state_record import Condition, Due, StateRecord
 from sluicegate.events.envelope import EventType
@@ -54,45 +54,47 @@ class MachineSettings:
     max_position_age: int = 3_600_000
     """Time for which a region falls back, after which that is a condition."""
 
-    @property
-    def has_maxima(self) -> bool:
-        """True if amounts of files can make a cut due."""
-        return self.commit_max_files is not None or self.commit_max_bytes is not None
-
-    def is_full(self, files: int, size: int) -> bool:
-        """True if this many sealed files, or bytes of them, make a cut due at once."""
-        full = self.commit_max_files is not None and files >= self.commit_max_files
-        return full or (self.commit_max_bytes is not None and size >= self.commit_max_bytes)
-
     def policy_to_log(
-        self, logged: StreamPolicy | None, single_region: SingleRegionReason | None
+        self, logged: StreamPolicy, single_region: SingleRegionReason | None
     ) -> StreamPolicy | None:
         """Return the policy of these settings and of the table, if the log has another one."""
-        number = logged.number if logged is not None else 0
-        changes: dict[str, object] = {"number": number}
+        changes: dict[str, object] = {"number": logged.number + 1}
         if single_region is not None:
             changes["single_region"] = single_region
         wanted = self.policy.model_copy(update=changes)
-        return None if wanted == logged else wanted.model_copy(update={"number": number + 1})
+        same = wanted == logged.model_copy(update={"number": wanted.number})
+        return None if same and logged.number else wanted
+
+
+class Effect:
+    """A request to the shell, as data."""
+
+    kind: ClassVar[str]
+    """One word, as logs, metrics and status name it."""
 
 
 @dataclass(frozen=True, slots=True)
-class InspectTable:
+class InspectTable(Effect):
     """Check that the table is in scope, and read its state. Result: TableState, TableUnfit or Failed."""
 
+    kind = "inspect"
+
 
 @dataclass(frozen=True, slots=True)
-class FetchEnd:
+class FetchEnd(Effect):
     """Fetch the end offset of the partition. Result: EndOffset or Failed."""
 
+    kind = "fetch_end"
+
 
 @dataclass(frozen=True, slots=True)
-class CheckFiles:
+class CheckFiles(Effect):
     """Check that the table would take the files of these events.
 
     Result: FilesChecked, TableReplaced or Failed.
     """
 
+    kind = "check"
     parts: Mapping[str, tuple[int, ...]]
     """By region, offsets of the `files.written` events that a cut would take."""
     allowed_locations: tuple[str, ...]
@@ -103,9 +105,10 @@ class CheckFiles:
 
 
 @dataclass(frozen=True, slots=True)
-class Append:
+class Append(Effect):
     """Append an event of the coordinator to the log. Result: Appended or Failed (it may be in the log)."""
 
+    kind = "append"
     type: EventType
     body: Body
     region: str = ""
@@ -117,9 +120,10 @@ NO_DIGEST: Final = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Ask:
+class Ask(Effect):
     """Ask the table whether it has a decision. Result: an Answer of the port, or Failed."""
 
+    kind = "ask"
     decision: int
     digest: str
     table: str
@@ -128,12 +132,13 @@ class Ask:
 
 
 @dataclass(frozen=True, slots=True)
-class Publish:
+class Publish(Effect):
     """Commit on exactly the head that was asked. Result: a Publication of the port.
 
     Published is also the result if this very commit, made by another process, follows that head already.
     """
 
+    kind = "publish"
     decision: int
     digest: str
     head: SnapshotRef | None
@@ -144,43 +149,34 @@ class Publish:
 
 
 @dataclass(frozen=True, slots=True)
-class WriteRecord:
+class WriteRecord(Effect):
     """Write the state record. Result: Done or Failed."""
 
+    kind = "record"
     record: StateRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Announce:
+class Announce(Effect):
     """Append a notification to the commits topic. Result: Done or Failed."""
 
+    kind = "announce"
     due: Due
 
 
 @dataclass(frozen=True, slots=True)
-class WriteView:
+class WriteView(Effect):
     """Write the stream's view to the state store, atomically. Result: Done or Failed."""
 
+    kind = "view"
     record: StateRecord
 
 
 @dataclass(frozen=True, slots=True)
-class ReleaseOffsets:
+class ReleaseOffsets(Effect):
     """Set the group's offset to the smallest one that the partition still needs. Result: Done or Failed."""
 
-
-Effect = (
-    InspectTable
-    | FetchEnd
-    | CheckFiles
-    | Append
-    | Ask
-    | Publish
-    | WriteRecord
-    | Announce
-    | WriteView
-    | ReleaseOffsets
-)
+    kind = "offsets"
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,19 +237,6 @@ def failure_of(result: Result) -> Failed | OutcomeUnknown | Refused | None:
 
 # Retries: slots for effects in flight, and the failures that count as a stall after a while.
 
-KINDS: Final[dict[type[Effect], str]] = {
-    InspectTable: "inspect",
-    FetchEnd: "fetch_end",
-    CheckFiles: "check",
-    Append: "append",
-    Ask: "ask",
-    Publish: "publish",
-    WriteRecord: "record",
-    Announce: "announce",
-    WriteView: "view",
-    ReleaseOffsets: "offsets",
-}
-"""One word for each kind of effect, as logs, metrics and status name it."""
 OPTIONAL: Final = frozenset({"view", "offsets"})
 """Nothing depends on these, so their failures never stall a stream."""
 _STEPS: Final = 1024
@@ -316,8 +299,7 @@ class Retries:
 
     def finished(self, effect: Effect, result: Result, now: int) -> None:
         """Note a result."""
-        kind = KINDS[type(effect)]
-        failure = failure_of(result)
+        kind, failure = effect.kind, failure_of(result)
         if failure is None:
             self.ended(kind)
             return

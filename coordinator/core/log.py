@@ -337,8 +337,7 @@ class Log:
 
     def position(self, name: str) -> Position | None:
         """Return the region's decided position; None if it has none."""
-        region = self.state.regions.get(name)
-        return region.position if region is not None else None
+        return self.state.region(name).position
 
     def sealed(self, name: str) -> list[Sealed]:
         """Return the region's sealed checkpoints after its position, in order."""
@@ -347,8 +346,8 @@ class Log:
 
     def may_move(self, name: str, at: Position) -> bool:
         """True if a cut may move a region there: a live one, or a removed one up to its end."""
-        region = self.state.regions.get(name)
-        if region is None or region.incarnation is None or at.incarnation != region.incarnation.id:
+        region = self.state.region(name)
+        if region.incarnation is None or at.incarnation != region.incarnation.id:
             return False
         return region.accepts_checkpoints or (
             region.removed and region.final is not None and at.checkpoint <= region.final
@@ -356,8 +355,8 @@ class Log:
 
     def is_idle(self, name: str) -> bool:
         """True if the newest heartbeat says that the region has no work, and nothing of it is pending."""
-        region, pending = self.state.regions.get(name), self.pending.get(name)
-        if region is None or not region.accepts_checkpoints or not region.idle:
+        region, pending = self.state.region(name), self.pending.get(name)
+        if not region.accepts_checkpoints or not region.idle:
             return False
         if region.fault is not None and region.fault.code is Code.RECORD_SKIPPED:
             # The skipped record may have stated rows, so nothing is known of what the driver has begun.

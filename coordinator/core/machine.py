@@ -21,7 +21,7 @@ from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import Condition, StateRecord
 from sluicegate.coordinator.core.table import asked_decision
 from sluicegate.events.envelope import FILES_WRITTEN, EventType, LogRecord
-from sluicegate.events.models import CutDecided, StreamCommand, StreamPolicy
+from sluicegate.events.models import StreamCommand, StreamPolicy
 from sluicegate.events.problems import Code, Problem
 from sluicegate.lakes.port import Absent, Ahead, TableReplaced, TableState, Unproven
 
@@ -76,8 +76,7 @@ class StreamMachine:
         self._committing = Committing(self.table)
         self._retries = Retries(settings.stall_after)
         shown = self._candidate.excluded, self.outbox.refused, self.activity.strays
-        own_time = self._candidate.own_time
-        self._conditions = Conditions(log, self._retries, *shown, settings, own_time)
+        self._conditions = Conditions(log, self._retries, *shown, settings)
         pauses = (settings.first_pause, settings.longest_pause)
         # Slots are independent: a stuck store delays its own effects alone.
         names = ("end", "table", "log", "view", "offsets")
@@ -108,12 +107,10 @@ class StreamMachine:
         if fresh:
             # The reactions to earlier records are in the state record.
             self.outbox.applied_id = record.envelope.id
-        if record.envelope.type is FILES_WRITTEN and not record.skipped:
-            if applied.ignored is not None:
-                self._conditions.unused(record.envelope)
-        elif fresh:
+        if fresh and (record.skipped or record.envelope.type is not FILES_WRITTEN):
             self._react(record, applied)
-        self._candidate.arrived(record.time)
+        self._conditions.log_time = record.time
+        self._candidate.arrived()
         return applied
 
     def block(self, problem: Problem, offset: int, *, keep_record: bool = False) -> None:
@@ -137,15 +134,12 @@ class StreamMachine:
         self.outbox.observe(record, applied)
         self._candidate.observe(record, applied, self._now)
         self._committing.observe(record, applied)
-        match record.body:
-            case CutDecided():
-                self._conditions.decided()
-            case StreamPolicy() | StreamCommand():
-                # The order may be about the cause of a stall.
-                self._of_table.pause(self._now, 0)
-                if applied.ignored is None and isinstance(record.body, StreamCommand) and record.body.head:
-                    # The statement takes the place of known heads: compare the whole table with the log.
-                    self._inspect_again()
+        if isinstance(record.body, StreamPolicy | StreamCommand):
+            # The order may be about the cause of a stall.
+            self._of_table.pause(self._now, 0)
+            if applied.ignored is None and isinstance(record.body, StreamCommand) and record.body.head:
+                # The statement takes the place of known heads: compare the whole table with the log.
+                self._inspect_again()
         if applied.resolved is not None:
             self._stall = None if self.ready else self._stall
             # What was tried again was about this decision: its publication, or the append of its outcome.
@@ -280,7 +274,7 @@ class StreamMachine:
     def _next_append(self) -> effects.Append | None:
         """Return the next event of this coordinator: an outcome, the policy, a silent region, a decision."""
         state = self.replica.state
-        if self._now < self._candidate.resume_at:
+        if not self._candidate.may_append(self._now):
             return None
         if (entry := self._committing.next_append()) is not None:
             return entry
@@ -365,15 +359,13 @@ class StreamMachine:
     def _unproven(self, answer: Unproven) -> None:
         """Use an inspected head if the known one has expired; a table that was rolled back stays a stall."""
         known = self.table.known_head(self.replica.state, self._inspected)
-        self.table.contradicted = self.table.contradicted if answer.expired else known
+        problem = self.table.unproven(answer, known, self.replica.state.decided)
         if answer.expired and not self._head_expired and (known is None or known != self.table.contradicted):
             self._head_expired = True
             self._inspect_again()
             return
         self._head_expired = False
-        number = self.replica.state.decided
-        code = Code.ABSENCE_UNPROVEN if self.table.contradicted is None else Code.TABLE_CONTRADICTS
-        self._stall_commit(Problem(code=code, number=number, cause=answer.cause, detail=answer.reason))
+        self._stall_commit(problem)
 
     def _commit_step(self, effect: effects.Ask | effects.Publish, result: Result) -> None:
         if isinstance(result, Absent) and self._inspected and self._inspected.newest_made == effect.decision:

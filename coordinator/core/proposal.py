@@ -1,16 +1,17 @@
 """Proposal of the next cut: `Candidate` is that cut on its way into the log.
 
-A coordinator chooses a candidate, lets its files be checked, appends it, and reads it back. `Alignment` gives
-it the time from which sealed checkpoints wait for lagging regions. Both are work in hand: the fold of the log
-compares no times, and no validity depends on one.
+A coordinator chooses a candidate, lets its files be checked, appends it, and reads it back. It is work in
+hand: the fold of the log compares no times, and no validity depends on one.
+
+All waits count by the own clock, from what this coordinator has seen: append times are of the broker's clock,
+which may be wrong or jump. So a new coordinator waits once more for regions whose answer it does not know.
 """
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Final
+from collections.abc import Collection, Iterator, Mapping
 
 from sluicegate.coordinator.core import cuts
-from sluicegate.coordinator.core.effects import Append, CheckFiles, FilesChecked, MachineSettings
-from sluicegate.coordinator.core.log import Applied, Log, Sealed
+from sluicegate.coordinator.core.effects import Append, CheckFiles, FilesChecked, MachineSettings, RetrySlot
+from sluicegate.coordinator.core.log import Applied, Log
 from sluicegate.events.envelope import EventType, LogRecord
 from sluicegate.events.models import (
     CutAbandoned,
@@ -21,59 +22,6 @@ from sluicegate.events.models import (
     StreamPolicy,
 )
 from sluicegate.events.problems import Problem
-
-
-class Alignment:
-    """The wait after which lagging regions fall back.
-
-    It counts by the own clock, from the moment a record was read. Append times count only for records that
-    were in the log before this coordinator had first read to its end. They are clamped, as the broker's clock
-    may jump or be wrong, and may differ from the own clock by any amount.
-    """
-
-    def __init__(self) -> None:
-        self._waits: dict[str, tuple[Position, int]] = {}
-        """By region, the first sealed checkpoint after its position, and the time from which it waits."""
-        self._started = False
-        self._appended = 0
-        """Append time of the last record. Only this one counts: the broker's clock may have jumped."""
-        self._read_at: int | None = None
-        """Time by the own clock at which the last record was read."""
-        self._fresh = False
-
-    def observe(self, time: int) -> None:
-        """Note a record's append time."""
-        self._appended, self._fresh = time, True
-
-    def tick(self, now: int) -> None:
-        """Note the time at which the last record was read."""
-        if self._fresh or self._read_at is None:
-            self._read_at, self._fresh = now, False
-
-    def update(self, sealed: Mapping[str, Sealed], now: int) -> None:
-        """Note the first sealed checkpoint of each region, with the log read to its end."""
-        self._waits = {name: (each.position, self._since(name, each, now)) for name, each in sealed.items()}
-        self._started = True
-
-    def _since(self, name: str, sealed: Sealed, now: int) -> int:
-        known = self._waits.get(name)
-        if known is not None and known[0] == sealed.position:
-            return known[1]
-        if self._started or self._read_at is None:
-            return now
-        return self.own_time(sealed.time)
-
-    def own_time(self, appended: int) -> int:
-        """Return the time by the own clock of an append time, never later than the last record was read."""
-        return (self._read_at or 0) - max(0, self._appended - appended)
-
-    def since(self, names: Iterable[str]) -> int | None:
-        """Return the time from which a sealed checkpoint of these regions waits; None if there is none."""
-        return min((self._waits[name][1] for name in names if name in self._waits), default=None)
-
-
-_FIRST_PAUSE: Final = 50
-_LONGEST_PAUSE: Final = 10_000
 
 
 class Candidate:
@@ -92,7 +40,8 @@ class Candidate:
         """Offset of the last entry of this coordinator, until it is read back."""
         self._log = log
         self._settings = settings
-        self._alignment = Alignment()
+        self._waits: dict[str, tuple[Position, int]] = {}
+        """By region, its first sealed checkpoint, and the time at which it was seen, with the log read."""
         self._decided_at: int | None = None
         self._abandoned_at = 0
         """Time of the newest abandoned attempt: no wait begins before it."""
@@ -105,27 +54,20 @@ class Candidate:
         self._recheck_at = 0
         self._checked: set[int] = set()
         self._unseen = True
-        """True if something was read since the alignment timers were last updated."""
+        """True if something was read since `_waits` was last updated."""
         self._waited = cuts.NOT_WAITED
         self._chosen: CutDecided | CutAbandoned | None = None
         self._premises: tuple[object, ...] | None = None
         """Premises of `_chosen`, beside the log, if it is up to date. Its digest is expensive."""
         self._full_at: int | None = None
         """Time at which the sealed files reached one of the maxima."""
-        self._voids = 0
-        """Number of events of this coordinator, in a row, that were without effect."""
+        self._own = RetrySlot(f"{log.stream}/own", settings.first_pause, settings.longest_pause)
+        """Events of this coordinator. Those without effect are repeated ever more slowly."""
         self._void_at = -1
         """Offset of the newest event without effect: it may be read before its append is acknowledged."""
-        self.resume_at = 0
-        """Time before which this coordinator appends no event of its own."""
 
-    def own_time(self, appended: int) -> int:
-        """Return the time by the own clock of an append time."""
-        return self._alignment.own_time(appended)
-
-    def arrived(self, time: int) -> None:
-        """Note a record that was read; `time` is its append time."""
-        self._alignment.observe(time)
+    def arrived(self) -> None:
+        """Note that a record was read."""
         self._unseen, self._premises = True, None
 
     def observe(self, record: LogRecord, applied: Applied, now: int) -> None:
@@ -158,11 +100,15 @@ class Candidate:
             self._judged(now, void=True)
 
     def _judged(self, now: int, *, void: bool) -> None:
-        """Note that an own event was read. A coordinator repeats those without effect ever more slowly."""
-        # Another coordinator was faster: that happens once. Two void ones in a row point to an error.
-        self._voids = self._voids + 1 if void else 0
-        pause = _FIRST_PAUSE * 2 ** min(self._voids, 16) if self._voids > 1 else 0
-        self.resume_at = now + min(pause, _LONGEST_PAUSE)
+        """Note that an own event was read; a void one may be an error of this coordinator."""
+        if void:
+            self._own.failed(now)
+        else:
+            self._own.succeeded()
+
+    def may_append(self, now: int) -> bool:
+        """True if this coordinator may append an event of its own."""
+        return self._own.is_free(now)
 
     def read_upto(self, position: int) -> None:
         """Note that everything before `position` was read."""
@@ -177,17 +123,21 @@ class Candidate:
         another incarnation. A cut is taken at once if all lagging regions are absent. A forced attempt gives
         them their time once more, and is abandoned at once for one that cannot move.
         """
-        self._alignment.tick(now)
         log = self._log
         if acting and self._unseen:
             self._unseen = False
-            first = {name: sealed[0] for name in log.state.regions if (sealed := log.sealed(name))}
-            self._alignment.update(first, now)
+            first = {name: found[0].position for name in log.state.regions if (found := log.sealed(name))}
+            seen = self._waits
+            self._waits = {
+                name: seen[name] if name in seen and seen[name][0] == at else (at, now)
+                for name, at in first.items()
+            }
         self._waited = cuts.NOT_WAITED
         if not acting or log.state.unresolved is not None or not cuts.may_be_partial(log):
             return False
         moves = cuts.next_moves(log, self.excluded)
-        since, lagging = self._alignment.since(moves), cuts.falling_back(log, moves)
+        since = min((self._waits[name][1] for name in moves), default=None)
+        lagging = cuts.falling_back(log, moves)
         self._forget_answers(lagging, silent)
         if since is None or not lagging:
             return False
@@ -225,8 +175,7 @@ class Candidate:
         self._answers = {name: life for name, life in self._answers.items() if name in lagging}
 
     def _life(self, name: str) -> str | None:
-        region = self._log.state.regions.get(name)
-        return region.live_incarnation if region is not None else None
+        return self._log.state.region(name).live_incarnation
 
     def _timeout(self, name: str) -> int:
         return self._settings.alignment_timeouts.get(name, self._settings.alignment_timeout)
@@ -236,14 +185,16 @@ class Candidate:
         settings, due = self._settings, 0
         if self._decided_at is not None and settings.commit_interval:
             due = self._decided_at + settings.commit_interval
-        if now >= due or not settings.has_maxima:
+        most_files, most_bytes = settings.commit_max_files, settings.commit_max_bytes
+        if now >= due or (most_files is None and most_bytes is None):
             return due
         # Only what the cut would take: the next one takes nothing of a region that cannot move.
         moves = cuts.next_moves(self._log, self.excluded)
         taken = [each for found in cuts.checkpoints_in(self._log, moves).values() for each in found]
         parts = [part for each in taken for part in each.checkpoint.named]
         files, size = sum(each.files for each in parts), sum(each.bytes for each in parts)
-        if not settings.is_full(files, size):
+        is_full = most_files is not None and files >= most_files
+        if not is_full and (most_bytes is None or size < most_bytes):
             self._full_at = None
             return due
         self._full_at = now if self._full_at is None else self._full_at
@@ -263,7 +214,7 @@ class Candidate:
     def next_check(self, now: int, table: str) -> CheckFiles | None:
         """Return the check of files that no check has passed yet, for the next cut."""
         state = self._log.state
-        if state.policy is None or state.paused or self.appended_at is not None:
+        if state.paused or self.appended_at is not None:
             return None
         # Now and then the cut is chosen without exclusions, to see whether those files are good by now.
         again = bool(self.excluded) and now >= self._recheck_at

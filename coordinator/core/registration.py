@@ -47,7 +47,7 @@ def accept(log: Log, offset: int, envelope: Envelope, body: RegionRegistered) ->
 
 def _policy_problem(log: Log, envelope: Envelope, body: RegionRegistered) -> Problem | None:
     policy, name = log.state.policy, envelope.region
-    if policy is None:
+    if policy.number == 0:
         return Problem(code=Code.NO_POLICY, region=name)
     if policy.regions and not {*body.assignment.regions} <= {*policy.regions}:
         return Problem(code=Code.REGION_NOT_ALLOWED, region=name, names=policy.regions)
@@ -140,7 +140,7 @@ def _begin_assignment(log: Log, body: RegionRegistered) -> None:
 
 def _incarnation_problem(log: Log, offset: int, envelope: Envelope, body: RegionRegistered) -> Problem | None:
     name, incarnation, regions = envelope.region, envelope.incarnation, log.state.regions
-    region, current = regions.get(name, RegionState()), log.state.assignment
+    region, current = log.state.region(name), log.state.assignment
     same_assignment = current is not None and current.number == body.assignment.number
     # With another assignment, every incarnation of the one before has ended.
     live = region.live_incarnation if same_assignment else None
@@ -195,8 +195,7 @@ def _take_over_problem(
 
 def _removed_problem(log: Log, name: str, current: AssignmentState) -> Problem:
     """Return the refusal of a removed region: with the regions that continue, or else with the assignment."""
-    regions = log.state.regions
-    going = tuple(each for each in current.regions if each not in regions or not regions[each].ends)
+    going = tuple(each for each in current.regions if not log.state.region(each).ends)
     # The number of a withdrawn assignment never comes back.
     number = None if going else max(current.number, log.state.withdrawn)
     return Problem(code=Code.REGION_REMOVED, region=name, names=going, number=number)

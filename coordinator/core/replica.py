@@ -43,8 +43,8 @@ _MOST_REASONS = 16_384
 def apply_driver_event(log: Log, record: LogRecord) -> Problem | None:
     """Apply an event of a region's driver; return the reason if it has no effect."""
     envelope, body = record.envelope, record.body
-    region = log.state.regions.get(envelope.region)
-    if region is None or region.live_incarnation != envelope.incarnation:
+    region = log.state.region(envelope.region)
+    if region.live_incarnation != envelope.incarnation:
         return NOT_LIVE
     if isinstance(body, RegionHeartbeat | RegionClosed) and body.run != region.run:
         # An older process of the same incarnation is still alive, or its event arrives late.
@@ -243,8 +243,8 @@ class Replica:
         """Add the files of one writer attempt to their checkpoint; return the reason if it has no effect."""
         envelope, log = record.envelope, self.log
         name = envelope.region
-        region = log.state.regions.get(name)
-        if region is None or region.live_incarnation != envelope.incarnation:
+        region = log.state.region(name)
+        if region.live_incarnation != envelope.incarnation:
             return NOT_LIVE
         pending = log.pending[name]
         if (problem := pending.add_part(record)) is not None:
@@ -291,14 +291,14 @@ class Replica:
                 registration=envelope.id, accepted=False, problem=unreadable, decision=state.decided
             )
         problem = registration.judge(self.log, record.offset, envelope, body)
-        region = state.regions.get(envelope.region, RegionState())
+        region = state.region(envelope.region)
         if region.live_incarnation == envelope.incarnation and region.run == envelope.id:
             # The same event again, and its effect still holds: it is answered, not judged.
             problem = None
         elif problem is None and not body.probe:
             registration.accept(self.log, record.offset, envelope, body)
             state.partition = self.partition if state.partition is None else state.partition
-        region = state.regions.get(envelope.region, RegionState())
+        region = state.region(envelope.region)
         live, committed = region.live_incarnation, state.committed(envelope.region)
         # A plain restart of a stalled region has its effect; the answer names the stall.
         stall = region.fault if live == envelope.incarnation else None
@@ -345,15 +345,15 @@ class Replica:
         if envelope.type in PER_REGION and envelope.type is not EventType.REGION_HEARTBEAT:
             # In the newer version, an attribute can have another name: then it may be of any region.
             for name in [envelope.region] if envelope.region else list(state.regions):
-                region = state.regions.get(name)
-                life = region.live_incarnation if region is not None else None
-                if region is not None and life is not None and envelope.incarnation in ("", life):
+                region = state.region(name)
+                life = region.live_incarnation
+                if life is not None and envelope.incarnation in ("", life):
                     found = problem.model_copy(update={"region": name, "incarnation": life})
                     stall(region, found)
         return Applied(problem)
 
     def _set_policy(self, body: StreamPolicy) -> Problem | None:
-        held = self.state.policy.number if self.state.policy is not None else 0
+        held = self.state.policy.number
         if body.number != held + 1:
             # Whoever sends the next one counts on this number, so it cannot be any higher one.
             return Problem(code=Code.STALE_POLICY, number=body.number, other=held)
@@ -377,8 +377,8 @@ class Replica:
         name, number = envelope.region, envelope.checkpoint
         if made is not None and reaches(made.moves.get(name), envelope.incarnation, number):
             return self.log.taken[name] if _is_after(made.before.regions[name], record) else None
-        region = self.state.regions.get(name)
-        if region is None or not _is_after(region, record):
+        region = self.state.region(name)
+        if not _is_after(region, record):
             return None
         if not region.accepts_checkpoints and (region.final is None or number > region.final):
             return None
@@ -410,8 +410,8 @@ class Replica:
         """
         envelope, made = record.envelope, self.state.unresolved
         name, place = envelope.region, (envelope.incarnation, envelope.checkpoint)
-        region, found = self.state.regions.get(name), self.log.taken.get(name)
-        if made is None or found is None or region is None or region.live_incarnation != envelope.incarnation:
+        live, found = self.state.region(name).live_incarnation, self.log.taken.get(name)
+        if made is None or found is None or live != envelope.incarnation:
             return
         if reaches(made.moves[name], *place) and not made.before.regions[name].covers(*place):
             _collect(found, record)

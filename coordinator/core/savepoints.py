@@ -90,16 +90,9 @@ def _late(state: LogState, savepoint: Savepoint) -> list[str]:
 def _is_reached(log: "Log", savepoint: Savepoint) -> bool:
     if savepoint.drain:
         return log.state.assignment is not None and not any(True for _ in log.state.active())
-    if any(is_awaited(log, savepoint, name) for name in savepoint.awaited):
-        return False
-    return not _late(log.state, savepoint)
-
-
-def is_awaited(log: "Log", savepoint: Savepoint, name: str) -> bool:
-    """True if a savepoint waits for the region's next sealed checkpoint."""
-    region = log.state.regions.get(name)
-    gone = region is not None and region.has_ended
-    return name in savepoint.awaited and not gone and not log.is_idle(name)
+    # A region that has ended, or that is idle, seals nothing more for it.
+    ended = (log.state.region(name).has_ended or log.is_idle(name) for name in savepoint.awaited)
+    return all(ended) and not _late(log.state, savepoint)
 
 
 def retarget(state: LogState, name: str, at: Position) -> None:
@@ -116,8 +109,7 @@ def discard(state: LogState, name: str, upto: Position | None, *, gone: bool) ->
     `upto` None: all of it, so its position is the target. A revert takes that back, and the region must reach
     it again. `gone`: the region seals nothing more.
     """
-    region = state.regions.get(name)
-    end = upto if upto is not None else region.position if region is not None else None
+    end = upto if upto is not None else state.region(name).position
     for savepoint in state.savepoints:
         target = savepoint.targets.get(name)
         if target is not None and (end is None or not reaches(end, target.incarnation, target.checkpoint)):

@@ -263,7 +263,8 @@ class LogState(Light):
     """The partition of the first registration."""
     table: str | None = None
     """Identity of the table, from the first outcome."""
-    policy: StreamPolicy | None = None
+    policy: StreamPolicy = StreamPolicy(number=0)
+    """The newest one in the log; number 0: there is none yet."""
     assignment: AssignmentState | None = None
     former: Former | None = None
     """The assignment before, while the current one is provisional."""
@@ -315,12 +316,16 @@ class LogState(Light):
         """Return the newest decided cut: the positions of all regions that have one."""
         return {name: each.position for name, each in self.regions.items() if each.position is not None}
 
+    def region(self, name: str) -> RegionState:
+        """Return a region; one that has never registered waits for that."""
+        return self.regions.get(name) or RegionState()
+
     def committed(self, name: str) -> RegionState:
         """Return a region as of the newest decision that has an outcome."""
         made = self.unresolved
         if made is not None and name in made.moves:
             return made.before.regions[name]
-        return self.regions.get(name, RegionState())
+        return self.region(name)
 
     def unresolved_of(self, name: str) -> int | None:
         """Return the id of the decision without an outcome that moves a region; None if none does."""
@@ -329,8 +334,7 @@ class LogState(Light):
     def active(self) -> Iterator[str]:
         """Yield the regions of the assignment that are not gone, registered or not."""
         for name in self.assignment.regions if self.assignment else ():
-            region = self.regions.get(name)
-            if region is None or not region.has_ended:
+            if not self.region(name).has_ended:
                 yield name
 
 

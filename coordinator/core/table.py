@@ -14,7 +14,7 @@ nothing: so the contradiction is remembered (`contradicted`).
 from sluicegate.coordinator.core.state import Light, LogState
 from sluicegate.events.models import SingleRegionReason, SnapshotRef
 from sluicegate.events.problems import Code, Problem
-from sluicegate.lakes.port import TableState
+from sluicegate.lakes.port import TableState, Unproven
 
 
 class TableProgress(Light):
@@ -33,6 +33,17 @@ class TableProgress(Light):
     def prove(self, head: SnapshotRef | None, upto: int) -> None:
         """Note that the table has this head, and no commit of an id after `upto` at or before it."""
         self.head, self.upto = head, upto
+
+    def unproven(self, answer: Unproven, known: SnapshotRef | None, number: int) -> Problem:
+        """Note an answer that proves nothing about this known head, and return the stall for it.
+
+        A table that was rolled back stays so when its history expires afterwards.
+        """
+        if not answer.expired:
+            self.contradicted = known
+        unknown = answer.expired and self.contradicted is None
+        code = Code.ABSENCE_UNPROVEN if unknown else Code.TABLE_CONTRADICTS
+        return Problem(code=code, number=number, cause=answer.cause, detail=answer.reason)
 
     def forget(self) -> None:
         """Forget the known head: an operator names another one."""

@@ -558,11 +558,6 @@ _WAITING: Final[Mapping[Code, Message]] = {
         "it is completed, and[ {number} of] its events have not arrived[, such as {event}]",
         "Wait for uploads that still run. If nothing is left to arrive: " + RESET,
     ),
-    Code.EVENT_MISPLACED: Message(
-        _CHECKPOINT,
-        "it names the event {event}, which belongs to[ checkpoint {other} of] region {first}",
-        "Correct the driver, which must name the events of its own checkpoint. " + _RESET,
-    ),
     Code.PREDECESSOR_MISSING: Message(
         _CHECKPOINT,
         "it follows checkpoint {other}, which nobody has completed",
@@ -613,7 +608,7 @@ _WAITING: Final[Mapping[Code, Message]] = {
     ),
     Code.WATERMARK_IGNORED: Message(
         "Watermark {first} of checkpoint {checkpoint} of region {region} counts as none",
-        "it is too far ahead, or in no year from 1 to 9999[. In {second}, it would be right]",
+        "it is too far ahead, or in no year from 1 to 9999",
         "The rows are committed, and nothing is marked as done by this watermark. Correct the times in the "
         "source, or let the driver state Unix milliseconds; the next right watermark counts. A Spark query "
         "that has seen such a time keeps it: filter such rows before `withWatermark`. "

@@ -67,7 +67,7 @@ def oldest_completed(log: Log) -> int | None:
 
 def is_single_region(log: Log) -> bool:
     """True if all writers of the stream are one failure domain."""
-    return log.state.policy is not None and log.state.policy.single_region is not None
+    return log.state.policy.single_region is not None
 
 
 def _checkpoints(log: Log) -> Iterator[tuple[str, Checkpoint]]:
@@ -125,13 +125,13 @@ def view_of(
         snapshot=state.snapshot,
         cut={name: at for name, at in cut.items() if at is not None},
         decided_cut=state.cut,
-        partial=policy.partial if policy else None,
+        partial=policy.partial if policy.number else None,
         # The attempt is abandoned at once for a region that is absent.
         forced_by=() if absent else tuple(_forced_by(state)),
         absent=absent,
-        max_consecutive_fallbacks=policy.max_consecutive_fallbacks if policy else None,
+        max_consecutive_fallbacks=policy.max_consecutive_fallbacks if policy.number else None,
         waiting={name: WaitingView(**each.model_dump()) for name, each in record.waiting.items()},
-        single_region=(policy.single_region if policy else None) or record.table.single_region,
+        single_region=policy.single_region or record.table.single_region,
         savepoints=tuple(
             SavepointView(
                 name=each.name,
@@ -206,20 +206,20 @@ def _next_after(state: LogState) -> int | None:
 def _forced_by(state: LogState) -> list[str]:
     """Return the regions that may not fall back again, so that the next commit is full."""
     policy = state.policy
-    if policy is None or policy.partial == "never":
+    if policy.partial == "never":
         return []
-    most, regions = policy.max_consecutive_fallbacks, state.regions
-    return [name for name in state.active() if name in regions and regions[name].fallbacks >= most]
+    most = policy.max_consecutive_fallbacks
+    return [name for name in state.active() if state.region(name).fallbacks >= most]
 
 
 def _absent(state: LogState, silent: Container[str]) -> tuple[str, ...]:
     """Return the regions for which no commit waits although it could move them; all commits may be full."""
     policy, assignment = state.policy, state.assignment
-    if policy is None or policy.partial == "never" or policy.single_region is not None:
+    if policy.partial == "never" or policy.single_region is not None:
         return ()
     if assignment is None or assignment.provisional:
         return ()
-    regions = {name: state.regions.get(name, RegionState()) for name in state.active()}
+    regions = {name: state.region(name) for name in state.active()}
     return tuple(
         name for name, region in regions.items() if not region.idle and (name in silent or region.is_absent)
     )

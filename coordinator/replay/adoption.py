@@ -17,8 +17,6 @@ from typing import Final, NamedTuple
 
 from sluicegate.coordinator.core.account import (
     Account,
-    FormerAccount,
-    RegionAccount,
     UnreadableAccount,
     account_after,
     account_of,
@@ -103,15 +101,14 @@ class Adopted(NamedTuple):
 
 def state_of(account: Account) -> LogState:
     """Return the state of a log that ends with the commit of this account."""
-    current, former = account.assignment, account.former
-    regions = _regions(account.regions, current)
+    former = account.former
+    if former is not None:
+        former = Former(assignment=former.assignment, regions=_regions(former.regions, former.assignment))
     return LogState(
-        assignment=current,
-        former=Former(assignment=former.assignment, regions=_regions(former.regions, former.assignment))
-        if former is not None
-        else None,
+        assignment=account.assignment,
+        former=former,
         withdrawn=account.withdrawn,
-        regions=regions,
+        regions=_regions(account.regions, account.assignment),
         ended=dict.fromkeys(account.ended),
         decided=account.decision,
         watermark=account.watermark,
@@ -119,23 +116,14 @@ def state_of(account: Account) -> LogState:
 
 
 def _regions(
-    accounts: Mapping[str, RegionAccount], assignment: AssignmentState | None
+    regions: Mapping[str, RegionState], assignment: AssignmentState | None
 ) -> dict[str, RegionState]:
-    assigned = {*assignment.regions} if assignment is not None else {*accounts}
-    return {name: _region(each, name in assigned) for name, each in accounts.items()}
-
-
-def _region(each: RegionAccount, assigned: bool) -> RegionState:
-    return RegionState(
-        # A region with work after its position has to register again, to read that once more.
-        phase=each.ended or (RegionPhase.WAITING if assigned else RegionPhase.LEFT),
-        position=each.position,
-        source_offsets=each.source_offsets,
-        offsets_kind=each.offsets_kind,
-        watermark=each.watermark,
-        listeners=dict(each.listeners),
-        fallbacks=each.fallbacks,
-    )
+    """Return copies of the regions; one with work after its position has to register again."""
+    found = {name: each.model_copy(deep=True) for name, each in regions.items()}
+    for name, each in found.items():
+        if assignment is not None and name not in assignment.regions and not each.ends:
+            each.phase = RegionPhase.LEFT
+    return found
 
 
 # --- the table ------------------------------------------------------------------------------------
@@ -219,7 +207,7 @@ def choose(stream: str, commits: Commits, logged: "Logged", stated: "Stated | No
             "it. `sluicegate replay verify` tells which commits are in the table"
         )
     _compare(stated, commits.earlier)
-    regions = {name: RegionAccount(position=at) for name, at in stated.positions.items()}
+    regions = {name: RegionState(position=at) for name, at in stated.positions.items()}
     return Adopted(
         newest.ref,
         Account(
@@ -230,7 +218,7 @@ def choose(stream: str, commits: Commits, logged: "Logged", stated: "Stated | No
             # Nothing proves that the positions are of one cut. So the first cut has to be full, and until
             # then a condition says so, and the assignment can be withdrawn.
             assignment=AssignmentState(number=stated.number, regions=[*regions], after=stated.after),
-            former=FormerAccount(regions=regions),
+            former=Former(assignment=None, regions=regions),
             regions=regions,
             ended=sorted({at.incarnation for at in stated.positions.values() if at is not None}),
         ),
@@ -246,7 +234,7 @@ def _nothing(stream: str, logged: "Logged") -> Account:
         current = None
     if current is not None:
         current = current.model_copy(update={"provisional": True})
-    regions = {name: RegionAccount() for name in (current.regions if current is not None else ())}
+    regions = {name: RegionState() for name in (current.regions if current is not None else ())}
     return Account(version=1, stream=stream, decision=0, digest="", assignment=current, regions=regions)
 
 

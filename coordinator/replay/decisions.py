@@ -47,7 +47,7 @@ class LoggedDecision:
     """Append time in milliseconds."""
     included: Mapping[str, tuple[int, ...]]
     """By region, the checkpoints that it includes."""
-    policy: StreamPolicy | None
+    policy: StreamPolicy
     """The policy at its outcome, or at the end of the log."""
     table: str | None
     """Identity of the stream's table; None if no outcome precedes it and it has none itself."""

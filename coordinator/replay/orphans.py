@@ -195,8 +195,7 @@ class Search:
     async def _named(self, orphans: list[Orphan]) -> dict[str, Deletable]:
         """Return the files of orphans that are in the stream's table, by path."""
         home, found = place_of(self._table.maintenance.location), dict[str, Deletable]()
-        policy = self._fold.replica.state.policy
-        names_checked = policy is None or policy.file_names == "checked"
+        names_checked = self._fold.replica.state.policy.file_names == "checked"
         for start in range(0, len(orphans), CHUNK):
             chunk = {orphan.arrival.offset: orphan for orphan in orphans[start : start + CHUNK]}
             try:

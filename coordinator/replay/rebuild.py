@@ -16,7 +16,7 @@ from sluicegate.coordinator.replay.reading import Reading, Window, read_decision
 from sluicegate.coordinator.replay.tables import ReplayTable
 from sluicegate.events.codec import read_files
 from sluicegate.events.files import location_problem, normal
-from sluicegate.events.models import SnapshotRef, StreamPolicy
+from sluicegate.events.models import SnapshotRef
 from sluicegate.events.problems import Problem
 from sluicegate.kafka.bodies import BodyUnavailable, WrittenEvent
 from sluicegate.lakes.capabilities import CopiesFiles
@@ -164,9 +164,7 @@ class Rebuild:
         self._result.commits += 1
         if self._identity is None or self._dry:
             return
-        policy = (logged.policy or StreamPolicy(number=0)).model_copy(
-            update={"allowed_locations": (self._target.maintenance.location,)}
-        )
+        policy = logged.policy.model_copy(update={"allowed_locations": (self._target.maintenance.location,)})
         outcome = await self._target.commit(logged, self._identity, self._known, policy, bodies)
         self._known = outcome.snapshot
 
@@ -216,8 +214,7 @@ class Rebuild:
         if isinstance(event, Problem):
             raise ReplayRefused(format_problem(event, self._stream))
         self._refuse_former(event.table_identity)
-        allowed = logged.policy.allowed_locations if logged.policy is not None else ()
-        if (problem := location_problem(event, allowed)) is not None:
+        if (problem := location_problem(event, logged.policy.allowed_locations)) is not None:
             raise ReplayRefused(format_problem(problem, self._stream))
         self._result.files += len(event.files)
         self._result.bytes += sum(file.size for file in event.files)

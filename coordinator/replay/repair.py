@@ -22,7 +22,7 @@ from sluicegate.coordinator.replay.decisions import (
 from sluicegate.coordinator.replay.log import Print, StreamLog
 from sluicegate.coordinator.replay.reading import Reading, Window, read_decisions
 from sluicegate.coordinator.replay.tables import ReplayTable
-from sluicegate.events.models import SnapshotRef, StreamCommand, StreamPolicy
+from sluicegate.events.models import SnapshotRef, StreamCommand
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.bodies import BodyUnavailable
 from sluicegate.lakes.history import TableHistory
@@ -135,7 +135,7 @@ class Repair:
         except BodyUnavailable as error:
             why = format_cause(error.cause)
             raise ReplayRefused(f"decision {decision.id} cannot be committed: {why}") from error
-        policy = logged.policy or StreamPolicy(number=0)
+        policy = logged.policy
         if self._dry:
             await self._table.require_files(logged, history.identity, policy, bodies)
             self._result.committed.append(finding)

@@ -199,7 +199,7 @@ class StreamRunner:
             self._keep(asyncio.create_task(self._run(effect), name=f"{self.stream}/{type(effect).__name__}"))
         policy = self.machine.replica.state.policy
         # While the log is read from its low-water mark, most of its events are decided already.
-        if self.machine.ready and policy is not None:
+        if self.machine.ready and policy.number:
             task = self._files.start_checks(policy)
             if task is not None:
                 self._keep(task)

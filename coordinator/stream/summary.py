@@ -176,8 +176,7 @@ class Summaries:
 
 def is_forced(log: Log, made: Decision) -> bool:
     """True for a full cut that had to be full: a region had fallen back as often as the policy allows."""
-    policy, before = log.state.policy, made.before.regions
-    most = policy.max_consecutive_fallbacks if policy is not None else 1
+    most, before = log.state.policy.max_consecutive_fallbacks, made.before.regions
     return not made.fallbacks and any(before[name].fallbacks >= most for name in made.moves)
 
 

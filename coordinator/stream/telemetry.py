@@ -11,7 +11,6 @@ from aiokafka import ConsumerRecord
 
 from sluicegate.coordinator.core import effects
 from sluicegate.coordinator.core.effects import (
-    KINDS,
     NO_DIGEST,
     OPTIONAL,
     Announce,
@@ -113,7 +112,7 @@ class StreamTelemetry:
 
     def effect(self, effect: Effect, result: Result) -> None:
         """Count an effect that will be retried."""
-        kind = KINDS[type(effect)]
+        kind = effect.kind
         if failure_of(result) is None:
             self._failing.pop(kind, None)
             return

@@ -47,20 +47,20 @@ def test_a_region_with_too_much_text_stays_and_the_others_commit() -> None:
         *batches,
         "batch r5 r5.0 0 f5 offsets=short",
         "show conditions",
-        "register r0 r0.1 replaces=r0.0",
-        "batch r0 r0.1 0 again offsets=short",
+        "register r4 r4.1 replaces=r4.0",
+        "batch r4 r4.1 0 again offsets=short",
         # A second one, in a partial cut.
         f"batch r5 r5.0 1 g5 offsets={LARGE} &",
-        "batch r0 r0.1 1 g0 offsets=short",
+        "batch r4 r4.1 1 g4 offsets=short",
         "tick 11000",
         "show conditions",
         "register r5 r5.1 base=r5.0:0 replaces=r5.0",
         "batch r5 r5.1 1 h5 after=r5.0:0 offsets=short &",
         "tick 11000",
     )
-    first, _, rest = found.partition("register r0 r0.1")
+    first, _, rest = found.partition("register r4 r4.1")
     assert "Publish" not in first
-    assert "conditions: stall texts-too-large region=r0 other=262144" in first
+    assert "conditions: stall texts-too-large region=r4 other=262144" in first
     assert "Publish 1" in rest
     assert "stall texts-too-large region=r5 other=262144" in rest
     assert "fallback" in rest
@@ -244,7 +244,7 @@ def test_each_text_is_measured_once_for_a_choice(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(cuts, "_size", counting)
     left = {each.region or "" for each in cuts.problems(log)}
     moves = {name: log.sealed(name)[-1].position for name in names}
-    kept = cuts.fitting(log, moves)
+    kept = cuts.next_moves(log)
     assert {*names} - {*kept} == left
     assert 0 < len(left) < len(names)
     assert measured <= 2 * 2 * len(names)

@@ -75,11 +75,11 @@ PLANTS: Final = (
     # --- limit on texts ----------------------------------------------------------------------------
     Plant(
         "texts of any size enter a cut",
-        *(cuts.texts_problem, "_fits(texts) or", "True or", TEXTS),
+        *(cuts._too_large, "if _fits(texts):", "if True:", TEXTS),
     ),
     Plant(
         "one limit on texts for each region",
-        *(cuts._sum, "sum(map(", "max(map(", TEXTS),
+        *(cuts._too_large, "if total + growth[name] <= limit", "if growth[name] <= limit", TEXTS),
     ),
     Plant(
         "states of listeners do not add up",
@@ -202,10 +202,7 @@ PLANTS: Final = (
     Plant("a budget gives back nothing", Budget.give_back, "-= size", "-= 0", EARLY),
     Plant(
         "a cut takes the checkpoints that do not fit",
-        cuts._fitting,
-        "each.position.checkpoint <= last.checkpoint",
-        "True",
-        GOLDEN,
+        *(cuts.next_moves, "if sealed and name in upto:", "if False:", GOLDEN),
     ),
     Plant(
         "events that were not checked count as checked",

@@ -10,7 +10,6 @@ from pydantic import BaseModel
 from sluicegate.coordinator.core import cuts, undo
 from sluicegate.coordinator.core.account import (
     Account,
-    RegionAccount,
     account_after,
     account_of,
     decode_account,
@@ -277,7 +276,7 @@ def test_a_removed_region_reads_again_what_a_revert_took_out_of_the_table() -> N
 def stated(*names: str) -> Stream:
     """A stream after decision 9, as `Account` without an assignment has it."""
     regions = {
-        name: RegionAccount(position=Position(incarnation="q", checkpoint=90, digest="d")) for name in names
+        name: RegionState(position=Position(incarnation="q", checkpoint=90, digest="d")) for name in names
     }
     account = Account(version=1, stream="s", decision=9, digest="x", regions=regions, ended=["q"])
     found = Stream(state_of(account))
@@ -444,8 +443,8 @@ def test_a_table_without_what_the_log_has_as_committed_belongs_to_another_deploy
     ours, theirs = (
         encode_account(Account(version=1, stream="s", decision=4, digest="d4", regions=regions))
         for regions in (
-            {name: RegionAccount(position=each.position) for name, each in stream.state.regions.items()},
-            {"elsewhere": RegionAccount(position=Position(incarnation="x", checkpoint=1, digest="d"))},
+            {name: RegionState(position=each.position) for name, each in stream.state.regions.items()},
+            {"elsewhere": RegionState(position=Position(incarnation="x", checkpoint=1, digest="d"))},
         )
     )
     refuse_needless("s", commits(text=ours), log, None)
@@ -456,7 +455,7 @@ def test_a_table_without_what_the_log_has_as_committed_belongs_to_another_deploy
 def test_a_statement_is_compared_with_earlier_commits_of_the_table() -> None:
     at = Position(incarnation="q", checkpoint=7, digest="d7")
     earlier = Account(
-        version=1, stream="s", decision=3, digest="d3", regions={"r1": RegionAccount(position=at)}
+        version=1, stream="s", decision=3, digest="d3", regions={"r1": RegionState(position=at)}
     )
     table = commits()._replace(earlier=earlier)
     for wrong in (None, at.model_copy(update={"checkpoint": 6}), at.model_copy(update={"digest": "other"})):

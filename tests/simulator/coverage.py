@@ -154,4 +154,4 @@ def rare(counted: Mapping[str, int], enough: int = ENOUGH) -> list[Row]:
 
 def effects_of_core() -> set[str]:
     """Return the names of all effects of the core."""
-    return {kind.__name__ for kind in effects.Effect.__args__}
+    return {kind.__name__ for kind in effects.Effect.__subclasses__()}
