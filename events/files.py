@@ -11,7 +11,7 @@ from urllib.parse import quote, unquote, urlsplit
 from pydantic import TypeAdapter
 
 from sluicegate.events.envelope import Envelope
-from sluicegate.events.models import FileInfo, FilesWritten
+from sluicegate.events.models import LONGEST_FACTS, FileInfo, FilesWritten
 from sluicegate.events.problems import Cause, CauseCode, Code, Problem
 
 # Names. A name is `<word>-<digest>-<rest>`: the digest of the attempt that wrote the file is between the
@@ -192,24 +192,29 @@ class FileTooLarge(ValueError):
     """The description of a single file exceeds a message, so no split helps."""
 
 
-def split_files(body: FilesWritten, limit: int) -> list[FilesWritten]:
+def split_files(body: FilesWritten, limit: int, *, with_facts: bool = False) -> list[FilesWritten]:
     """Split a body so that each encoded part is at least `HEADROOM` bytes smaller than `limit`.
 
     `limit` is the topic's `max.message.bytes`. The parts list the same files in the same order; each needs an
-    event id of its own. A body without files is one part. Raises FileTooLarge.
+    event id of its own. A body without files is one part. `with_facts`: each part has room for the facts of
+    its files, which follow later. Raises FileTooLarge.
     """
     frame = len(body.model_copy(update={"files": ()}).model_dump_json().encode())
     room = limit - HEADROOM - frame
     return [
-        body.model_copy(update={"files": body.files[start:end]}) for start, end in _ranges(body, room, limit)
+        body.model_copy(update={"files": body.files[start:end]})
+        for start, end in _ranges(body, room, limit, with_facts=with_facts)
     ]
 
 
-def _ranges(body: FilesWritten, room: int, limit: int) -> Iterator[tuple[int, int]]:
+def _ranges(body: FilesWritten, room: int, limit: int, *, with_facts: bool) -> Iterator[tuple[int, int]]:
     """Yield start and end of each part. Each file is encoded once, to measure its size."""
     start, used = 0, 0
     for index, file in enumerate(body.files):
         size = len(_FILE.dump_json(file))
+        if with_facts:
+            # The path is their key: in quotes, with a colon and a comma.
+            size += len(json.dumps(file.path)) + 2 + LONGEST_FACTS
         if size > room:
             raise FileTooLarge(
                 f"the description of {file.path} takes {size} bytes, and a message of at most {limit} bytes "

@@ -66,6 +66,10 @@ MOST_PARTITION_VALUE: Final = 4096
 """Characters of one partition value."""
 LONGEST_PATH: Final = 2048
 """Characters of the path of a file, relative to its location."""
+MOST_FACTS: Final = 16
+"""Facts of one file."""
+LONGEST_FACTS: Final = 1_000
+"""Bytes of all facts of one file, as JSON: an event has room for those of each of its files."""
 PartitionValues = Annotated[
     dict[
         Annotated[str, StringConstraints(max_length=LONGEST_FIELD_NAME)],
@@ -96,6 +100,16 @@ def _stays_inside(path: str) -> str:
 RelativePath = Annotated[
     str, StringConstraints(min_length=1, max_length=LONGEST_PATH), AfterValidator(_stays_inside)
 ]
+
+
+Facts = Annotated[
+    dict[
+        Annotated[str, StringConstraints(min_length=1, max_length=64)],
+        Annotated[str, StringConstraints(max_length=LONGEST_FACTS)],
+    ],
+    Field(max_length=MOST_FACTS),
+]
+"""Texts by names: results of the user's own work on a file, such as those of a scan."""
 
 
 class Body(BaseModel):
@@ -159,6 +173,9 @@ class FilesWritten(Body):
     one. Without a digest, nothing is compared. Delta needs none: there the id is one."""
     files: Annotated[tuple[FileInfo, ...], Field(max_length=MOST_FILES)]
     """As many as the attribute `files` states, with no path twice."""
+    facts: Annotated[dict[RelativePath, Facts], Field(max_length=MOST_FILES)] = {}
+    """By the paths of files, results of the user's own work on them. Readers of the log use them; the
+    coordinator does not."""
 
 
 class Position(Body):

@@ -21,7 +21,7 @@ from typing import Any, Final, Self
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import Position
 from sluicegate.kafka.clients import spread
-from sluicegate.writer_hooks.commit_feed import CommitFeed
+from sluicegate.writer_hooks.commit_feed import CommitFeed, OnOutcome
 from sluicegate.writer_hooks.driver_state import (
     DRIVER,
     CommittedCheckpoint,
@@ -78,6 +78,7 @@ class RegionDriver:
         idle_after: float = 10.0,
         take_over: bool = False,
         on_commit: Callable[[CommittedCheckpoint], None] | None = None,
+        on_outcome: OnOutcome | None = None,
     ) -> None:
         """Make a driver; nothing is connected yet. Raises BadOption.
 
@@ -87,12 +88,14 @@ class RegionDriver:
         - `take_over`: also begin where another kind of driver has written the region. The caller then finds
           the place in its source itself.
         - `on_commit`: called in some thread, with each newly committed checkpoint. Its exceptions are logged.
+        - `on_outcome`: called in a thread of the driver, with the outcome of each decision for the region: it
+          was committed, it fell back, or the decision was reverted. Its exceptions are logged.
         """
         self._options = dict(options)
         self._sink = SinkOptions.parse(options, located=False)
         self._region = self._sink.region
         self._take_over = take_over
-        self._state = DriverState(self._region, on_commit)
+        self._state = DriverState(self._region, on_commit, on_outcome)
         self._feed = CommitFeed(self._region, self._state.apply, self._state.doubt)
         self._heartbeats = DriverHeartbeats(self._region, heartbeat_interval, idle_after)
         self._incarnation = ""

@@ -26,6 +26,7 @@ from sluicegate.events.notifications import (
     Stalled,
 )
 from sluicegate.events.problems import Problem
+from sluicegate.writer_hooks.commit_feed import OnOutcome, RegionProgress
 from sluicegate.writer_hooks.errors import (
     BadOption,
     HookError,
@@ -244,11 +245,18 @@ class CommittedCheckpoint:
 class DriverState:
     """Completed and committed checkpoints of one driver. Safe for several threads."""
 
-    def __init__(self, region: Region, on_commit: Callable[[CommittedCheckpoint], None] | None) -> None:
+    def __init__(
+        self,
+        region: Region,
+        on_commit: Callable[[CommittedCheckpoint], None] | None = None,
+        on_outcome: OnOutcome | None = None,
+    ) -> None:
         self.lock = threading.Condition()
         self._asking = threading.Lock()
         self._region = region
         self._on_commit = on_commit
+        self._on_outcome = on_outcome
+        self._progress = RegionProgress(region.stream, region.name)
         self._incarnation = self._run = ""
         self._answered: set[str] = set()
         """Ids of the registrations of the region whose answers were read."""
@@ -445,6 +453,7 @@ class DriverState:
     def apply(self, notification: Notification) -> None:
         """Apply a notification of the stream."""
         body, name = notification.body, self._region.name
+        outcome = self._progress.apply(body)
         if isinstance(body, Committed):
             self._read_commit(body.cut.get(name))
         elif isinstance(body, RegistrationAnswered):
@@ -453,11 +462,17 @@ class DriverState:
         elif isinstance(body, IncarnationsEnded):
             if body.incarnations.get(name) == self._incarnation:
                 self.doubt()
-        elif isinstance(body, Stalled) and body.problem.region in ("", None, name) and not body.ended:
-            _log.warning("region %s of %s is stalled. %s", name, self._region.stream, body.reason)
+        elif isinstance(body, Stalled) and not body.ended:
             if body.problem.region == name:
                 self._stall = body.problem
                 self.doubt()
+            elif not body.problem.region:
+                _log.warning("the stream %s is stalled. %s", self._region.stream, body.reason)
+        if outcome is not None and self._on_outcome is not None:
+            try:
+                self._on_outcome(outcome)
+            except Exception:
+                _log.exception("on_outcome failed for %s", outcome)
 
     def _read_answer(self, answer: RegistrationAnswered) -> None:
         """Doubt the own registration if a later answer names another live incarnation.

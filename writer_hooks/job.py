@@ -85,7 +85,7 @@ class Job:
             )
         self._region = parsed.region
         self._id = require_name("job.id", job_id)
-        self._state = DriverState(self._region, None)
+        self._state = DriverState(self._region)
         self._feed = CommitFeed(self._region, self._state.apply, self._state.doubt)
         self._begun: BegunJob | None = None
         self._completed: CheckpointCompleted | None = None

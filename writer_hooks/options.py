@@ -192,18 +192,17 @@ class Uploads:
     timeout: float = _DEFAULT_UPLOAD_TIMEOUT
     """Seconds after a completion in which all its events must arrive; later, its files count as lost."""
     before_publish: str | None = None
-    """Function `module:function` of a local file and its final URI, called before the file is uploaded."""
+    """Function `module:function` of a local file and its final URI, called before the file is uploaded. An
+    uploader calls it until it succeeds."""
     log: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     """Options of the connection to Kafka, for the uploader. They may contain a password."""
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Self | None:
         """Return the options of names in lower case; None if tasks upload themselves. Raises BadOption."""
-        way = options.get(UPLOAD, "sync").strip().lower()
-        if way not in ("sync", "async"):
-            raise BadOption(f"the option {UPLOAD} must be sync or async: {options[UPLOAD]!r}")
-        if way == "sync":
-            named = [name for name in _UPLOAD_DETAILS if name in options]
+        if not _is_async(options):
+            allowed = (BEFORE_PUBLISH, UPLOAD_TIMEOUT) if BEFORE_PUBLISH in options else ()
+            named = [name for name in _UPLOAD_DETAILS if name in options and name not in allowed]
             if named:
                 raise BadOption(
                     f"the option {named[0]} is for asynchronous uploads; set {UPLOAD} to async, or leave "
@@ -223,6 +222,30 @@ class Uploads:
     def spool_folder(self) -> str:
         """Return the folder on this machine."""
         return self.spool or default_spool()
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """The user's work on each file of a task, which uploads its files itself."""
+
+    function: str
+    """Function `module:function`, as that of `Uploads.before_publish`."""
+    timeout: float
+    """Seconds in which a function that fails is called again; later, the attempt of the task fails."""
+
+    @classmethod
+    def parse(cls, options: Mapping[str, str]) -> Self | None:
+        """Return the work that tasks do themselves; None if there is none. Raises BadOption."""
+        if _is_async(options) or (function := _before_publish(options)) is None:
+            return None
+        return cls(function, seconds(options, UPLOAD_TIMEOUT, _DEFAULT_UPLOAD_TIMEOUT))
+
+
+def _is_async(options: Mapping[str, str]) -> bool:
+    way = options.get(UPLOAD, "sync").strip().lower()
+    if way not in ("sync", "async"):
+        raise BadOption(f"the option {UPLOAD} must be sync or async: {options[UPLOAD]!r}")
+    return way == "async"
 
 
 def default_spool() -> str:
@@ -344,6 +367,8 @@ class Target:
     files: FileOptions | None = None
     wrap: "Wrap | None" = None
     """Function that returns the storage of the data files, in place of that of the table."""
+    with_facts: bool = False
+    """True: the events get facts of their files, and need room for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -366,6 +391,8 @@ class SinkOptions:
     """Options of the data files; None: the table and the defaults decide."""
     uploads: Uploads | None = None
     """Options of asynchronous uploads; None: each task uploads its own files."""
+    work: Work | None = None
+    """The user's work on the files of a task that uploads them itself."""
 
     @classmethod
     def parse(cls, given: Mapping[str, str], *, located: bool = True) -> "SinkOptions":
@@ -388,6 +415,7 @@ class SinkOptions:
             backpressure=Backpressure.parse(options),
             files=_files(options),
             uploads=Uploads.parse(options),
+            work=Work.parse(options),
         )
 
     def table_ref(self) -> TableRef:
@@ -651,6 +679,7 @@ _PARTS: Final[tuple[Callable[[Mapping[str, str]], object], ...]] = (
     _evolve,
     _files,
     Uploads.parse,
+    Work.parse,
     Backpressure.parse,
 )
 """Functions that each read one part of the options, and raise BadOption."""

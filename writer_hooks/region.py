@@ -272,16 +272,32 @@ def digest_of(region: Region, attempt: Attempt) -> str:
     )
 
 
-def files_written(region: Region, attempt: Attempt, body: FilesWritten, limit: int) -> list[Event]:
+def files_written(
+    region: Region, attempt: Attempt, body: FilesWritten, limit: int, *, with_facts: bool = False
+) -> list[Event]:
     """Return events that list the files of an attempt, each small enough for a message of `limit` bytes.
+
+    `with_facts`: also after the facts of its files are added.
 
     Raises EventTooLarge if a single file's description exceeds the limit.
     """
     try:
-        parts = split_files(body, limit)
+        parts = split_files(body, limit, with_facts=with_facts)
     except FileTooLarge as error:
         raise EventTooLarge(f"{error}; the option message.max.bytes must follow it") from error
     return [file_event(region, attempt, part) for part in parts]
+
+
+def add_facts(events: Sequence[Event], facts: Mapping[str, Mapping[str, str]]) -> tuple[Event, ...]:
+    """Return events of files with the facts of their files, by the paths of these."""
+    return tuple(_add_facts(*event, facts) for event in events)
+
+
+def _add_facts(envelope: Envelope, body: Body, facts: Mapping[str, Mapping[str, str]]) -> Event:
+    if not isinstance(body, FilesWritten):
+        return Event(envelope, body)
+    own = {file.path: dict(facts[file.path]) for file in body.files if facts.get(file.path)}
+    return Event(envelope, body.model_copy(update={"facts": own}))
 
 
 def file_event(region: Region, attempt: Attempt, body: FilesWritten) -> Event:

@@ -79,7 +79,7 @@ class AttemptWriter:
         of_table = (target.adapter, target.table, target.event_time_column, digest, target.files)
         if target.wrap is None:
             return open_writer(*of_table)
-        # Only asynchronous uploads need the module.
+        # Only asynchronous uploads, and the user's work on files, need the module.
         from sluicegate.lakes.spooled import open_spooled
 
         return open_spooled(*of_table, target.wrap)
@@ -99,7 +99,10 @@ class AttemptWriter:
             schema_digest=self._writer.schema_digest,
             files=files,
         )
-        events = files_written(self._region, self._attempt, body, self._target.message_max_bytes)
+        events = files_written(
+            *(self._region, self._attempt, body, self._target.message_max_bytes),
+            with_facts=self._target.with_facts,
+        )
         return _summary(tuple(event.envelope.id for event in events), files), events
 
     def abort(self) -> None:
@@ -261,7 +264,7 @@ class Writer:
         self._region = options.region
         self._attempt = Attempt(checkpoint.incarnation, checkpoint.number, require_name("writer", name))
         most_held = math.inf if checkpoint.held else 0
-        self._delivery = delivery_of(self._region, self._attempt, options.uploads, most_held)
+        self._delivery = delivery_of(options, self._attempt, most_held)
         self._writer = AttemptWriter(self._region, self._attempt, self._delivery.target(options.target()))
         self._is_over = False
         self._lock = threading.Lock()

@@ -79,6 +79,7 @@ FILES: Final = FilesWritten(
         ),
         FileInfo(path="b.parquet", size=5, rows=1),
     ),
+    facts={"b.parquet": {"verdict": "clean"}},
 )
 BODIES: Final[dict[EventType, Body]] = {
     EventType.REGION_REGISTERED: RegionRegistered(

@@ -103,6 +103,10 @@ class Mishaps:
         """Let so many events fit into a commit."""
         self.world.fits = int(events)
 
+    def do_buckets(self) -> None:
+        """Give the table fixed buckets; a coordinator sees it when it starts."""
+        self.world.table.joined = "fixed buckets"
+
     def do_table(self, what: str, *rest: str) -> None:
         """marked KIND, foreign, impostor ID, ours ID DIGEST, replace, rollback N, expire N.
 

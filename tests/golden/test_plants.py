@@ -221,6 +221,13 @@ PLANTS: Final = (
         "attacks/a_refused_publication_lasts_over_a_restart",
     ),
     Plant(
+        "a table with fixed buckets takes partial cuts",
+        cuts,
+        "may_be_partial",
+        lambda right: lambda log: log.state.policy is not None and log.state.policy.partial == "allow",
+        "basics/fixed_buckets_make_every_cut_full",
+    ),
+    Plant(
         "a successor forgets which regions are excluded",
         Candidate,
         "__init__",

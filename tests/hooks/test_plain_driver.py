@@ -35,6 +35,7 @@ from sluicegate.writer_hooks import (
     NotOurs,
     PublishFailed,
     RegionDriver,
+    RegionOutcome,
     SourceOffsetsUnknown,
     driver,
     driver_state,
@@ -330,6 +331,36 @@ def test_another_commit_counts_for_nothing(position: Position) -> None:
     state, commits = state_with(1, 2)
     commit(state, position)
     assert (state.committed, commits) == (None, [])
+
+
+def test_a_driver_hears_that_its_region_fell_back_and_a_failing_callback_stops_nothing(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    heard: list[tuple[int, bool, int]] = []
+
+    def on_outcome(outcome: RegionOutcome) -> None:
+        heard.append((outcome.decision, outcome.fell_back, outcome.consecutive))
+        raise ValueError("a defect of the caller")
+
+    state = DriverState(region(), on_outcome=on_outcome)
+    state.begin(OWN, None)
+    state.add_completed(CommittedCheckpoint(1, {"n": 1}, at(1)))
+    for decision, number in ((1, 0), (2, 0), (3, 1)):
+        fallbacks = {"r1": at(0)} if number == 0 else {}
+        body = Committed(
+            decision=decision,
+            cut={"r1": at(number)},
+            fallbacks=fallbacks,
+            snapshot=None,
+            watermark=None,
+            files=0,
+        )
+        kind = NotificationType.PARTIALLY_COMMITTED if fallbacks else NotificationType.COMMITTED
+        state.apply(Notification("c", kind, "flights", "", "", body))
+    assert heard == [(1, True, 1), (2, True, 2), (3, False, 0)]
+    assert state.committed is not None
+    assert caplog.text.count("on_outcome failed") == 3
+    assert caplog.text.count("fell back in commit 1") == 1
 
 
 def test_a_repeated_notification_tells_once() -> None:

@@ -2,6 +2,7 @@
 
 import errno
 import fcntl
+import math
 import os
 import shutil
 import subprocess
@@ -25,10 +26,11 @@ from sluicegate.lakes.spooled import SpooledStorage, Wrap, open_spooled
 from sluicegate.lakes.storage import Storage
 from sluicegate.lakes.storages import open_storage
 from sluicegate.writer_hooks.errors import SpoolUnusable
-from sluicegate.writer_hooks.options import Target, Uploads
+from sluicegate.writer_hooks.options import SinkOptions, Target, Uploads
 from sluicegate.writer_hooks.region import Attempt, Event, KafkaSettings, Region, files_written
 from sluicegate.writer_hooks.upload import uploader
-from sluicegate.writer_hooks.upload.delivery import Deferred
+from sluicegate.writer_hooks.upload.before_publish import WorkFailed, call_before_publish
+from sluicegate.writer_hooks.upload.delivery import Deferred, delivery_of
 from sluicegate.writer_hooks.upload.overdue import OverdueUploads
 from sluicegate.writer_hooks.upload.process import ensure_uploader
 from sluicegate.writer_hooks.upload.spool import (
@@ -44,7 +46,7 @@ from sluicegate.writer_hooks.upload.spool import (
     network_type,
     read_entry,
 )
-from sluicegate.writer_hooks.upload.uploader import Uploader, call_before_publish
+from sluicegate.writer_hooks.upload.uploader import Uploader
 from tests.doubles.memory_lake import MemoryAdapter
 from tests.hooks.log import Log
 from tests.integration.waiting import BACKSTOP, wait_until
@@ -257,20 +259,127 @@ def test_files_that_can_never_be_sent_are_discarded(
     assert spool.names() == []
 
 
+SCANS = """\
+import os, pathlib, signal, time
+def scan(local, uri):
+    match uri:
+        case "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "hangs":
+            time.sleep(3600)
+        case "wrong":
+            return {"verdict": 1}
+        case "long":
+            return {"verdict": "x" * 2000}
+        case "silent":
+            return None
+    tries = pathlib.Path(__file__).parent / "tries"
+    tries.write_text((tries.read_text() if tries.exists() else "") + "x")
+    if len(tries.read_text()) < int(os.environ.get("NEEDED", 1)):
+        raise OSError("the scanner is away")
+    return {"verdict": "clean é", "key": os.environ.get("AWS_ACCESS_KEY_ID", "")}
+"""
+
+
+@pytest.fixture
+def scans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Folder of a module with a function that may fail. Afterwards it has a file with one letter a call."""
+    (tmp_path / "scans.py").write_text(SCANS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
 @pytest.mark.slow
-def test_a_function_that_was_killed_is_not_one_that_failed(tmp_path: Path) -> None:
-    (tmp_path / "scans.py").write_text(
-        "import os, signal\n"
-        "def scan(local, uri):\n"
-        "    print(os.environ['AWS_ACCESS_KEY_ID'])\n"
-        "    os.kill(os.getpid(), signal.SIGKILL) if uri == 'killed' else 1 / 0\n"
-    )
+def test_a_function_returns_facts_or_its_call_has_failed(scans: Path) -> None:
     environment = {**os.environ, "AWS_ACCESS_KEY_ID": "own"}
-    call = partial(call_before_publish, "scans:scan", "x", path=[str(tmp_path), *sys.path], timeout=BACKSTOP)
-    with pytest.raises(InterruptedError, match="was killed"):
-        call("killed", environment=environment)
-    with pytest.raises(Lost, match="ZeroDivisionError"):
-        call("file:///x", environment=environment)
+    call = partial(call_before_publish, "scans:scan", "x", path=[str(scans), *sys.path], timeout=BACKSTOP)
+    assert call("file:///x", environment=environment) == {"verdict": "clean é", "key": "own"}
+    assert call("silent", environment=environment) == {}
+    for uri, problem in (
+        ("killed", "was killed"),
+        ("wrong", "must return None, or a dict of texts"),
+        ("long", "bytes are possible"),
+    ):
+        with pytest.raises(WorkFailed, match=problem):
+            call(uri, environment=environment)
+    with pytest.raises(WorkFailed, match="OSError: the scanner is away"):
+        call("file:///x", environment={**environment, "NEEDED": "99"})
+    with pytest.raises(WorkFailed, match="did not end within"):
+        call("hangs", environment=environment, timeout=0.2)
+
+
+def test_a_function_that_fails_is_called_again_however_late_it_is(
+    spool: Spool, region: Region, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It never stalls its region, and other files of the table do not wait for it."""
+    sent: list[Event] = []
+    failing = [True]
+
+    def scan(function: str, local: str, uri: str, **_: object) -> dict[str, str]:
+        if failing and "bad" in Path(local).read_text():
+            raise WorkFailed("the scanner is away")
+        return {"verdict": "clean"}
+
+    monkeypatch.setattr(uploader, "call_before_publish", scan)
+    monkeypatch.setattr(uploader, "_publish", lambda _, events: sent.extend(events))
+    monkeypatch.setattr(uploader, "_FIRST_PAUSE", 0.0)
+    table = str(tmp_path / "table")
+    # No time is left for storages that fail.
+    uploads = Uploads(before_publish="scans:scan", timeout=0.0)
+    bad = enter(spool, region, table, b"bad", uploads)
+    enter(spool, region, table, b"good", uploads)
+    running, calls = Uploader(spool), iter(range(5))
+    running.run(lambda _: next(calls, None) is None)
+    assert spool.names() == [bad]
+    assert "the scanner is away" in (spool.reason(bad) or "")
+    failing.clear()
+    running.run(lambda empty: empty)
+    assert [type(each.body) for each in sent] == [FilesWritten, FilesWritten], "nothing is reported as lost"
+    assert [list(each.body.facts.values()) for each in sent if isinstance(each.body, FilesWritten)] == [
+        [{"verdict": "clean"}],
+        [{"verdict": "clean"}],
+    ]
+
+
+@pytest.mark.slow
+def test_a_task_that_uploads_itself_calls_the_function_until_it_succeeds(
+    scans: Path, region: Region, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("NEEDED", "2")
+    monkeypatch.setattr("sluicegate.writer_hooks.upload.delivery._FIRST_PAUSE", 0.0)
+    (scans / "table").mkdir()
+    options = {
+        "stream": region.stream,
+        "region": "r1",
+        "table": str(scans / "table"),
+        "kafka.bootstrap.servers": region.kafka.bootstrap_servers,
+        "before.publish": "scans:scan",
+    }
+    task = delivery_of(SinkOptions.parse(options, located=False), Attempt("i1", 1, "w0"), math.inf)
+    adapter = MemoryAdapter()
+    target = task.target(Target(adapter, adapter.parse_table("memory:flights"), None, 1_000_000))
+    assert target.with_facts
+    assert target.wrap is not None
+    storage = target.wrap(open_storage((scans / "table").as_uri()))
+    storage.write("p=1", {"x.parquet": b"rows"})
+    assert not list((scans / "table").rglob("*.parquet"))
+    (message,) = task.deliver(written(region, storage))
+    task.abort()
+    assert (scans / "table" / "p=1" / "x.parquet").read_bytes() == b"rows"
+    assert FilesWritten.model_validate_json(message.value).facts["p=1/x.parquet"]["verdict"] == "clean é"
+    assert ((scans / "tries").read_text(), caplog.text.count("the scanner is away")) == ("xx", 1)
+    # A function that never succeeds fails the attempt, which leaves nothing.
+    monkeypatch.setenv("NEEDED", "99")
+    impatient = SinkOptions.parse({**options, "upload.timeout": "0.01"}, located=False)
+    task = delivery_of(impatient, Attempt("i1", 1, "w0"), math.inf)
+    wrap = task.target(target).wrap
+    assert wrap is not None
+    storage = wrap(open_storage((scans / "table").as_uri()))
+    storage.write("p=1", {"y.parquet": b"rows"})
+    with pytest.raises(LakeUnavailable, match=r"the scanner is away\. Another attempt is safe"):
+        task.deliver(written(region, storage))
+    task.abort()
+    assert [each.name for each in (scans / "table").rglob("*.parquet")] == ["x.parquet"]
 
 
 def fill(disk: pytest.MonkeyPatch, spool: Spool) -> None:
@@ -452,10 +561,10 @@ def uploads(**options: str) -> Uploads:
 class Reports(OverdueUploads):
     """Losses whose reports are kept."""
 
-    def __init__(self) -> None:
+    def __init__(self, **options: str) -> None:
         kafka = KafkaSettings(bootstrap_servers="127.0.0.1:1")
         region = Region("flights", "r1", kafka, Assignment(number=0, regions=("r1",)))
-        super().__init__(region, uploads(upload_timeout="100"))
+        super().__init__(region, uploads(upload_timeout="100", **options))
         self.reported: list[tuple[int, float]] = []
 
     def _report(self, incarnation: str, number: int, now: float) -> None:
@@ -473,6 +582,15 @@ def test_only_the_oldest_checkpoint_is_reported_after_its_time() -> None:
     overdue.commit(3)
     overdue.report("q1", 230.0)
     assert overdue.reported[-1] == (4, 230.0)
+
+
+def test_work_that_takes_long_is_not_reported_as_lost() -> None:
+    """The machine of another task may call the function again and again; the region falls back meanwhile."""
+    overdue = Reports(before_publish="posixpath:join")
+    overdue.complete(3, 0.0)
+    for now in range(0, 10_000, 10):
+        overdue.report("q1", float(now))
+    assert overdue.reported == []
 
 
 @pytest.mark.parametrize(("in_spool", "reports"), [({3}, 0), ({2}, 0), ({4}, 1), (set(), 1)])
@@ -527,8 +645,9 @@ def test_a_sweep_leaves_files_of_entries_and_of_living_tasks(spool: Spool) -> No
         os.close(lock)
 
 
-def _change(function: str, local: str, uri: str, **rest: object) -> None:
+def _change(function: str, local: str, uri: str, **rest: object) -> dict[str, str]:
     Path(local).write_bytes(b"other rows")
+    return {}
 
 
 def test_a_file_that_the_function_changes_is_not_uploaded(tmp_path: Path) -> None:
@@ -544,5 +663,5 @@ def test_a_file_that_the_function_changes_is_not_uploaded(tmp_path: Path) -> Non
         patch.object(uploader, "_publish", lambda *_: None),
         pytest.raises(Lost, match="has other content than its task has written"),
     ):
-        uploader.send(spool, name, entry, uploader.Credentials(), set())
+        uploader.send(spool, name, entry, uploader.Credentials(), uploader.Progress())
     assert not [each for each in table.rglob("*") if each.is_file()]

@@ -9,6 +9,7 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 
+from sluicegate.events.models import RegionHeartbeat
 from sluicegate.failpoints import points
 from sluicegate.writer_hooks import (
     CommittedCheckpoint,
@@ -17,6 +18,7 @@ from sluicegate.writer_hooks import (
     Job,
     OpenCheckpoint,
     PublishFailed,
+    RegionOutcome,
     RegionReplaced,
     SourceOffsetsUnknown,
     WriterResult,
@@ -26,7 +28,7 @@ from sluicegate.writer_hooks.publisher import publish_completion
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.coroutines import AsyncRegionDriver, AsyncWriter
-from tests.integration.job import SCHEMA, read_ids
+from tests.integration.job import SCHEMA, read_events, read_ids
 from tests.integration.sparkjob import SparkThread
 from tests.integration.waiting import until
 
@@ -227,10 +229,11 @@ def run(options: dict[str, str], job_id: str, *ids: int) -> bool:
 async def test_no_commit_waits_for_a_declined_checkpoint(place: Place) -> None:
     partial = {"partial": "allow", "alignment_timeout": "1h"}
     others = options_of(place, region="jobs", **REGIONS)
+    heard: list[RegionOutcome] = []
     async with (
         running(place.settings(options=partial)) as service,
         AsyncRegionDriver(options_of(place, **REGIONS)) as driver,
-        AsyncRegionDriver(others) as slow,
+        AsyncRegionDriver(others, on_outcome=heard.append) as slow,
     ):
         first = await put(slow, 1)
         await put(driver, 2)
@@ -239,6 +242,8 @@ async def test_no_commit_waits_for_a_declined_checkpoint(place: Place) -> None:
         hung = await slow.begin()
         await slow.decline(hung, "the source does not answer")
         await driver.await_commit(await put(driver, 3))
+        # The driver of the region that fell back hears of it.
+        await until(lambda: [each for each in heard if each.fell_back])
         conditions = service.status()["streams"]["flights"]["conditions"]
         assert any("the source does not answer" in each["message"] for each in conditions)
         async with AsyncWriter(hung, "w0") as writer:
@@ -247,7 +252,38 @@ async def test_no_commit_waits_for_a_declined_checkpoint(place: Place) -> None:
         await slow.complete(hung, [result], source_offsets={"ids": 4})
         await driver.decline(await driver.begin())
         await slow.await_commit(hung)
+        await until(lambda: heard[-1].fell_back, lambda fell_back: not fell_back)
+        assert slow.committed is not None
+        assert (heard[-1].consecutive, heard[-1].committed) == (0, slow.committed.position)
     assert read_ids(place.table) == [1, 2, 3, 4]
+
+
+async def heartbeats(place: Place) -> list[RegionHeartbeat]:
+    """Return the heartbeats in the log, oldest first."""
+    found = await read_events(place.bootstrap, place.topics.events)
+    return [each.body for each in found if isinstance(each.body, RegionHeartbeat)]
+
+
+@pytest.mark.seam
+async def test_a_checkpoint_after_a_pause_is_in_the_log_before_its_first_row(place: Place) -> None:
+    async with running(place.settings()):
+        async with AsyncRegionDriver(options_of(place)) as busy:
+            for number in range(2):
+                await busy.await_commit(await put(busy, number))
+            assert all(each.begins is None for each in await heartbeats(place)), "a busy region pays nothing"
+        async with AsyncRegionDriver(options_of(place), idle_after=0.0) as driver:
+            before = len(await heartbeats(place))
+
+            async def is_idle() -> bool:
+                return any(each.idle for each in (await heartbeats(place))[before:])
+
+            await until(is_idle)
+            checkpoint = await driver.begin()
+            found = (await heartbeats(place))[before:]
+            assert [each.begins for each in found if each.begins is not None] == [checkpoint.number]
+            await driver.complete(checkpoint, [checkpoint.write("w0", rows(2))], source_offsets={"ids": 2})
+            await driver.await_commit(checkpoint)
+    assert read_ids(place.table) == [0, 1, 2]
 
 
 @pytest.mark.seam

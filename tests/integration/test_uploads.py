@@ -6,15 +6,17 @@ from pathlib import Path
 
 import pytest
 
+from sluicegate.events.models import FilesWritten
 from sluicegate.events.notifications import Stalled
 from sluicegate.events.problems import Code
 from sluicegate.failpoints import points
+from sluicegate.writer_hooks import RegionOutcome
 from sluicegate.writer_hooks.upload.spool import Spool
 from tests.faults.tables import kind_of
 from tests.integration.conftest import LAKES, Place, place_of
 from tests.integration.coordinator import running
 from tests.integration.coroutines import AsyncRegionDriver
-from tests.integration.job import read_ids, read_notifications
+from tests.integration.job import read_events, read_ids, read_notifications
 from tests.integration.orders import sluicegate
 from tests.integration.sparkjob import SparkJob, SparkThread
 from tests.integration.test_locations import resetting_region
@@ -120,6 +122,83 @@ async def test_a_lost_spool_stalls_the_region_and_a_new_driver_reads_its_rows_ag
             await put(again, 1)
             await again.await_commit(await put(again, 2))
     assert read_ids(place.table) == [0, 1, 2]
+
+
+@pytest.mark.seam
+async def test_a_region_whose_files_wait_falls_back_and_its_driver_hears_of_it(
+    place: Place, spool: Spool
+) -> None:
+    heard: list[RegionOutcome] = []
+    regions = {"regions": "r1,r2", "assignment": "1"}
+    partial = {"partial": "allow", "alignment_timeout": "1s"}
+    waiting = AsyncRegionDriver(
+        uploading(place, spool, **regions), heartbeat_interval=0.5, on_outcome=heard.append
+    )
+    async with (
+        running(place.settings(options=partial)),
+        waiting,
+        AsyncRegionDriver(options_of(place, region="r2", **regions)) as other,
+    ):
+        first = await put(waiting, 1)
+        await put(other, 2)
+        await waiting.await_commit(first)
+        await asyncio.to_thread(end_uploader, spool)
+        with nobody_uploads(spool):
+            late = await put(waiting, 3)
+            await other.await_commit(await put(other, 4))
+            await until(lambda: [each for each in heard if each.fell_back])
+        await waiting.await_commit(late)
+        await until(lambda: heard[-1].fell_back, lambda fell_back: not fell_back)
+        assert waiting.committed is not None
+        assert heard[-1].committed == waiting.committed.position
+    assert read_ids(place.table) == [1, 2, 3, 4]
+
+
+SCANS = """\
+import json, pathlib
+def scan(local, uri):
+    path = pathlib.Path(__file__).parent
+    if not (path / "scanner").exists():
+        (path / "called").touch()
+        raise OSError("the scanner is away")
+    return {"verdict": "clean"}
+"""
+
+
+@pytest.mark.seam
+@pytest.mark.parametrize("upload", ["async", "sync"])
+async def test_work_that_fails_is_done_again_and_its_facts_are_in_the_event(
+    upload: str, place: Place, spool: Spool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another region is committed meanwhile, and no time makes the files count as lost."""
+    (tmp_path / "scans.py").write_text(SCANS)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    work = {"before.publish": "scans:scan", "regions": "r1,r2", "assignment": "1"}
+    asynchronous = {"upload.timeout": "0.1"} if upload == "async" else {}
+    options = uploading(place, spool, **work, **asynchronous)
+    if upload == "sync":
+        options = options_of(place, **work)
+    partial = {"partial": "allow", "alignment_timeout": "1s"}
+    async with (
+        running(place.settings(options=partial)),
+        AsyncRegionDriver(options, heartbeat_interval=0.5) as driver,
+        AsyncRegionDriver(options_of(place, region="r2", regions="r1,r2", assignment="1")) as other,
+    ):
+        (tmp_path / "scanner").touch()
+        first = await put(driver, 1)
+        await put(other, 2)
+        await driver.await_commit(first)
+        (tmp_path / "scanner").unlink()
+        writing = asyncio.create_task(put(driver, 3))
+        await until((tmp_path / "called").exists)
+        await other.await_commit(await put(other, 4))
+        (tmp_path / "scanner").touch()
+        await driver.await_commit(await writing)
+        assert await losses(place) == []
+    assert read_ids(place.table) == [1, 2, 3, 4]
+    bodies = [each.body for each in await read_events(place.bootstrap, place.topics.events)]
+    facts = [facts for body in bodies if isinstance(body, FilesWritten) for facts in body.facts.values()]
+    assert facts == [{"verdict": "clean"}, {"verdict": "clean"}]
 
 
 async def test_a_task_that_fails_leaves_nothing_or_everything(place: Place, spool: Spool) -> None:

@@ -249,7 +249,7 @@ def write_task(
     """
     attempt = _this_attempt(marker)
     region = options.region
-    delivery = delivery_of(region, attempt, options.uploads, _MOST_HELD)
+    delivery = delivery_of(options, attempt, _MOST_HELD)
     try:
         target = delivery.target(options.target())
         written, events = write_attempt(region, attempt, target, local_times(batches))

@@ -12,9 +12,10 @@ arrived, so a completion without its files does no harm, but the region waits.
 - `spool.py`: the folder with entries, their files, locks and limits. An entry is one attempt: files, the
   folder that they go to, the events to publish, and the connections for that.
 - `process.py`: the process of the uploader, and its start by a task or a driver.
-- `uploader.py`: the work of the process. It sends entries of several targets in turns, repeats failures
-  with growing pauses, and calls the user's function `before.publish`.
-- `before_publish.py`: the process of one such call.
+- `uploader.py`: the work of the process. It sends entries of several targets in turns, and repeats
+  failures with growing pauses.
+- `before_publish.py`: a call of the user's function `before.publish`, in a process of its own. Uploaders
+  call it, and so does a task that uploads its files itself. It may fail for as long as it likes.
 - `overdue.py`: the driver's view. It keeps the uploader of its own machine alive, and reports checkpoints
   whose events do not arrive in time, because their machine may be lost.
 
@@ -23,6 +24,7 @@ What may never happen
 - An event is published before its files are in the store.
 - A file is uploaded with other content than its task has written. Its digest is compared before the upload,
   and again after the user's function. A file that is in the store already is never replaced.
+- The user's function stalls a region. It is called again until it succeeds, and no time limit counts.
 - An entry is removed before its events are acknowledged, or files are removed before their entry. A sweep
   removes only files without an entry whose writer has released its lock.
 - Two uploaders send from one spool. One holds the lock; an uploader that ends releases it, and looks once

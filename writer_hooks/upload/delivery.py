@@ -3,6 +3,9 @@
 import contextlib
 import logging
 import os
+import posixpath
+import shutil
+import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -10,22 +13,26 @@ from typing import TYPE_CHECKING, Final, Protocol
 
 from sluicegate.events.encoding import Message
 from sluicegate.failpoints.points import arm_from
+from sluicegate.kafka.clients import spread
 from sluicegate.lakes.port import LakeUnavailable
 from sluicegate.lakes.storage import Storage
 from sluicegate.writer_hooks.errors import UploadGivenUp
-from sluicegate.writer_hooks.options import Target, Uploads, resolve_function
+from sluicegate.writer_hooks.options import SinkOptions, Target, Uploads, Work, resolve_function
 from sluicegate.writer_hooks.publisher import publish_files
-from sluicegate.writer_hooks.region import Attempt, Event, Region
+from sluicegate.writer_hooks.region import Attempt, Event, Region, add_facts
+from sluicegate.writer_hooks.upload.before_publish import WorkFailed, call_before_publish
 from sluicegate.writer_hooks.upload.process import ensure_uploader
 from sluicegate.writer_hooks.upload.spool import (
     Connections,
     Entry,
+    Lost,
     Spool,
     SpooledFile,
     format_way_back,
     make_spool,
     name_of,
     region_key,
+    search_path,
     store_variables,
     unusable,
 )
@@ -36,6 +43,9 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger(__name__)
 
+_FIRST_PAUSE: Final = 0.25
+_LONGEST_PAUSE: Final = 15.0
+"""Seconds between two calls of a function that fails."""
 _POLL: Final = 0.05
 """Seconds between two comparisons of a waiting task with the limits of the spool."""
 
@@ -79,6 +89,83 @@ class Direct:
         """Do nothing: the adapter removes files that no event describes."""
 
 
+class Worked(Direct):
+    """The files stay in a folder of the task until the user's work on them is done. The task uploads them."""
+
+    def __init__(self, region: Region, most_held: float, work: Work) -> None:
+        super().__init__(region, most_held)
+        self._work = work
+        self._folder: str | None = None
+        self._final: Storage | None = None
+        self._storage: SpooledStorage | None = None
+
+    def target(self, target: Target) -> Target:
+        return replace(target, wrap=self._wrap, with_facts=True)
+
+    def _wrap(self, final: Storage) -> Storage:
+        from sluicegate.lakes.spooled import SpooledStorage
+
+        resolve_function(self._work.function)
+        try:
+            self._folder = tempfile.mkdtemp(prefix="sluicegate-work-")
+        except OSError as error:
+            raise LakeUnavailable(
+                f"no folder can be made in {tempfile.gettempdir()}: {error}. Another attempt is safe"
+            ) from error
+        self._final, self._storage = final, SpooledStorage(final, self._folder)
+        return self._storage
+
+    def deliver(self, events: Sequence[Event]) -> tuple[Message, ...]:
+        final, storage, folder = self._final, self._storage, self._folder
+        if final is None or storage is None or folder is None:
+            return super().deliver(events)
+        # The module loads what a task without this work does not need.
+        from sluicegate.writer_hooks.upload.uploader import put, require_whole
+
+        facts: dict[str, dict[str, str]] = {}
+        done: list[str] = []
+        try:
+            for name, found in sorted(storage.files.items()):
+                file = SpooledFile(name, *found)
+                facts[name] = self._call(f"{folder}/{name}", posixpath.join(final.uri, name))
+                require_whole(folder, file)
+                put(final, folder, file)
+                done.append(name)
+        except BaseException as error:
+            # No event describes the files.
+            with contextlib.suppress(LakeUnavailable, OSError):
+                final.discard(".", done)
+            if isinstance(error, Lost):
+                raise LakeUnavailable(f"{error}. Another attempt is safe") from error
+            raise
+        return super().deliver(add_facts(events, facts))
+
+    def _call(self, local: str, uri: str) -> dict[str, str]:
+        """Call the function until it succeeds. Raises LakeUnavailable after the time limit."""
+        until = time.monotonic() + self._work.timeout
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                return call_before_publish(
+                    self._work.function, local, uri, path=search_path(), environment=os.environ
+                )
+            except WorkFailed as error:
+                if time.monotonic() >= until:
+                    raise LakeUnavailable(f"{error}. Another attempt is safe") from error
+                if pause == _FIRST_PAUSE:
+                    _log.warning(
+                        "region %s of %s: %s. It is called again, with longer pauses, for %g s",
+                        *(self._region.name, self._region.stream, error, self._work.timeout),
+                    )
+            time.sleep(spread(pause))
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def abort(self) -> None:
+        folder, self._folder = self._folder, None
+        if folder is not None:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 class Deferred:
     """The files stay in the spool of this machine, and its uploader publishes the events."""
 
@@ -91,7 +178,7 @@ class Deferred:
         self._lock: int | None = None
 
     def target(self, target: Target) -> Target:
-        return replace(target, wrap=self._wrap)
+        return replace(target, wrap=self._wrap, with_facts=self._uploads.before_publish is not None)
 
     def _wrap(self, final: Storage) -> Storage:
         """Return the storage of the attempt, once the spool has room. An attempt without rows needs none."""
@@ -191,7 +278,11 @@ def _free_disk(spool: Spool) -> None:
         spool.sweep()
 
 
-def delivery_of(region: Region, attempt: Attempt, uploads: Uploads | None, most_held: float) -> Delivery:
+def delivery_of(options: SinkOptions, attempt: Attempt, most_held: float) -> Delivery:
     """Return the way of an attempt. `most_held`: bytes of events that its driver may publish for it."""
     arm_from(os.environ)
-    return Direct(region, most_held) if uploads is None else Deferred(region, attempt, uploads)
+    if options.uploads is not None:
+        return Deferred(options.region, attempt, options.uploads)
+    if options.work is not None:
+        return Worked(options.region, most_held, options.work)
+    return Direct(options.region, most_held)

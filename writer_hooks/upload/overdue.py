@@ -65,12 +65,13 @@ class OverdueUploads:
     A report has no effect on a checkpoint that is sealed, as when commits wait for another region or for a
     coordinator. It stalls the region of one that is not. So time in which Kafka does not answer, and an
     uploader cannot publish either, does not count. Only the oldest checkpoint is reported, and none that has
-    files in the spool of this machine: its uploader reports them itself.
+    files in the spool of this machine: its uploader reports them itself. With `before.publish` nothing is
+    reported, because a lost machine looks like work that takes long.
     """
 
     def __init__(self, region: Region, uploads: Uploads) -> None:
         self._region = region
-        self._timeout = uploads.timeout
+        self._timeout = uploads.timeout if uploads.before_publish is None else math.inf
         self._completed: dict[int, float] = {}
         """By number, the times from which the uploads have counted."""
         self._reported = self._resumed = -math.inf

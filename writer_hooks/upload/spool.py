@@ -225,8 +225,7 @@ class Entry:
         cls, storage: str, files: Sequence[SpooledFile], events: Sequence[Event], uploads: Uploads
     ) -> Self:
         """Return the entry of a task that runs in this process."""
-        path = tuple(part or os.getcwd() for part in sys.path)
-        return cls(storage, tuple(files), tuple(events), uploads, store_variables(), path)
+        return cls(storage, tuple(files), tuple(events), uploads, store_variables(), search_path())
 
     @property
     def about(self) -> Envelope:
@@ -278,6 +277,11 @@ class Entry:
             )
         except (KeyError, TypeError, ValueError, RecursionError) as error:
             raise BadEntry(f"this is no entry of a spool: {error}") from error
+
+
+def search_path() -> tuple[str, ...]:
+    """Return the folders in which this process finds its modules, for a process with another folder."""
+    return tuple(part or os.getcwd() for part in sys.path)
 
 
 def _event(found: Mapping[str, Any]) -> Event:

@@ -5,17 +5,13 @@ import hashlib
 import logging
 import os
 import posixpath
-import signal
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
-from typing import IO, Final
+from typing import Final
 from uuid import NAMESPACE_OID, uuid5
 
 from sluicegate.events.envelope import Envelope, EventType
@@ -28,9 +24,10 @@ from sluicegate.lakes.storage import Storage
 from sluicegate.lakes.storage_local import LocalStorage
 from sluicegate.lakes.storages import open_storage
 from sluicegate.writer_hooks.errors import HookError, PublishFailed
-from sluicegate.writer_hooks.options import log_of, seconds
+from sluicegate.writer_hooks.options import BEFORE_PUBLISH, log_of, seconds
 from sluicegate.writer_hooks.publisher import shared_publisher
-from sluicegate.writer_hooks.region import Event
+from sluicegate.writer_hooks.region import Event, add_facts
+from sluicegate.writer_hooks.upload.before_publish import WorkFailed, call_before_publish
 from sluicegate.writer_hooks.upload.spool import (
     BadEntry,
     Connections,
@@ -44,76 +41,6 @@ from sluicegate.writer_hooks.upload.spool import (
     read_entry,
     store_variables,
 )
-
-# --- before.publish: the user's function, in a process of its own -------------------------------------
-
-_BEFORE_PUBLISH: Final = "sluicegate.writer_hooks.upload.before_publish"
-_LONGEST_CALL: Final = 600.0  # seconds
-_SHOWN: Final = 2_000
-"""Characters of the output of a failed call that its reason has."""
-
-
-def call_before_publish(
-    function: str,
-    local: str,
-    uri: str,
-    *,
-    path: Sequence[str],
-    environment: Mapping[str, str],
-    timeout: float = _LONGEST_CALL,
-) -> None:
-    """Call a function with a local file and its final URI, and wait for its end.
-
-    `path` has the folders in which the task found its modules, `timeout` is in seconds. Raises Lost if the
-    call raises, or does not end in time; its process is killed then. Raises InterruptedError if another
-    process has killed it: a repetition is safe.
-    """
-    with (
-        _output_file() as printed,
-        subprocess.Popen(
-            [sys.executable, "-m", _BEFORE_PUBLISH, str(os.getpid()), function, local, uri],
-            stdin=subprocess.DEVNULL,
-            stdout=printed,
-            stderr=subprocess.STDOUT,
-            env={**environment, "PYTHONPATH": os.pathsep.join(path)},
-            start_new_session=True,
-        ) as process,
-    ):
-        try:
-            process.wait(timeout)
-        except subprocess.TimeoutExpired:
-            raise Lost(
-                f"the function {function} of before.publish did not end within {timeout:g} s for {uri}"
-            ) from None
-        finally:
-            # Its own children must not outlive it either.
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(process.pid, signal.SIGKILL)
-        _judge(process.returncode, printed, function, uri)
-
-
-def _output_file() -> IO[bytes]:
-    """Open a file for the output of a call; in memory where that is possible, because a disk may be full."""
-    if sys.platform == "linux":
-        return open(os.memfd_create("before.publish"), "w+b")
-    return tempfile.TemporaryFile()
-
-
-def _judge(status: int, printed: IO[bytes], function: str, uri: str) -> None:
-    """Raise Lost if a call has failed, and InterruptedError if its process was killed."""
-    if status < 0:
-        raise InterruptedError(f"the function {function} of before.publish was killed for {uri}")
-    if status:
-        text = _end_of(printed).decode(errors="replace").strip()
-        last = text.splitlines()[-1] if text else f"exit status {status}"
-        raise Lost(f"the function {function} of before.publish failed for {uri}: {last[-_SHOWN:]}")
-
-
-def _end_of(printed: IO[bytes]) -> bytes:
-    size = printed.seek(0, os.SEEK_END)
-    printed.seek(max(0, size - 4 * _SHOWN))
-    return printed.read()
-
 
 # --- one entry: its files, its events, its removal; each step may be repeated -------------------------
 
@@ -185,32 +112,42 @@ def _age(found: Connections) -> int:
     return found.created
 
 
-def send(spool: Spool, name: EntryName, entry: Entry, credentials: Credentials, uploaded: set[str]) -> None:
+@dataclass(slots=True)
+class Progress:
+    """Steps that this process has made for one entry, so that a later try does not repeat them."""
+
+    facts: dict[str, dict[str, str]] = field(default_factory=dict)
+    """By the names of files, results of the user's function."""
+    uploaded: set[str] = field(default_factory=set)
+    """Files that were put."""
+
+
+def send(spool: Spool, name: EntryName, entry: Entry, credentials: Credentials, done: Progress) -> None:
     """Upload the files of an entry, publish its events, and remove it.
 
-    `uploaded` has the names of files that this process has put, and gets further ones. Raises Lost,
-    LakeUnavailable, TableRefused, and the errors of `publish_files`.
+    `done` has the steps of earlier tries, and gets further ones. Raises Lost, WorkFailed, LakeUnavailable,
+    TableRefused, and the errors of `publish_files`.
     """
-    waiting = [file for file in entry.files if file.name not in uploaded]
+    waiting = [file for file in entry.files if file.name not in done.uploaded]
     folder = spool.files(name.attempt)
     if waiting:
         storage = credentials.open(entry)
         _require_folder(storage)
     for file in waiting:
-        _require_whole(folder, file)
-        if entry.uploads.before_publish is not None:
-            call_before_publish(
+        require_whole(folder, file)
+        if entry.uploads.before_publish is not None and file.name not in done.facts:
+            done.facts[file.name] = call_before_publish(
                 entry.uploads.before_publish,
                 f"{folder}/{file.name}",
                 posixpath.join(storage.uri, file.name),
                 path=entry.path,
                 environment=credentials.environment(entry),
             )
-            _require_whole(folder, file)
-        _put(storage, folder, file)
-        uploaded.add(file.name)
+            require_whole(folder, file)
+        put(storage, folder, file)
+        done.uploaded.add(file.name)
     hit(Failpoint.UPLOAD_PUBLISH_BEFORE)
-    _publish(credentials.log(entry), entry.events)
+    _publish(credentials.log(entry), add_facts(entry.events, done.facts))
     hit(Failpoint.UPLOAD_PUBLISH_AFTER)
     spool.remove(name)
 
@@ -235,7 +172,7 @@ def _publish(options: Mapping[str, str], events: tuple[Event, ...]) -> None:
     shared_publisher(kafka).publish(topics.events, events, timeout)
 
 
-def _require_whole(folder: str, file: SpooledFile) -> None:
+def require_whole(folder: str, file: SpooledFile) -> None:
     """Raise Lost unless the local file has the content that its task has written."""
     path = f"{folder}/{file.name}"
     try:
@@ -256,7 +193,7 @@ def _require_folder(storage: Storage) -> None:
         )
 
 
-def _put(storage: Storage, folder: str, file: SpooledFile) -> None:
+def put(storage: Storage, folder: str, file: SpooledFile) -> None:
     """Put a file at its final place. A file that is there is never replaced. Raises Lost, LakeUnavailable."""
     there = storage.size(file.name)
     if there is None:
@@ -298,8 +235,7 @@ class _Work:
     failing_since: float | None = None
     due: float = 0.0
     """Time of the next attempt. All times are monotonic seconds."""
-    uploaded: set[str] = field(default_factory=set)
-    """Files that this process has put, so that a later try does not do it again."""
+    done: Progress = field(default_factory=Progress)
 
 
 @dataclass(slots=True)
@@ -398,7 +334,11 @@ class Uploader:
             self._failures.clear()
         elif work is not None:
             work.failed += 1
-            if work.failing_since is None:
+            if isinstance(error, WorkFailed):
+                # The storage is not known to fail: its other entries do not wait, and no time counts.
+                work.failing_since = None
+                work.target = (*(each for each in work.target if each != BEFORE_PUBLISH), BEFORE_PUBLISH)
+            elif work.failing_since is None:
                 work.failing_since = time.monotonic()
             work.due = time.monotonic() + spread(
                 min(_LONGEST_PAUSE, _FIRST_PAUSE * 2 ** min(work.failed, 16))
@@ -410,7 +350,9 @@ class Uploader:
         if kind in self._failures:
             return
         self._failures.add(kind)
-        expected = isinstance(error, LakeUnavailable | TableRefused | HookError | OSError | BadEntry)
+        expected = isinstance(
+            error, LakeUnavailable | TableRefused | HookError | OSError | BadEntry | WorkFailed
+        )
         _log.warning(
             "files of checkpoint %d wait in the spool %s: %s: %s. They are tried again, with longer pauses; "
             "further failures of this kind are not logged until one upload succeeds",
@@ -431,11 +373,12 @@ class Uploader:
         if entry is None:
             return
         try:
-            send(self.spool, name, entry, self._credentials, work.uploaded)
+            send(self.spool, name, entry, self._credentials, work.done)
         except Lost as error:
             self._lose(name, entry, str(error))
-        except PublishFailed as error:
-            # The files are in the store. When Kafka is back, the events still count, however late it is.
+        except (PublishFailed, WorkFailed) as error:
+            # The files are in the store, or on this disk. When Kafka is back, or the user's function
+            # succeeds, the events still count, however late it is.
             self._note_reason(name, str(error))
             raise
         except Exception as error:

@@ -99,6 +99,15 @@ def lake(tmp_path: Path) -> PaimonLake:
     return fixed(tmp_path, 4, "i64")
 
 
+def test_only_fixed_buckets_make_all_writers_one_region(lake: PaimonLake, tmp_path: Path) -> None:
+    """The coordinator makes every cut of such a stream full: `basics/fixed_buckets_make_every_cut_full`."""
+    expected = "the table has 4 fixed buckets, which all writers share"
+    assert lake.committer().inspect().joined == expected
+    Stream(lake).add(1, lake.write(rows(10)))
+    assert lake.committer().inspect().joined == expected
+    assert PaimonLake(tmp_path / "unaware", KEYS).committer().inspect().joined is None
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
