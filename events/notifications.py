@@ -80,7 +80,7 @@ class SavepointTaken(Body):
     snapshot: SnapshotRef | None
     watermark: Millis | None
     discarded: tuple[Name, ...] = ()
-    """Regions of which something that it waited for has been discarded since the order."""
+    """Regions of which something that was sealed at the order has been discarded since."""
 
 
 class PartitionDone(Body):

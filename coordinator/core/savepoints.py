@@ -102,11 +102,16 @@ def is_awaited(log: "Log", savepoint: Savepoint, name: str) -> bool:
     return name in savepoint.awaited and not gone and not log.is_idle(name)
 
 
-def retarget(state: LogState, name: str, at: Position) -> None:
-    """Make a position the target of every savepoint that waits for the region."""
+def retarget(state: LogState, name: str, at: Position, *, sealed_later: bool) -> None:
+    """Make a position the target of every savepoint that waits for the region.
+
+    `sealed_later`: it was sealed after the orders of these savepoints.
+    """
     for savepoint in state.savepoints:
         if name in savepoint.awaited:
             savepoint.targets[name] = at
+            if sealed_later:
+                savepoint.sealed_later.append(name)
             savepoint.awaited = [each for each in savepoint.awaited if each != name]
 
 
@@ -121,7 +126,8 @@ def discard(state: LogState, name: str, upto: Position | None, *, gone: bool) ->
     for savepoint in state.savepoints:
         target = savepoint.targets.get(name)
         if target is not None and (end is None or not reaches(end, target.incarnation, target.checkpoint)):
-            savepoint.discarded = sorted({*savepoint.discarded, name})
+            if name not in savepoint.sealed_later:
+                savepoint.discarded = sorted({*savepoint.discarded, name})
             del savepoint.targets[name]
             if end is not None:
                 savepoint.targets[name] = end

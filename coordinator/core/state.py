@@ -80,7 +80,7 @@ class RegionState(Light):
     run: str | None = None
     """Id of the newest accepted registration: heartbeats and closings of older processes do not count."""
     registered: int = -1
-    """Offset of that registration."""
+    """Offset of the region's newest accepted registration, also of an assignment that was withdrawn."""
     idle: bool = False
     """True if the newest heartbeat says so, and no event has contradicted it."""
     begun: int | None = None
@@ -185,8 +185,10 @@ class Savepoint(Light):
     """By region, the position that it has to reach; one that is committed is removed."""
     awaited: list[str] = []
     """Regions that had nothing sealed at the order: their next sealed checkpoint is the target."""
+    sealed_later: list[str] = []
+    """Regions whose target was sealed after the order."""
     discarded: list[str] = []
-    """Regions of which something that it waited for is discarded."""
+    """Regions of which something that was sealed at the order is discarded."""
 
 
 class Revert(Light):
