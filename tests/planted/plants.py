@@ -55,6 +55,8 @@ LISTENER: Final = "tests/coordinator/listeners/test_worker.py"
 MARKS: Final = "tests/listeners/mark_done/test_watermark.py tests/listeners/mark_done/test_times.py"
 TAGS: Final = "tests/listeners/tags/test_periods.py"
 PAUSES: Final = "tests/hooks/test_pauses.py"
+ORPHANS: Final = "tests/replay/test_orphan_events.py"
+SEARCH: Final = "tests/replay/test_orphan_search.py"
 STORE: Final = "tests/contracts/state_store"
 
 
@@ -383,6 +385,36 @@ PLANTS: Final = (
     Plant(
         "an orphan's path that was named since is deleted",
         *(Search._still, "file.path not in self._named_since and", "", "tests/replay/test_orphan_search.py"),
+    ),
+    Plant(
+        "a file of a live incarnation goes",
+        *(decisions.OrphanEvents.judge, "life in ended and not live", "True", ORPHANS),
+    ),
+    Plant(
+        "a file of a batch that runs for days goes",
+        *(
+            decisions.OrphanEvents.judge,
+            "elif reaches(_committed(state, name), life, checkpoint)",
+            "elif True",
+            ORPHANS,
+        ),
+    ),
+    Plant(
+        "one incarnation that has ended is enough",
+        *(decisions.OrphanEvents.judge, 'may still be committed", None)', 'may be committed", 1)', ORPHANS),
+    ),
+    Plant(
+        "a name that was named since is deleted",
+        *(
+            Search._still,
+            " and _name(file.path) not in map(_name, self._named_since)",
+            "",
+            "tests/replay/test_orphan_search.py",
+        ),
+    ),
+    Plant(
+        "a table that was rolled back has orphans",
+        *(Search._judged, "self._unproven is not None", "False", SEARCH),
     ),
     Plant(
         "an incarnation that a withdrawal can bring back has orphans",
