@@ -387,6 +387,10 @@ PLANTS: Final = (
         *(Search._still, "file.path not in self._named_since and", "", "tests/replay/test_orphan_search.py"),
     ),
     Plant(
+        "a listener takes the decisions after an adoption for known ones",
+        *(Worker._adopt, "if ahead else {}", "if False else {}", LISTENER),
+    ),
+    Plant(
         "a file of a live incarnation goes",
         *(decisions.OrphanEvents.judge, "life in ended and not live", "True", ORPHANS),
     ),
@@ -394,8 +398,8 @@ PLANTS: Final = (
         "a file of a batch that runs for days goes",
         *(
             decisions.OrphanEvents.judge,
-            "elif reaches(_committed(state, name), life, checkpoint)",
-            "elif True",
+            "reaches(_committed(state, name), life, checkpoint)",
+            "True",
             ORPHANS,
         ),
     ),
@@ -407,9 +411,9 @@ PLANTS: Final = (
         "a name that was named since is deleted",
         *(
             Search._still,
-            " and _name(file.path) not in map(_name, self._named_since)",
-            "",
-            "tests/replay/test_orphan_search.py",
+            "_name(file.path) not in map(_name, self._named_since)",
+            "True",
+            SEARCH,
         ),
     ),
     Plant(
