@@ -109,6 +109,8 @@ class RegionState(Light):
     """State of listeners, at the position."""
     fallbacks: int = 0
     """Number of cuts in a row with which the region fell back."""
+    moved_at: int | None = None
+    """Append time of the decision that has moved it to its position; None before the first one."""
     behind_since: int | None = None
     """Append time of the decision with which it fell back first since its position; None if it has not."""
 

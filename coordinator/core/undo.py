@@ -57,7 +57,7 @@ def revert(log: Log, made: Decision) -> None:
         region.watermark, region.source_offsets = was.watermark, was.source_offsets
         region.offsets_kind = was.offsets_kind
         region.listeners, region.fallbacks = was.listeners, was.fallbacks
-        region.doubt, region.behind_since = was.doubt, was.behind_since
+        region.doubt, region.behind_since, region.moved_at = was.doubt, was.behind_since, was.moved_at
     state.watermark = made.before.watermark
     for name in made.moves:
         region = state.regions[name]
