@@ -233,6 +233,25 @@ def check_cleaning(
     return [fine(name, f"{_spares(cleaner)}, and files wait for at most {duration(settings.longest_wait)}")]
 
 
+def check_janitor(stream: str, settings: StreamSettings) -> Finding:
+    """Say if the coordinator deletes the orphans of a stream itself."""
+    name = f"table of {stream}, orphans"
+    if settings.has_janitor:
+        age = duration(settings.janitor.grace)
+        return fine(
+            name, f"the coordinator deletes files that no commit will include, {age} after that is known"
+        )
+    reason = (
+        f"streams.{stream}.janitor.enabled is false"
+        if settings.janitor.enabled is False
+        else "this format and store have no test for it, so it is off by default"
+    )
+    return fine(
+        name,
+        f"the coordinator deletes none: {reason}. To do it: sluicegate orphans delete --stream {stream}",
+    )
+
+
 def _longest_wait(record: StateRecord | None) -> float:
     """Return the seconds for which the oldest file of a stream has waited for its commit."""
     since = [each.since for each in record.waiting.values()] if record is not None else []
@@ -431,6 +450,7 @@ def check_stream(
         *_check_write(name, maintenance),
         *_check_names(stream, settings),
         *cleaning,
+        check_janitor(stream, settings),
     ]
     return found, compared
 

@@ -19,7 +19,7 @@ from sluicegate.cli.options import (
 from sluicegate.cli.orders import note_order
 from sluicegate.cli.terminal import progress_line
 from sluicegate.coordinator.observe.messages import iso_time
-from sluicegate.coordinator.replay.orphans import Deletable, Found, Search
+from sluicegate.coordinator.replay.orphans import Deletable, Found, Search, Unnamed
 from sluicegate.coordinator.replay.reading import require_verified
 from sluicegate.coordinator.replay.tables import connect
 from sluicegate.coordinator.settings.model import Settings
@@ -43,7 +43,10 @@ grace_option = click.option(
 
 @click.group(cls=Commands)
 def orphans() -> None:
-    """List or delete files that no commit will include: losing attempts, and work of ended incarnations."""
+    """List or delete files that no commit will include.
+
+    They are of losing attempts, of ended incarnations, and of drivers that died before an event named them.
+    """
 
 
 @orphans.command("list")
@@ -53,8 +56,8 @@ def orphans() -> None:
 def list_orphans(settings: Settings, stream: str, grace: float | None, as_json: bool) -> None:
     """List the orphans of a stream, each with the reason.
 
-    The search covers only files that the log names. It skips every file that a snapshot, branch, tag or
-    changelog of the table refers to.
+    The search covers the files that the log names, and those whose names state their attempt. It skips every
+    file that a snapshot, branch, tag or changelog of the table refers to.
     """
     _run(settings, stream, grace, delete=False, as_json=as_json)
 
@@ -86,7 +89,8 @@ def _run(
             settings, _orphans(settings, stream, wait, line.show, forged if delete else None)
         )
     repeated = "" if grace is None else f" --grace {grace:g}s"
-    lines = [_line(file, statuses.get(file.path)) for file in found.files]
+    lines = [_line(file, statuses.get(file.path)) for file in found.deletable]
+    lines += [_waiting_line(file) for file in found.waiting]
     lines.append(_summary(stream, found, statuses, wait, delete=delete, repeated=repeated))
     print_result(_values(stream, found, statuses, wait), lines, as_json=as_json)
 
@@ -104,21 +108,30 @@ async def _orphans(
         search = Search(stream, log, start, table, round(grace * 1000), show)
         found = await search.find(now)
         if forged is not None:
-            await note_order(settings, stream, counted(len(found.files), "file"))
-            async for file, status in search.delete(found.files, now):
+            files = found.deletable
+            await note_order(settings, stream, counted(len(files), "file"))
+            async for file, status in search.delete(files, now):
                 statuses[file.path] = status
-                show(f"deleting: {len(statuses):,} of {len(found.files):,}")
+                show(f"deleting: {len(statuses):,} of {len(files):,}")
         return found, statuses
 
 
-def _line(file: Deletable, status: FileStatus | None) -> str:
-    at = file.orphan.arrival
+def _line(file: Deletable | Unnamed, status: FileStatus | None) -> str:
     done = "" if status is None else f"{_STATUSES[status]}  "
+    if isinstance(file, Unnamed):
+        since = iso_time(file.since)
+        return f"{done}{file.path}  ({file.size:,} bytes): {file.reason}; no event names it; since {since}"
+    at = file.orphan.arrival
     return (
         f"{done}{file.path}  ({file.size:,} bytes): {file.orphan.reason}; attempt {at.writer or at.event} of "
         f"region {at.region}, incarnation {at.incarnation}, offset {at.offset}, an orphan since "
         f"{iso_time(file.orphan.since)}"
     )
+
+
+def _waiting_line(file: Unnamed) -> str:
+    settled = "" if file.since is None else f", since {iso_time(file.since)}"
+    return f"STAYS  {file.path}  ({file.size:,} bytes): {file.reason}{settled}; no event names it"
 
 
 def _summary(
@@ -131,16 +144,18 @@ def _summary(
     repeated: str = "",
 ) -> str:
     """Format the result. `repeated` are options with which the next command finds the same files."""
-    size = sum(file.size for file in found.files)
-    files = counted(len(found.files), "file")
+    size = sum(file.size for file in found.deletable)
+    files = counted(len(found.deletable), "file")
     text = f"{files} of stream {stream} ({size:,} bytes) in no commit, and in no later one"
     if delete:
         deleted = sum(status is FileStatus.DELETED for status in statuses.values())
         text += f"; {deleted} deleted"
-    elif found.files:
+    elif found.deletable:
         text += f". To delete them: sluicegate orphans delete --stream {stream}{repeated}"
     if found.young:
-        text += f"; {found.young} more orphaned attempts are younger than {grace:g} s"
+        text += f"; {counted(found.young, 'more orphaned attempt')} younger than {grace:g} s"
+    if found.waiting:
+        text += f"; {counted(len(found.waiting), 'file')} without an event left alone"
     return text
 
 
@@ -161,5 +176,13 @@ def _values(stream: str, found: Found, statuses: dict[str, FileStatus], grace: f
                 "status": statuses[file.path].value if file.path in statuses else None,
             }
             for file in found.files
+        ],
+        "unnamed": [
+            {
+                **file._asdict(),
+                "deletable": file in found.unnamed,
+                "status": statuses[file.path].value if file.path in statuses else None,
+            }
+            for file in (*found.unnamed, *found.waiting)
         ],
     }

@@ -14,13 +14,20 @@ from sluicegate.events.envelope import Envelope
 from sluicegate.events.models import LONGEST_FACTS, FileInfo, FilesWritten
 from sluicegate.events.problems import Cause, CauseCode, Code, Problem
 
-# Names. A name is `<word>-<digest>-<rest>`: the digest of the attempt that wrote the file is between the
-# first two hyphens. The position is fixed, so a name contains exactly one digest, and a file belongs to
-# exactly one attempt.
+# Names. A name is `<word>-<digest>-<incarnation>-<checkpoint>-<rest>`. The position of the digest is fixed,
+# so a name contains exactly one digest, and a file belongs to exactly one attempt. Incarnation and checkpoint
+# are in clear: a file that no event names, because its driver died, still shows its checkpoint.
 
 DIGEST_LENGTH: Final = 32
 """Number of hexadecimal digits: 128 bits of SHA-256."""
 
+
+_STATED_LENGTH: Final = 16
+"""Letters and digits of an incarnation that a name states."""
+_STATED: Final = re.compile(
+    rf"[^-/]+-[0-9a-f]{{{DIGEST_LENGTH}}}-([A-Za-z0-9]{{1,16}})-([0-9]{{1,19}})-[^/]+"
+)
+_NO_WORD: Final = re.compile("[^A-Za-z0-9]")
 
 AttemptKey = tuple[str, str, str, int, str, str]
 """Stream, region, incarnation, checkpoint, writer, and the attempt's own id."""
@@ -38,6 +45,28 @@ def attempt_digest(
     return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_LENGTH]
 
 
+def stated_incarnation(incarnation: str) -> str:
+    """Return the part of an incarnation that file names state: its first 16 letters and digits."""
+    return _NO_WORD.sub("", incarnation)[:_STATED_LENGTH]
+
+
+def attempt_label(
+    stream: str, region: str, incarnation: str, checkpoint: int, writer: str, attempt: str
+) -> str:
+    """Return what the file names of an attempt contain: its digest, incarnation and checkpoint."""
+    digest = attempt_digest(stream, region, incarnation, checkpoint, writer, attempt)
+    return f"{digest}-{stated_incarnation(incarnation)}-{checkpoint}"
+
+
+def stated_attempt(name: str) -> tuple[str, int] | None:
+    """Return the incarnation, as `stated_incarnation` has it, and the checkpoint that a file name states.
+
+    None: the name states neither, so the file is of another program.
+    """
+    found = _STATED.fullmatch(name)
+    return None if found is None else (found[1], int(found[2]))
+
+
 def attempt_of(envelope: Envelope) -> AttemptKey:
     """Return the key of the attempt that an event belongs to."""
     return (
@@ -51,13 +80,14 @@ def attempt_of(envelope: Envelope) -> AttemptKey:
 
 
 def names_problem(of: AttemptKey, body: FilesWritten) -> Problem | None:
-    """Return the problem of the first listed file whose name lacks the attempt's digest, or None.
+    """Return the problem of the first listed file whose name lacks the attempt's label, or None.
 
-    Such a file may belong to another attempt, and be committed a second time with that one.
+    Such a file may belong to another attempt, and be committed a second time with that one. Or it states
+    another checkpoint, and is deleted with the files of that one.
     """
-    digest = attempt_digest(*of)
+    label = attempt_label(*of)
     _, region, incarnation, checkpoint, writer, attempt = of
-    wanted = f"{digest}-"
+    wanted = f"{label}-"
     for file in body.files:
         name = file.path[file.path.rfind("/") + 1 :]
         start = name.find("-") + 1
@@ -67,7 +97,7 @@ def names_problem(of: AttemptKey, body: FilesWritten) -> Problem | None:
                 region=region,
                 incarnation=incarnation,
                 checkpoint=checkpoint,
-                names=(file.path, digest, writer, attempt),
+                names=(file.path, label, writer, attempt),
             )
     return None
 

@@ -80,7 +80,7 @@ class SavepointTaken(Body):
     snapshot: SnapshotRef | None
     watermark: Millis | None
     discarded: tuple[Name, ...] = ()
-    """Regions of which something that it waited for has been discarded since the order."""
+    """Regions of which something that was sealed at the order has been discarded since."""
 
 
 class PartitionDone(Body):
@@ -117,6 +117,18 @@ class IncarnationsEnded(Body):
     """By region. The driver of one asks the coordinator, and stops."""
 
 
+class StreamAdopted(Body):
+    """An operator has continued the stream from its table.
+
+    Outcomes of later decisions that were announced before are given up, and the next decisions use their
+    numbers again.
+    """
+
+    decision: Count
+    """Newest decision that the table has; 0: none."""
+    snapshot: SnapshotRef | None
+
+
 class Stalled(Body):
     """A condition that needs an operator has appeared or ended."""
 
@@ -137,6 +149,7 @@ class NotificationType(StrEnum):
     PARTITION_DONE = "partition.done"
     ENDED = "incarnations.ended"
     STALLED = "stream.stalled"
+    ADOPTED = "stream.adopted"
 
 
 NOTIFICATION_BODIES: Final[dict[NotificationType, type[Body]]] = {
@@ -149,6 +162,7 @@ NOTIFICATION_BODIES: Final[dict[NotificationType, type[Body]]] = {
     NotificationType.PARTITION_DONE: PartitionDone,
     NotificationType.ENDED: IncarnationsEnded,
     NotificationType.STALLED: Stalled,
+    NotificationType.ADOPTED: StreamAdopted,
 }
 
 NOTIFICATION_TYPES: Final = {wire_type(kind): kind for kind in NotificationType}

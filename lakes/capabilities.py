@@ -47,6 +47,13 @@ class ReadsHistory(TableMaintenance, Protocol):
 class FindsOrphans(TableMaintenance, Protocol):
     """Capability: the references to data files can be found. The janitor and `orphans` need it."""
 
+    def attempt_files(self) -> dict[str, int]:
+        """Return all data files whose names state their attempt (`events.files`), with their sizes in bytes.
+
+        The paths are as those of `file_status`. Raises LakeUnavailable.
+        """
+        ...
+
     def file_status(self, paths: Sequence[str]) -> dict[str, FileStatus]:
         """Return the status of each data file; never DELETED. Raises LakeUnavailable."""
         ...

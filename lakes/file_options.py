@@ -177,7 +177,7 @@ class FollowsFileOptions(Adapter, Protocol):
         self,
         table: TableRef,
         event_time_column: str | None,
-        digest: str | None = None,
+        label: str | None = None,
         files: FileOptions | None = None,
     ) -> FileWriter:
         """Open the writer half. Raises TableRefused or LakeUnavailable.
@@ -191,7 +191,7 @@ def open_writer(
     adapter: Adapter,
     table: TableRef,
     event_time_column: str | None,
-    digest: str | None = None,
+    label: str | None = None,
     files: FileOptions | None = None,
 ) -> FileWriter:
     """Open the writer half of an adapter. Raises TableRefused or LakeUnavailable.
@@ -199,13 +199,13 @@ def open_writer(
     An adapter without the capability works while the job has no such option.
     """
     if files is None:
-        return adapter.open_writer(table, event_time_column, digest)
+        return adapter.open_writer(table, event_time_column, label)
     if "files" not in inspect.signature(adapter.open_writer).parameters:
         raise TableRefused(
             f"the format {adapter.name} has no options of files. Leave the options {PREFIX}* out, or upgrade "
             "the package of the format"
         )
-    return cast(FollowsFileOptions, adapter).open_writer(table, event_time_column, digest, files)
+    return cast(FollowsFileOptions, adapter).open_writer(table, event_time_column, label, files)
 
 
 def is_sortable(kind: "pa.DataType") -> bool:

@@ -1,9 +1,10 @@
 """Upkeep of a table beside its commits: copies of data files, and samples of them."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final, NamedTuple, TypeVar
 
+from sluicegate.events.files import stated_attempt
 from sluicegate.events.models import FileInfo
 from sluicegate.lakes.capabilities import Opened
 from sluicegate.lakes.port import BadFiles, LakeUnavailable
@@ -39,6 +40,29 @@ def spread(items: Sequence[T], most: int) -> list[T]:
 def first_of(items: Iterable[T], most: int = SAMPLE_FILES) -> list[T]:
     """Return at most so many items from the beginning."""
     return list(islice(items, most))
+
+
+def attempt_files(storage: Storage, folder: str) -> Iterator[str]:
+    """Yield the files below a folder whose names state their attempt.
+
+    They are in folders of partitions and buckets. Raises LakeUnavailable.
+    """
+    folders = [folder]
+    while folders:
+        at = folders.pop()
+        for name in storage.names(at or "."):
+            path = f"{at}/{name}" if at else name
+            if stated_attempt(name) is not None:
+                yield path
+            elif "=" in name or name.startswith("bucket-"):
+                folders.append(path)
+
+
+def sized(storage: Storage, paths: Iterable[str]) -> dict[str, int]:
+    """Return the sizes of files, in bytes; a missing one is left out. Raises LakeUnavailable."""
+    found = list(paths)
+    sizes = zip(found, storage.sizes(found), strict=True)
+    return {path: size for path, size in sizes if size is not None}
 
 
 def open_files(head: Callable[[], object], sample: Callable[[], Sequence[Sampled]]) -> Opened:

@@ -330,12 +330,12 @@ class Adapter(Protocol):
         self,
         table: TableRef,
         event_time_column: str | None,
-        digest: str | None = None,
+        label: str | None = None,
     ) -> FileWriter:
         """Open the writer half. Raises TableRefused or LakeUnavailable.
 
-        `digest`: what the name of each file carries between its first two hyphens (`events.files`). None:
-        nothing, so only a stream with `file_names = "unchecked"` takes the files.
+        `label`: what the name of each file carries after its first hyphen (`events.files.attempt_label`).
+        None: nothing, so only a stream with `file_names = "unchecked"` takes the files.
 
         An adapter that follows options of files is a `file_options.FollowsFileOptions`, too.
         """

@@ -162,7 +162,7 @@ class SpoolsFiles(Adapter, Protocol):
         self,
         table: TableRef,
         event_time_column: str | None,
-        digest: str | None = None,
+        label: str | None = None,
         files: FileOptions | None = None,
         wrap: Wrap | None = None,
     ) -> FileWriter:
@@ -174,7 +174,7 @@ def open_spooled(
     adapter: Adapter,
     table: TableRef,
     event_time_column: str | None,
-    digest: str,
+    label: str,
     files: FileOptions | None,
     wrap: Wrap,
 ) -> FileWriter:
@@ -184,4 +184,4 @@ def open_spooled(
             f"the format {adapter.name} cannot leave files to an uploader. Leave the option upload out, or "
             "upgrade the package of the format"
         )
-    return cast(SpoolsFiles, adapter).open_writer(table, event_time_column, digest, files, wrap)
+    return cast(SpoolsFiles, adapter).open_writer(table, event_time_column, label, files, wrap)

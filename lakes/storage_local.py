@@ -215,7 +215,7 @@ class LocalStorage:
     def names(self, folder: str, after: str = "") -> list[str]:
         try:
             return [name for name in os.listdir(self._path(folder)) if name > after]
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return []
         except OSError as error:
             raise self._unavailable(f"cannot list the folder {folder}", folder, error) from error

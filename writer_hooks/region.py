@@ -9,7 +9,7 @@ from uuid import uuid4
 from pydantic import ValidationError
 
 from sluicegate.events.envelope import NO_CHECKPOINT, Envelope, EventType, with_counts
-from sluicegate.events.files import FileTooLarge, attempt_digest, split_files
+from sluicegate.events.files import FileTooLarge, attempt_label, split_files
 from sluicegate.events.models import (
     LONGEST_REASON,
     Assignment,
@@ -265,9 +265,9 @@ class Attempt:
     """Random for each try. It distinguishes the files and events of different tries of a writer."""
 
 
-def digest_of(region: Region, attempt: Attempt) -> str:
-    """Return the digest that the file names of the attempt contain."""
-    return attempt_digest(
+def label_of(region: Region, attempt: Attempt) -> str:
+    """Return the label that the file names of the attempt contain."""
+    return attempt_label(
         region.stream, region.name, attempt.incarnation, attempt.checkpoint, attempt.writer, attempt.id
     )
 

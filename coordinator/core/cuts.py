@@ -446,7 +446,7 @@ def _count(log: Log, fallbacks: list[str], moves: Moves, time: int) -> None:
         # The first cut of an assignment is full, so each region has registered, or was removed.
         region = log.state.regions[name]
         if name in moves:
-            region.fallbacks, region.behind_since = 0, None
+            region.fallbacks, region.behind_since, region.moved_at = 0, None, time
         else:
             region.fallbacks += 1
             region.behind_since = time if region.behind_since is None else region.behind_since

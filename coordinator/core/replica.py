@@ -162,7 +162,7 @@ def seal(log: Log, name: str, time: int) -> None:
     if len(pending.sealed) > before:
         log.state.regions[name].declined = None
         # A savepoint that was ordered while the region lagged waits for its next sealed checkpoint.
-        savepoints.retarget(log.state, name, pending.sealed[0].position)
+        savepoints.retarget(log.state, name, pending.sealed[0].position, sealed_later=True)
 
 
 def stall(region: RegionState, problem: Problem) -> None:

@@ -95,11 +95,16 @@ def _is_reached(log: "Log", savepoint: Savepoint) -> bool:
     return all(ended) and not _late(log.state, savepoint)
 
 
-def retarget(state: LogState, name: str, at: Position) -> None:
-    """Make a position the target of every savepoint that waits for the region."""
+def retarget(state: LogState, name: str, at: Position, *, sealed_later: bool) -> None:
+    """Make a position the target of every savepoint that waits for the region.
+
+    `sealed_later`: it was sealed after the orders of these savepoints.
+    """
     for savepoint in state.savepoints:
         if name in savepoint.awaited:
             savepoint.targets[name] = at
+            if sealed_later:
+                savepoint.sealed_later.append(name)
             savepoint.awaited = [each for each in savepoint.awaited if each != name]
 
 
@@ -113,7 +118,8 @@ def discard(state: LogState, name: str, upto: Position | None, *, gone: bool) ->
     for savepoint in state.savepoints:
         target = savepoint.targets.get(name)
         if target is not None and (end is None or not reaches(end, target.incarnation, target.checkpoint)):
-            savepoint.discarded = sorted({*savepoint.discarded, name})
+            if name not in savepoint.sealed_later:
+                savepoint.discarded = sorted({*savepoint.discarded, name})
             del savepoint.targets[name]
             if end is not None:
                 savepoint.targets[name] = end

@@ -80,7 +80,7 @@ class RegionState(Light):
     run: str | None = None
     """Id of the newest accepted registration: heartbeats and closings of older processes do not count."""
     registered: int = -1
-    """Offset of that registration."""
+    """Offset of the region's newest accepted registration, also of an assignment that was withdrawn."""
     idle: bool = False
     """True if the newest heartbeat says so, and no event has contradicted it."""
     begun: int | None = None
@@ -109,6 +109,8 @@ class RegionState(Light):
     """State of listeners, at the position."""
     fallbacks: int = 0
     """Number of cuts in a row with which the region fell back."""
+    moved_at: int | None = None
+    """Append time of the decision that has moved it to its position; None before the first one."""
     behind_since: int | None = None
     """Append time of the decision with which it fell back first since its position; None if it has not."""
 
@@ -190,8 +192,10 @@ class Savepoint(Light):
     """By region, the position that it has to reach; one that is committed is removed."""
     awaited: list[str] = []
     """Regions that had nothing sealed at the order: their next sealed checkpoint is the target."""
+    sealed_later: list[str] = []
+    """Regions whose target was sealed after the order."""
     discarded: list[str] = []
-    """Regions of which something that it waited for is discarded."""
+    """Regions of which something that was sealed at the order is discarded."""
 
 
 class Revert(Light):

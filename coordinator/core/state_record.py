@@ -17,6 +17,7 @@ from sluicegate.events.notifications import (
     RegistrationAnswered,
     SavepointTaken,
     Stalled,
+    StreamAdopted,
 )
 from sluicegate.events.problems import Cause, CauseCode, Code, Problem, malformed
 
@@ -41,6 +42,7 @@ NotificationBody = (
     | SavepointTaken
     | IncarnationsEnded
     | Stalled
+    | StreamAdopted
 )
 
 

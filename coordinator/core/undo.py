@@ -57,7 +57,7 @@ def revert(log: Log, made: Decision) -> None:
         region.watermark, region.source_offsets = was.watermark, was.source_offsets
         region.offsets_kind = was.offsets_kind
         region.listeners, region.fallbacks = was.listeners, was.fallbacks
-        region.doubt, region.behind_since = was.doubt, was.behind_since
+        region.doubt, region.behind_since, region.moved_at = was.doubt, was.behind_since, was.moved_at
     state.watermark = made.before.watermark
     for name in made.moves:
         region = state.regions[name]
@@ -74,7 +74,7 @@ def _restore(log: Log, name: str, region: RegionState, made: Decision) -> None:
         # The operator removed the region at the position that is undone, which it must reach again.
         region.final = to.checkpoint
     # Savepoints that await the region were ordered after the decision, when all of this was sealed.
-    retarget(log.state, name, to)
+    retarget(log.state, name, to, sealed_later=False)
     log.pending[name].restore(log.taken[name])
     if region.removed:
         log.pending[name].keep_sealed()
@@ -113,10 +113,13 @@ def withdraw(log: Log, offset: int, number: int) -> Problem | None:
         # Nothing of it was decided, so a savepoint waits for nothing of it.
         discard(state, name, None, gone=True)
     state.assignment = former.assignment if former is not None else None
+    # A take-over that was sent before a registration stays late, whatever has become of that one.
+    registered = {name: region.registered for name, region in state.regions.items()}
     state.regions, state.former = former.regions if former is not None else {}, None
     state.withdrawn = max(state.withdrawn, number)
     log.pending.clear()
     for name, region in state.regions.items():
+        region.registered = max(region.registered, registered.get(name, -1))
         if region.accepts_checkpoints and region.incarnation is not None:
             # Events that a zombie of it sent meanwhile had no effect. A recovery reads them again.
             region.incarnation.from_offset = offset

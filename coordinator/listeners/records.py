@@ -52,6 +52,8 @@ class ListenerRecord(BaseModel):
     """Newest decision with a handled outcome; None: no outcome yet, and any one may be the first."""
     seen: tuple[str, ...] = ()
     """Ids of the handled notifications of that decision."""
+    adoptions: Annotated[int, Field(ge=0)] = 0
+    """Number of adoptions of the stream that it has read. Each may use numbers of decisions again."""
     step: Annotated[int, Field(ge=0)] = 0
     """Number of records before this one, of all owners."""
     state: dict[str, Any] = {}
@@ -63,9 +65,10 @@ class ListenerRecord(BaseModel):
     """Time of the newest handled outcome, in milliseconds since the Unix epoch."""
 
     @property
-    def rank(self) -> tuple[int, int, int]:
+    def rank(self) -> tuple[int, int, int, int]:
         """Return the place of this record among those of several owners: the highest counts."""
-        return (-1 if self.decision is None else self.decision, self.step, self.offset)
+        decision = -1 if self.decision is None else self.decision
+        return (self.adoptions, decision, self.step, self.offset)
 
 
 def encode(record: ListenerRecord) -> bytes:

@@ -14,7 +14,7 @@ from sluicegate.coordinator.listeners.records import ListenerRecord, ListenerRec
 from sluicegate.coordinator.observe.metrics import Metrics
 from sluicegate.coordinator.settings.model import ListenerSettings
 from sluicegate.coordinator.stream.outcomes import Announced, Outcomes, outcome_of
-from sluicegate.events.notifications import Notification, read_notification
+from sluicegate.events.notifications import Notification, StreamAdopted, read_notification
 from sluicegate.kafka.authorized import topic_id
 from sluicegate.kafka.clients import spread, start_client, stop_client
 from sluicegate.kafka.reading import read_batches
@@ -338,6 +338,9 @@ class Worker:
 
     async def _handle(self, found: Announced) -> None:
         outcome, known = found.outcome, self.record.decision
+        if isinstance(outcome, StreamAdopted):
+            await self._adopt(found.offset + 1, outcome)
+            return
         if known is not None and (
             outcome.decision < known or (outcome.decision == known and outcome.id in self.record.seen)
         ):
@@ -353,6 +356,13 @@ class Worker:
         await self._finish(step, {"offset": found.offset + 1, **self._place(outcome)})
         self._offset, self._due = found.offset + 1, True
         self._metrics.listener_success.set(time.time(), self.record.stream, self.record.listener)
+
+    async def _adopt(self, offset: int, adopted: StreamAdopted) -> None:
+        """Forget the decisions that an adoption has given up: the next ones have their numbers."""
+        ahead = self.record.decision is not None and self.record.decision > adopted.decision
+        place = {"decision": adopted.decision, "seen": ()} if ahead else {}
+        await self._write({"offset": offset, "adoptions": self.record.adoptions + 1, **place})
+        self._offset = offset
 
     def _leave_out(self, decision: int, actions: Sequence[Action]) -> None:
         """Note the actions that nobody runs. Each is somebody's work by hand."""

@@ -632,8 +632,9 @@ _EXCLUDED: Final[Mapping[Code, Message]] = {
     ),
     Code.FILE_NAME_DIFFERS: Message(
         _FILES,
-        "the name of {first} lacks the digest[ {second}] of the attempt that reports it",
-        "Let the writer name its files with the digest of its own attempt, then set the region back: "
+        "the name of {first} lacks the label[ {second}] of the attempt that reports it",
+        "Let the writer name its files with digest, incarnation and checkpoint of its own attempt, then set "
+        "the region back: "
         + RESET
         + ". For writers that cannot choose names, set streams.{stream}.file_names to `unchecked`",
     ),

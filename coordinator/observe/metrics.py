@@ -411,6 +411,19 @@ class Metrics:
             _REGION,
             "Number of cuts in a row with which the region fell back",
         )
+        self.region_position = gauge(
+            "region_position_timestamp_seconds",
+            "seconds",
+            _REGION,
+            "Time of the decision that moved an active region to its committed position, in seconds since "
+            "the Unix epoch; absent until there is one",
+        )
+        self.oldest_position = gauge(
+            "stream_oldest_position_timestamp_seconds",
+            "seconds",
+            _STREAM,
+            "The oldest of these times of regions that are not idle; absent if there is none",
+        )
         self.heard = gauge(
             "region_last_event_timestamp_seconds",
             "seconds",
@@ -543,11 +556,12 @@ class Metrics:
         of_stream = (
             *(self.pending_files, self.pending_bytes, self.oldest_needed, self.record_size, self.watermark),
             *(self.oldest_unsealed, self.oldest_uncut, self.last_commit, self.single_region),
+            self.oldest_position,
         )
         for each in of_stream:
             each.remove(stream)
         # These search all series, so hundreds of streams together take long: only what has more labels.
-        for each in (self.fallbacks, self.heard, self._conditions):
+        for each in (self.fallbacks, self.region_position, self.heard, self._conditions):
             each.remove_by_labels({"stream": stream})
         self._conditions_shown.pop(stream, None)
         self.owner(stream, "")

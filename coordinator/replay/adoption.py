@@ -10,6 +10,7 @@ No adoption changes rows, and a needless one only costs work that is read again.
 coordinator would continue by itself, and where the table lacks commits of the log, which a repair keeps.
 """
 
+import hashlib
 from collections.abc import Collection, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
@@ -30,7 +31,7 @@ from sluicegate.coordinator.core.state import (
     RegionPhase,
     RegionState,
 )
-from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.core.state_record import Due, StateRecord
 from sluicegate.coordinator.core.table import TableProgress
 from sluicegate.coordinator.core.undo import revert_digest
 from sluicegate.coordinator.observe.messages import NEW_STREAM, fill, format_problem
@@ -43,6 +44,7 @@ from sluicegate.coordinator.stream.records import Held
 from sluicegate.events.codec import event_id, read_attributes
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import Position, SnapshotRef
+from sluicegate.events.notifications import NotificationType, StreamAdopted
 from sluicegate.events.problems import Code, Problem
 from sluicegate.lakes.capabilities import KeepsAccounts
 from sluicegate.lakes.history import PastSnapshot, TableHistory
@@ -92,10 +94,14 @@ class Adopted(NamedTuple):
             # Without a commit, the whole history is read once more.
             table=TableProgress(identity=identity, head=head, upto=-1 if head is None else state.decided),
         )
+        # Whoever reads the commits topic later finds there which of the earlier outcomes are given up.
+        identity = hashlib.sha256(f"{stream}/adopted/{state.decided}/{place.end}".encode()).hexdigest()[:32]
+        body = StreamAdopted(decision=state.decided, snapshot=head)
+        told = Due(id=identity, type=NotificationType.ADOPTED, body=body)
         if former is None:
-            return record
+            return record.model_copy(update={"due": [told]})
         due = [each for each in former.due if getattr(each.body, "decision", 0) <= state.decided]
-        kept = {"due": due, "announced": former.announced, "stalls": former.stalls}
+        kept = {"due": [*due, told], "announced": former.announced, "stalls": former.stalls}
         return record.model_copy(update=kept)
 
 

@@ -13,11 +13,12 @@ from typing import Final, NamedTuple
 from sluicegate.coordinator.core.account import Account, account_after, account_of
 from sluicegate.coordinator.core.log import Applied
 from sluicegate.coordinator.core.replica import Replica
-from sluicegate.coordinator.core.state import Decision, LogState, reaches
+from sluicegate.coordinator.core.state import Decision, LogState, RegionState, reaches
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.core.undo import revert_digest
 from sluicegate.events.codec import Flaw, Reading, read_record
 from sluicegate.events.envelope import EventType, LogRecord, RawHeader
+from sluicegate.events.files import stated_incarnation
 from sluicegate.events.models import (
     CutCommitted,
     CutDecided,
@@ -476,8 +477,20 @@ _MAY_END = frozenset(
 """Events that end incarnations, or bring one back."""
 
 
+class Verdict(NamedTuple):
+    """Whether a checkpoint may still be committed, for a file that no event names."""
+
+    reason: str
+    since: int | None
+    """Append time in milliseconds of the record that settled it; None: the file may not be deleted."""
+
+
+_HOUR: Final = 3_600_000
+"""Milliseconds. Commits of one hour count as the last of them, so that a long log needs little memory."""
+
+
 class OrphanEvents:
-    """The events of a log that no commit has included so far."""
+    """The events of a log that no commit has included so far, and verdicts on files without an event."""
 
     def __init__(self, start: LogState) -> None:
         """Make them for a log that is read from a state on."""
@@ -487,6 +500,10 @@ class OrphanEvents:
         self._losers: list[Orphan] = []
         self._ended: dict[str, int] = {}
         """By incarnation, the append time of the record that ended it, in milliseconds."""
+        self._lives: dict[str, dict[str, str]] = defaultdict(dict)
+        """By the part of their ids that file names state, the regions of all incarnations."""
+        self._commits: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        """By incarnation, its committed positions, each with the append time of its outcome."""
         self._begun = False
         """True once a record was read that the state at the start does not include."""
 
@@ -496,6 +513,7 @@ class OrphanEvents:
         if step.fresh and not self._begun:
             self._begun = True
             self._note_ended(self._start, record.time)
+            self._note_start(record.time)
         if envelope.type is EventType.FILES_WRITTEN and (step.fresh or self._is_pending(step)):
             checkpoints = self._open[envelope.region, envelope.incarnation]
             arrival = Arrival(
@@ -510,6 +528,8 @@ class OrphanEvents:
             checkpoints.setdefault(envelope.checkpoint, []).append(arrival)
         elif envelope.type in _MAY_END and step.fresh:
             self._note_ended(state, record.time)
+            if (life := state.regions.get(envelope.region, RegionState()).incarnation) is not None:
+                self._lives[stated_incarnation(life.id)][life.id] = envelope.region
         if step.settled is not None and isinstance(step.settled.outcome, CutCommitted):
             self._commit(step.settled, record.time)
 
@@ -520,6 +540,46 @@ class OrphanEvents:
         for each in state.former.suspended if state.former is not None else ():
             # A revert has brought it back.
             self._ended.pop(each, None)
+
+    def _note_start(self, time: int) -> None:
+        """Note the incarnations of the state before the first record, and the positions that it has."""
+        for life, region in self._start.ended.items():
+            self._lives[stated_incarnation(life)][life] = region or ""
+        former = self._start.former.regions if self._start.former is not None else {}
+        for name, each in (*former.items(), *self._start.regions.items()):
+            if each.incarnation is not None:
+                self._lives[stated_incarnation(each.incarnation.id)][each.incarnation.id] = name
+            if (at := _committed(self._start, name)) is not None:
+                self._commits[at.incarnation] = [(at.checkpoint, time)]
+
+    def judge(self, stated: str, checkpoint: int, state: LogState) -> Verdict:
+        """Return whether a file that no event names may be deleted, by all that its name states.
+
+        `stated` is the part of an incarnation that the name has; several incarnations may begin alike.
+        `state` is the state as far as the log has been read.
+        """
+        found = Verdict(f"the log has no incarnation that begins with {stated}", None)
+        ended = _ended_for_good([*self._ended, *state.ended], state)
+        for life, name in self._lives.get(stated, {}).items():
+            # An id that was forgotten may live again.
+            live = state.regions.get(name, RegionState()).live_incarnation == life
+            if life in ended and not live and not _may_be_included(state, name, life, checkpoint):
+                each = Verdict(f"incarnation {life} of region {name} has ended", self._ended.get(life))
+            elif reaches(_committed(state, name), life, checkpoint):
+                each = Verdict(
+                    f"checkpoint {checkpoint} of region {name} was committed without it",
+                    self._committed_since(life, checkpoint),
+                )
+            else:
+                return Verdict(f"checkpoint {checkpoint} of region {name} may still be committed", None)
+            if each.since is None:
+                return each
+            found = max(found, each, key=lambda verdict: verdict.since or 0)
+        return found
+
+    def _committed_since(self, life: str, checkpoint: int) -> int | None:
+        """Return the append time of an outcome with a position at or after a checkpoint of an incarnation."""
+        return next((time for number, time in self._commits.get(life, ()) if number >= checkpoint), None)
 
     def orphans(self, state: LogState) -> Iterator[Orphan]:
         """Yield the orphans, as far as the log has been read; `state` is the state there."""
@@ -548,6 +608,10 @@ class OrphanEvents:
         """Split the events of a commit's checkpoints into winners, which are dropped here, and losers."""
         winners, number = frozenset(settled.decision.parts), settled.decision.id
         for name, to in settled.decision.moves.items():
+            commits = self._commits[to.incarnation]
+            if commits and commits[-1][1] // _HOUR == time // _HOUR:
+                commits.pop()
+            commits.append((to.checkpoint, time))
             checkpoints = self._open.get((name, to.incarnation), {})
             for checkpoint in [each for each in checkpoints if each <= to.checkpoint]:
                 reason = f"decision {number} committed checkpoint {checkpoint} of region {name} without it"

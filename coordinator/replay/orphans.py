@@ -1,19 +1,27 @@
-"""Files that no commit will include: found in the log, checked in the table, checked again at deletion.
+"""Files that no commit will include: found in the log and in the table, checked again at deletion.
 
-A file is deletable if all of these are true:
-- An event of the log names it, and that event is an orphan (`decisions.OrphanEvents`).
-- Its name has the digest of the event's attempt, unless the logged policy takes files without one. So an
+A file that an event of the log names is deletable if all of these are true:
+- That event is an orphan (`decisions.OrphanEvents`).
+- Its name has the label of the event's attempt, unless the logged policy takes files without one. So an
   event cannot name a file of another stream, whose log may be elsewhere.
 - The event and the record that settled it are older than the grace period.
 - No other event of the partition names the same path.
 - No snapshot, branch, tag or changelog of the table refers to it.
 
-The search never touches a file that no event names.
+A driver that dies with an attempt leaves files that no event names. They are found by listing. Such a file is
+deletable if all of these are true:
+- Its name states an incarnation and a checkpoint, and the logged policy takes no other names.
+- Each incarnation of the log that begins so has ended for good, or has a committed position at or after the
+  checkpoint; and the record of that is older than the grace period.
+- No event of the partition names a file of the same name, and nothing in the table refers to it.
+- The table has the newest committed decision. A table that was rolled back lacks references to winners.
+
+All other files whose names state an attempt are listed, and never deleted: a batch may run for days.
 """
 
 import json
 import re
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from functools import partial
 from typing import Final, NamedTuple
@@ -30,15 +38,17 @@ from sluicegate.coordinator.replay.decisions import (
     OrphanEvents,
     ReplayRefused,
     Start,
+    Verdict,
 )
 from sluicegate.coordinator.replay.log import Print, Progress, StreamLog
 from sluicegate.coordinator.replay.tables import ReplayTable
 from sluicegate.events.codec import Flaw, read_attributes, read_files
 from sluicegate.events.envelope import EventType
-from sluicegate.events.files import attempt_of, names_problem, place_of
+from sluicegate.events.files import attempt_of, names_problem, place_of, stated_attempt
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.bodies import BodyUnavailable
 from sluicegate.lakes.capabilities import FileStatus, FindsOrphans
+from sluicegate.lakes.history import TableHistory
 
 CHUNK: Final = 1_000
 """Number of events whose bodies are in memory at a time."""
@@ -54,16 +64,38 @@ class Deletable(NamedTuple):
     orphan: Orphan
 
 
+class Unnamed(NamedTuple):
+    """A file that no event names, and to which nothing in the table refers."""
+
+    path: str
+    size: int
+    incarnation: str
+    """Its beginning, as the name states it."""
+    checkpoint: int
+    reason: str
+    since: int | None
+    """Append time in milliseconds of the record that settled it; None: the file may not be deleted."""
+
+
 class Found(NamedTuple):
     """Result of a search."""
 
     files: list[Deletable]
+    unnamed: list[Unnamed]
+    """Files without an event that may be deleted."""
+    waiting: list[Unnamed]
+    """Files without an event that may not be deleted, or not yet."""
     young: int
     """Orphans that are younger than the grace period."""
     kept: int
     """Files of orphans that stay: another event or the table refers to them."""
     gone: int
     """Files of orphans that do not exist any more."""
+
+    @property
+    def deletable(self) -> Sequence[Deletable | Unnamed]:
+        """Return the files of both kinds that may be deleted."""
+        return [*self.files, *self.unnamed]
 
 
 class Swept(NamedTuple):
@@ -96,11 +128,14 @@ class Search:
         """Offsets of the orphans that are old enough."""
         self._named_since: set[str] = set()
         """Paths that events appended after the search name."""
+        self._unproven: str | None = None
+        """Reason for which no file without an event may be deleted; None: there is none."""
 
     async def find(self, now: int) -> Found:
         """Return every file that is deletable at `now`, in milliseconds. Raises ReplayRefused, KafkaError."""
         history = await self._table.history()
         await self._read(await self._log.end(), Comparison(history, self._table.settings.commit_user))
+        self._unproven = self._require_names() or self._require_newest(history)
         known = self._fold.replica.state.table
         if known not in (None, history.identity):
             self._refuse(Problem(code=Code.TABLE_REPLACED, detail=history.identity))
@@ -108,15 +143,20 @@ class Search:
         self._old = {orphan.arrival.offset for orphan in old}
         named = await self._named(old)
         whole, finder = len(named), self._finder()
-        await self._shield(named)
-        statuses = await self._table.call(lambda: finder.file_status(list(named)))
+        listed = await self._table.call(finder.attempt_files)
+        await self._shield(named, listed)
+        statuses = await self._table.call(lambda: finder.file_status([*named, *listed]))
+        unreferenced = (path for path in listed if statuses[path] is FileStatus.UNREFERENCED)
+        unnamed = [self._judged(path, listed[path]) for path in unreferenced]
         files = [each for path, each in named.items() if statuses[path] is FileStatus.UNREFERENCED]
-        gone = sum(status is FileStatus.GONE for status in statuses.values())
-        return Found(files, young, whole - len(files) - gone, gone)
+        gone = sum(statuses[path] is FileStatus.GONE for path in named)
+        ripe = [each for each in unnamed if self._is_ripe(each, now)]
+        waiting = [each for each in unnamed if not self._is_ripe(each, now)]
+        return Found(files, ripe, waiting, young, whole - len(files) - gone, gone)
 
     async def delete(
-        self, files: Iterable[Deletable], now: int
-    ) -> AsyncIterator[tuple[Deletable, FileStatus]]:
+        self, files: Iterable[Deletable | Unnamed], now: int
+    ) -> AsyncIterator[tuple[Deletable | Unnamed, FileStatus]]:
         """Delete the files that `find` returned, after checking log and table again for each file.
 
         Raises ReplayRefused, KafkaError.
@@ -131,10 +171,10 @@ class Search:
     async def sweep(self, now: int) -> Swept:
         """Find the orphans at `now`, and delete them. Raises ReplayRefused, KafkaError, TimeoutError."""
         found, deleted, size = await self.find(now), 0, 0
-        async for file, status in self.delete(found.files, now):
+        async for file, status in self.delete(found.deletable, now):
             if status is FileStatus.DELETED:
                 deleted, size = deleted + 1, size + file.size
-        return Swept(deleted, size, len(found.files) - deleted, found.young)
+        return Swept(deleted, size, len(found.deletable) - deleted, found.young)
 
     def _finder(self) -> FindsOrphans:
         return self._table.capable(FindsOrphans, "the search for orphans")
@@ -182,12 +222,42 @@ class Search:
         old = [orphan for orphan in found if now - orphan.since >= self._grace]
         return old, len(found) - len(old)
 
-    async def _still(self, file: Deletable, now: int) -> bool:
+    def _require_names(self) -> str | None:
+        """Return the reason if a name proves nothing: the stream takes files with any name."""
+        policy = self._fold.replica.state.policy
+        if policy is None or policy.file_names == "checked":
+            return None
+        return "the stream takes files whose names do not state their attempt"
+
+    def _require_newest(self, history: TableHistory) -> str | None:
+        """Return the reason if the table may lack references to winners."""
+        state, user = self._fold.replica.state, self._table.settings.commit_user
+        committed = state.decided - (state.unresolved is not None)
+        ours = (past.decision for past in history.commits if past.commit_user == user and past.digest)
+        if max(ours, default=0) >= committed:
+            return None
+        return f"the history of the table does not show decision {committed}"
+
+    def _judged(self, path: str, size: int) -> Unnamed:
+        """Return a file that no event names, as the log is now."""
+        incarnation, checkpoint = stated_attempt(_name(path)) or ("", -1)
+        verdict = self._events.judge(incarnation, checkpoint, self._fold.replica.state)
+        if self._unproven is not None:
+            verdict = Verdict(self._unproven, None)
+        return Unnamed(path, size, incarnation, checkpoint, *verdict)
+
+    def _is_ripe(self, file: Unnamed, now: int) -> bool:
+        return file.since is not None and now - file.since >= self._grace
+
+    async def _still(self, file: Deletable | Unnamed, now: int) -> bool:
         """True if the file is still deletable after the records appended since the search."""
         end = await self._log.end()
         if end > self._position:
             await self._read(end, seen=lambda record: self._named_since.update(_paths_in(record)))
             self._old = {orphan.arrival.offset for orphan in self._orphans(now)[0]}
+        if isinstance(file, Unnamed):
+            again = self._judged(file.path, file.size)
+            return self._is_ripe(again, now) and _name(file.path) not in map(_name, self._named_since)
         return file.path not in self._named_since and file.orphan.arrival.offset in self._old
 
     # --- what the events name ---------------------------------------------------------------------
@@ -212,19 +282,30 @@ class Search:
                     }
         return found
 
-    async def _shield(self, named: dict[str, Deletable]) -> None:
-        """Remove the files that any other event of the partition names too."""
-        if not named:
+    async def _shield(self, named: dict[str, Deletable], listed: dict[str, int]) -> None:
+        """Remove the files that any other event of the partition names too; of the listed ones any event.
+
+        The names of listed files are compared without their folders: one place may have several texts.
+        """
+        if not named and not listed:
             return
+        by_name = {_name(path): path for path in listed}
         begin = self.start.begin
         progress = Progress(self._show, "reading which other events name them", begin, self._position)
         async with aclosing(self._log.read(begin, self._position)) as batches:
             async for batch in batches:
                 for record in batch:
+                    paths = _paths_in(record)
+                    for name in {_name(path) for path in paths} & by_name.keys():
+                        listed.pop(by_name.pop(name), None)
                     if record.offset not in self._old:
-                        for path in _paths_in(record) & named.keys():
+                        for path in paths & named.keys():
                             del named[path]
                 progress.at(batch[-1].offset + 1)
+
+
+def _name(path: str) -> str:
+    return path.rpartition("/")[2]
 
 
 def _paths_in(record: ConsumerRecord) -> set[str]:

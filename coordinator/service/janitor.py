@@ -32,7 +32,7 @@ PATIENCE: Final = 0.2
 
 
 class Janitor:
-    """Sweeps streams with an enabled janitor, one interval after the last sweep or the service start."""
+    """Sweeps streams that have a janitor, one interval after the last sweep or the service start."""
 
     def __init__(self, settings: Callable[[], Settings], owned: Callable[[], Collection[str]]) -> None:
         """Make a janitor.
@@ -49,7 +49,7 @@ class Janitor:
         while True:
             await asyncio.sleep(LOOK)
             streams = self._settings().streams
-            wanted = [name for name, stream in streams.items() if stream.janitor.enabled]
+            wanted = [name for name, stream in streams.items() if stream.has_janitor]
             owned = self._owned() if wanted else ()
             due = [name for name in wanted if name in owned and self._is_due(name)]
             if due:
@@ -120,11 +120,15 @@ def _work(settings: Settings, stream: str, pipe: Connection) -> None:
     # Only the child process needs this code.
     from sluicegate.coordinator.replay.decisions import ReplayRefused
     from sluicegate.coordinator.replay.orphans import Search, Swept
+    from sluicegate.coordinator.replay.reading import require_verified
     from sluicegate.coordinator.replay.tables import connect
 
     async def sweep() -> Swept:
         grace = round(settings.streams[stream].janitor.grace * 1000)
         async with connect(settings, stream) as (log, start, table):
+            if settings.kafka.signing.mode == "required":
+                # A file of a decision that cannot be verified looks like an orphan.
+                await require_verified(log, stream, start, ())
             search = Search(stream, log, start, table, grace, lambda _: None)
             return await search.sweep(time.time_ns() // 1_000_000)
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from sluicegate.coordinator.core.state_record import Due
 from sluicegate.events.models import CutReverted
-from sluicegate.events.notifications import Committed, Notification, SavepointTaken
+from sluicegate.events.notifications import Committed, Notification, SavepointTaken, StreamAdopted
 from sluicegate.listeners.port import Outcome
 from sluicegate.state_store import ListenerView
 
@@ -21,14 +21,16 @@ class NotPlaced(OSError):
 
 
 class Announced(NamedTuple):
-    """An outcome, and its offset in the commits topic."""
+    """An outcome or an adoption of the stream, and its offset in the commits topic."""
 
     offset: int
-    outcome: Outcome
+    outcome: Outcome | StreamAdopted
 
 
-def outcome_of(found: Notification, time: int) -> Outcome | None:
-    """Return a notification as an outcome; None if it is none."""
+def outcome_of(found: Notification, time: int) -> Outcome | StreamAdopted | None:
+    """Return a notification as an outcome, or as an adoption; None if it is none of both."""
+    if isinstance(found.body, StreamAdopted):
+        return found.body
     if isinstance(found.body, Committed | CutReverted | SavepointTaken):
         return Outcome(found.id, found.type, found.stream, time, found.body)
     return None

@@ -239,7 +239,19 @@ class StreamTelemetry:
             metrics.fallbacks.set(0 if state.ends else state.fallbacks, stream, region)
             if region in heard:
                 metrics.heard.set(heard[region] / 1000, stream, region)
+        self._measure_positions(entries)
         self._warn(view.oldest_completed(entries), now_ms, found)
+
+    def _measure_positions(self, entries: Log) -> None:
+        """Set the times of the committed positions; a region that has ended has none."""
+        metrics, stream, state = self._metrics, self._stream, entries.state
+        active, oldest = {*state.active()}, []
+        for region in state.regions:
+            moved = state.committed(region).moved_at if region in active else None
+            metrics.region_position.set(moved / 1000 if moved is not None else None, stream, region)
+            if moved is not None and not entries.is_idle(region):
+                oldest.append(moved / 1000)
+        metrics.oldest_position.set(min(oldest, default=None), stream)
 
     def _warn(self, since: int | None, now_ms: int, found: Sequence[Condition]) -> None:
         if since is None or now_ms - since <= PATIENCE * 1000:

@@ -60,7 +60,7 @@ class DeltaAdapter:
         self,
         table: TableRef,
         event_time_column: str | None,
-        digest: str | None = None,
+        label: str | None = None,
         files: FileOptions | None = None,
         wrap: Wrap | None = None,
     ) -> "DeltaWriter":
@@ -69,7 +69,7 @@ class DeltaAdapter:
         from sluicegate.lakes.delta.writer import DeltaWriter
 
         storage = wrapped(open_storage(table.location), wrap)
-        return DeltaWriter(storage, open_in_scope(storage), event_time_column, digest, files or NO_OPTIONS)
+        return DeltaWriter(storage, open_in_scope(storage), event_time_column, label, files or NO_OPTIONS)
 
     def read_columns(self, table: TableRef) -> TableColumns:
         """Return the newest columns. Raises TableRefused or LakeUnavailable."""

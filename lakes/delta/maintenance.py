@@ -29,10 +29,12 @@ from sluicegate.lakes.history import TableHistory
 from sluicegate.lakes.maintenance import (
     SAMPLE_FILES,
     Sampled,
+    attempt_files,
     copy_files,
     first_of,
     open_files,
     require_unchanged,
+    sized,
     spread,
 )
 from sluicegate.lakes.port import BadFiles, LakeUnavailable, TableRef
@@ -252,6 +254,9 @@ class DeltaMaintenance:
             return self._log.load().head.ref
 
         return open_files(head, lambda: sample(self._log))
+
+    def attempt_files(self) -> dict[str, int]:
+        return sized(self._storage, attempt_files(self._storage, ""))
 
     def file_status(self, paths: Sequence[str]) -> dict[str, FileStatus]:
         data = [path for path in paths if is_data_file(path)]

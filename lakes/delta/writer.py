@@ -213,7 +213,7 @@ class DeltaWriter(RollingWriter[tuple[Any, ...]]):
         storage: Storage,
         state: State,
         event_time_column: str | None,
-        digest: str | None,
+        label: str | None,
         files: FileOptions = NO_OPTIONS,
     ) -> None:
         """Prepare a writer. Raises TableRefused for wrong options."""
@@ -227,7 +227,7 @@ class DeltaWriter(RollingWriter[tuple[Any, ...]]):
         files.check_columns(storage.uri, columns)
         self._layout = layout_of(state, schema, clustering_of(state), files, event_time_column)
         self._defaults = [column.name for column in schema.columns if has_default(column)]
-        self._digest = digest
+        self._label = label
         options = {"data_page_version": self._layout.page_version, "store_schema": False}
         super().__init__(
             storage,
@@ -255,7 +255,7 @@ class DeltaWriter(RollingWriter[tuple[Any, ...]]):
         texts = self._texts(partition)
         refuse_long_values(texts)
         folder = partition_folder(self._layout.schema.partitions, texts)
-        name = f"data-{self._digest}-{uuid.uuid4()}" if self._digest else f"data-{uuid.uuid4()}"
+        name = f"data-{self._label}-{uuid.uuid4()}" if self._label else f"data-{uuid.uuid4()}"
         return f"{folder}/{name}.parquet" if folder else f"{name}.parquet"
 
     def _texts(self, partition: tuple[Any, ...]) -> dict[str, str | None]:

@@ -105,7 +105,7 @@ class IcebergAdapter:
         self,
         table: TableRef,
         event_time_column: str | None,
-        digest: str | None = None,
+        label: str | None = None,
         files: FileOptions | None = None,
         wrap: Wrap | None = None,
     ) -> "IcebergWriter":
@@ -119,7 +119,7 @@ class IcebergAdapter:
         finally:
             catalog.close()
         storage = wrapped(folder_of(view.data_location), wrap)
-        return IcebergWriter(view, storage, event_time_column, digest, files or NO_OPTIONS)
+        return IcebergWriter(view, storage, event_time_column, label, files or NO_OPTIONS)
 
     def read_columns(self, table: TableRef) -> TableColumns:
         """Return the newest columns. Raises TableRefused or LakeUnavailable."""

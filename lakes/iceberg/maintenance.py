@@ -39,10 +39,12 @@ from sluicegate.lakes.iceberg.table import TableView, folder_path, schema_digest
 from sluicegate.lakes.maintenance import (
     SAMPLE_FILES,
     Sampled,
+    attempt_files,
     copy_files,
     first_of,
     open_files,
     require_unchanged,
+    sized,
     spread,
 )
 from sluicegate.lakes.port import BadFiles, LakeError, LakeUnavailable, TableRef, TableRefused
@@ -309,6 +311,11 @@ class IcebergMaintenance:
     def _require_file(self, metadata: Metadata) -> None:
         if self._catalog.reads_files and not self._files.is_there(metadata.location):
             raise missing_file(metadata.location)
+
+    def attempt_files(self) -> dict[str, int]:
+        view, _ = self._view()
+        folder = self._files.folder(view.data_location)
+        return sized(folder, attempt_files(folder, view.data_prefix.rstrip("/")))
 
     def file_status(self, paths: Sequence[str]) -> dict[str, FileStatus]:
         view, metadata = self._view()

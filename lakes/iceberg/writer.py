@@ -325,7 +325,7 @@ class IcebergWriter(RollingWriter[Partition]):
         table: TableView,
         storage: Storage,
         event_time_column: str | None,
-        digest: str | None,
+        label: str | None,
         files: FileOptions = NO_OPTIONS,
     ) -> None:
         """Prepare a writer for the folder of data. Raises TableRefused, also for wrong options."""
@@ -350,7 +350,7 @@ class IcebergWriter(RollingWriter[Partition]):
             event_time_column,
             {"store_decimal_as_integer": True, **page_options(table)},
         )
-        self._prefix = f"data-{digest}-" if digest is not None else "data-"
+        self._prefix = f"data-{label}-" if label is not None else "data-"
         self._metrics = Metrics(table, files.bounded(columns.names, event_time_column))
 
     def _settle(self) -> None:

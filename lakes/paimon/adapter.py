@@ -52,7 +52,7 @@ class PaimonAdapter:
         self,
         table: TableRef,
         event_time_column: str | None,
-        digest: str | None = None,
+        label: str | None = None,
         files: FileOptions | None = None,
         wrap: Wrap | None = None,
     ) -> "PaimonWriter":
@@ -61,7 +61,7 @@ class PaimonAdapter:
         from sluicegate.lakes.paimon.writer import PaimonWriter
 
         storage = wrapped(open_storage(table.location), wrap)
-        return PaimonWriter(storage, event_time_column, digest, files or NO_OPTIONS)
+        return PaimonWriter(storage, event_time_column, label, files or NO_OPTIONS)
 
     def read_columns(self, table: TableRef) -> TableColumns:
         """Return the newest columns. Raises TableRefused or LakeUnavailable."""

@@ -28,7 +28,15 @@ from sluicegate.lakes.capabilities import (
 from sluicegate.lakes.committer import missing_file, prepare_describer, refuse_other_schema
 from sluicegate.lakes.footers import read_footers
 from sluicegate.lakes.history import TableHistory
-from sluicegate.lakes.maintenance import SAMPLE_FILES, Sampled, copy_files, open_files, require_unchanged
+from sluicegate.lakes.maintenance import (
+    SAMPLE_FILES,
+    Sampled,
+    attempt_files,
+    copy_files,
+    open_files,
+    require_unchanged,
+    sized,
+)
 from sluicegate.lakes.paimon.entries import partition_folder
 from sluicegate.lakes.paimon.manifests import FOLDER
 from sluicegate.lakes.paimon.plain_files import columns_of
@@ -304,6 +312,9 @@ class PaimonMaintenance:
             return None if found is None else found.ref
 
         return open_files(head, lambda: sample(self._storage, snapshots.newest()))
+
+    def attempt_files(self) -> dict[str, int]:
+        return sized(self._storage, attempt_files(self._storage, ""))
 
     def file_status(self, paths: Sequence[str]) -> dict[str, FileStatus]:
         data = [path for path in paths if _is_data_file(path)]

@@ -57,7 +57,7 @@ class PaimonWriter:
         self,
         storage: Storage,
         event_time_column: str | None,
-        digest: str | None,
+        label: str | None,
         files: FileOptions = NO_OPTIONS,
     ) -> None:
         """Prepare a writer. Raises TableRefused for wrong options, or LakeUnavailable."""
@@ -73,9 +73,9 @@ class PaimonWriter:
         settings = files.settings(file_options(of_table))
         options = {"write.native.enabled": "false", "commit.native.enabled": "false"}
         options |= library_options(files, of_table)
-        if digest is not None:
+        if label is not None:
             # The library adds a random name, so all file names of the attempt differ.
-            options[_PREFIX] = f"data-{digest}-"
+            options[_PREFIX] = f"data-{label}-"
         access = ObjectFiles(storage) if storage.object_store else _LocalFiles(storage.root)
         bare = unbounded(files, of_table, columns.names, event_time_column)
         self._files = DataFiles(access, settings, files.compression, bare, event_time_column)

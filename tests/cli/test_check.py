@@ -60,7 +60,9 @@ def test_all_is_well(deployment: Deployment, redis_url: str) -> None:
         "table of flights, files",
         "table of flights, writing",
         "table of flights, cleaning",
+        "table of flights, orphans",
     ]
+    assert found["table of flights, orphans"][1].startswith("the coordinator deletes files")
     assert list(found) == expected
     assert "no snapshot yet, none by sluicegate-flights" in found["table of flights"][1]
     assert result.exit_code == 0

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Literal
 
+from sluicegate.events.files import stated_attempt
 from sluicegate.events.models import FileInfo, FilesWritten, SnapshotRef
 from sluicegate.events.problems import Cause, CauseCode
 from sluicegate.lakes.capabilities import FileStatus, TableColumns
@@ -315,7 +316,7 @@ def _past(snapshot: MemorySnapshot | None) -> PastSnapshot | None:
 class MemoryWriter:
     """The writer half: one file per attempt, its rows in the table's `data`."""
 
-    def __init__(self, table: "MemoryTable", event_time_column: str | None, digest: str | None) -> None:
+    def __init__(self, table: "MemoryTable", event_time_column: str | None, label: str | None) -> None:
         self.location = table.location
         self.schema_id, self.spec_id, self.table_identity = table.schema_id, 0, table.identity
         self.schema_digest = ""
@@ -323,7 +324,7 @@ class MemoryWriter:
         self._table = table
         self._event_time = event_time_column
         number = f"{table.next_writer():05d}"
-        self._path = f"part-{number}" if digest is None else f"part-{digest}-{number}"
+        self._path = f"part-{number}" if label is None else f"part-{label}-{number}"
         self._batches: list[pa.RecordBatch] = []
 
     def write(self, batch: "pa.RecordBatch") -> None:
@@ -397,6 +398,11 @@ class MemoryMaintenance:
     def history(self) -> TableHistory:
         table = self._table(self.location)
         return read_history(table.identity, table.newest, table.parent)
+
+    def attempt_files(self) -> dict[str, int]:
+        data = self._table(self.location).data.items()
+        named = ((path, batches) for path, batches in data if stated_attempt(path.rpartition("/")[2]))
+        return {path: sum(batch.nbytes for batch in batches) for path, batches in named}
 
     def file_status(self, paths: Sequence[str]) -> dict[str, FileStatus]:
         table = self._table(self.location)
@@ -621,9 +627,9 @@ class MemoryAdapter:
         self,
         table: TableRef,
         event_time_column: str | None,
-        digest: str | None = None,
+        label: str | None = None,
     ) -> MemoryWriter:
-        return MemoryWriter(self.table(table.location), event_time_column, digest)
+        return MemoryWriter(self.table(table.location), event_time_column, label)
 
     def read_columns(self, table: TableRef) -> TableColumns:
         found = self.table(table.location)

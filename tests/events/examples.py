@@ -34,6 +34,7 @@ from sluicegate.events.notifications import (
     RegistrationAnswered,
     SavepointTaken,
     Stalled,
+    StreamAdopted,
 )
 from sluicegate.events.problems import Cause, CauseCode, Code, Problem
 
@@ -211,6 +212,7 @@ OUTCOMES: Final[dict[NotificationType, Body]] = {
         discarded=("JFK",),
     ),
     NotificationType.ENDED: IncarnationsEnded(incarnations={"EWR": "q1.0", "JFK": "q2.0"}),
+    NotificationType.ADOPTED: StreamAdopted(decision=5, snapshot=HEAD),
     NotificationType.STALLED: Stalled(problem=PROBLEM, reason="a sentence", ended=True),
 }
 

@@ -91,7 +91,13 @@ def largest_record(dice: random.Random) -> StateRecord:
         regions=regions,
         ended={random_text(dice, safe, 64): name for name in names[:MOST_ENDED]},
         savepoints=[
-            Savepoint(name=f"s{number}", offset=0, targets={name: position() for name in names})
+            Savepoint(
+                name=f"s{number}",
+                offset=0,
+                targets={name: position() for name in names},
+                sealed_later=names,
+                discarded=names,
+            )
             for number in range(5)
         ],
         unresolved=made,

@@ -29,6 +29,7 @@ from sluicegate.events.notifications import (
     RegistrationAnswered,
     SavepointTaken,
     Stalled,
+    StreamAdopted,
 )
 from sluicegate.events.problems import Cause, CauseCode, Problem
 from sluicegate.lakes.port import (
@@ -144,6 +145,8 @@ def _notice(due: Due) -> str:
             text = " ".join(f"{name} {life}" for name, life in body.incarnations.items())
         case Stalled():
             text = f"{'ended ' if body.ended else ''}{problem_line(body.problem)}"
+        case StreamAdopted():
+            text = f"{body.decision}"
     return f"{due.type} {text}"
 
 

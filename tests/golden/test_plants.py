@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
-from sluicegate.coordinator.core import cuts, registration, replica
+from sluicegate.coordinator.core import commands, cuts, registration, replica, savepoints
 from sluicegate.coordinator.core.activity import Activity
 from sluicegate.coordinator.core.log import Log
 from sluicegate.coordinator.core.machine import StreamMachine
@@ -105,6 +105,19 @@ def _allows(name: str) -> Any:
     return variant
 
 
+def _forgets_registrations(right: Any) -> Any:
+    def wrong(log: Log, offset: int, body: Any) -> Any:
+        former = log.state.former
+        before = {name: each.registered for name, each in former.regions.items()} if former else {}
+        found = right(log, offset, body)
+        if body.command == "withdraw" and found is None:
+            for name, region in log.state.regions.items():
+                region.registered = before[name]
+        return found
+
+    return wrong
+
+
 def _any_process(right: Any) -> Any:
     def wrong(log: Log, envelope: Any, body: Any, region: Any) -> Any:
         return right(log, envelope, body.model_copy(update={"run": region.run}), region)
@@ -159,6 +172,20 @@ PLANTS: Final = (
             lambda name, region, *rest: right(name, region.model_copy(update={"registered": -1}), *rest)
         ),
         "takeover/21_a_take_over_beside_a_frozen_process",
+    ),
+    Plant(
+        "a withdrawal forgets the registrations that it takes back",
+        commands,
+        "obey",
+        _forgets_registrations,
+        "takeover/21_a_frozen_take_over_and_a_withdrawn_assignment",
+    ),
+    Plant(
+        "what was sealed after the order of a savepoint is missed in it",
+        savepoints,
+        "retarget",
+        lambda right: lambda state, name, at, *, sealed_later: right(state, name, at, sealed_later=False),
+        "interleavings/28_a_first_checkpoint_after_a_savepoint_is_discarded",
     ),
     Plant(
         "kinds of source offsets are not compared",

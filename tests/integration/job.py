@@ -17,7 +17,7 @@ from pypaimon.schema.schema_change import SchemaChange
 from sluicegate.events.codec import Flaw, read_body, read_record
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import BODIES, Envelope, EventType, LogRecord, partition_of
-from sluicegate.events.files import attempt_digest
+from sluicegate.events.files import attempt_label
 from sluicegate.events.models import (
     Assignment,
     Body,
@@ -269,12 +269,12 @@ class Job:
         files: list[FileInfo] = []
         attempt = uuid.uuid4().hex
         name = f"w-{attempt[:8]}"
-        digest = attempt_digest(self.stream, self.region, self.incarnation, self.batch, name, attempt)
+        label = attempt_label(self.stream, self.region, self.incarnation, self.batch, name, attempt)
         for ids in groups:
             table_ref = adapter(self.lake).parse_table(
                 self.location, {**self.lake_options, **(writer_options or {})}
             )
-            writer = adapter(self.lake).open_writer(table_ref, "at", digest)
+            writer = adapter(self.lake).open_writer(table_ref, "at", label)
             table = pa.table({"id": list(ids), "origin": [origin] * len(ids), "at": [0] * len(ids)})
             for batch in table.cast(SCHEMA).to_batches():
                 writer.write(batch)

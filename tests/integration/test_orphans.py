@@ -84,6 +84,8 @@ async def test_losers_and_discarded_work_are_listed_and_deleted(place: Place) ->
             await job.commit([2], [1, 2])
             pending = job.write_files([203])
             await job.written(pending)
+            # A batch of the live incarnation, of which no event names a file yet.
+            running_batch = job.write_files([204])
             await announced(job)
         found = await printed(place, *LIST)
         assert (found["files"], found["younger"]) == ([], 2)
@@ -95,11 +97,16 @@ async def test_losers_and_discarded_work_are_listed_and_deleted(place: Place) ->
         }
         done = await printed(place, *DELETE, *AT_ONCE)
         assert {each["status"] for each in done["files"]} == {"deleted"}
-        there = [loser, path_of(discarded), path_of(unnamed), path_of(pending)]
-        assert [(table / path).exists() for path in there] == [False, False, True, True]
+        # No event names it, and its incarnation has ended.
+        assert [each["path"] for each in done["unnamed"] if each["deletable"]] == [path_of(unnamed)]
+        there = [loser, path_of(discarded), path_of(unnamed), path_of(pending), path_of(running_batch)]
+        assert [(table / path).exists() for path in there] == [False, False, False, True, True]
         assert read_ids(place.table) == [1, 2]
         found = await printed(place, *LIST, *AT_ONCE)
         assert (found["files"], found["gone"]) == ([], 2)
+        assert [(each["path"], each["since"]) for each in found["unnamed"]] == [
+            (path_of(running_batch), None)
+        ]
 
 
 @pytest.mark.seam

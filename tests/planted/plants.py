@@ -55,6 +55,8 @@ LISTENER: Final = "tests/coordinator/listeners/test_worker.py"
 MARKS: Final = "tests/listeners/mark_done/test_watermark.py tests/listeners/mark_done/test_times.py"
 TAGS: Final = "tests/listeners/tags/test_periods.py"
 PAUSES: Final = "tests/hooks/test_pauses.py"
+ORPHANS: Final = "tests/replay/test_orphan_events.py"
+SEARCH: Final = "tests/replay/test_orphan_search.py"
 STORE: Final = "tests/contracts/state_store"
 
 
@@ -380,6 +382,40 @@ PLANTS: Final = (
     Plant(
         "an orphan's path that was named since is deleted",
         *(Search._still, "file.path not in self._named_since and", "", "tests/replay/test_orphan_search.py"),
+    ),
+    Plant(
+        "a listener takes the decisions after an adoption for known ones",
+        *(Worker._adopt, "if ahead else {}", "if False else {}", LISTENER),
+    ),
+    Plant(
+        "a file of a live incarnation goes",
+        *(decisions.OrphanEvents.judge, "life in ended and not live", "True", ORPHANS),
+    ),
+    Plant(
+        "a file of a batch that runs for days goes",
+        *(
+            decisions.OrphanEvents.judge,
+            "reaches(_committed(state, name), life, checkpoint)",
+            "True",
+            ORPHANS,
+        ),
+    ),
+    Plant(
+        "one incarnation that has ended is enough",
+        *(decisions.OrphanEvents.judge, 'may still be committed", None)', 'may be committed", 1)', ORPHANS),
+    ),
+    Plant(
+        "a name that was named since is deleted",
+        *(
+            Search._still,
+            "_name(file.path) not in map(_name, self._named_since)",
+            "True",
+            SEARCH,
+        ),
+    ),
+    Plant(
+        "a table that was rolled back has orphans",
+        *(Search._judged, "self._unproven is not None", "False", SEARCH),
     ),
     Plant(
         "an incarnation that a withdrawal can bring back has orphans",

@@ -182,6 +182,7 @@ FIELDS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
         "doubt": "the problem of a checkpoint that is committed, for status alone",
         "listeners": CARRIED,
         "fallbacks": CARRIED,
+        "moved_at": "for metrics alone, and known again after the next commit",
         "behind_since": "for status alone, and counted again",
     },
     AssignmentState: {"number": CARRIED, "regions": CARRIED, "after": CARRIED, "provisional": CARRIED},

@@ -12,6 +12,7 @@ from sluicegate.coordinator.replay.decisions import (
     Orphan,
     OrphanEvents,
     Start,
+    Verdict,
     _committed,
     _ended_for_good,
 )
@@ -36,9 +37,11 @@ ONE: Final = Assignment(number=0, regions=("r1",))
 class Log:
     """A log with a record a day."""
 
-    def __init__(self) -> None:
-        self.fold = LogFold("s", 0, Start(0, LogState(), -1))
-        self.events = OrphanEvents(LogState())
+    def __init__(self, start: LogState | None = None) -> None:
+        """`start`: state before the first record."""
+        state = start if start is not None else LogState()
+        self.fold = LogFold("s", 0, Start(0, state, -1))
+        self.events = OrphanEvents(state)
         self.now = 0
         self._offset = 0
         self.put(EventType.STREAM_POLICY, StreamPolicy(number=1))
@@ -117,6 +120,55 @@ def test_the_work_of_an_ended_incarnation_stays_when_the_state_forgets_it() -> N
     log.put(EventType.STREAM_COMMAND, StreamCommand(command="pause"))
     assert log.fold.replica.state.ended == {"q": None}
     assert (log.orphan().arrival.event, log.orphan().since) == (lost, ended)
+
+
+def verdict(log: Log, checkpoint: int, stated: str = "q") -> Verdict:
+    """Return the verdict on a file that no event names."""
+    return log.events.judge(stated, checkpoint, log.fold.replica.state)
+
+
+def test_a_file_of_a_batch_that_runs_for_days_stays() -> None:
+    """Its incarnation lives, and its checkpoint may be committed, however long that takes."""
+    log = Log()
+    log.commit(log.put(EventType.FILES_WRITTEN, None, "q", 0))
+    log.now += 2 * DAY
+    log.put(EventType.STREAM_COMMAND, StreamCommand(command="pause"))
+    assert verdict(log, 1) == ("checkpoint 1 of region r1 may still be committed", None)
+    assert verdict(log, 0, "unknown").since is None
+
+
+def test_a_file_of_a_committed_checkpoint_is_as_old_as_the_commit() -> None:
+    log = Log()
+    at = log.commit(log.put(EventType.FILES_WRITTEN, None, "q", 0))
+    log.put(EventType.STREAM_COMMAND, StreamCommand(command="pause"))
+    assert verdict(log, 0) == ("checkpoint 0 of region r1 was committed without it", at)
+
+
+def test_a_file_of_an_ended_incarnation_is_as_old_as_its_end() -> None:
+    log = Log()
+    log.put(EventType.REGION_REGISTERED, RegionRegistered(assignment=ONE, replaces="q"), "p")
+    ended = log.now
+    log.put(EventType.STREAM_COMMAND, StreamCommand(command="pause"))
+    assert verdict(log, 5) == ("incarnation q of region r1 has ended", ended)
+    assert verdict(log, 0, "p").since is None, "its successor lives"
+
+
+def test_incarnations_that_begin_alike_must_all_have_ended() -> None:
+    log = Log()
+    log.put(EventType.REGION_REGISTERED, RegionRegistered(assignment=ONE, replaces="q"), "q-")
+    assert verdict(log, 0).since is None
+    log.put(EventType.REGION_REGISTERED, RegionRegistered(assignment=ONE, replaces="q-"), "p")
+    assert verdict(log, 0).since == log.now
+
+
+def test_a_file_of_an_incarnation_before_the_log_is_as_old_as_the_first_record() -> None:
+    """The state at the start of a shorter log does not show the time of its end."""
+    before = Log()
+    before.commit(before.put(EventType.FILES_WRITTEN, None, "q", 0))
+    state = before.fold.replica.state.model_copy(deep=True)
+    log = Log(state)
+    assert verdict(log, 0).since == DAY
+    assert verdict(log, 1).since is None
 
 
 def ended(name: str, **state: Any) -> set[str]:

@@ -7,8 +7,9 @@ from unittest.mock import AsyncMock, MagicMock
 import pytest
 
 from sluicegate.coordinator.core.state import LogState
-from sluicegate.coordinator.replay.decisions import Arrival, Orphan, Start
-from sluicegate.coordinator.replay.orphans import Deletable, Search
+from sluicegate.coordinator.replay.decisions import Arrival, Orphan, Start, Verdict
+from sluicegate.coordinator.replay.orphans import Deletable, Search, Unnamed
+from sluicegate.lakes.history import TableHistory
 
 GRACE = 100
 NOW = 1_000
@@ -51,3 +52,36 @@ async def test_a_file_is_looked_at_again_before_its_deletion(
 
     made._read = read  # type: ignore[method-assign]
     assert await made._still(Deletable(path, 1, lost), NOW) is deletable
+
+
+NAME = f"data-{32 * '0'}-q-0-x.parquet"
+
+
+@pytest.mark.parametrize(
+    ("since", "named", "deletable"),
+    [(0, "", True), (NOW, "", False), (None, "", False), (0, f"elsewhere/{NAME}", False)],
+    ids=["as before", "younger than it was", "may be committed", "named since"],
+)
+async def test_a_file_without_an_event_is_looked_at_again(
+    since: int | None, named: str, *, deletable: bool
+) -> None:
+    made = search_of(end=11)
+
+    async def read(end: int, comparison: object = None, seen: Any = None) -> None:
+        made._named_since.add(named)
+
+    made._read = read  # type: ignore[method-assign]
+    events: Any = SimpleNamespace(judge=lambda *_: Verdict("lost", since), orphans=lambda state: iter(()))
+    made._events = events
+    assert await made._still(Unnamed(f"r=1/{NAME}", 1, "q", 0, "lost", 0), NOW) is deletable
+
+
+def test_a_table_without_the_newest_decision_proves_nothing() -> None:
+    """It was rolled back, or its history has expired: a winner may look like an orphan."""
+    made = search_of()
+    made._fold.replica.log.state.decided = 3
+    assert made._require_newest(TableHistory("t", (), whole=True)) is not None
+    made._unproven = "no proof"
+    events: Any = SimpleNamespace(judge=lambda *_: Verdict("lost", 0))
+    made._events = events
+    assert made._judged(NAME, 1).since is None

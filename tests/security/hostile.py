@@ -83,6 +83,7 @@ NOTIFICATION_JSON: Final[dict[NotificationType, dict[str, Any]]] = {
         "watermark": None,
     },
     NotificationType.ENDED: {"incarnations": {"r1": "q1"}},
+    NotificationType.ADOPTED: {"decision": 1, "snapshot": HEAD},
     NotificationType.STALLED: {"problem": PROBLEM, "reason": "because", "ended": False},
 }
 """A good body of every message of the commits topic."""

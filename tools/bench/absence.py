@@ -76,7 +76,7 @@ class _Stream:
         found = dict[str, FilesWritten]()
         for region in at_work:
             opened = adapter("paimon")
-            writer = opened.open_writer(opened.parse_table(str(self._table)), "at", region.digest(number))
+            writer = opened.open_writer(opened.parse_table(str(self._table)), "at", region.label(number))
             writer.write(rows(ORIGINS, 40 * number, 20))
             found[region.name] = FilesWritten(
                 format="paimon",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from sluicegate.events.files import DIGEST_LENGTH
+from sluicegate.events.files import attempt_label
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes.registry import adapter
 from tools.bench.common import Region, rows
@@ -34,7 +34,7 @@ class Bulk:
     def __init__(self, table: Path) -> None:
         self._table = table
         writer = adapter("paimon").open_writer(
-            adapter("paimon").parse_table(str(table)), "at", "0" * DIGEST_LENGTH
+            adapter("paimon").parse_table(str(table)), "at", attempt_label("s", "r", "q", 0, "w", "a")
         )
         writer.write(rows(ORIGINS, 0, ROWS))
         infos = list(writer.finish())
@@ -63,7 +63,7 @@ class Bulk:
     ) -> list[str]:
         """Append so many events of so many new files to one of the region's checkpoints; their ids."""
         ids, waiting = [], []
-        for body in self.events(count, files, region.digest(checkpoint), linked=linked):
+        for body in self.events(count, files, region.label(checkpoint), linked=linked):
             event, sent = await region.written(checkpoint, body)
             ids.append(event)
             waiting.append(sent)

@@ -28,7 +28,7 @@ from sluicegate.lakes.registry import adapter
 from tools.bench.common import (
     Region,
     create_table,
-    digest_of,
+    label_of,
     machine,
     make_topics,
     quantiles,
@@ -68,7 +68,7 @@ def prepare(table: Path, checkpoints: int) -> list[FilesWritten]:
     lake = adapter("paimon")
     events = []
     for number in range(checkpoints):
-        writer = lake.open_writer(lake.parse_table(str(table)), "at", digest_of(number))
+        writer = lake.open_writer(lake.parse_table(str(table)), "at", label_of(number))
         writer.write(rows(("JFK",), number * ROWS, ROWS))
         files = tuple(writer.finish())
         place = (lake.format_version, writer.location, writer.schema_id)

@@ -22,7 +22,7 @@ from sluicegate.cli.local.process import ChildProcess, free_port
 from sluicegate.events.codec import Flaw, read_record
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope, EventType, LogRecord, partition_of, with_counts
-from sluicegate.events.files import attempt_digest
+from sluicegate.events.files import attempt_label
 from sluicegate.events.models import (
     Assignment,
     Body,
@@ -98,9 +98,9 @@ async def make_topics(bootstrap: str) -> TopicNames:
     return names
 
 
-def digest_of(checkpoint: int, stream: str = STREAM, region: str = "r1", incarnation: str = "q1") -> str:
+def label_of(checkpoint: int, stream: str = STREAM, region: str = "r1", incarnation: str = "q1") -> str:
     """Attempt in the names of the files that a `Region` lists for a checkpoint."""
-    return attempt_digest(stream, region, incarnation, checkpoint, WRITER, ATTEMPT)
+    return attempt_label(stream, region, incarnation, checkpoint, WRITER, ATTEMPT)
 
 
 @dataclass
@@ -133,9 +133,9 @@ class Region:
         written = (WRITER, ATTEMPT) if kind is EventType.FILES_WRITTEN else ()
         return Envelope(str(uuid.uuid4()), kind, *place, *written)
 
-    def digest(self, checkpoint: int) -> str:
+    def label(self, checkpoint: int) -> str:
         """Attempt in the names of the files that are listed for a checkpoint."""
-        return digest_of(checkpoint, self.stream, self.name, self.incarnation)
+        return label_of(checkpoint, self.stream, self.name, self.incarnation)
 
     async def send(self, envelope: Envelope, body: Body) -> "asyncio.Future[Any]":
         """Append an event; the future holds its offset and append time."""

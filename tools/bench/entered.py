@@ -28,7 +28,7 @@ from sluicegate.lakes.registry import adapter
 from tools.bench.common import (
     Region,
     create_table,
-    digest_of,
+    label_of,
     machine,
     make_topics,
     read_topic,
@@ -100,7 +100,7 @@ async def _measure(folder: Path, bootstrap: str, commits: int, python: str) -> d
 def _write(table: Path, number: int) -> FilesWritten:
     """Write the files of a checkpoint, and return their event."""
     opened = adapter("paimon")
-    writer = opened.open_writer(opened.parse_table(str(table)), "at", digest_of(number))
+    writer = opened.open_writer(opened.parse_table(str(table)), "at", label_of(number))
     writer.write(rows(("A00", "A01"), 40 * number, 20))
     return FilesWritten(
         format="paimon",

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes.registry import adapter
-from tools.bench.common import digest_of
+from tools.bench.common import label_of
 
 _MOST_LINKS: Final = 60_000
 """ext4 allows 65,000 of one file."""
@@ -30,12 +30,12 @@ class Files:
     ) -> None:
         """`rows` are those of the real files."""
         self._adapter = adapter(format_name)
-        digest = digest_of(0)
+        label = label_of(0)
         table = self._adapter.parse_table(location, options)
-        writer = self._adapter.open_writer(table, event_time, digest)
+        writer = self._adapter.open_writer(table, event_time, label)
         writer.write(rows)
         self._infos = list(writer.finish())
-        self._first = digest
+        self._first = label
         self._schema_id, self._spec_id, self.location = writer.schema_id, writer.spec_id, writer.location
         self._root = unquote(urlsplit(writer.location).path)
         self._sources = [self._path(info) for info in self._infos]
@@ -44,7 +44,7 @@ class Files:
 
     def events(self, files: int, checkpoint: int, each: int) -> Iterator[FilesWritten]:
         """Yield events of so many new files, which are there, with `each` in an event."""
-        digest = digest_of(checkpoint)
+        label = label_of(checkpoint)
         for start in range(0, files, each):
             kinds = (number % len(self._infos) for number in range(start, min(start + each, files)))
             yield FilesWritten.model_construct(
@@ -53,7 +53,7 @@ class Files:
                 location=self.location,
                 schema_id=self._schema_id,
                 spec_id=self._spec_id,
-                files=tuple(self._new(kind, digest) for kind in kinds),
+                files=tuple(self._new(kind, label) for kind in kinds),
             )
 
     def drop(self) -> None:
@@ -62,13 +62,13 @@ class Files:
             os.unlink(path)
         self._linked.clear()
 
-    def _new(self, kind: int, digest: str) -> FileInfo:
+    def _new(self, kind: int, label: str) -> FileInfo:
         """Return a file with a name of the same length, so that its encoded entry needs no other change."""
         info = self._infos[kind]
         old = info.path[info.path.rfind("/") + 1 :]
         start = old.index(self._first) + len(self._first) + 1
         rest = len(old) - start - len(".parquet")
-        name = f"{old[:start]}{uuid.uuid4().hex * 2:.{rest}}.parquet".replace(self._first, digest)
+        name = f"{old[:start]}{uuid.uuid4().hex * 2:.{rest}}.parquet".replace(self._first, label)
         made = info.model_copy(
             update={
                 "path": info.path.replace(old, name),

@@ -34,7 +34,7 @@ from sluicegate.coordinator.service.service import MOST_RECORDS, Service
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope, EventType, partition_of, with_counts
-from sluicegate.events.files import DIGEST_LENGTH
+from sluicegate.events.files import attempt_label
 from sluicegate.events.models import (
     Assignment,
     Body,
@@ -69,7 +69,7 @@ SIDES: Final = ("raw", "ours", "calm")
 def body_of(table: Path, files: int) -> FilesWritten:
     """Descriptions that the writer half makes of so many real files."""
     writer = adapter("paimon").open_writer(
-        adapter("paimon").parse_table(str(table)), "at", "0" * DIGEST_LENGTH
+        adapter("paimon").parse_table(str(table)), "at", attempt_label("s", "r", "q", 0, "w", "a")
     )
     writer.write(rows([f"A{n:02d}" for n in range(files)], 0, ROWS))
     return FilesWritten(

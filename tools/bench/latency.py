@@ -39,7 +39,7 @@ from tools.bench.common import (
     Region,
     coordinator,
     create_table,
-    digest_of,
+    label_of,
     machine,
     make_topics,
     quantiles,
@@ -133,7 +133,7 @@ def prepare(ours: Path, twin: Any, checkpoints: int) -> Work:
             first = (checkpoint * TASKS + task) * share * ROWS
             batch = rows(ORIGINS[task * share : (task + 1) * share], first, ROWS)
             writer = adapter("paimon").open_writer(
-                adapter("paimon").parse_table(str(ours)), "at", digest_of(checkpoint)
+                adapter("paimon").parse_table(str(ours)), "at", label_of(checkpoint)
             )
             writer.write(batch)
             files = tuple(writer.finish())

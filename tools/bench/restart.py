@@ -87,7 +87,7 @@ async def fill(region: Region, bulk: Bulk, events: int, each: int) -> None:
 
 async def complete(region: Region, bulk: Bulk, checkpoint: int) -> int:
     """Append a checkpoint of one file; the offset behind its completion."""
-    (body,) = bulk.events(1, 1, region.digest(checkpoint))
+    (body,) = bulk.events(1, 1, region.label(checkpoint))
     event, sent = await region.written(checkpoint, body)
     await sent
     done = await (await region.complete(checkpoint, [event]))

@@ -60,7 +60,7 @@ class Job:
     async def checkpoint(self) -> None:
         """Append the next checkpoint."""
         number = len(self.appended)
-        (body,) = self.bulk.events(1, len(ORIGINS), self.region.digest(number))
+        (body,) = self.bulk.events(1, len(ORIGINS), self.region.label(number))
         event, sent = await self.region.written(number, body)
         await sent
         self.appended.append((await (await self.region.complete(number, [event]))).timestamp)

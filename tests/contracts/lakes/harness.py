@@ -135,10 +135,14 @@ class EvolvingLake(Lake, Protocol):
 
 
 def written(
-    adapter: Adapter, table: TableRef, *batches: pa.RecordBatch, event_time: str | None = None
+    adapter: Adapter,
+    table: TableRef,
+    *batches: pa.RecordBatch,
+    event_time: str | None = None,
+    label: str | None = None,
 ) -> FilesWritten:
     """Write rows with the writer half, and describe them as a job does."""
-    writer = adapter.open_writer(table, event_time)
+    writer = adapter.open_writer(table, event_time, label)
     for batch in batches:
         writer.write(batch)
     return FilesWritten(

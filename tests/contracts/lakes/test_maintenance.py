@@ -1,11 +1,13 @@
 """The contract of the maintenance, the same for every table format."""
 
+import pyarrow as pa
 import pytest
 
+from sluicegate.events.files import attempt_label, stated_attempt
 from sluicegate.events.models import FilesWritten
 from sluicegate.lakes.capabilities import FileStatus
 from sluicegate.lakes.port import BadFiles, LakeUnavailable
-from tests.contracts.lakes.harness import USER, Lake, Stream, with_commits
+from tests.contracts.lakes.harness import USER, Lake, Stream, with_commits, written
 from tests.contracts.lakes.iceberg_lake import IcebergLake
 from tests.contracts.lakes.memory_lake import MemoryLake
 
@@ -50,6 +52,25 @@ def test_a_file_that_nothing_refers_to_is_deleted_once(lake: Lake) -> None:
     assert maintenance.delete_unreferenced(path) is FileStatus.DELETED
     assert maintenance.delete_unreferenced(path) is FileStatus.GONE
     assert maintenance.file_status([path]) == {path: FileStatus.GONE}
+    assert lake.ids() == [1]
+
+
+def test_files_that_state_their_attempt_are_listed(lake: Lake) -> None:
+    """A driver that has died has not named them in an event."""
+    table = lake.adapter.parse_table(lake.location)
+    label = attempt_label("s", "r1", "job-0f1e2d3c4b5a69788796a5b4c3d2e1f0", 7, "w", "a")
+    batch = pa.RecordBatch.from_pydict({"id": [1]}, pa.schema([pa.field("id", pa.int64())]))
+    stream, named = Stream(lake), written(lake.adapter, table, batch, label=label)
+    (lost,) = paths(written(lake.adapter, table, batch, label=label))
+    lake.event([2])
+    stream.publish(1, stream.head(1), [named])
+    listed = lake.maintenance().attempt_files()
+    assert {*listed} == {lost, *paths(named)}
+    assert listed[paths(named)[0]] == named.files[0].size
+    assert stated_attempt(lost.rpartition("/")[2]) == ("job0f1e2d3c4b5a6", 7)
+    statuses = lake.maintenance().file_status(list(listed))
+    assert [path for path, status in statuses.items() if status is FileStatus.UNREFERENCED] == [lost]
+    assert lake.maintenance().delete_unreferenced(lost) is FileStatus.DELETED
     assert lake.ids() == [1]
 
 

@@ -14,7 +14,13 @@ from sluicegate.coordinator.listeners.records import ListenerRecord, furthest
 from sluicegate.coordinator.listeners.worker import ListenerCode, Piece, Worker
 from sluicegate.coordinator.settings.model import ListenerSettings
 from sluicegate.coordinator.stream.outcomes import Announced, Outcomes, outcome_of
-from sluicegate.events.notifications import Committed, Notification, NotificationType, SavepointTaken
+from sluicegate.events.notifications import (
+    Committed,
+    Notification,
+    NotificationType,
+    SavepointTaken,
+    StreamAdopted,
+)
 from sluicegate.listeners.port import Action, Done, Outcome, Refused, Result, State, Step
 from sluicegate.listeners.webhook import WebhookOptions
 from tests.integration.waiting import until
@@ -86,11 +92,17 @@ class World:
         )
         self.skip_through = 0
 
-    def announce(self, decision: int, savepoint: str = "") -> None:
+    def adopt(self, decision: int) -> None:
+        """Announce that the stream continues from its table after a decision."""
+        body = StreamAdopted(decision=decision, snapshot=None)
+        found = Notification(f"a{decision}", NotificationType.ADOPTED, "s", "", "", body)
+        self.outcomes.announced(found, self.topic.append(found), 0)
+
+    def announce(self, decision: int, savepoint: str = "", life: str = "c") -> None:
         """Announce a commit, or a savepoint at a decision."""
         kind = NotificationType.SAVEPOINT_TAKEN if savepoint else NotificationType.COMMITTED
         body = taken(decision, savepoint) if savepoint else commit(decision)
-        found = Notification(savepoint or f"c{decision}", kind, "s", "", "", body)
+        found = Notification(savepoint or f"{life}{decision}", kind, "s", "", "", body)
         self.outcomes.announced(found, self.topic.append(found), 0)
         self.settled = max(self.settled, decision)
 
@@ -169,6 +181,24 @@ async def test_a_topic_that_is_made_again_under_a_running_owner() -> None:
         world.announce(3)
         await world.got("c1", "c2", "c3")
     assert (world.code, world.record.topic) == (None, "second")
+
+
+async def test_numbers_that_an_adoption_uses_again_are_of_other_decisions() -> None:
+    """A listener that begins with the earliest outcome reads those that are given up, too."""
+    world = World()
+    world.record = world.record.model_copy(update={"decision": None})
+    for decision in (1, 2, 3):
+        world.announce(decision)
+    world.adopt(1)
+    world.settled = 1
+    async with world.running():
+        await world.got("c1", "c2", "c3")
+        world.announce(2, life="again")
+        await world.got("c1", "c2", "c3", "again2")
+        # Under the key of another owner, a record of the former life is older, however high its number.
+        assert (world.record.decision, world.record.adoptions) == (2, 1)
+        former = world.record.model_copy(update={"decision": 3, "adoptions": 0, "step": 99})
+        assert furthest([former, world.record]) is world.record
 
 
 async def test_repeated_outcomes_of_one_decision_are_handled_once() -> None:

@@ -328,6 +328,21 @@ def test_the_replay_window_is_longer_than_the_grace_of_every_janitor() -> None:
         Settings(kafka=kafka, streams={"s": stream}, replay_window="2 days")
 
 
+@pytest.mark.parametrize(
+    ("stream", "expected"),
+    [
+        ({"table": "/t"}, True),
+        ({"table": "s3a://b/t", "format": "delta"}, True),
+        ({"table": "/t", "janitor": {"enabled": False}}, False),
+        ({"table": "gs://b/t", "format": "iceberg"}, False),
+        ({"table": "gs://b/t", "janitor": {"enabled": True}}, True),
+        ({"table": "memory://t", "format": "memory"}, False),
+    ],
+)
+def test_a_janitor_is_on_where_tests_prove_the_orphans(stream: dict[str, Any], *, expected: bool) -> None:
+    assert StreamSettings(**stream).has_janitor is expected
+
+
 def test_settings_made_directly_ignore_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KAFKA", '{"bootstrap_servers": "other:1"}')
     monkeypatch.setenv("COMMIT_THREADS", "3")

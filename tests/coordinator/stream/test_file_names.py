@@ -10,7 +10,15 @@ from sluicegate.coordinator.observe.messages import format_problem
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.table import StreamTable
 from sluicegate.events.envelope import Envelope, EventType
-from sluicegate.events.files import DIGEST_LENGTH, attempt_digest, attempt_of, names_problem
+from sluicegate.events.files import (
+    DIGEST_LENGTH,
+    attempt_digest,
+    attempt_label,
+    attempt_of,
+    names_problem,
+    stated_attempt,
+    stated_incarnation,
+)
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.events.problems import CauseCode, Code, Problem
 from sluicegate.kafka.bodies import WrittenEvent
@@ -24,11 +32,11 @@ ALLOWED = ("memory://",)
 GOLDEN = "b79c5bb2f7203409faa25126b7721e6a"
 
 
-def digest_of(at: Envelope) -> str:
-    return attempt_digest(*attempt_of(at))
+def label_of(at: Envelope) -> str:
+    return attempt_label(*attempt_of(at))
 
 
-OWN = f"m=1/data-{digest_of(AT)}-0.parquet"
+OWN = f"m=1/data-{label_of(AT)}-0.parquet"
 
 
 def body_of(*paths: str) -> FilesWritten:
@@ -41,8 +49,29 @@ def body_of(*paths: str) -> FilesWritten:
 
 def test_the_digest_is_golden() -> None:
     """Writers of other languages compute it too: it never changes."""
-    assert digest_of(AT) == attempt_digest("names", "r1", "q.0", 3, "w0", "a1") == GOLDEN
+    assert attempt_digest(*attempt_of(AT)) == attempt_digest("names", "r1", "q.0", 3, "w0", "a1") == GOLDEN
     assert len(GOLDEN) == DIGEST_LENGTH
+    assert label_of(AT) == f"{GOLDEN}-q0-3"
+
+
+@pytest.mark.parametrize(
+    ("name", "stated"),
+    [
+        (f"data-{GOLDEN}-q0-3-0.parquet", ("q0", 3)),
+        (f"data-{GOLDEN}-0123456789abcdef-0-x-y.parquet", ("0123456789abcdef", 0)),
+        (f"data-{GOLDEN}-0.parquet", None),
+        (f"data-{GOLDEN}-0123456789abcdef0-3-0.parquet", None),
+        (f"{GOLDEN}-q0-3-0.parquet", None),
+        ("part-00000-7c2e7a1b-c000.snappy.parquet", None),
+    ],
+)
+def test_a_name_states_its_attempt_in_clear(name: str, stated: tuple[str, int] | None) -> None:
+    assert stated_attempt(name) == stated
+
+
+def test_a_name_has_the_first_letters_and_digits_of_an_incarnation() -> None:
+    assert stated_incarnation("job-0f1e2d3c4b5a69788796a5b4c3d2e1f0") == "job0f1e2d3c4b5a6"
+    assert stated_incarnation("q.0") == "q0"
 
 
 @pytest.mark.parametrize(
@@ -64,7 +93,7 @@ def test_an_event_of_another_attempt_is_found_out(other: Envelope) -> None:
     problem = names_problem(attempt_of(other), body_of(OWN))
     assert problem is not None
     assert problem.code is Code.FILE_NAME_DIFFERS
-    assert problem.names[:2] == (OWN, digest_of(other))
+    assert problem.names[:2] == (OWN, label_of(other))
 
 
 @pytest.mark.parametrize(
@@ -72,14 +101,17 @@ def test_an_event_of_another_attempt_is_found_out(other: Envelope) -> None:
     [
         "data-0.parquet",
         "part-00000",
-        digest_of(AT),
-        f"{digest_of(AT)}-0.parquet",
-        f"data-{digest_of(AT)}",
-        f"data-{digest_of(AT)}0-0.parquet",
-        f"data-0{digest_of(AT)}-0.parquet",
-        f"data-{digest_of(AT).upper()}-0.parquet",
-        f"data-{digest_of(AT._replace(checkpoint=2))}-{digest_of(AT)}-0.parquet",
-        f"data-{digest_of(AT)}-/0.parquet",
+        label_of(AT),
+        f"{label_of(AT)}-0.parquet",
+        f"data-{label_of(AT)}",
+        f"data-{label_of(AT)}0-0.parquet",
+        f"data-0{label_of(AT)}-0.parquet",
+        f"data-{label_of(AT).upper()}-0.parquet",
+        f"data-{label_of(AT._replace(checkpoint=2))}-{label_of(AT)}-0.parquet",
+        f"data-{label_of(AT)}-/0.parquet",
+        f"data-{GOLDEN}-0.parquet",
+        f"data-{GOLDEN}-q1-3-0.parquet",
+        f"data-{GOLDEN}-q0-4-0.parquet",
     ],
 )
 def test_a_digest_elsewhere_in_the_path_is_none(path: str) -> None:
@@ -148,7 +180,7 @@ async def test_a_refused_publication_names_the_region_whose_files_are_refused() 
         (body_of(OWN).model_copy(update={"location": "memory://elsewhere"}), Code.LOCATION_NOT_ALLOWED),
         (body_of(OWN).model_copy(update={"format": "other"}), Code.OTHER_FORMAT),
         (body_of(OWN, OWN), Code.BODY_UNREADABLE),
-        (body_of(OWN, f"data-{digest_of(AT)}-1.parquet"), Code.BODY_UNREADABLE),
+        (body_of(OWN, f"data-{label_of(AT)}-1.parquet"), Code.BODY_UNREADABLE),
         (body_of(f"%2e%2e/{OWN}"), Code.PATH_ESCAPES),
     ],
 )

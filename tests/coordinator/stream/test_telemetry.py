@@ -7,11 +7,19 @@ import pytest
 from structlog.testing import capture_logs
 
 from sluicegate.coordinator.core.log import Log
-from sluicegate.coordinator.core.state import LogState, RegionState
+from sluicegate.coordinator.core.state import (
+    AssignmentState,
+    Before,
+    Decision,
+    Incarnation,
+    LogState,
+    RegionPhase,
+    RegionState,
+)
 from sluicegate.coordinator.core.state_record import Condition, Due, Kind
 from sluicegate.coordinator.observe.metrics import Metrics
 from sluicegate.coordinator.stream.telemetry import StreamTelemetry
-from sluicegate.events.models import StreamPolicy
+from sluicegate.events.models import Position, StreamPolicy
 from sluicegate.events.notifications import NotificationType, RegistrationAnswered
 from sluicegate.events.problems import Code, Problem
 from tests.coordinator.telemetry.pages import value_of
@@ -162,3 +170,46 @@ def test_the_gauges_of_a_stream_and_its_regions_are_set() -> None:
         ]
     ]
     assert of_region == [(2, 1.5), (0, None)]
+
+
+def test_ages_of_positions_are_those_of_committed_ones() -> None:
+    """An unresolved decision has moved nothing, an idle region ages, too, and one that left has no age."""
+    metrics, names = Metrics(), ("EWR", "JFK", "LGA", "SFO")
+    shown = StreamTelemetry("flights", metrics, ())
+    life = Incarnation(id="q", from_offset=0, base=None)
+    regions = {name: RegionState(phase=RegionPhase.LIVE, incarnation=life, moved_at=5_000) for name in names}
+    regions["JFK"].moved_at, regions["JFK"].idle = 1_000, True
+    regions["LGA"].phase = RegionPhase.LEFT
+    regions["SFO"].moved_at = None
+    state = LogState(assignment=AssignmentState(number=0, regions=[*names]), regions=regions)
+
+    def shows(state: LogState) -> list[float | None]:
+        shown.measure(Log("flights", state), {}, (), 10_000)
+        of_region = [
+            value_of(metrics, "region_position_timestamp_seconds", stream="flights", region=name)
+            for name in names
+        ]
+        oldest = value_of(metrics, "stream_oldest_position_timestamp_seconds", stream="flights")
+        return [*of_region, oldest]
+
+    assert shows(state) == [5, 1, None, None, 5]
+    before = Before(
+        regions={"EWR": regions["EWR"].model_copy(update={"moved_at": 2_000})},
+        watermark=None,
+        provisional=False,
+        former=None,
+    )
+    before.regions["EWR"].position = None
+    to = Position(incarnation="q", checkpoint=1, digest="d")
+    state.unresolved = Decision(
+        id=1,
+        digest="d",
+        offset=1,
+        cut={"EWR": to},
+        fallbacks={},
+        parts=[],
+        files=0,
+        first_offset=0,
+        before=before,
+    )
+    assert shows(state) == [2, 1, None, None, 2]
