@@ -83,7 +83,7 @@ def test_a_format_and_its_options_are_in_the_file() -> None:
 def test_a_format_that_no_release_knows_writes_nothing() -> None:
     result = init("--format", "parquet")
     assert (result.exit_code, FILE.exists()) == (2, False)
-    assert "'parquet' is no table format; this release knows delta, iceberg, paimon" in result.stderr
+    assert "'parquet' is no table format; this release knows delta, iceberg" in result.stderr
 
 
 def test_a_file_is_never_changed_and_the_two_ways_out_work() -> None:
