@@ -53,6 +53,7 @@ EARLY: Final = "tests/coordinator/stream/test_early_checks.py"
 OUTCOMES: Final = "tests/coordinator/stream/test_outcomes.py"
 GOLDEN: Final = "tests/golden/test_cases.py"
 CARRYING: Final = "tests/events/test_completions.py"
+CONTENT: Final[Any] = models.CheckpointCompleted._check_content
 TEXTS: Final = "tests/golden/test_texts.py"
 LISTENER: Final = "tests/coordinator/listeners/test_worker.py"
 MARKS: Final = "tests/listeners/mark_done/test_watermark.py tests/listeners/mark_done/test_times.py"
@@ -96,7 +97,7 @@ PLANTS: Final = (
     Plant(
         "a completion may have files and name events",
         *(
-            models.CheckpointCompleted._check_content,
+            CONTENT,
             "self.files is not None and self.events",
             "False",
             CARRYING,
@@ -104,7 +105,7 @@ PLANTS: Final = (
     ),
     Plant(
         "a completion without files and events is an empty checkpoint",
-        *(models.CheckpointCompleted._check_content, "self.files is None and", "False and", CARRYING),
+        *(CONTENT, "self.files is None and", "False and", CARRYING),
     ),
     Plant(
         "files of a completion need no writer",
