@@ -12,6 +12,7 @@ from pydantic import ValidationError
 
 from sluicegate.events.envelope import (
     BODIES,
+    CHECKPOINT_COMPLETED,
     CONTENT_TYPE,
     FILES_WRITTEN,
     MAJOR_VERSION,
@@ -23,13 +24,25 @@ from sluicegate.events.envelope import (
     SOURCE,
     SOURCE_PATTERN,
     SPEC_VERSION,
+    UNCOUNTED,
     Envelope,
     EventType,
     LogRecord,
     RawHeader,
     wire_type,
+    with_counts,
 )
-from sluicegate.events.models import INCARNATION_PATTERN, MOST_FILES, NAME_PATTERN, Body, FilesWritten
+from sluicegate.events.models import (
+    INCARNATION_PATTERN,
+    MOST_FILES,
+    NAME_PATTERN,
+    Body,
+    CheckpointCompleted,
+    FilesWritten,
+    Position,
+    Predecessor,
+    default_source_digest,
+)
 from sluicegate.events.problems import Cause, CauseCode, Code, Problem, malformed
 
 _Attributes = Mapping[str, bytes | None]
@@ -156,7 +169,7 @@ def _read_id(raw: bytes | None) -> str:
 _read_name: Final = _Known(_parse_name).__getitem__
 _read_incarnation: Final = _Known(_parse_incarnation).__getitem__
 _read_number: Final = _Known(_parse_number).__getitem__
-_read_file_count: Final = _Known(_parse_files).__getitem__
+_read_file_count: Final = _Known(_parse_files, absent=UNCOUNTED).__getitem__
 _read_count: Final = _Known(_parse_number, absent=0).__getitem__
 _read_name_if_any: Final = _Known(_parse_name, absent="").__getitem__
 _read_incarnation_if_any: Final = _Known(_parse_incarnation, absent="").__getitem__
@@ -199,6 +212,8 @@ def _shape(kind: EventType) -> Shape:
 
 
 EVENT_SHAPES: Final = {wire_type(kind): _shape(kind) for kind in EventType}
+_CARRYING: Final = _shape(FILES_WRITTEN)._replace(type=CHECKPOINT_COMPLETED)
+"""A completion that carries files."""
 
 
 def _is_source(raw: bytes | None) -> bool:
@@ -210,8 +225,9 @@ def _is_source(raw: bytes | None) -> bool:
 
 
 def read_record(offset: int, time: int, headers: Sequence[RawHeader], value: bytes | None) -> Reading:
-    """Read a record of the log as the core takes it. The body of a `files.written` is not looked at.
+    """Read a record of the log as the core takes it.
 
+    The files of an event are looked at only if its attributes do not state their number.
     `time` is its append time in milliseconds since the Unix epoch. A probe has neither a record nor a flaw.
     """
     envelope = read_attributes(headers)
@@ -222,9 +238,15 @@ def read_record(offset: int, time: int, headers: Sequence[RawHeader], value: byt
             located = envelope.problem.model_copy(update={"number": offset})
             return Reading(None, envelope._replace(problem=located))
         return Reading(None, envelope)
+    if envelope.files == UNCOUNTED:
+        envelope = _counted(envelope, value)
     if envelope.type is FILES_WRITTEN:
         return _new(Reading, (_new(LogRecord, (offset, time, envelope, None, "", "")), None))
-    body = read_body(envelope.type, value)
+    body: Body | Problem
+    if envelope.type is CHECKPOINT_COMPLETED:
+        body = read_completion(envelope, value)
+    else:
+        body = read_body(envelope.type, value)
     if isinstance(body, Problem):
         record = LogRecord(offset, time, envelope, None, body.detail or str(body.code))
         return Reading(record, Flaw(body, envelope.stream))
@@ -244,15 +266,86 @@ def read_body(event_type: EventType, value: bytes | None) -> Body | Problem:
     return parse_body(BODIES[event_type], value)
 
 
+class _Unread(Body):
+    """The files that a completion carries, before they are needed."""
+
+
+class _Arrived(CheckpointCompleted):
+    """A completion with files as it arrives. Most of a large one are its files, which nobody needs yet."""
+
+    files: _Unread | None = None  # type: ignore[assignment]
+
+
+class _Carrying(Body):
+    """The part of a completion that its files are."""
+
+    files: FilesWritten
+
+
+def read_completion(envelope: Envelope, value: bytes | None) -> CheckpointCompleted | Problem:
+    """Read a completion as the core takes it: without files, and with everything that it may leave out.
+
+    One that carries files is the same as a `files.written` with its id, and a completion that names this id.
+    So it names itself here, and whoever folds the log adds its files as those of a `files.written`.
+    """
+    carries = bool(envelope.writer)
+    body = parse_body(_Arrived if carries else CheckpointCompleted, value)
+    if isinstance(body, Problem):
+        return body
+    if carries != (body.files is not None):
+        lacking = CauseCode.ATTEMPT_WITHOUT_FILES if carries else CauseCode.FILES_WITHOUT_ATTEMPT
+        return Problem(code=Code.MALFORMED_BODY, names=("files",), cause=Cause(code=lacking))
+    before = _position_of(body.predecessor, envelope.incarnation)
+    if isinstance(before, Problem):
+        return before
+    if not carries and body.source_digest and before is body.predecessor:
+        return body
+    events = (envelope.id,) if carries else body.events
+    digest = body.source_digest or default_source_digest(envelope.checkpoint, events, body.source_offsets)
+    return CheckpointCompleted.model_construct(
+        events=events,
+        files=None,
+        predecessor=before,
+        source_digest=digest,
+        watermark=body.watermark,
+        listeners=body.listeners,
+        source_offsets=body.source_offsets,
+    )
+
+
+def _position_of(before: Predecessor | None, incarnation: str) -> Predecessor | Problem | None:
+    """Return a predecessor with its incarnation; a problem if it leaves too much out."""
+    if before is None or isinstance(before, Position):
+        return before
+    if before.incarnation not in ("", incarnation):
+        lacking = Cause(code=CauseCode.PREDECESSOR_WITHOUT_DIGEST, names=(before.incarnation,))
+        return Problem(code=Code.MALFORMED_BODY, names=("predecessor.digest",), cause=lacking)
+    # The number identifies it, so the digest may be left out.
+    return Position.model_construct(
+        incarnation=incarnation, checkpoint=before.checkpoint, digest=before.digest
+    )
+
+
+def _counted(envelope: Envelope, value: bytes | None) -> Envelope:
+    """Return the attributes of an event with files that does not state their number, with the counts."""
+    files = read_files(envelope, value)
+    return envelope._replace(files=0) if isinstance(files, Problem) else with_counts(envelope, files)
+
+
 def read_files(envelope: Envelope, value: bytes | None) -> FilesWritten | Problem:
-    """Read the body of a `files.written`; its offset is enough to fetch and read it again.
+    """Read the files of an event that has some; its offset is enough to fetch and read it again.
 
     It must have as many files as its attributes announce, and no path twice.
     """
-    body = parse_body(FilesWritten, value)
-    if isinstance(body, Problem):
-        return body
-    if len(body.files) != envelope.files:
+    found: _Carrying | FilesWritten | Problem
+    if envelope.type is CHECKPOINT_COMPLETED:
+        found = parse_body(_Carrying, value)
+    else:
+        found = parse_body(FilesWritten, value)
+    if isinstance(found, Problem):
+        return found
+    body = found.files if isinstance(found, _Carrying) else found
+    if envelope.files not in (len(body.files), UNCOUNTED):
         miscounted = Cause(code=CauseCode.FILES_MISCOUNTED, number=len(body.files), other=envelope.files)
         return Problem(code=Code.MALFORMED_BODY, names=("files",), cause=miscounted)
     seen: set[str] = set()
@@ -302,10 +395,17 @@ def read_attributes(headers: Sequence[RawHeader]) -> Envelope | Flaw:
         shape = _kind(headers, attributes, EVENT_SHAPES)
         if shape.type is FILES_WRITTEN and (written := _read_written(attributes)) is not None:
             return written
+        if shape.type is CHECKPOINT_COMPLETED and _has_attempt(attributes):
+            shape = _CARRYING
         event, *place = _read(attributes, shape.readers)
     except _Unusable as found:
         return _flaw(found.problem, headers)
     return Envelope._make((event, shape.type, *place, *shape.absent))
+
+
+def _has_attempt(attributes: _Attributes) -> bool:
+    """True if a completion has attributes of a writer, so it has to carry files."""
+    return attributes.get("ce_writer") is not None or attributes.get("ce_attempt") is not None
 
 
 def _read_written(attributes: _Attributes) -> Envelope | None:

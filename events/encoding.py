@@ -10,13 +10,21 @@ from typing import Final, NamedTuple
 
 from pydantic import TypeAdapter
 
-from sluicegate.events.codec import EVENT_SHAPES, Flaw, read_addressed, read_attributes, read_body
+from sluicegate.events.codec import (
+    EVENT_SHAPES,
+    Flaw,
+    read_addressed,
+    read_attributes,
+    read_body,
+    read_completion,
+)
 from sluicegate.events.envelope import (
     BODIES,
     CONTENT_TYPE,
     FILES_WRITTEN,
     SOURCE,
     SPEC_VERSION,
+    UNCOUNTED,
     Envelope,
     EventType,
     Header,
@@ -24,7 +32,7 @@ from sluicegate.events.envelope import (
     key_of,
     wire_type,
 )
-from sluicegate.events.models import Body, FilesWritten
+from sluicegate.events.models import Body, CheckpointCompleted, FilesWritten
 from sluicegate.events.notifications import (
     NOTIFICATION_BODIES,
     NOTIFICATION_TYPES,
@@ -120,12 +128,14 @@ def encode_event(envelope: Envelope, body: Body, time_ms: int) -> Message:
         )
     if read != envelope:
         raise ValueError(f"{envelope} cannot be encoded: it would be read as {read}")
-    if isinstance(body, FilesWritten) and len(body.files) != envelope.files:
-        raise ValueError(f"the envelope has {envelope.files} files, and the body {len(body.files)}")
+    files = body.files if isinstance(body, CheckpointCompleted) else body
+    if isinstance(files, FilesWritten) and envelope.files not in (len(files.files), UNCOUNTED):
+        raise ValueError(f"the envelope has {envelope.files} files, and the body {len(files.files)}")
     value = _json(body, envelope.type, BODIES[envelope.type])
     if envelope.type is not FILES_WRITTEN:
         # A copy of a body is not validated. Its readers would refuse the event, and its sender repeat it.
-        found = read_body(envelope.type, value)
+        is_completion = isinstance(body, CheckpointCompleted)
+        found = read_completion(envelope, value) if is_completion else read_body(envelope.type, value)
         if isinstance(found, Problem):
             raise Unencodable(envelope.type, found)
     return Message(key_of(envelope.stream, envelope.region, envelope.checkpoint), value, headers)
@@ -175,9 +185,10 @@ def _attributes(envelope: Envelope) -> list[Header]:
         ]
     if shape.checkpoint:
         headers.append(("ce_checkpoint", b"%d" % envelope.checkpoint))
-    if shape.writer:
+    if shape.writer or envelope.writer:
         headers += [("ce_writer", envelope.writer.encode()), ("ce_attempt", envelope.attempt.encode())]
-        headers.append(("ce_files", b"%d" % envelope.files))
+        if envelope.files != UNCOUNTED:
+            headers.append(("ce_files", b"%d" % envelope.files))
         counts = (("ce_rows", envelope.rows), ("ce_bytes", envelope.bytes))
         headers += [(name, b"%d" % count) for name, count in counts if count]
     return headers

@@ -67,7 +67,9 @@ class EventType(StrEnum):
 
 
 FILES_WRITTEN: Final = EventType.FILES_WRITTEN
-"""The type of most events. Its look-up in the enum takes ten times as long, several times for each record."""
+CHECKPOINT_COMPLETED: Final = EventType.CHECKPOINT_COMPLETED
+"""The types of most events. Their look-up in the enum takes ten times as long, several times for each record.
+"""
 
 PER_CHECKPOINT: Final = frozenset(
     {EventType.FILES_WRITTEN, EventType.CHECKPOINT_COMPLETED, EventType.CHECKPOINT_FAILED}
@@ -79,6 +81,7 @@ PER_REGION: Final = PER_CHECKPOINT | {
     EventType.REGION_CLOSED,
 }
 PER_WRITER: Final = frozenset({EventType.FILES_WRITTEN})
+"""Types of events that always have files. A completion has the same attributes if it carries files."""
 
 BODIES: Final[dict[EventType, type[Body]]] = {
     EventType.REGION_REGISTERED: RegionRegistered,
@@ -96,6 +99,8 @@ BODIES: Final[dict[EventType, type[Body]]] = {
 }
 
 NO_CHECKPOINT: Final = -1
+UNCOUNTED: Final = -1
+"""Number of files of an event that does not state it. Who reads the body counts them."""
 
 
 class Envelope(NamedTuple):
@@ -109,10 +114,12 @@ class Envelope(NamedTuple):
     incarnation: str = ""
     checkpoint: int = NO_CHECKPOINT
     writer: str = ""
+    """Writer of the files. Only events with files have one: `files.written`, and a completion that carries
+    them."""
     attempt: str = ""
     """Random for each try of the writer. The events of one try share it."""
     files: int = 0
-    """Number of files in the body of a `files.written`."""
+    """Number of files in the body; UNCOUNTED: the attributes do not state it."""
     rows: int = 0
     """Number of rows in these files; 0 if the writer does not count. Display only."""
     bytes: int = 0
@@ -127,7 +134,9 @@ class LogRecord(NamedTuple):
     """Append time in milliseconds since the Unix epoch."""
     envelope: Envelope
     body: Body | None
-    """None for a `files.written`, whose body is not needed to decide, and for an unreadable body."""
+    """None for a `files.written`, whose body is not needed to decide, and for an unreadable body.
+
+    A completion has no files here: one that carries them names itself, and only its envelope has a writer."""
     unreadable: str = ""
     """Reason why the body cannot be decoded; empty: it can."""
     skipped: str = ""
@@ -135,7 +144,7 @@ class LogRecord(NamedTuple):
 
 
 def with_counts(envelope: Envelope, body: FilesWritten) -> Envelope:
-    """Return the envelope of a `files.written` with the counts of its body."""
+    """Return the envelope of an event with files, with the counts of these."""
     rows, size = sum(file.rows for file in body.files), sum(file.size for file in body.files)
     return envelope._replace(files=len(body.files), rows=rows, bytes=size)
 

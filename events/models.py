@@ -9,8 +9,10 @@ what events state, and has to fit into one message of Kafka. A number that somet
 that leaves room for its successors.
 """
 
+import hashlib
+import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Final, Literal, Self
 
@@ -35,6 +37,9 @@ MOST_FILES: Final = 100_000
 """Files of one event, and events of one checkpoint."""
 MOST_TEXT: Final = 65_536
 """Bytes of everything that one completion has for later readers: source offsets, and state of listeners."""
+
+CURRENT_SCHEMA: Final = -1
+"""In place of the id of a schema: the one that the table has now."""
 
 Count = Annotated[int, Field(ge=0, le=2**63 - 1)]
 CheckpointNumber = Annotated[int, Field(ge=0, le=10**18 - 1)]
@@ -159,8 +164,10 @@ class FilesWritten(Body):
     """Version of the adapter's metadata blobs; 0 if no file has one."""
     location: Annotated[str, StringConstraints(min_length=1, max_length=2048)]
     """URI of the folder that the paths are relative to."""
-    schema_id: Count
-    """Id of the table's schema that the files were written with. Delta has none: see the page of files."""
+    schema_id: Annotated[int, Field(ge=CURRENT_SCHEMA, le=2**63 - 1)] = CURRENT_SCHEMA
+    """Id of the table's schema that the files were written with. Delta has none: see the page of files.
+
+    Left out or -1, in Delta alone: the schema that the table has at the check."""
     spec_id: Count = 0
     """Id of the table's partition spec that the files were written with; 0 where the format has none."""
     table_identity: Identity = ""
@@ -178,7 +185,18 @@ class FilesWritten(Body):
     coordinator does not."""
 
 
-class Position(Body):
+class Predecessor(Body):
+    """The checkpoint before another one. Within an incarnation, its number identifies it."""
+
+    incarnation: IncarnationId | Literal[""] = ""
+    """Incarnation that has completed it. Left out: the same as that of the completion."""
+    checkpoint: CheckpointNumber
+    """Its number."""
+    digest: SourceDigest | Literal[""] = ""
+    """Digest of its source range. Only a predecessor of the same incarnation may leave it out."""
+
+
+class Position(Predecessor):
     """A checkpoint of a region, identified by incarnation, number and content."""
 
     incarnation: IncarnationId
@@ -280,15 +298,40 @@ class RegionRegistered(Body):
         return self
 
 
-class CheckpointCompleted(Body):
-    """A driver names the events that make up a checkpoint; only these count."""
+def _as_position(found: Predecessor) -> Predecessor:
+    """Return a predecessor that leaves nothing out as a position."""
+    if isinstance(found, Position) or not (found.incarnation and found.digest):
+        return found
+    return Position.model_construct(
+        incarnation=found.incarnation, checkpoint=found.checkpoint, digest=found.digest
+    )
 
-    events: Annotated[tuple[EventId, ...], Field(max_length=MOST_FILES)]
+
+class CheckpointCompleted(Body):
+    """A driver states what makes up a checkpoint: events that it names, or files that this one carries."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "anyOf": [{"required": ["events"]}, {"required": ["files"]}],
+            "if": {"properties": {"files": {"type": "object"}}, "required": ["files"]},
+            "then": {"properties": {"events": {"maxItems": 0}}},
+        }
+    )
+
+    events: Annotated[tuple[EventId, ...], Field(max_length=MOST_FILES)] = ()
     """Ids of the `files.written` of the winning attempts; empty for a checkpoint without rows."""
-    predecessor: Position | None
+    files: FilesWritten | None = None
+    """In place of events: the files of the checkpoint, all of one attempt of one writer.
+
+    The attributes have the writer and the attempt then, as those of a `files.written`. One that does not fit
+    into a message names a `files.written` instead."""
+    predecessor: Annotated[Predecessor, AfterValidator(_as_position)] | None
     """Checkpoint before this one, possibly of an earlier incarnation; None for a region's first."""
-    source_digest: SourceDigest
-    """Digest of the source range that was really read. A replay of the checkpoint has the same."""
+    source_digest: SourceDigest | Literal[""] = ""
+    """Digest of the source range that was really read. A replay of the checkpoint has the same.
+
+    Left out: a digest of the number, the source offsets and the ids of the events. If the completion carries
+    the files, its own id takes their place. So a completion with another id is no replay then."""
     watermark: Millis | None = None
     """Event time below which the region expects no rows, in Unix milliseconds; None: unknown.
 
@@ -301,6 +344,14 @@ class CheckpointCompleted(Body):
     With the state of listeners at most 65,536 bytes in UTF-8."""
 
     @model_validator(mode="after")
+    def _check_content(self) -> Self:
+        if self.files is not None and self.events:
+            raise ValueError("events and files exclude each other; leave one of them out")
+        if self.files is None and "events" not in self.model_fields_set:
+            raise ValueError("either events or files is needed; a checkpoint without rows has no events: []")
+        return self
+
+    @model_validator(mode="after")
     def _check_size(self) -> Self:
         size = size_of_texts(self.source_offsets, self.listeners)
         if size > MOST_TEXT:
@@ -308,6 +359,14 @@ class CheckpointCompleted(Body):
                 f"source offsets and the state of listeners have {size} bytes, and at most {MOST_TEXT} count"
             )
         return self
+
+
+def default_source_digest(checkpoint: int, events: Sequence[str], source_offsets: str | None) -> str:
+    """Return the source digest of a completion that states none.
+
+    Equal source offsets alone would make a second completion with other rows a replay.
+    """
+    return hashlib.sha256(json.dumps([checkpoint, list(events), source_offsets]).encode()).hexdigest()
 
 
 def size_of_texts(source_offsets: str | None, listeners: Mapping[str, str]) -> int:

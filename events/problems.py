@@ -69,6 +69,9 @@ class CauseCode(StrEnum):
     # The body of an event contradicts itself, or its location can be read in two ways.
     FILES_MISCOUNTED = "files-miscounted"
     PATH_REPEATED = "path-repeated"
+    FILES_WITHOUT_ATTEMPT = "files-without-attempt"
+    ATTEMPT_WITHOUT_FILES = "attempt-without-files"
+    PREDECESSOR_WITHOUT_DIGEST = "predecessor-without-digest"
     CONTROL_CHARACTERS = "control-characters"
     QUERY_IN_LOCATION = "query-in-location"
     OTHER_MACHINE = "other-machine"

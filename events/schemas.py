@@ -93,9 +93,12 @@ def attribute_schema() -> dict[str, Any]:
             "description": "one life of the region's checkpoint numbering",
         },
         "ce_checkpoint": {**number, "description": "the region's own number for a piece of work"},
-        "ce_writer": {**name, "description": "the writer of the files; one of a checkpoint's"},
+        "ce_writer": {
+            **name,
+            "description": "the writer of the files; only a completion that carries files has one",
+        },
         "ce_attempt": {**text, "description": "random for each try of the writer; its events have the same"},
-        "ce_files": {**number, "description": "number of files in the body"},
+        "ce_files": {**number, "description": "number of files in the body; absent: they are counted"},
         "ce_rows": {**number, "description": "number of rows in these files; shown only"},
         "ce_bytes": {**number, "description": "size of these files; counts for `commit_max_bytes`"},
         ORDER: _order_schema(),
@@ -110,7 +113,7 @@ def attribute_schema() -> dict[str, Any]:
         "allOf": [
             _needs(PER_REGION, ["ce_region", "ce_incarnation"]),
             _needs(PER_CHECKPOINT, ["ce_checkpoint"]),
-            _needs(PER_WRITER, ["ce_writer", "ce_attempt", "ce_files"]),
+            _needs(PER_WRITER, ["ce_writer", "ce_attempt"]),
         ],
     }
 

@@ -1,4 +1,4 @@
-"""Bodies of pending `files.written` events: held in memory within a budget, else fetched again by offset."""
+"""Bodies of pending events with files: held in memory within a budget, else fetched again by offset."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
 from sluicegate.events.codec import Flaw, read_attributes
-from sluicegate.events.envelope import FILES_WRITTEN, Envelope
+from sluicegate.events.envelope import CHECKPOINT_COMPLETED, FILES_WRITTEN, Envelope
 from sluicegate.events.problems import Cause, CauseCode
 from sluicegate.kafka.clients import start_client, stop_client
 from sluicegate.kafka.reading import read_batches
@@ -29,7 +29,7 @@ class BodyUnavailable(Exception):
 
 
 class WrittenEvent(NamedTuple):
-    """A `files.written` as read from the log, with its body still encoded."""
+    """An event with files as read from the log, with its body still encoded."""
 
     envelope: Envelope
     body: bytes
@@ -64,24 +64,27 @@ class Bodies:
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
-        self._held: dict[int, tuple[bytes, str, tuple[str | int, ...]]] = {}
-        """Body, id, other attributes. The garbage collector skips plain tuples of strings, numbers and bytes.
-        """
+        self._held: dict[int, tuple[bytes, str, bool, tuple[str | int, ...]]] = {}
+        """Body, id, whether it is a completion, other attributes.
+
+        The garbage collector skips plain tuples of strings, numbers and bytes."""
         self._sizes: dict[int, int] = {}
 
     def keep(self, offset: int, envelope: Envelope, body: bytes) -> None:
         """Hold an event if the budget allows; otherwise it is fetched again on demand."""
         size = self._sizes[offset] = len(body)
         if offset not in self._held and self._budget.take(size):
-            self._held[offset] = body, envelope.id, envelope[_AFTER_TYPE:]
+            completes = envelope.type is CHECKPOINT_COMPLETED
+            self._held[offset] = body, envelope.id, completes, envelope[_AFTER_TYPE:]
 
     def get(self, offset: int) -> WrittenEvent | None:
         """Return the event at an offset if it is held, else None."""
         held = self._held.get(offset)
         if held is None:
             return None
-        body, event, others = held
-        return WrittenEvent(Envelope._make((event, FILES_WRITTEN, *others)), body)
+        body, event, completes, others = held
+        kind = CHECKPOINT_COMPLETED if completes else FILES_WRITTEN
+        return WrittenEvent(Envelope._make((event, kind, *others)), body)
 
     def size(self, offset: int) -> int:
         """Return the size in bytes of a pending event's body, held or not; 0 for an unknown offset."""
@@ -127,7 +130,7 @@ class BodyFetcher:
     async def fetch(
         self, partition: int, offsets: Sequence[int], most: int | None = None
     ) -> dict[int, WrittenEvent]:
-        """Read the `files.written` at these offsets. Raises BodyUnavailable, KafkaError or TimeoutError.
+        """Read the events at these offsets. Raises BodyUnavailable, KafkaError or TimeoutError.
 
         `most` limits the result to the smallest offsets: reading stops after about this number of bytes, with
         at least one event.

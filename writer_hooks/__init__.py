@@ -11,7 +11,8 @@ coordinator: both know only the events (`sluicegate.events`).
 A table would be wrong if files counted as soon as they exist: tasks are tried twice, and drivers are
 restarted. So a file counts in three steps. A task writes files under a name that contains its attempt. An
 event `files.written` describes the files. An event `checkpoint.completed` names the events that count, once
-for each checkpoint. All other files are orphans, which `sluicegate orphans` finds.
+for each checkpoint. A process that drives and writes sends the completion alone, with the files in it. All
+other files are orphans. `sluicegate orphans` finds those that an event describes.
 
 A driver is identified in two ways. An incarnation is one life of a region's checkpoint numbers; it begins
 at a committed position, its base. A run is one registration of an incarnation, by one process. The newest
@@ -35,8 +36,9 @@ What may never happen
 
 Which call waits for what
 -------------------------
-- A writer waits for the storage of the table, and for Kafka's acknowledgement of its event. With asynchronous
-  uploads it waits for the disk of its machine alone, and for room in the spool.
+- A writer waits for the storage of the table, and for Kafka's acknowledgement of its event. In the process of
+  its driver, `complete` waits for that. With asynchronous uploads it waits for the disk of its machine alone,
+  and for room in the spool.
 - `start` waits for the coordinator: for the answer to the registration.
 - `begin` waits for Kafka if the region may count as idle, and for commits if the options limit what is not
   committed.
@@ -51,7 +53,8 @@ The way of one checkpoint (plain Python)
    incarnation at the committed position (`driver_state.py`, `registration.py`), and returns that position.
 2. `begin` compares the limits, and takes "idle" back. It returns an `OpenCheckpoint`, which is data.
 3. Workers write rows (`writer.py`). The files go to the table's storage, or to a spool (`upload/`). The
-   events go to Kafka (`publisher.py`). The worker returns a `WriterResult`, which is data, too.
+   events go to Kafka (`publisher.py`), or with the result to the driver, if the worker is its process. The
+   worker returns a `WriterResult`, which is data, too.
 4. `complete` publishes the completion. From its acknowledgement on, no crash loses the checkpoint.
 5. `DriverState` (`driver_state.py`) learns from the notifications which checkpoints are committed.
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
 
+from sluicegate.events.encoding import Message
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import Position
 from sluicegate.kafka.clients import spread
@@ -44,7 +45,7 @@ from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.publisher import publish, publish_completion
 from sluicegate.writer_hooks.region import Event, Region, Registered
 from sluicegate.writer_hooks.upload.overdue import OverdueUploads, keep_uploading
-from sluicegate.writer_hooks.writer import OpenCheckpoint, WriterResult
+from sluicegate.writer_hooks.writer import OpenCheckpoint, WriterResult, this_process
 
 _log = logging.getLogger(__name__)
 
@@ -172,7 +173,7 @@ class RegionDriver:
             self._heartbeats.begin(number)
             with self._state.lock:
                 self._next = number + 1
-        return OpenCheckpoint(self._options, registered.incarnation, number)
+        return OpenCheckpoint(self._options, registered.incarnation, number, process=this_process())
 
     def give_up(self, checkpoint: OpenCheckpoint) -> None:
         """Complete a checkpoint, and all that began after it, without rows, at the place before them.
@@ -248,15 +249,16 @@ class RegionDriver:
         )
         is_repeated = self._unacknowledged is not None
         event = self._same_as_before(_Completion(number, event, results is None))
+        held = [message for result in results or () for message in result.held]
         self._state.add_completed(CommittedCheckpoint(number, parsed_offsets(offsets), position))
-        self._publish(event, number, is_repeated=is_repeated)
+        self._publish(event, held, number, is_repeated=is_repeated)
         with self._state.lock:
             self._unacknowledged, self._previous, self._offsets = None, position, offsets
             self._heartbeats.complete(number)
 
-    def _publish(self, event: Event, number: int, *, is_repeated: bool) -> None:
+    def _publish(self, event: Event, held: Sequence[Message], number: int, *, is_repeated: bool) -> None:
         try:
-            publish_completion(self._region, [event])
+            publish_completion(self._region, [event], held, self._sink.message_max_bytes)
         except EventTooLarge:
             # The broker has refused it now. An earlier try may have brought it into the log.
             if not is_repeated:

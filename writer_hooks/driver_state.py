@@ -6,7 +6,6 @@ order, each with the source offsets after it. The notifications of the stream sa
 committed.
 """
 
-import hashlib
 import json
 import logging
 import math
@@ -17,7 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple
 from uuid import uuid4
 
-from sluicegate.events.models import CheckpointCompleted, Position
+from sluicegate.events.models import CheckpointCompleted, Position, default_source_digest
 from sluicegate.events.notifications import (
     Committed,
     IncarnationsEnded,
@@ -169,26 +168,18 @@ def completion(
             f"checkpoint {number} was given two results of one writer ({', '.join(names)}); give one of "
             "each, or the rows count twice"
         )
+    events = tuple(event for result in results for event in result.written.events)
     times = [each.written.max_event_time for each in results if each.written.max_event_time is not None]
     return CheckpointCompleted.model_validate(
         {
-            "events": tuple(event for result in results for event in result.written.events),
+            "events": events,
             "predecessor": predecessor,
-            "source_digest": _digest(number, results, source_offsets),
+            "source_digest": default_source_digest(number, events, source_offsets),
             "watermark": watermark if watermark is not None else max(times, default=None),
             "listeners": dict(listeners),
             "source_offsets": source_offsets,
         }
     )
-
-
-def _digest(number: int, results: Sequence[WriterResult], source_offsets: str | None) -> str:
-    """Return a digest of everything that a repetition of the completion has to have in common with it.
-
-    A checkpoint that is completed twice with other files stalls its region, and is not taken as a replay.
-    """
-    events = [event for result in results for event in result.written.events]
-    return hashlib.sha256(json.dumps([number, events, source_offsets]).encode()).hexdigest()
 
 
 def offsets_text(source_offsets: Any) -> str:

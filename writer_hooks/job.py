@@ -7,8 +7,9 @@ region at the same time exclude each other: the older one raises RegionReplaced.
 A job that only an unresolved decision includes is neither committed nor free: its next start waits for the
 outcome. After a commit it is not written again, after a revert it is.
 
-The events of a job are published at its end, together with its completion. Until then its region is idle, so
-no commit of another region waits for the job, also not for one that died.
+The events of a job are published at its end, together with its completion, which carries the files itself if
+they are those of one writer. Until then its region is idle, so no commit of another region waits for the job,
+also not for one that died.
 """
 
 import json
@@ -84,6 +85,7 @@ class Job:
                 "the commit. Leave the option out of jobs"
             )
         self._region = parsed.region
+        self._message_max_bytes = parsed.message_max_bytes
         self._id = require_name("job.id", job_id)
         self._state = DriverState(self._region)
         self._feed = CommitFeed(self._region, self._state.apply, self._state.doubt)
@@ -179,7 +181,7 @@ class Job:
             return
         self._state.add_completed(CommittedCheckpoint(number, done, position))
         files = [message for result in results for message in result.held]
-        publish_completion(self._region, self._closing(body), files)
+        publish_completion(self._region, self._closing(body), files, self._message_max_bytes)
         self._state.await_commit(number, timeout, lambda: self._state.check(registered, begun.base))
 
     def _is_committed(self, position: Position) -> bool:

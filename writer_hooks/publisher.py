@@ -27,8 +27,12 @@ from aiokafka.errors import (
 from aiokafka.producer.message_accumulator import BatchBuilder
 from aiokafka.protocol.metadata import MetadataRequest
 
+from sluicegate.events.codec import Flaw, read_attributes, read_files
 from sluicegate.events.encoding import TRACEPARENT, Message, encode_event, parse_traceparent
 from sluicegate.events.envelope import EventType, partition_of
+from sluicegate.events.files import HEADROOM
+from sluicegate.events.models import CheckpointCompleted
+from sluicegate.events.problems import Problem
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import arm_from, hit
 from sluicegate.kafka.clients import spread, start_client, stop_client
@@ -466,17 +470,41 @@ def publish_files(region: Region, events: Sequence[Event], most_held: float = 0)
     return messages if is_held else ()
 
 
-def publish_completion(region: Region, closing: Sequence[Event], files: Sequence[Message] = ()) -> None:
+def publish_completion(
+    region: Region, closing: Sequence[Event], files: Sequence[Message], message_max_bytes: int
+) -> None:
     """Publish a completion, with the events that follow it. Raises as `publish` does.
 
     `files` are the events that it names, as far as nobody has published them. It is never in the log without
-    them: the first completion of a checkpoint counts, and another one could not name other events.
+    them: the first completion of a checkpoint counts, and another one could not name other events. If it
+    names nothing else than one of them, and both fit into one message, it carries these files itself.
     """
     publisher, topic = shared_publisher(region.kafka), region.events_topic
     limit = region.publish_timeout, "publish.timeout"
+    if len(files) == 1 and (carrying := _carrying(closing[0], files[0], message_max_bytes)) is not None:
+        closing, files = [carrying, *closing[1:]], ()
     hit(Failpoint.HOOK_COMPLETION_BEFORE)
     while len(files) > _AT_ONCE:
         publisher.publish(topic, (), *limit, first=files[:_AT_ONCE])
         files = files[_AT_ONCE:]
     publisher.publish(topic, closing, *limit, first=files)
     hit(Failpoint.HOOK_COMPLETION_AFTER)
+
+
+def _carrying(completion: Event, written: Message, message_max_bytes: int) -> Event | None:
+    """Return a completion with the files of the only event that it names; None if it cannot carry them.
+
+    It takes the id of that event. So a repetition is the same event, and its source digest stays right, which
+    depends on the ids of what it includes.
+    """
+    envelope, body = read_attributes(written.headers), completion.body
+    if isinstance(envelope, Flaw) or not isinstance(body, CheckpointCompleted):
+        return None
+    size = len(written.value) + len(body.model_dump_json()) + HEADROOM
+    if body.events != (envelope.id,) or size > message_max_bytes:
+        return None
+    files = read_files(envelope, written.value)
+    if isinstance(files, Problem):
+        return None
+    carrying = body.model_copy(update={"events": (), "files": files})
+    return Event(envelope._replace(type=EventType.CHECKPOINT_COMPLETED), carrying)

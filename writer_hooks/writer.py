@@ -8,15 +8,18 @@ A worker may run in any process, also on another machine than the driver of its 
 
 import json
 import math
+import os
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Protocol, Self, Union
+from uuid import uuid4
 
 from sluicegate.events.codec import Flaw, read_attributes, read_files
 from sluicegate.events.encoding import Message
 from sluicegate.events.envelope import FILES_WRITTEN, key_of
+from sluicegate.events.files import HEADROOM
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.lakes import FileWriter
 from sluicegate.lakes.file_options import open_writer
@@ -218,6 +221,29 @@ class ArrowStream(Protocol):
 Rows = Union["pa.RecordBatch", "pa.Table", "pa.RecordBatchReader", ArrowStream]
 
 
+_CHECKPOINT: Final = {"options": dict, "incarnation": str, "number": int, "held": bool, "process": str}
+"""Fields of an open checkpoint, with their types in JSON."""
+
+
+class _ThisProcess:
+    """A name that no other process has, on any machine."""
+
+    def __init__(self) -> None:
+        self.renew()
+        os.register_at_fork(after_in_child=self.renew)
+
+    def renew(self) -> None:
+        self.name = uuid4().hex
+
+
+_process: Final = _ThisProcess()
+
+
+def this_process() -> str:
+    """Return the name of this process; a forked one has another."""
+    return _process.name
+
+
 @dataclass(frozen=True, slots=True)
 class OpenCheckpoint:
     """A checkpoint that a driver has begun: what a worker needs to write for it."""
@@ -228,9 +254,14 @@ class OpenCheckpoint:
     number: int
     held: bool = False
     """True: the driver publishes the events of the writers, together with the completion."""
+    process: str = ""
+    """The driver's process. It publishes the event of a writer there, too, if one message has room for it."""
 
     def write(self, writer: str, rows: Rows) -> "WriterResult":
-        """Write rows as one writer, and return after Kafka has acknowledged their event.
+        """Write rows as one writer, and return when the files and their description are safe.
+
+        In another process than the driver's, Kafka has acknowledged their event then. In the driver's, the
+        completion publishes it.
 
         `writer` names a part of the checkpoint: letters, digits, `_`, `.` and `-`. Raises the errors of
         `Writer`.
@@ -246,14 +277,15 @@ class OpenCheckpoint:
     @classmethod
     def from_json(cls, text: str) -> Self:
         """Read the result of `to_json`. Raises BadOption."""
-        found = read_json(text, {"options": dict, "incarnation": str, "number": int, "held": bool})
-        return cls(found["options"], found["incarnation"], found["number"], found["held"])
+        found = read_json(text, _CHECKPOINT)
+        return cls(**{name: found[name] for name in _CHECKPOINT})
 
 
 class Writer:
     """One attempt of one writer of a checkpoint. A repetition is another `Writer` of the same name.
 
-    Rows go to files as they come. `finish` makes the files durable, and publishes their event. Only an
+    Rows go to files as they come. `finish` makes the files durable, and publishes their event, unless the
+    driver does that with the completion. Only an
     attempt whose result the driver completes counts; the files of all others are orphans. A context that ends
     without `finish` gives the attempt up.
     """
@@ -263,7 +295,11 @@ class Writer:
         options = SinkOptions.parse(checkpoint.options, located=False)
         self._region = options.region
         self._attempt = Attempt(checkpoint.incarnation, checkpoint.number, require_name("writer", name))
-        most_held = math.inf if checkpoint.held else 0
+        most_held = 0.0
+        if checkpoint.held:
+            most_held = math.inf
+        elif checkpoint.process == this_process():
+            most_held = options.message_max_bytes - HEADROOM
         self._delivery = delivery_of(options, self._attempt, most_held)
         self._writer = AttemptWriter(self._region, self._attempt, self._delivery.target(options.target()))
         self._is_over = False
@@ -289,7 +325,8 @@ class Writer:
     def finish(self) -> WriterResult:
         """Close the files, publish their event, and wait until Kafka has acknowledged it.
 
-        With asynchronous uploads, files and event are left to the uploader of this machine.
+        In the driver's process, the completion publishes the event. With asynchronous uploads, files and
+        event are left to the uploader of this machine.
 
         Raises LakeError, EventTooLarge, PublishFailed or TopicMissing. After each of them, another attempt is
         safe. If the publication fails, the files stay, because their event may be in the log.

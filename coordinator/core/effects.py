@@ -96,7 +96,7 @@ class CheckFiles(Effect):
 
     kind = "check"
     parts: Mapping[str, tuple[int, ...]]
-    """By region, offsets of the `files.written` events that a cut would take."""
+    """By region, offsets of the events with files that a cut would take."""
     allowed_locations: tuple[str, ...]
     table: str
     names_checked: bool

@@ -17,7 +17,7 @@ from sluicegate.coordinator.core.state import (
     Savepoint,
 )
 from sluicegate.events.envelope import LogRecord
-from sluicegate.events.models import CheckpointCompleted, Position
+from sluicegate.events.models import CheckpointCompleted, Position, Predecessor
 from sluicegate.events.notifications import RegistrationAnswered
 from sluicegate.events.problems import Code, Problem
 
@@ -36,7 +36,7 @@ _SETTLED = Problem(code=Code.SETTLED)
 
 
 class Part(NamedTuple):
-    """One `files.written` event."""
+    """The files of one event: a `files.written`, or a completion that carries them."""
 
     offset: int
     files: int
@@ -124,7 +124,7 @@ class PendingCheckpoints:
         return found
 
     def add_part(self, record: LogRecord) -> Problem | None:
-        """Add a `files.written` event of the incarnation; return the reason if it has no effect."""
+        """Add the files of an event of the incarnation; return the reason if it has no effect."""
         envelope, at = record.envelope, self._position
         number, event, files, rows = envelope.checkpoint, envelope.id, envelope.files, envelope.rows
         if at is not None and at.checkpoint >= number and at.incarnation == self.incarnation:
@@ -170,11 +170,18 @@ class PendingCheckpoints:
             names=names,
         )
 
-    def _key(self, predecessor: Position | None) -> int | None:
+    def _key(self, predecessor: Predecessor | None) -> int | None:
         own = predecessor is not None and predecessor.incarnation == self.incarnation
         return predecessor.checkpoint if own and predecessor is not None else None
 
-    def _impossible(self, number: int, predecessor: Position | None) -> Problem | None:
+    def _is_tail(self, predecessor: Predecessor | None) -> bool:
+        """True if the newest sealed position is this predecessor, whose digest may be unknown."""
+        tail = self.tail
+        if predecessor is None or tail is None or predecessor.digest:
+            return predecessor == tail
+        return (predecessor.incarnation, predecessor.checkpoint) == (tail.incarnation, tail.checkpoint)
+
+    def _impossible(self, number: int, predecessor: Predecessor | None) -> Problem | None:
         """Return the reason if a predecessor can never be the newest sealed checkpoint before this one."""
         key, tail = self._key(predecessor), self.tail
         # A driver may continue the numbers of the incarnation before its own.
@@ -184,13 +191,13 @@ class PendingCheckpoints:
         follower = self._followers.get(key)
         if follower is not None:
             return self.problem(Code.PREDECESSOR_IMPOSSIBLE, number, other=follower)
-        if predecessor == tail and (key is None or key < number):
+        if self._is_tail(predecessor) and (key is None or key < number):
             return None
         tail_key = self._key(tail)
         ahead = key is not None and key < number and (tail_key is None or key > tail_key)
         return None if ahead else self.problem(Code.PREDECESSOR_IMPOSSIBLE, number, other=key)
 
-    def _contradicts_tail(self, number: int, predecessor: Position | None) -> bool:
+    def _contradicts_tail(self, number: int, predecessor: Predecessor | None) -> bool:
         """True if a completion follows the newest sealed checkpoint's number, and another source range.
 
         It is kept as the one that follows, as if it had arrived before its predecessor.
@@ -207,7 +214,7 @@ class PendingCheckpoints:
             entry = self.checkpoints[number]
             if entry.body is None:
                 return None
-            if entry.body.predecessor != self.tail:
+            if not self._is_tail(entry.body.predecessor):
                 # The predecessor has the right number, and was completed for another source range.
                 key = self._key(entry.body.predecessor)
                 return self.problem(Code.PREDECESSOR_IMPOSSIBLE, number, other=key)

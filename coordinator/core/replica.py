@@ -70,6 +70,9 @@ def completed(log: Log, record: LogRecord, body: CheckpointCompleted, region: Re
     """Apply a completion: the first one of a checkpoint counts, replays of it change nothing."""
     name, number = record.envelope.region, record.envelope.checkpoint
     pending, at = log.pending[name], region.position
+    if record.envelope.writer:
+        # It carries its files, and names itself. If it loses, they are files of a loser like any others.
+        pending.add_part(record)
     settled = region.covers(record.envelope.incarnation, number)
     # The digests of checkpoints before the position are not kept.
     newest = at.digest if settled and at is not None and at.checkpoint == number else None
@@ -420,9 +423,11 @@ class Replica:
 def _collect(found: PendingCheckpoints, record: LogRecord) -> None:
     """Add an event of a writer, or a completion, without its effect on the state."""
     envelope, body = record.envelope, record.body
-    if envelope.type is FILES_WRITTEN:
+    if envelope.type is FILES_WRITTEN or (envelope.writer and body is not None):
         found.add_part(record)
-    elif body is None:
+    if envelope.type is FILES_WRITTEN:
+        return
+    if body is None:
         found.add_unreadable(envelope.checkpoint, record.offset, record.time)
     elif isinstance(body, CheckpointCompleted) and found.digest_of(envelope.checkpoint) is None:
         found.complete(envelope.checkpoint, body, record.offset, record.time)

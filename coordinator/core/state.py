@@ -229,7 +229,7 @@ class Decision(Light):
     watermark: int | None = None
     """The stream's, with this decision."""
     parts: list[int]
-    """Offsets of the `files.written` events that it includes, in commit order."""
+    """Offsets of the events with files that it includes, in commit order."""
     files: int
     first_offset: int
     """Offset of the first event of a checkpoint up to its positions: a recovery reads them again."""

@@ -189,6 +189,9 @@ _OF_THE_LOG: Final[Mapping[CauseCode, str]] = {
 _OF_BODIES: Final[Mapping[CauseCode, str]] = {
     CauseCode.FILES_MISCOUNTED: "the number of its files is {number}, and the attribute ce_files is {other}",
     CauseCode.PATH_REPEATED: "the path {first} is listed twice",
+    CauseCode.FILES_WITHOUT_ATTEMPT: "it carries files, and lacks the attributes ce_writer and ce_attempt",
+    CauseCode.ATTEMPT_WITHOUT_FILES: "it has the attributes ce_writer and ce_attempt, and carries no files",
+    CauseCode.PREDECESSOR_WITHOUT_DIGEST: "a predecessor of another incarnation, {first}, needs its digest",
     CauseCode.CONTROL_CHARACTERS: "it has control characters",
     CauseCode.QUERY_IN_LOCATION: "it has a query or a fragment",
     CauseCode.OTHER_MACHINE: "it is on another machine[ ({first})]",

@@ -121,8 +121,9 @@ class Trial:
         if raw.key != key:
             self._add("key", raw, f"its key is {raw.key!r} instead of {key!r}")
         body = reading.record.body
-        if envelope.type is EventType.FILES_WRITTEN:
-            body = self._files(raw, reading.record)
+        if envelope.writer:
+            files = self._files(raw, reading.record)
+            body = files if envelope.type is EventType.FILES_WRITTEN else body
         self.events.append(_Event(raw, reading.record, body))
 
     def _files(self, raw: Raw, record: LogRecord) -> FilesWritten | None:
@@ -227,9 +228,11 @@ class Trial:
 
     def _of_completions(self) -> Iterator[Violation]:
         files: dict[tuple[str, int], dict[str, tuple[str, str]]] = defaultdict(dict)
-        for event in self._all(EventType.FILES_WRITTEN):
-            of = event.record.envelope
-            files[of.incarnation, of.checkpoint][of.id] = of.writer, of.attempt
+        for kind in (EventType.FILES_WRITTEN, EventType.CHECKPOINT_COMPLETED):
+            for event in self._all(kind):
+                of = event.record.envelope
+                if of.writer:
+                    files[of.incarnation, of.checkpoint][of.id] = of.writer, of.attempt
         digests: dict[tuple[str, int], str] = {}
         for event in self._all(EventType.CHECKPOINT_COMPLETED):
             of, body = event.record.envelope, event.body
@@ -321,7 +324,11 @@ class Trial:
     def _missing(self) -> Iterator[Violation]:
         if not self._accepted():
             yield Violation("missing", "no registration was accepted")
-        for kind in (EventType.FILES_WRITTEN, EventType.CHECKPOINT_COMPLETED, EventType.REGION_HEARTBEAT):
+        if not any(each.record.envelope.writer for each in self.events):
+            yield Violation(
+                "missing", f"no {EventType.FILES_WRITTEN} and no completion with files is in the log"
+            )
+        for kind in (EventType.CHECKPOINT_COMPLETED, EventType.REGION_HEARTBEAT):
             if not any(self._all(kind)):
                 yield Violation("missing", f"no {kind} is in the log")
         completed = {

@@ -438,7 +438,8 @@ class Comparison:
         ]
 
 
-# Orphan events: `files.written` events of a stream that no commit will ever include, by the log.
+# Orphan events: events of a stream whose files no commit will ever include, by the log. They are
+# `files.written`, and completions that carry files.
 #
 # Pure. There are two kinds, and no later record can change either. A *loser* is an attempt of a checkpoint
 # at or before the committed position, which the commit does not name. A *discarded* event is of an
@@ -446,7 +447,7 @@ class Comparison:
 
 
 class Arrival(NamedTuple):
-    """One `files.written` event of the log."""
+    """One event of the log that has files."""
 
     offset: int
     time: int
@@ -514,7 +515,7 @@ class OrphanEvents:
             self._begun = True
             self._note_ended(self._start, record.time)
             self._note_start(record.time)
-        if envelope.type is EventType.FILES_WRITTEN and (step.fresh or self._is_pending(step)):
+        if envelope.writer and (step.fresh or self._is_pending(step)):
             checkpoints = self._open[envelope.region, envelope.incarnation]
             arrival = Arrival(
                 record.offset,

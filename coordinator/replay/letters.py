@@ -15,10 +15,11 @@ from sluicegate.coordinator.replay.decisions import LogFold, ReplayRefused, Step
 from sluicegate.coordinator.replay.log import open_log, read_topic, stream_records
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream.letters import PARTITION
-from sluicegate.events.codec import Flaw, read_attributes, read_body
+from sluicegate.events.codec import Flaw, read_attributes, read_body, read_completion
 from sluicegate.events.dead_letters import TOO_LARGE, Headers, Mark, mark_headers, read_letter
 from sluicegate.events.dead_letters import Letter as Content
 from sluicegate.events.envelope import Envelope, partition_of
+from sluicegate.events.models import CheckpointCompleted
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.bodies import BodyFetcher, BodyUnavailable
 
@@ -136,7 +137,10 @@ async def send(settings: Settings, message: Message) -> Sent:
         raise ReplayRefused(
             f"this release cannot read it either. {format_problem(problem, envelope.stream or 'STREAM')}"
         )
-    if isinstance(body := read_body(envelope.type, message.value), Problem):
+    body = read_body(envelope.type, message.value)
+    if isinstance(body, CheckpointCompleted):
+        body = read_completion(envelope, message.value)
+    if isinstance(body, Problem):
         raise ReplayRefused(f"this release cannot read it either. {format_problem(body, envelope.stream)}")
     signatures, now = settings.kafka.signatures(), time.time_ns() // 1_000_000
     if (flaw := signatures.flaw(now, message.headers, message.value, envelope)) is not None:

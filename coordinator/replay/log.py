@@ -196,7 +196,7 @@ class StreamLog:
         return read_range(self._consumer, self._source, start, end, patience)
 
     async def bodies(self, offsets: Sequence[int]) -> dict[int, WrittenEvent]:
-        """Read the `files.written` at these offsets. Raises BodyUnavailable, KafkaError, TimeoutError."""
+        """Read the events with files at these offsets. Raises BodyUnavailable, KafkaError, TimeoutError."""
         return await self.fetcher.fetch(self.partition, offsets)
 
     async def append(self, envelope: Envelope, body: Body, claim: Order) -> int:

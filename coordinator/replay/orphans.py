@@ -43,7 +43,6 @@ from sluicegate.coordinator.replay.decisions import (
 from sluicegate.coordinator.replay.log import Print, Progress, StreamLog
 from sluicegate.coordinator.replay.tables import ReplayTable
 from sluicegate.events.codec import Flaw, read_attributes, read_files
-from sluicegate.events.envelope import EventType
 from sluicegate.events.files import attempt_of, names_problem, place_of, stated_attempt
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.bodies import BodyUnavailable
@@ -309,18 +308,20 @@ def _name(path: str) -> str:
 
 
 def _paths_in(record: ConsumerRecord) -> set[str]:
-    """Return the paths that a `files.written` event of any stream names; none for other events.
+    """Return the paths that an event with files names, of any stream; none for other events.
 
     A record whose attributes cannot be read is searched too, so that its paths stay safe.
     """
     envelope = read_attributes(record.headers)
-    if not isinstance(envelope, Flaw) and envelope.type is not EventType.FILES_WRITTEN:
+    if not isinstance(envelope, Flaw) and not envelope.writer:
         return set()
     body = record.value or b""
     if _ESCAPE not in body:
         return {path.decode(errors="replace") for path in _PATH.findall(body)}
     try:
         files = json.loads(body).get("files", [])
+        if isinstance(files, dict):  # those that a completion carries
+            files = files.get("files", [])
         return {str(file.get("path")) for file in files}
     except (ValueError, AttributeError, TypeError):
         return set()

@@ -15,6 +15,7 @@ from sluicegate.coordinator.replay.log import Print, StreamLog
 from sluicegate.coordinator.replay.reading import Reading, Window, read_decisions
 from sluicegate.coordinator.replay.tables import ReplayTable
 from sluicegate.events.codec import read_files
+from sluicegate.events.envelope import FILES_WRITTEN
 from sluicegate.events.files import location_problem, normal
 from sluicegate.events.models import SnapshotRef
 from sluicegate.events.problems import Problem
@@ -224,4 +225,6 @@ class Rebuild:
         adopted = await self._target.call(lambda: self._copier().adopt(event, lost=self._lost))
         # The copies belong to the new table, which would refuse the files of another one.
         adopted = adopted.model_copy(update={"table_identity": self._identity})
-        return written._replace(body=adopted.model_dump_json().encode())
+        # Of a completion that carries files, they alone are needed.
+        envelope = written.envelope._replace(type=FILES_WRITTEN)
+        return WrittenEvent(envelope, adopted.model_dump_json().encode())

@@ -116,7 +116,7 @@ def _size(found: Sealed, size_of: Callable[[int], int]) -> int:
 
 
 class StreamFiles:
-    """The `files.written` events of one stream, and its table."""
+    """The events of one stream that have files, and its table."""
 
     def __init__(self, settings: StreamSettings, links: Links, partition: LogPartition) -> None:
         self.table = StreamTable(settings, links.threads)

@@ -176,6 +176,8 @@ class StreamRunner:
                 self._partition.rivals.look(self.stream, record)
         fresh = record.offset > replica.applied
         ignored = self.machine.step(read).ignored
+        if envelope.writer and ignored is None and malformed is None:
+            self._files.arrived(record.offset, envelope, record.value or b"")
         if envelope.type is EventType.CHECKPOINT_COMPLETED:
             self._traces.arrived(envelope, record.headers)
             letters.put_late(record, envelope, replica.state if not fresh else None, ignored)

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from sluicegate.events.models import FilesWritten
+from sluicegate.events.models import CURRENT_SCHEMA, FilesWritten
 from sluicegate.lakes.committer import prepare_describer, refuse_specs, with_metadata
 from sluicegate.lakes.delta.entries import FORMAT, FORMAT_VERSION, Entries, Examiner
 from sluicegate.lakes.delta.features import TYPE_WIDENING, supports
@@ -177,7 +177,7 @@ class EventChecks:
 
     def _taken(self, state: State, schema_id: int) -> TableSchema:
         schema = self._schema
-        if schema is None or schema_id == schema.id:
+        if schema is None or schema_id in (CURRENT_SCHEMA, schema.id):
             return schema or _schema_of(state.metadata)
         if schema_id not in self._older:
             self._search(state)

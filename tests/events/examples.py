@@ -18,6 +18,7 @@ from sluicegate.events.models import (
     FilesWritten,
     Planned,
     Position,
+    Predecessor,
     RegionClosed,
     RegionHeartbeat,
     RegionRegistered,
@@ -138,6 +139,10 @@ BODIES: Final[dict[EventType, Body]] = {
     EventType.CUT_REVERTED: CutReverted(decision=5, digest="r5", table="t-1", snapshot=None),
     EventType.CUT_ABANDONED: CutAbandoned(decision=6, attempt=2, kind="ratio", regions=("JFK",)),
 }
+CARRIED: Final = CheckpointCompleted(
+    files=FILES, predecessor=Predecessor(checkpoint=6), source_offsets='{"p0": 17}', watermark=TIME
+)
+"""A completion that carries its files, and leaves out what it may."""
 PROBLEM: Final = Problem(
     code=Code.BASE_DIFFERS,
     region="EWR",
@@ -215,6 +220,12 @@ OUTCOMES: Final[dict[NotificationType, Body]] = {
     NotificationType.ADOPTED: StreamAdopted(decision=5, snapshot=HEAD),
     NotificationType.STALLED: Stalled(problem=PROBLEM, reason="a sentence", ended=True),
 }
+
+
+CARRYING: Final = Envelope(
+    "id-carried", EventType.CHECKPOINT_COMPLETED, "flights", "EWR", "q1.0", 7, "part-3", "a1", 2, 3, 15
+)
+"""Attributes of the completion that carries its files."""
 
 
 def envelope_of(kind: EventType) -> Envelope:

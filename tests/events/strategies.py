@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, StringConstraints, ValidationErr
 from pydantic.fields import FieldInfo
 
 from sluicegate.events.envelope import BODIES, NO_CHECKPOINT, PER_CHECKPOINT, PER_REGION, Envelope, EventType
-from sluicegate.events.models import Body, FilesWritten
+from sluicegate.events.models import Body, CheckpointCompleted, FilesWritten
 from sluicegate.events.notifications import NOTIFICATION_BODIES, Notification, NotificationType
 
 NAMES = st.from_regex(r"[A-Za-z0-9_][A-Za-z0-9_.\-]{0,20}", fullmatch=True)
@@ -84,6 +84,10 @@ def bodies_of(draw: st.DrawFn, model: type[BaseModel]) -> Any:
     """Return a body with a value for each field."""
     hints = get_type_hints(model, include_extras=True)
     values = {name: draw(values_of(hints[name])) for name in model.model_fields}
+    if model is CheckpointCompleted and draw(st.booleans()):
+        values |= {"events": (), "files": draw(bodies_of(FilesWritten))}
+    elif model is CheckpointCompleted:
+        values["files"] = None
     if model is FilesWritten:
         values["files"] = tuple({file.path: file for file in values["files"]}.values())
     try:
@@ -100,8 +104,9 @@ def events(draw: st.DrawFn, kind: EventType) -> Case:
     if kind in PER_REGION:
         checkpoint = draw(NUMBERS) if kind in PER_CHECKPOINT else NO_CHECKPOINT
         envelope = envelope._replace(region=draw(NAMES), incarnation=draw(NAMES), checkpoint=checkpoint)
-    if isinstance(body, FilesWritten):
-        envelope = envelope._replace(writer=draw(NAMES), attempt=draw(IDS), files=len(body.files))
+    files = body.files if isinstance(body, CheckpointCompleted) else body
+    if isinstance(files, FilesWritten):
+        envelope = envelope._replace(writer=draw(NAMES), attempt=draw(IDS), files=len(files.files))
         envelope = envelope._replace(rows=draw(NUMBERS), bytes=draw(NUMBERS))
     return Case(envelope, body)
 

@@ -7,7 +7,7 @@ import pytest
 
 from sluicegate.events.codec import Flaw, read_attributes, read_body, read_files, read_record
 from sluicegate.events.encoding import encode_event, encode_notification
-from sluicegate.events.envelope import EventType, RawHeader
+from sluicegate.events.envelope import UNCOUNTED, EventType, LogRecord, RawHeader
 from sluicegate.events.notifications import NotificationType, read_notification
 from sluicegate.events.problems import Cause, CauseCode, Code, Problem
 from sluicegate.events.signing import Signatures
@@ -208,7 +208,7 @@ def test_the_largest_number_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    "attribute", ["id", "stream", "region", "incarnation", "checkpoint", "writer", "attempt", "files"]
+    "attribute", ["id", "stream", "region", "incarnation", "checkpoint", "writer", "attempt"]
 )
 def test_a_missing_attribute(attribute: str) -> None:
     name = f"ce_{attribute}"
@@ -216,6 +216,18 @@ def test_a_missing_attribute(attribute: str) -> None:
     expected = Flaw(Problem(code=Code.MISSING_ATTRIBUTE, names=(name,)), stream)
     assert flaw(without(name)) == expected
     assert flaw(changed(**{attribute: None})) == expected
+
+
+def test_the_number_of_files_may_be_absent() -> None:
+    """It is unknown then, and never 0: who reads the body counts."""
+    headers = without("ce_files", "ce_rows", "ce_bytes")
+    uncounted = ENVELOPE._replace(files=UNCOUNTED, rows=0, bytes=0)
+    assert read_attributes(headers) == uncounted
+    assert read_files(uncounted, MESSAGE.value) == BODIES[EventType.FILES_WRITTEN]
+    assert read_record(1, 2, headers, MESSAGE.value).record == LogRecord(1, 2, ENVELOPE, None)
+    unreadable = read_record(1, 2, headers, b"{}").record
+    assert unreadable is not None
+    assert unreadable.envelope == uncounted._replace(files=0)
 
 
 def test_rows_and_bytes_may_be_absent() -> None:
@@ -256,7 +268,7 @@ def test_a_malformed_body_is_a_record_without_body_and_a_flaw() -> None:
     assert record.unreadable
     assert found is not None
     assert found == Flaw(
-        Problem(code=Code.MALFORMED_BODY, names=("events",), detail="Field required"), "flights"
+        Problem(code=Code.MALFORMED_BODY, names=("predecessor",), detail="Field required"), "flights"
     )
     assert not found.stalls
 

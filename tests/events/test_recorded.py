@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sluicegate.events.codec import Reading, read_files, read_record
+from sluicegate.events.codec import Reading, read_attributes, read_body, read_files, read_record
 from sluicegate.events.encoding import Message, encode_event, encode_notification
 from sluicegate.events.envelope import EventType, LogRecord
 from sluicegate.events.notifications import (
@@ -18,9 +18,19 @@ from sluicegate.events.notifications import (
     read_notification,
 )
 from sluicegate.events.problems import CauseCode
-from tests.events.examples import BODIES, FILES, PROBLEM, TIME, envelope_of, notification_of
+from tests.events.examples import (
+    BODIES,
+    CARRIED,
+    CARRYING,
+    FILES,
+    PROBLEM,
+    TIME,
+    envelope_of,
+    notification_of,
+)
 
 RECORDED = Path(__file__).parent / "recorded"
+WITH_FILES = f"{EventType.CHECKPOINT_COMPLETED}-with-files"
 
 
 def as_text(message: Message) -> bytes:
@@ -36,9 +46,9 @@ def as_message(text: bytes) -> Message:
     return Message(key, value.removesuffix(b"\n"), [(name.decode(), found) for name, found in headers])
 
 
-def recorded(kind: EventType | NotificationType, message: Message, rewrite: bool) -> Message:
+def recorded(name: str, message: Message, rewrite: bool) -> Message:
     """Compare a message with its file; return the recorded one."""
-    path = RECORDED / f"{kind}.txt"
+    path = RECORDED / f"{name}.txt"
     if rewrite:
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(as_text(message))
@@ -54,6 +64,13 @@ def test_an_event_has_the_recorded_bytes(kind: EventType, rewrite: bool) -> None
     assert read_record(3, 9, found.headers, found.value) == Reading(LogRecord(3, 9, envelope, held), None)
     if held is None:
         assert read_files(envelope, found.value) == FILES
+
+
+def test_a_completion_with_files_has_the_recorded_bytes(rewrite: bool) -> None:
+    found = recorded(WITH_FILES, encode_event(CARRYING, CARRIED, TIME), rewrite)
+    assert read_attributes(found.headers) == CARRYING
+    assert read_body(EventType.CHECKPOINT_COMPLETED, found.value) == CARRIED
+    assert read_files(CARRYING, found.value) == FILES
 
 
 @pytest.mark.parametrize("kind", NotificationType)
@@ -91,9 +108,10 @@ def test_every_field_of_an_example_is_set() -> None:
         unset = {
             name for name, field in type(body).model_fields.items() if getattr(body, name) == field.default
         }
-        # A heartbeat has one of idle, begins and silent. A registration takes over, or has a base.
-        assert unset <= {"snapshot", "begins", "silent", "takes_over"}, kind
+        # A heartbeat has one of idle, begins and silent. A registration takes over, or has a base. A
+        # completion names events, or has files.
+        assert unset <= {"snapshot", "begins", "silent", "takes_over", "files"}, kind
 
 
 def test_no_file_is_left_over() -> None:
-    assert {path.stem for path in RECORDED.glob("*.txt")} == {*EventType, *NotificationType}
+    assert {path.stem for path in RECORDED.glob("*.txt")} == {*EventType, *NotificationType, WITH_FILES}

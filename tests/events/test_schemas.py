@@ -31,4 +31,4 @@ def test_the_attributes_of_a_type_are_described(kind: EventType) -> None:
         if wire_type(kind).decode() in condition["if"]["properties"]["ce_type"]["enum"]:
             needed |= set(condition["then"]["required"])
     assert needed <= names <= set(schema["properties"])
-    assert names - needed <= {"ce_time", "ce_rows", "ce_bytes"}
+    assert names - needed <= {"ce_time", "ce_files", "ce_rows", "ce_bytes"}

@@ -100,7 +100,8 @@ class World:
         """Append an event; return its offset. Each event is of a writer of its own, unless one is named."""
         number = len(self.log)
         identity = event or f"e{number}"
-        written = (writer or identity, attempt or identity, 1, 10) if kind is EventType.FILES_WRITTEN else ()
+        has_files = kind is EventType.FILES_WRITTEN or writer
+        written = (writer or identity, attempt or identity, 1, 10) if has_files else ()
         self.log.append(Entry(self.now, Envelope(identity, kind, STREAM, *at, *written), body))
         return number
 
@@ -122,11 +123,14 @@ class World:
         return recovery_record(newest, bases, self.begin)
 
     def files(self, offset: int) -> FilesWritten:
-        """Return the body of the event at an offset: one file with the event's name."""
-        info = FileInfo(path=self.log[offset].envelope.id, size=1, rows=10)
-        return FilesWritten(
-            format="memory", format_version=1, location="memory://t", schema_id=0, files=(info,)
-        )
+        """Return the files of the event at an offset: one file with the event's name."""
+        return files_named(self.log[offset].envelope.id)
+
+
+def files_named(event: str) -> FilesWritten:
+    """Return the files of an event."""
+    info = FileInfo(path=event, size=1, rows=10)
+    return FilesWritten(format="memory", format_version=1, location="memory://t", schema_id=0, files=(info,))
 
 
 class Crashed(Exception):

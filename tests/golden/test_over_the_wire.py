@@ -9,6 +9,7 @@ from sluicegate.coordinator.core.state_record import StateRecord, decode_record,
 from sluicegate.events.codec import Flaw, read_files, read_record
 from sluicegate.events.encoding import Message, encode_event, encode_notification
 from sluicegate.events.envelope import Envelope, EventType
+from sluicegate.events.models import CheckpointCompleted
 from sluicegate.events.notifications import Notification, read_notification
 from sluicegate.events.orders import skipped_record
 from sluicegate.events.problems import Code
@@ -29,6 +30,9 @@ def messages(world: World) -> Iterator[tuple[int, int, Message]]:
             message = message._replace(headers=list(headers.items()))
         else:
             body = world.files(offset) if kind is EventType.FILES_WRITTEN else entry.body
+            if isinstance(body, CheckpointCompleted) and entry.envelope.writer:
+                # The reader names the event itself, in place of its files.
+                body = body.model_copy(update={"events": (), "files": world.files(offset)})
             message = encode_event(entry.envelope, body or world.settings.policy, entry.time)
         if offset in world.garbled:
             message = message._replace(value=b"no JSON")
@@ -58,7 +62,7 @@ def read_messages(world: World) -> Replica:
         if record is None:
             continue
         replica.step(record)
-        if record.envelope.type is EventType.FILES_WRITTEN and offset not in world.garbled:
+        if record.envelope.writer and offset not in world.garbled:
             assert read_files(record.envelope, message.value) == world.files(offset)
     return replica
 

@@ -3,7 +3,8 @@
 from sluicegate.coordinator.core import cuts, undo
 from sluicegate.coordinator.core.effects import MachineSettings
 from sluicegate.coordinator.core.replica import Replica
-from sluicegate.events.envelope import PER_CHECKPOINT, EventType
+from sluicegate.events.codec import read_completion
+from sluicegate.events.envelope import PER_CHECKPOINT, Envelope, EventType
 from sluicegate.events.models import (
     Assignment,
     Body,
@@ -15,6 +16,7 @@ from sluicegate.events.models import (
     CutReverted,
     Planned,
     Position,
+    Predecessor,
     RegionClosed,
     RegionHeartbeat,
     RegionRegistered,
@@ -22,7 +24,8 @@ from sluicegate.events.models import (
     StreamCommand,
     StreamPolicy,
 )
-from tests.golden.coordinator import STREAM, World
+from sluicegate.events.problems import Problem
+from tests.golden.coordinator import STREAM, World, files_named
 
 POLICY = StreamPolicy(
     number=0, partial="allow", max_consecutive_fallbacks=3, allowed_locations=("memory://",)
@@ -88,7 +91,7 @@ class LogWords:
         body = CheckpointCompleted.model_validate(
             {
                 "events": events,
-                "predecessor": None if after == "-" else position(after),
+                "predecessor": position_or_none(after),
                 "source_digest": how.get("digest", f"range-{at}"),
                 "watermark": how.get("watermark"),
                 "source_offsets": how.get("offsets"),
@@ -96,6 +99,37 @@ class LogWords:
             }
         )
         self.world.append(EventType.CHECKPOINT_COMPLETED, body, (region, incarnation, number))
+
+    def do_carry(self, region: str, incarnation: str, at: str, event: str, **how: str) -> None:
+        """Complete with the files of one writer, all in the event `event`.
+
+        after=2 leaves the predecessor's incarnation and digest out, digest=- the source digest; else as
+        `complete`. writer= attempt=.
+        """
+        number = int(at)
+        after = how.get("after", str(number - 1) if number else "-")
+        known = ("after", "digest", "watermark", "offsets", "writer", "attempt")
+        writer, attempt = how.get("writer", event), how.get("attempt", event)
+        digest = how.get("digest", f"range-{at}")
+        body = CheckpointCompleted.model_validate(
+            {
+                "files": files_named(event),
+                "predecessor": Predecessor(checkpoint=int(after))
+                if after.isdigit()
+                else position_or_none(after),
+                "source_digest": "" if digest == "-" else digest,
+                "watermark": how.get("watermark"),
+                "source_offsets": how.get("offsets"),
+                "listeners": {name: state for name, state in how.items() if name not in known},
+            }
+        )
+        kind = EventType.CHECKPOINT_COMPLETED
+        place = (region, incarnation, number)
+        envelope = Envelope(event, kind, STREAM, *place, writer, attempt, 1)
+        read = read_completion(envelope, body.model_dump_json().encode())
+        if isinstance(read, Problem):
+            raise ValueError(f"{event} cannot be read: {read}")  # noqa: TRY004
+        self.world.append(kind, read, place, event, writer, attempt)
 
     def do_batch(self, region: str, incarnation: str, at: str, *events: str, **how: str) -> None:
         """Write and complete."""
@@ -218,6 +252,11 @@ class LogWords:
             if (record := self.world.read(offset)) is not None:
                 replica.step(record)
         return replica
+
+
+def position_or_none(text: str) -> Position | None:
+    """Return a position; None for `-`."""
+    return None if text == "-" else position(text)
 
 
 def position(text: str) -> Position:

@@ -2,7 +2,9 @@
 
 import json
 import logging
+import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,6 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sluicegate.events.codec import read_completion
+from sluicegate.events.encoding import Message
+from sluicegate.events.envelope import EventType
+from sluicegate.events.files import HEADROOM
 from sluicegate.events.models import (
     Assignment,
     CheckpointCompleted,
@@ -33,12 +39,14 @@ from sluicegate.writer_hooks import (
     HookError,
     Job,
     NotOurs,
+    OpenCheckpoint,
     PublishFailed,
     RegionDriver,
     RegionOutcome,
     SourceOffsetsUnknown,
     driver,
     driver_state,
+    publisher,
 )
 from sluicegate.writer_hooks.commit_feed import CommitFeed
 from sluicegate.writer_hooks.driver import DriverHeartbeats
@@ -55,7 +63,7 @@ from sluicegate.writer_hooks.options import Repetition
 from sluicegate.writer_hooks.publisher import encoded
 from sluicegate.writer_hooks.region import Attempt, Event, KafkaSettings, Region, Registered, file_event
 from sluicegate.writer_hooks.spark.source import _result_of
-from sluicegate.writer_hooks.writer import WriterResult, Written
+from sluicegate.writer_hooks.writer import WriterResult, Written, this_process
 from tests.hooks.options import OPTIONS as SINK
 from tests.integration.waiting import wait_until
 
@@ -208,7 +216,7 @@ def test_a_place_that_nobody_has_stated_stays_unknown(monkeypatch: pytest.Monkey
     """A driver after an adoption gives up its first checkpoint: no later start begins at the beginning."""
     published: list[CheckpointCompleted] = []
 
-    def completed(_region: Region, events: Sequence[Event]) -> None:
+    def completed(_region: Region, events: Sequence[Event], *_: object) -> None:
         published.extend(cast(CheckpointCompleted, each.body) for each in events)
 
     monkeypatch.setattr(driver, "publish_completion", completed)
@@ -538,6 +546,81 @@ def worker_result() -> WriterResult:
 def test_a_result_with_its_events_survives_as_json() -> None:
     written = worker_result()
     assert WriterResult.from_json(written.to_json()) == written
+
+
+class Kept:
+    """A publisher that keeps what it is given."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.events: list[Event] = []
+        self.first: list[Message] = []
+        monkeypatch.setattr(publisher, "shared_publisher", lambda _: self)
+
+    def publish(
+        self, _topic: str, events: Sequence[Event], _timeout: float, *, first: Sequence[Message] = ()
+    ) -> None:
+        self.events, self.first = list(events), list(first)
+        encoded(events)
+
+
+def completed(*results: WriterResult) -> Event:
+    body = completion(
+        ("i", 3), results, predecessor=None, source_offsets='{"next": 4}', watermark=None, listeners={}
+    )
+    return REGION.event(EventType.CHECKPOINT_COMPLETED, "i", body, checkpoint=3)
+
+
+def test_a_completion_carries_the_files_of_one_writer(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, result = Kept(monkeypatch), worker_result()
+    for _ in range(2):
+        # A repeated call is the same event, although its completion has another id before.
+        publisher.publish_completion(REGION, [completed(result)], result.held, 100_000)
+        (event,) = kept.events
+        assert kept.first == []
+        assert event.envelope.id == result.written.events[0]
+        place = (EventType.CHECKPOINT_COMPLETED, "flights", "JFK", "i", 3, "w0", result.attempt.id)
+        assert event.envelope[1:8] == place
+        assert isinstance(event.body, CheckpointCompleted)
+        assert event.body.files is not None
+        assert event.body.events == ()
+        left_out = event.body.model_copy(update={"source_digest": ""})
+        found = read_completion(event.envelope, left_out.model_dump_json().encode())
+        assert isinstance(found, CheckpointCompleted)
+        assert found.source_digest == event.body.source_digest
+
+
+@pytest.mark.parametrize(
+    ("results", "limit"),
+    [(1, HEADROOM + 300), (2, 100_000)],
+    ids=["larger than a message", "two writers"],
+)
+def test_a_completion_names_what_it_cannot_carry(
+    results: int, limit: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Kept(monkeypatch)
+    found = [replace(worker_result(), attempt=Attempt("i", 3, f"w{number}")) for number in range(results)]
+    held = [message for each in found for message in each.held]
+    event = completed(*found)
+    publisher.publish_completion(REGION, [event], held, limit)
+    assert (kept.events, kept.first) == ([event], held)
+
+
+def test_an_event_that_somebody_has_published_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept, one, other = Kept(monkeypatch), worker_result(), worker_result()
+    known = replace(other, attempt=Attempt("i", 3, "w1"), held=())
+    event = completed(one, known)
+    publisher.publish_completion(REGION, [event], one.held, 100_000)
+    assert (kept.events, kept.first) == ([event], [*one.held])
+
+
+def test_only_a_writer_in_the_process_of_the_driver_leaves_its_event_to_it() -> None:
+    checkpoint = OpenCheckpoint(OPTIONS, "i", 3, process=this_process())
+    assert OpenCheckpoint.from_json(checkpoint.to_json()) == checkpoint
+    child = os.fork()
+    if child == 0:
+        os._exit(this_process() == checkpoint.process)
+    assert os.waitpid(child, 0)[1] == 0
+    assert this_process() == checkpoint.process
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from sluicegate.cli import options, status
 from sluicegate.cli import wait as cli_wait
-from sluicegate.coordinator.core import cuts
+from sluicegate.coordinator.core import cuts, replica
+from sluicegate.coordinator.core.log import PendingCheckpoints
 from sluicegate.coordinator.core.proposal import Candidate
 from sluicegate.coordinator.listeners.records import ListenerRecord
 from sluicegate.coordinator.listeners.worker import Worker
@@ -24,7 +25,8 @@ from sluicegate.coordinator.stream.partition import AppendTimes, PartitionRunner
 from sluicegate.coordinator.stream.prechecks import EarlyChecks, Passed
 from sluicegate.coordinator.stream.reload import Changes, Pace
 from sluicegate.coordinator.stream.runner import StreamRunner
-from sluicegate.kafka.bodies import Budget
+from sluicegate.events import codec, models
+from sluicegate.kafka.bodies import Bodies, Budget
 from sluicegate.lakes import committer, history
 from sluicegate.lakes.delta import versions
 from sluicegate.lakes.delta.committer import DeltaCommitter
@@ -50,6 +52,8 @@ CONTINUITY: Final = "tests/coordinator/stream/test_continuity.py"
 EARLY: Final = "tests/coordinator/stream/test_early_checks.py"
 OUTCOMES: Final = "tests/coordinator/stream/test_outcomes.py"
 GOLDEN: Final = "tests/golden/test_cases.py"
+CARRYING: Final = "tests/events/test_completions.py"
+CONTENT: Final[Any] = models.CheckpointCompleted._check_content
 TEXTS: Final = "tests/golden/test_texts.py"
 LISTENER: Final = "tests/coordinator/listeners/test_worker.py"
 MARKS: Final = "tests/listeners/mark_done/test_watermark.py tests/listeners/mark_done/test_times.py"
@@ -90,6 +94,70 @@ PLANTS: Final = (
     Plant(
         "a decision of another coordinator may have texts of any size",
         *(cuts.problem_of, "if problem := texts_problem(log, moves):", "if problem := None:", TEXTS),
+    ),
+    # --- completions that carry files --------------------------------------------------------------
+    Plant(
+        "a completion may have files and name events",
+        *(
+            CONTENT,
+            "self.files is not None and self.events",
+            "False",
+            CARRYING,
+        ),
+    ),
+    Plant(
+        "a completion without files and events is an empty checkpoint",
+        *(CONTENT, "self.files is None and", "False and", CARRYING),
+    ),
+    Plant(
+        "files of a completion need no writer",
+        *(codec.read_completion, "if carries != (body.files is not None):", "if False:", CARRYING),
+    ),
+    Plant(
+        "a completion with files names nothing",
+        *(codec.read_completion, "(envelope.id,) if carries", "() if carries", CARRYING),
+    ),
+    Plant(
+        "equal source offsets make another completion a replay",
+        *(
+            codec.read_completion,
+            "default_source_digest(envelope.checkpoint, events, body.source_offsets)",
+            "default_source_digest(envelope.checkpoint, (), body.source_offsets)",
+            GOLDEN,
+        ),
+    ),
+    Plant(
+        "a predecessor of another incarnation needs no digest",
+        *(codec._position_of, 'before.incarnation not in ("", incarnation)', "False", CARRYING),
+    ),
+    Plant(
+        "an unknown number of files is 0",
+        *(codec.read_record, "envelope.files == UNCOUNTED", "False", "tests/events/test_flaws.py"),
+    ),
+    Plant(
+        "a completion with files adds none",
+        *(replica.completed, "if record.envelope.writer:", "if False:", GOLDEN),
+    ),
+    Plant(
+        "the files of a completion are not read again",
+        *(replica._collect, "(envelope.writer and body is not None)", "False", GOLDEN),
+    ),
+    Plant(
+        "the digest of an unknown predecessor is compared",
+        *(PendingCheckpoints._is_tail, "or predecessor.digest:", "or True:", GOLDEN),
+    ),
+    Plant(
+        "a completion in memory is read as a files.written",
+        *(Bodies.get, "CHECKPOINT_COMPLETED if completes else FILES_WRITTEN", "FILES_WRITTEN", EARLY),
+    ),
+    Plant(
+        "files of a losing completion are no orphans",
+        *(
+            decisions.OrphanEvents.note,
+            "if envelope.writer and",
+            "if envelope.type is EventType.FILES_WRITTEN and",
+            "tests/replay/test_orphan_events.py",
+        ),
     ),
     # --- reading of partitions ------------------------------------------------------------------------
     Plant(
@@ -453,10 +521,10 @@ PLANTS: Final = (
     Plant(
         "the digest of a completion leaves out its events",
         *(
-            driver_state._digest,
-            "[number, events, source_offsets]",
-            "[number, source_offsets]",
-            "tests/hooks/test_plain_driver.py",
+            models.default_source_digest,
+            "[checkpoint, list(events), source_offsets]",
+            "[checkpoint, source_offsets]",
+            "tests/hooks/test_plain_driver.py tests/events/test_completions.py",
         ),
     ),
     Plant(

@@ -15,7 +15,7 @@ from sluicegate.coordinator.replay.log import StreamLog
 from sluicegate.events.codec import read_record
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope
-from sluicegate.events.models import FilesWritten, StreamPolicy
+from sluicegate.events.models import StreamPolicy
 from sluicegate.kafka.bodies import WrittenEvent
 from sluicegate.lakes.history import TableHistory, read_history
 from tests.events.examples import BODIES
@@ -142,6 +142,7 @@ class MemoryLog(StreamLog):
         return self._log[offset].envelope
 
     def _body(self, offset: int) -> bytes:
-        body = self._log[offset].body
-        assert isinstance(body, FilesWritten)
-        return body.model_dump_json().encode()
+        assert self._log[offset].files is not None
+        value = encoded(self._log[offset]).value
+        assert isinstance(value, bytes)
+        return value

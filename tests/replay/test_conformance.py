@@ -9,7 +9,16 @@ from sluicegate.coordinator.replay.conformance import Raw, Trial
 from sluicegate.events.dead_letters import Letter, Place
 from sluicegate.events.encoding import Message, encode_event, encode_notification
 from sluicegate.events.envelope import Envelope, EventType, partition_of
-from sluicegate.events.models import Assignment, Body, CheckpointCompleted, RegionHeartbeat, RegionRegistered
+from sluicegate.events.files import attempt_digest
+from sluicegate.events.models import (
+    Assignment,
+    Body,
+    CheckpointCompleted,
+    FileInfo,
+    FilesWritten,
+    RegionHeartbeat,
+    RegionRegistered,
+)
 from sluicegate.events.notifications import Notification, NotificationType, RegistrationAnswered
 
 STREAM: Final = "flights"
@@ -162,3 +171,30 @@ def test_an_event_that_no_client_can_decode(topics: Topics) -> None:
     topics.trial.read(raw._replace(headers=[*raw.headers, ("\\xff", b"1")]), readable=False)
     assert topics.rules() == ["envelope"]
     assert len(topics.trial.events) == 1
+
+
+def carrying(name: str) -> Raw:
+    """Return a completion that carries a file with this name."""
+    topics, kind = Topics(), EventType.CHECKPOINT_COMPLETED
+    file = FileInfo(path=name, size=1, rows=1)
+    files = FilesWritten(format="delta", location="file:///lake/t", files=(file,))
+    body = CheckpointCompleted(files=files, predecessor=None)
+    envelope = Envelope("c1", kind, STREAM, REGION, "q1", 0, "w0", "a1", 1)
+    message = encode_event(envelope, body, topics.time)
+    place = (partition_of(STREAM, 4), 7, topics.time)
+    return Raw(*place, message.key, message.headers, message.value)
+
+
+def test_a_completion_that_carries_its_files(topics: Topics) -> None:
+    run = topics.register("q1")
+    digest = attempt_digest(STREAM, REGION, "q1", 0, "w0", "a1")
+    topics.trial.read(carrying(f"part-{digest}-0.parquet"))
+    topics.beat("q1", run, after=1_000)
+    assert topics.rules() == []
+    assert [each.detail for each in topics.trial.finish()] == ["no commit has a checkpoint of the region"]
+
+
+def test_the_name_of_a_file_that_a_completion_carries(topics: Topics) -> None:
+    topics.register("q1")
+    topics.trial.read(carrying("part-0.parquet"))
+    assert topics.rules() == ["file-name"]

@@ -14,7 +14,6 @@ from sluicegate.coordinator.replay.decisions import (
     ReplayRefused,
     start_of,
 )
-from sluicegate.events.models import FilesWritten
 from tests.replay.schedules import EMPTY, Watched, decisions, history, starts, steps, watched
 from tests.simulator.world import COMMIT_USER, STREAM, Entry
 
@@ -99,8 +98,8 @@ def orphans_at(schedule: Watched, end: int, start: int | None = None) -> dict[in
 
 
 def paths(schedule: Watched, offsets: set[int]) -> set[str]:
-    bodies = [schedule.world.log[offset].body for offset in offsets]
-    return {file.path for body in bodies if isinstance(body, FilesWritten) for file in body.files}
+    bodies = [schedule.world.log[offset].files for offset in offsets]
+    return {file.path for body in bodies if body is not None for file in body.files}
 
 
 @pytest.mark.slow
@@ -108,7 +107,7 @@ def paths(schedule: Watched, offsets: set[int]) -> set[str]:
 def test_an_orphan_at_any_moment_is_never_committed(seed: int) -> None:
     schedule = watched(seed)
     log, committed = schedule.world.log, {*schedule.world.table.files}
-    written = {entry.offset for entry in log if isinstance(entry.body, FilesWritten)}
+    written = {entry.offset for entry in log if entry.files is not None}
     winners = winners_of(log)
     for look, start in [*((look, None) for look in schedule.looks), *starts(schedule)]:
         orphans = {*orphans_at(schedule, look.end, start.begin if start is not None else None)}
@@ -126,7 +125,7 @@ def test_in_the_end_everything_that_is_in_no_commit_is_an_orphan(seed: int) -> N
     winners = winners_of(log)
     orphans = {*orphans_at(schedule, len(log))}
     for entry in log:
-        if isinstance(entry.body, FilesWritten) and entry.offset not in winners | orphans:
+        if entry.files is not None and entry.offset not in winners | orphans:
             region = state.regions.get(entry.envelope.region)
             assert region is None or entry.envelope.incarnation not in state.ended
             assert region is None or not region.covers(entry.envelope.incarnation, entry.envelope.checkpoint)

@@ -50,8 +50,12 @@ class Log:
     def put(self, kind: EventType, body: Any, life: str = "", number: int = -1, attempt: str = "a") -> str:
         """Append a record a day after the last one, and return its id."""
         self._offset, self.now = self._offset + 1, self.now + DAY
-        writer = ("w", attempt, 1, 1) if kind is EventType.FILES_WRITTEN else ()
+        carries = isinstance(body, CheckpointCompleted) and not body.events
+        writer = ("w", attempt, 1, 1) if carries or kind is EventType.FILES_WRITTEN else ()
         event = f"e{self._offset}"
+        if carries:
+            # As the codec reads one that carries its files.
+            body = body.model_copy(update={"events": (event,)})
         envelope = Envelope(event, kind, "s", "r1" if life else "", life, number, *writer)
         step = self.fold.apply(LogRecord(self._offset, self.now, envelope, body))
         assert step is not None
@@ -90,6 +94,17 @@ def test_an_attempt_that_arrives_after_the_commit_is_as_old_as_its_own_event() -
     log.commit(log.put(EventType.FILES_WRITTEN, None, "q", 0, "won"))
     lost = log.put(EventType.FILES_WRITTEN, None, "q", 0, "late")
     assert (log.orphan().arrival.event, log.orphan().since) == (lost, log.now)
+
+
+def test_the_files_of_a_completion_that_loses_are_orphans() -> None:
+    log = Log()
+    carrying = CheckpointCompleted(events=(), predecessor=None, source_digest="d")
+    early = log.put(EventType.CHECKPOINT_COMPLETED, carrying, "q", 0)
+    lost = log.put(EventType.CHECKPOINT_COMPLETED, carrying, "q", 0)
+    log.commit(early)
+    assert (log.orphan().arrival.event, log.orphan().arrival.writer) == (lost, "w")
+    unread = log.put(EventType.CHECKPOINT_COMPLETED, None, "q", 1, "unread")
+    assert unread not in [each.arrival.event for each in log.events.orphans(log.fold.replica.state)]
 
 
 @pytest.mark.parametrize("later", [0, 3])

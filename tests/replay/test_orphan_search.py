@@ -8,10 +8,14 @@ import pytest
 
 from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.replay.decisions import Arrival, Orphan, Start, Verdict
-from sluicegate.coordinator.replay.orphans import Deletable, Search, Unnamed
+from sluicegate.coordinator.replay.orphans import Deletable, Search, Unnamed, _paths_in
+from sluicegate.events.encoding import Message, encode_event
+from sluicegate.events.envelope import EventType
 from sluicegate.lakes.history import TableHistory
+from tests.events.examples import CARRIED, CARRYING, FILES
 
 GRACE = 100
+PATHS = {file.path for file in FILES.files}
 NOW = 1_000
 
 
@@ -85,3 +89,19 @@ def test_a_table_without_the_newest_decision_proves_nothing() -> None:
     events: Any = SimpleNamespace(judge=lambda *_: Verdict("lost", 0))
     made._events = events
     assert made._judged(NAME, 1).since is None
+
+
+def paths_in(message: Message) -> set[str]:
+    return _paths_in(SimpleNamespace(headers=tuple(message.headers), value=message.value))
+
+
+def test_the_paths_of_a_completion_with_files_are_named() -> None:
+    """Its offsets may have escapes, and text that looks like a path."""
+    plain = CARRIED.model_copy(update={"source_offsets": None})
+    for body in (plain, CARRIED, CARRIED.model_copy(update={"source_offsets": '{"path": "other"}'})):
+        assert paths_in(encode_event(CARRYING, body, 0)) == PATHS
+    written = CARRYING._replace(type=EventType.FILES_WRITTEN)
+    assert paths_in(encode_event(written, FILES, 0)) == PATHS
+    naming = CARRIED.model_copy(update={"files": None, "events": ("e1",)})
+    without = CARRYING._replace(writer="", attempt="", files=0, rows=0, bytes=0)
+    assert paths_in(encode_event(without, naming, 0)) == set()

@@ -11,7 +11,7 @@ from sluicegate.coordinator.replay.repair import Repair, Repaired
 from sluicegate.coordinator.replay.tables import ReplayTable
 from sluicegate.coordinator.replay.verify import Verdict, verify
 from sluicegate.coordinator.settings.model import StreamSettings
-from sluicegate.events.models import FilesWritten, SnapshotRef, StreamCommand
+from sluicegate.events.models import SnapshotRef, StreamCommand
 from tests.doubles.memory_lake import ADAPTER, MemoryTable
 from tests.replay.schedules import EMPTY, MemoryLog, Watched, starts, watched
 from tests.simulator.world import COMMIT_USER, STREAM
@@ -49,8 +49,8 @@ def table_of(schedule: Watched, threads: ThreadPoolExecutor) -> ReplayTable:
     """Return the schedule's own table, with all files that its log names."""
     table = schedule.world.table
     for entry in schedule.world.log:
-        if isinstance(entry.body, FilesWritten):
-            for file in entry.body.files:
+        if entry.files is not None:
+            for file in entry.files.files:
                 table.data.setdefault(file.path, [])
     ADAPTER._tables[table.name] = table
     return open_table(table.location, threads)

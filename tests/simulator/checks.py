@@ -15,7 +15,6 @@ from sluicegate.events.models import (
     CutCommitted,
     CutDecided,
     CutReverted,
-    FilesWritten,
     StreamCommand,
 )
 from sluicegate.events.notifications import Committed, IncarnationsEnded, RegistrationAnswered, SavepointTaken
@@ -68,7 +67,8 @@ class Checks:
     def _read_log(self) -> None:
         while self._read < len(self.world.log):
             entry = self.world.log[self._read]
-            body, before = entry.body, self.truth.decided
+            record, before = entry.record, self.truth.decided
+            body = record.body
             problem = None
             if isinstance(body, CutDecided):
                 problem = decision_problem(self.truth, body)
@@ -76,9 +76,8 @@ class Checks:
                 problem = abandonment_problem(self.truth, body)
             self.truth.read(entry.offset, entry.envelope, body)
             self._deletions.read(entry)
-            shown = None if isinstance(body, FilesWritten) else body
             phases = {name: each.phase for name, each in self.reference.state.regions.items()}
-            applied = self._apply(LogRecord(entry.offset, entry.time, entry.envelope, shown), problem)
+            applied = self._apply(record, problem)
             self._check_phases(phases, entry.envelope.type)
             self._count(body, applied)
             if isinstance(body, CutDecided | CutAbandoned):

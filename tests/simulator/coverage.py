@@ -34,6 +34,8 @@ _OF_STORES: Final = (
 _OF_JOBS: Final = (
     "watermark falls",
     "watermark of the far future",
+    "a completion carries its files",
+    "a completion with files loses",
     "region reset",
     "a driver without state takes over",
     "another assignment begins",

@@ -10,8 +10,6 @@ from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import Condition, StateRecord
 from sluicegate.coordinator.stream.continuity import LogRange, deleted, discontinuity
-from sluicegate.events.envelope import LogRecord
-from sluicegate.events.models import Body, FilesWritten
 from tests.simulator.dice import Dice
 from tests.simulator.fates import KINDS, kinds_of, name_of, pick
 from tests.simulator.retention import Retention
@@ -56,8 +54,7 @@ class Node:
             return 0
         batch = self._world.log[self.next : self.next + most]
         for entry in batch:
-            body: Body | None = None if isinstance(entry.body, FilesWritten) else entry.body
-            applied = self.machine.step(LogRecord(entry.offset, entry.time, entry.envelope, body))
+            applied = self.machine.step(entry.record)
             if applied.ignored is not None:
                 self._world.saw(f"ignored: {applied.ignored.code}")
             self.next = entry.offset + 1

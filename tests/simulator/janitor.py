@@ -5,8 +5,6 @@ from dataclasses import dataclass
 from sluicegate.coordinator.core.state import LogState, reaches
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.replay.decisions import Arrival, LogFold, OrphanEvents, start_of
-from sluicegate.events.envelope import EventType, LogRecord
-from sluicegate.events.models import FilesWritten
 from tests.simulator.dice import Dice
 from tests.simulator.world import STREAM, World
 
@@ -30,7 +28,7 @@ class Janitor:
         named = {
             entry.envelope.id
             for entry in world.log[world.begin :]
-            if entry.envelope.type is EventType.FILES_WRITTEN and entry.offset not in orphans
+            if entry.files is not None and entry.offset not in orphans
         }
         # Each file has the id of its event. Another record may be the same event once more.
         paths = {world.log[offset].envelope.id for offset in orphans} - named
@@ -47,8 +45,7 @@ class Janitor:
         start = start_of(STREAM, world.begin, bases)
         fold, events = LogFold(STREAM, 0, start), OrphanEvents(start.state)
         for entry in world.log[start.begin :]:
-            body = None if isinstance(entry.body, FilesWritten) else entry.body
-            step = fold.apply(LogRecord(entry.offset, entry.time, entry.envelope, body))
+            step = fold.apply(entry.record)
             if step is not None:
                 events.note(step, fold.replica.state)
         fold.finish()

@@ -204,6 +204,19 @@ class Driver:
         batch.finished = True
         self.named = []
 
+    def carry(self, batch: Batch, dice: Dice, *, digest: str = "") -> None:
+        """Write all of the batch in the driver's process: the completion carries the file."""
+        at = (self.region, self.location.incarnation, batch.number)
+        envelope, files = self.world.files_event(at, "w0", self.world.new_id("a"), batch.items)
+        changed = {"events": (), "files": files, "source_digest": digest or batch.digest}
+        body = self.completion(batch, dice).model_copy(update=changed)
+        self.world.append(envelope._replace(type=EventType.CHECKPOINT_COMPLETED), body)
+        self.world.saw(
+            "a completion with files loses" if batch.finished else "a completion carries its files"
+        )
+        batch.finished = True
+        self.named = []
+
     def completion(self, batch: Batch, dice: Dice) -> CheckpointCompleted:
         """Return the completion of a batch, as its driver states it."""
         watermark: int | None = min(batch.end.values(), default=0) * SPACING
@@ -260,6 +273,8 @@ class Driver:
                 self.close()
             elif not self.idle or self.world.now - self.rested_at > HEARTBEAT:
                 self.rest()
+        elif not self.named and self.source.carries and dice.chance(0.8):
+            self.carry(batch, dice)
         elif not self.named:
             self.write(batch, dice, attempts=1 + dice.chance(0.15))
         elif self.uploads and self.world.now >= self.held_until and dice.chance(self.source.upload_first):
@@ -382,6 +397,11 @@ class Driver:
         if not finished:
             return False
         batch = dice.pick(finished[-2:])
+        if self.source.carries and dice.chance(0.5):
+            kept, self.named = self.named, []
+            self.carry(batch, dice, digest="another range")
+            self.named = kept
+            return True
         body = self.completion(batch, dice).model_copy(
             update={"source_digest": "another range", "events": ()}
         )
@@ -429,6 +449,10 @@ class Driver:
             return False
         batch, kept = dice.pick(finished[-3:]), (self.named, self.uploads)
         self.named, self.uploads = [], []
+        if self.source.carries and dice.chance(0.5):
+            self.carry(batch, dice)
+            self.named, self.uploads = kept
+            return True
         self.write(batch, dice)
         while self.uploads:
             self.world.append(*self.uploads.pop())

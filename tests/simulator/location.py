@@ -86,3 +86,5 @@ class Source:
     """Regions close when they have read everything; else they are idle then."""
     upload_first: float = 0.8
     """Share of steps with open uploads that deliver one of them before the completion."""
+    carries: bool = False
+    """Drivers write the files of most batches themselves, and their completions carry these."""

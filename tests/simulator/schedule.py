@@ -57,8 +57,9 @@ class Schedule:
         self.checks = Checks(self.world)
         names = tuple(f"r{number}" for number in range(setting.regions))
         silent = names[setting.silent] if setting.silent is not None else None
+        upload_first = 0.3 if setting.slow_uploads else 0.8
         source = Source(
-            setting.items, setting.late_data, silent, setting.bounded, 0.3 if setting.slow_uploads else 0.8
+            setting.items, setting.late_data, silent, setting.bounded, upload_first, setting.carries
         )
         homes = {name: {f"{name}a": 0, f"{name}b": 0} for name in names}
         assignment = Assignment(number=0, regions=names)

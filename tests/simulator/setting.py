@@ -41,6 +41,8 @@ class Setting:
     """Marker that the table has of the newest commit."""
     gaps: bool = False
     """The positions of the table's snapshots have gaps."""
+    carries: bool = False
+    """Most completions carry their files."""
 
 
 def draw_setting(dice: Dice) -> Setting:
@@ -59,6 +61,7 @@ def draw_setting(dice: Dice) -> Setting:
         running=dice.chance(0.8),
         markers=dice.pick(_MARKERS),
         gaps=dice.chance(0.3),
+        carries=dice.chance(0.3),
     )
 
 
@@ -130,6 +133,7 @@ def simpler(setting: Setting) -> Iterator[Setting]:
         replace(setting, running=False),
         replace(setting, markers="none"),
         replace(setting, gaps=False),
+        replace(setting, carries=False),
         replace(setting, machine=plain),
         replace(setting, machine=replace(setting.machine, commit_interval=0, commit_max_files=None)),
     ):

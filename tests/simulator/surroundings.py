@@ -134,7 +134,7 @@ class Surroundings:
     def _body(self, offset: int) -> FilesWritten:
         if offset < self._world.begin:
             raise LakeUnavailable(f"the log begins at offset {self._world.begin}")
-        body = self._world.log[offset].body
-        if not isinstance(body, FilesWritten):
-            raise TypeError(f"offset {offset} holds no files.written")
-        return body
+        files = self._world.log[offset].files
+        if files is None:
+            raise TypeError(f"the event at offset {offset} has no files")
+        return files

@@ -111,6 +111,9 @@ class Truth(Account):
         place, number = self._live(envelope), envelope.checkpoint
         if place is None or place.life is None:
             return
+        if envelope.writer and not place.is_past(number):
+            # It carries its files, and names itself.
+            place.life.parts.setdefault(number, {}).setdefault(envelope.id, envelope)
         if place.is_past(number):
             if place.at and place.at.checkpoint == number and place.at.digest != body.source_digest:
                 place.stalled = True

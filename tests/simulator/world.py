@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from sluicegate.coordinator.core.state_record import Due, StateRecord, recovery_record
-from sluicegate.events.envelope import Envelope, EventType
-from sluicegate.events.models import Body, FileInfo, FilesWritten
+from sluicegate.events.envelope import Envelope, EventType, LogRecord
+from sluicegate.events.models import Body, CheckpointCompleted, FileInfo, FilesWritten
 from sluicegate.events.notifications import RegistrationAnswered
 from tests.doubles.memory_lake import FORMAT, FORMAT_VERSION, MemorySnapshot, MemoryTable
 
@@ -30,6 +30,23 @@ class Entry(NamedTuple):
     envelope: Envelope
     body: Body | None
     """None: nobody can read it."""
+
+    @property
+    def files(self) -> FilesWritten | None:
+        """Return the files of the event; None if it has none."""
+        return self.body.files if isinstance(self.body, CheckpointCompleted) else _files_of(self.body)
+
+    @property
+    def record(self) -> LogRecord:
+        """Return the event as the core reads it."""
+        body = None if isinstance(self.body, FilesWritten) else self.body
+        if isinstance(body, CheckpointCompleted) and body.files is not None:
+            body = body.model_copy(update={"events": (self.envelope.id,), "files": None})
+        return LogRecord(self.offset, self.time, self.envelope, body)
+
+
+def _files_of(body: Body | None) -> FilesWritten | None:
+    return body if isinstance(body, FilesWritten) else None
 
 
 @dataclass
@@ -91,7 +108,9 @@ class World:
         self.log.append(Entry(offset, max(0, self.now + self.skew + self.glitch), envelope, body))
         self.glitch = 0
         if self.story is not None:
-            shown = "unreadable" if body is None else body.model_dump_json(exclude_defaults=True)
+            shown = "unreadable"
+            if body is not None:
+                shown = body.model_dump_json(exclude_defaults=True, exclude={"files"})
             shown = "" if isinstance(body, FilesWritten) else shown
             at = f"{envelope.region} {envelope.incarnation}:{envelope.checkpoint}"
             self.story.append(f"offset {offset}: {envelope.type} {envelope.id} {at} {shown}")

@@ -21,7 +21,7 @@ import statistics
 import tempfile
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -111,13 +111,13 @@ def events(body: FilesWritten, count: int) -> Iterator[tuple[Envelope, Body]]:
         checkpoint += 1
 
 
-async def fill(bootstrap: str, topics: TopicNames, body: FilesWritten, count: int) -> TopicPartition:
-    """Put the events into the log; the partition that they stand in."""
+async def put(bootstrap: str, topics: TopicNames, made: Iterable[tuple[Envelope, Body]]) -> TopicPartition:
+    """Put events into the log; the partition that they stand in."""
     home = TopicPartition(topics.events, partition_of(STREAM, PARTITIONS))
     producer = AIOKafkaProducer(bootstrap_servers=bootstrap, max_batch_size=1 << 20, linger_ms=5)
     await producer.start()
     try:
-        for envelope, event in events(body, count):
+        for envelope, event in made:
             key, value, headers = encode_event(envelope, event, time.time_ns() // 1_000_000)
             await producer.send(topics.events, value, key=key, headers=headers, partition=home.partition)
         await producer.flush()
@@ -225,8 +225,8 @@ async def series(bootstrap: str, folder: Path, files: int, count: int, pairs: in
     found: dict[str, list[Rate]] = {side: [] for side in SIDES}
     for pair in range(pairs):
         topics = await make_topics(bootstrap)
-        home = await fill(bootstrap, topics, body, count)
-        end = await _end(bootstrap, home)
+        home = await put(bootstrap, topics, events(body, count))
+        end = await end_of(bootstrap, home)
         # The service appends its policy when it has read everything, so all read up to the same end.
         for side in SIDES[pair % 3 :] + SIDES[: pair % 3]:
             gc.collect()
@@ -261,7 +261,7 @@ def _ratio(mine: list[Rate], bare: list[Rate]) -> Rate:
     )
 
 
-async def _end(bootstrap: str, home: TopicPartition) -> int:
+async def end_of(bootstrap: str, home: TopicPartition) -> int:
     consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
     await consumer.start()
     try:

@@ -340,7 +340,8 @@ def complete_batch(
             "and start it again"
         )
     completion = region.event(EventType.CHECKPOINT_COMPLETED, marker.incarnation, body, checkpoint=batch)
-    publish_completion(region, [completion], [message for outcome in outcomes for message in outcome.held])
+    held = [message for outcome in outcomes for message in outcome.held]
+    publish_completion(region, [completion], held, options.message_max_bytes)
 
 
 def _require_own(outcome: WriterResult, marker: IncarnationMarker, batch: int) -> None:

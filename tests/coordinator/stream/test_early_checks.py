@@ -15,7 +15,7 @@ from sluicegate.coordinator.stream.prechecks import EarlyChecks, Known, Passed, 
 from sluicegate.coordinator.stream.summary import NAMED
 from sluicegate.coordinator.stream.table import StreamTable
 from sluicegate.events.envelope import Envelope, EventType
-from sluicegate.events.models import FileInfo, FilesWritten
+from sluicegate.events.models import CheckpointCompleted, FileInfo, FilesWritten
 from sluicegate.events.problems import Code
 from sluicegate.kafka.bodies import Bodies, Budget, WrittenEvent
 from sluicegate.lakes.port import CHECK_LASTS, Checked, LakeUnavailable, Premises, Published, TableReplaced
@@ -81,6 +81,26 @@ async def test_events_that_passed_are_not_read_before_the_decision() -> None:
         found = await table.check(wanted(made, 1, 2, 3), given, Known(passed))
         assert found == FilesChecked({})
         assert given.read == [3]
+
+
+async def test_a_completion_that_carries_files_is_an_event_with_files() -> None:
+    plain, bodies = event(1, "a"), Bodies(Budget(1 << 20))
+    carrying = plain.envelope._replace(type=EventType.CHECKPOINT_COMPLETED)
+    files = FilesWritten.model_validate_json(plain.body)
+    body = CheckpointCompleted(files=files, predecessor=None).model_dump_json().encode()
+    bodies.keep(1, carrying, body)
+    bodies.keep(2, event(2, "b").envelope, event(2, "b").body)
+    held = bodies.first_of([1, 2])
+    assert held == {1: WrittenEvent(carrying, body), 2: event(2, "b")}
+    async with opened() as (table, made):
+        passed = await table.check_early(held, TERMS)
+        assert sorted(passed) == [1, 2]
+        assert await table.check(wanted(made, 1, 2), held, Known(passed)) == FilesChecked({})
+        broken = {1: WrittenEvent(carrying, body.replace(b'"path":"a"', b'"path":"../a"'))}
+        found = await table.check(wanted(made, 1), broken)
+        assert isinstance(found, FilesChecked)
+        assert found.problems["r1"].code is Code.BODY_UNREADABLE
+        assert table.broken[1][1].names == ("files.files.0.path",)
 
 
 async def test_what_fails_is_told_before_the_decision() -> None:

@@ -10,11 +10,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from sluicegate.events.models import FileInfo, FilesWritten
+from sluicegate.events.models import CURRENT_SCHEMA, FileInfo, FilesWritten
 from sluicegate.lakes.delta.entries import Entries, Examiner, from_text, to_bytes, to_text
 from sluicegate.lakes.delta.log import Log
 from sluicegate.lakes.delta.schema import read_schema
-from sluicegate.lakes.port import BadFiles
+from sluicegate.lakes.port import BadFiles, Published
 from tests.contracts.lakes.delta_lake import DeltaLake
 from tests.contracts.lakes.harness import Stream
 from tests.lakes.outcomes import is_refused
@@ -266,6 +266,14 @@ def test_an_event_that_contradicts_its_lines_is_refused(lake: DeltaLake) -> None
     for changes in wrong:
         refused(lake, with_file(event, **changes))
     refused(lake, event.model_copy(update={"schema_id": 5}))
+
+
+def test_an_event_that_states_no_schema_has_the_current_one(lake: DeltaLake) -> None:
+    body = lake.write(ROWS).model_dump(mode="json", exclude={"schema_id"})
+    event, stream = FilesWritten.model_validate(body), Stream(lake)
+    assert event.schema_id == CURRENT_SCHEMA
+    outcome = stream.publish(1, stream.head(1), stream.committer.check([event]))
+    assert isinstance(outcome, Published)
 
 
 def test_a_folder_that_leads_out_of_the_table_is_refused(lake: DeltaLake, tmp_path: Path) -> None:
