@@ -1,7 +1,6 @@
 """Data files in events: an event names files of its own attempt, in allowed places, and fits into Kafka."""
 
 import hashlib
-import json
 import posixpath
 import re
 from collections.abc import Iterator, Sequence
@@ -14,12 +13,15 @@ from sluicegate.events.envelope import Envelope
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.events.problems import Cause, CauseCode, Code, Problem
 
-# Names. A name is `<word>-<digest>-<rest>`: the digest of the attempt that wrote the file is between the
-# first two hyphens. The position is fixed, so a name contains exactly one digest, and a file belongs to
-# exactly one attempt.
+# Names. The digest in a name is its first 32 hexadecimal digits in a row. A name has exactly one such digest,
+# so a file belongs to exactly one attempt. For people and for the search of files without an event, the
+# writers of this product also put incarnation and checkpoint there (`attempt_mark`).
 
 DIGEST_LENGTH: Final = 32
 """Number of hexadecimal digits: 128 bits of SHA-256."""
+INCARNATION_SHOWN: Final = 16
+"""Characters of the incarnation in a name: too few for a digest."""
+_DIGEST: Final = re.compile(f"[0-9a-f]{{{DIGEST_LENGTH}}}")
 
 
 AttemptKey = tuple[str, str, str, int, str, str]
@@ -31,11 +33,18 @@ def attempt_digest(
 ) -> str:
     """Return the digest that the file names of an attempt contain.
 
-    The input of the digest is a JSON array of the six values, without spaces, in ASCII. This encoding is
-    unambiguous, so different attempts have different inputs.
+    Its input is unambiguous: only the attempt, which is last, may contain a slash.
     """
-    text = json.dumps([stream, region, incarnation, checkpoint, writer, attempt], separators=(",", ":"))
+    text = f"{stream}/{region}/{incarnation}/{checkpoint}/{writer}/{attempt}"
     return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_LENGTH]
+
+
+def attempt_mark(
+    stream: str, region: str, incarnation: str, checkpoint: int, writer: str, attempt: str
+) -> str:
+    """Return the part of a file name that identifies an attempt: incarnation, checkpoint and digest."""
+    digest = attempt_digest(stream, region, incarnation, checkpoint, writer, attempt)
+    return f"{incarnation[:INCARNATION_SHOWN]}-{checkpoint}-{digest}"
 
 
 def attempt_of(envelope: Envelope) -> AttemptKey:
@@ -57,11 +66,9 @@ def names_problem(of: AttemptKey, body: FilesWritten) -> Problem | None:
     """
     digest = attempt_digest(*of)
     _, region, incarnation, checkpoint, writer, attempt = of
-    wanted = f"{digest}-"
     for file in body.files:
-        name = file.path[file.path.rfind("/") + 1 :]
-        start = name.find("-") + 1
-        if start == 0 or not name.startswith(wanted, start):
+        found = _DIGEST.search(file.path, file.path.rfind("/") + 1)
+        if found is None or found[0] != digest:
             return Problem(
                 code=Code.FILE_NAME_DIFFERS,
                 region=region,

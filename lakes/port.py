@@ -334,8 +334,8 @@ class Adapter(Protocol):
     ) -> FileWriter:
         """Open the writer half. Raises TableRefused or LakeUnavailable.
 
-        `digest`: what the name of each file carries between its first two hyphens (`events.files`). None:
-        nothing, so only a stream with `file_names = "unchecked"` takes the files.
+        `digest`: what the name of each file carries after its first hyphen (`events.files.attempt_mark`).
+        None: nothing, so only a stream with `file_names = "unchecked"` takes the files.
 
         An adapter that follows options of files is a `file_options.FollowsFileOptions`, too.
         """

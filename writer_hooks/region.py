@@ -9,7 +9,7 @@ from uuid import uuid4
 from pydantic import ValidationError
 
 from sluicegate.events.envelope import NO_CHECKPOINT, Envelope, EventType, with_counts
-from sluicegate.events.files import FileTooLarge, attempt_digest, split_files
+from sluicegate.events.files import FileTooLarge, attempt_mark, split_files
 from sluicegate.events.models import (
     LONGEST_REASON,
     Assignment,
@@ -258,9 +258,9 @@ class Attempt:
     """Random for each try. It distinguishes the files and events of different tries of a writer."""
 
 
-def digest_of(region: Region, attempt: Attempt) -> str:
-    """Return the digest that the file names of the attempt contain."""
-    return attempt_digest(
+def mark_of(region: Region, attempt: Attempt) -> str:
+    """Return the part of file names that identifies the attempt."""
+    return attempt_mark(
         region.stream, region.name, attempt.incarnation, attempt.checkpoint, attempt.writer, attempt.id
     )
 

@@ -23,7 +23,7 @@ from sluicegate.lakes.file_options import open_writer
 from sluicegate.lakes.port import SchemaMismatch
 from sluicegate.writer_hooks.errors import BadOption, HookError, NotOurs
 from sluicegate.writer_hooks.options import SinkOptions, Target, require_name
-from sluicegate.writer_hooks.region import Attempt, Event, Region, digest_of, files_written
+from sluicegate.writer_hooks.region import Attempt, Event, Region, files_written, mark_of
 from sluicegate.writer_hooks.upload.delivery import delivery_of
 
 if TYPE_CHECKING:
@@ -75,8 +75,8 @@ class AttemptWriter:
         self._writer.write(batch)
 
     def _open(self, target: Target) -> FileWriter:
-        digest = digest_of(self._region, self._attempt)
-        of_table = (target.adapter, target.table, target.event_time_column, digest, target.files)
+        mark = mark_of(self._region, self._attempt)
+        of_table = (target.adapter, target.table, target.event_time_column, mark, target.files)
         if target.wrap is None:
             return open_writer(*of_table)
         # Only asynchronous uploads need the module.

@@ -7,7 +7,7 @@ import pyarrow as pa
 from sluicegate.events.files import HEADROOM, attempt_of, names_problem
 from sluicegate.events.models import Assignment, FileInfo, FilesWritten
 from sluicegate.lakes.registry import adapter
-from sluicegate.writer_hooks.region import Attempt, KafkaSettings, Region, digest_of, files_written
+from sluicegate.writer_hooks.region import Attempt, KafkaSettings, Region, files_written, mark_of
 from tests.integration.job import SCHEMA, create_table
 
 REGION = Region(
@@ -19,7 +19,7 @@ def written(table: str, attempt: Attempt) -> FilesWritten:
     files: list[FileInfo] = []
     for number in range(3):
         writer = adapter("paimon").open_writer(
-            adapter("paimon").parse_table(table), None, digest_of(REGION, attempt)
+            adapter("paimon").parse_table(table), None, mark_of(REGION, attempt)
         )
         rows = pa.table({"id": [number], "origin": ["x"], "at": [0]}).cast(SCHEMA)
         for batch in rows.to_batches():

@@ -10,7 +10,7 @@ from sluicegate.coordinator.observe.messages import format_problem
 from sluicegate.coordinator.settings.model import StreamSettings
 from sluicegate.coordinator.stream.table import StreamTable
 from sluicegate.events.envelope import Envelope, EventType
-from sluicegate.events.files import DIGEST_LENGTH, attempt_digest, attempt_of, names_problem
+from sluicegate.events.files import DIGEST_LENGTH, attempt_digest, attempt_mark, attempt_of, names_problem
 from sluicegate.events.models import FileInfo, FilesWritten
 from sluicegate.events.problems import CauseCode, Code, Problem
 from sluicegate.kafka.bodies import WrittenEvent
@@ -21,7 +21,7 @@ from tests.lakes.outcomes import is_refused
 STREAM = "names"
 AT = Envelope("e", EventType.FILES_WRITTEN, STREAM, "r1", "q.0", 3, "w0", "a1", 1)
 ALLOWED = ("memory://",)
-GOLDEN = "b79c5bb2f7203409faa25126b7721e6a"
+GOLDEN = "720af6367e9ea5b9172fe10e2e0196ed"
 
 
 def digest_of(at: Envelope) -> str:
@@ -56,7 +56,7 @@ def test_the_digest_is_golden() -> None:
         AT._replace(attempt="a2"),
         AT._replace(region="r", incarnation="1q.0"),
         AT._replace(writer="w", attempt="0a1"),
-        AT._replace(writer='w0","a', attempt="1"),
+        AT._replace(writer="w", attempt="w0/a1"),
     ],
 )
 def test_an_event_of_another_attempt_is_found_out(other: Envelope) -> None:
@@ -72,10 +72,6 @@ def test_an_event_of_another_attempt_is_found_out(other: Envelope) -> None:
     [
         "data-0.parquet",
         "part-00000",
-        digest_of(AT),
-        f"{digest_of(AT)}-0.parquet",
-        f"data-{digest_of(AT)}",
-        f"data-{digest_of(AT)}0-0.parquet",
         f"data-0{digest_of(AT)}-0.parquet",
         f"data-{digest_of(AT).upper()}-0.parquet",
         f"data-{digest_of(AT._replace(checkpoint=2))}-{digest_of(AT)}-0.parquet",
@@ -85,6 +81,29 @@ def test_an_event_of_another_attempt_is_found_out(other: Envelope) -> None:
 def test_a_digest_elsewhere_in_the_path_is_none(path: str) -> None:
     """Else one name could carry the digests of two attempts."""
     assert names_problem(attempt_of(AT), body_of(OWN, path)) is not None
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        digest_of(AT),
+        f"{digest_of(AT)}-0.parquet",
+        f"data-{attempt_mark(*attempt_of(AT))}-0.parquet",
+        f"data-{digest_of(AT)}-{digest_of(AT._replace(checkpoint=2))}.parquet",
+        f"0f1e-{digest_of(AT)}0.parquet",
+    ],
+)
+def test_the_digest_is_the_first_one_of_the_name(name: str) -> None:
+    assert names_problem(attempt_of(AT), body_of(f"m=1/{name}")) is None
+
+
+def test_a_mark_states_incarnation_and_checkpoint() -> None:
+    """An incarnation is cut, so that it is never taken for a digest."""
+    long = AT._replace(incarnation="0" * 64, checkpoint=10**18 - 1)
+    assert attempt_mark(*attempt_of(AT)) == f"q.0-3-{GOLDEN}"
+    mark = attempt_mark(*attempt_of(long))
+    assert mark == f"{'0' * 16}-{10**18 - 1}-{digest_of(long)}"
+    assert names_problem(attempt_of(long), body_of(f"data-{mark}-1.parquet")) is None
 
 
 async def judged(
