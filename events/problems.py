@@ -69,6 +69,7 @@ class CauseCode(StrEnum):
     # The body of an event contradicts itself, or its location can be read in two ways.
     FILES_MISCOUNTED = "files-miscounted"
     PATH_REPEATED = "path-repeated"
+    KEY_REPEATED = "key-repeated"
     CONTROL_CHARACTERS = "control-characters"
     QUERY_IN_LOCATION = "query-in-location"
     OTHER_MACHINE = "other-machine"

@@ -189,6 +189,7 @@ _OF_THE_LOG: Final[Mapping[CauseCode, str]] = {
 _OF_BODIES: Final[Mapping[CauseCode, str]] = {
     CauseCode.FILES_MISCOUNTED: "{number} files, and the attribute ce_files is {other}",
     CauseCode.PATH_REPEATED: "the path {first} is listed twice",
+    CauseCode.KEY_REPEATED: "one object has the key {first} twice",
     CauseCode.CONTROL_CHARACTERS: "it has control characters",
     CauseCode.QUERY_IN_LOCATION: "it has a query or a fragment",
     CauseCode.OTHER_MACHINE: "it is on another machine[ ({first})]",

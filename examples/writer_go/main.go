@@ -84,8 +84,7 @@ func register(ctx context.Context, d *Driver, log *Log) error {
 		if err := log.Publish(ctx, question); err != nil {
 			return err
 		}
-		var answer *Answer
-		var err error
+		answer, err := (*Answer)(nil), error(nil)
 		for late := time.After(patience); err == nil && (answer == nil || answer.Registration != question.ID); {
 			answer, err = log.Hear(d, late)
 		}
