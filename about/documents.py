@@ -1,4 +1,4 @@
-"""Documents for other programs, made from the models: JSON Schemas, AsyncAPI, OpenAPI.
+"""Documents for other programs, made from the models: JSON Schemas, AsyncAPI with a conversation, OpenAPI.
 
 They are not committed. `setup.py` adds them to the wheel as `sluicegate/schemas`, and `tools/docs` to the
 site as `schemas`. `python -m sluicegate.documents DIR` writes them anywhere."""
@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sluicegate.coordinator.web import model as openapi
 from sluicegate.events import asyncapi, schemas
+from sluicegate.events.examples import conversation_document
 from sluicegate.events.schemas import as_json
 from sluicegate.state_store import schema
 
@@ -17,6 +18,7 @@ def render() -> dict[str, str]:
     return {
         **schemas.render(),
         "asyncapi.json": as_json(asyncapi.document()),
+        "conversation.json": as_json(conversation_document()),
         "http/openapi.json": as_json(openapi.document()),
         "state_store/stream-view.schema.json": schema.render(),
     }

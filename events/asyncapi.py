@@ -3,16 +3,16 @@
 It comes from the models of the bodies, as the JSON Schemas do (`schemas.py`).
 """
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from pydantic.json_schema import models_json_schema
-
 from sluicegate.events.envelope import BODIES, MAJOR_VERSION, EventType, wire_type
+from sluicegate.events.examples import EXAMPLES
 from sluicegate.events.models import Body
 from sluicegate.events.notifications import NOTIFICATION_BODIES, NotificationType
 from sluicegate.events.orders import ORDER
-from sluicegate.events.schemas import DocumentedSchema, attribute_schema
+from sluicegate.events.schemas import attribute_schema, definitions_of
 
 OF_WRITERS: Final[tuple[EventType, ...]] = (
     EventType.REGION_REGISTERED,
@@ -39,12 +39,6 @@ _KEY: Final = {
 
 def document() -> dict[str, Any]:
     """Return the AsyncAPI document."""
-    every = [*BODIES.values(), *NOTIFICATION_BODIES.values()]
-    _, bodies = models_json_schema(
-        [(body, "validation") for body in dict.fromkeys(every)],
-        ref_template=_SCHEMAS + "{model}",
-        schema_generator=DocumentedSchema,
-    )
     return {
         "asyncapi": "3.0.0",
         "info": {
@@ -66,7 +60,7 @@ def document() -> dict[str, Any]:
         },
         "components": {
             "messages": {**_messages(BODIES), **_messages(NOTIFICATION_BODIES)},
-            "schemas": bodies["$defs"],
+            "schemas": definitions_of([*BODIES.values(), *NOTIFICATION_BODIES.values()], _SCHEMAS),
         },
     }
 
@@ -103,9 +97,16 @@ def _messages(kinds: _Kinds) -> dict[str, Any]:
             "headers": _headers(kind),
             "payload": {"$ref": _SCHEMAS + body.__name__},
             "bindings": {"kafka": {"key": _KEY}},
+            "examples": [_example(wire_type(kind).decode())],
         }
         for kind, body in kinds.items()
     }
+
+
+def _example(wire: str) -> dict[str, Any]:
+    message = EXAMPLES[wire]
+    headers = {name: value.decode() for name, value in message.headers}
+    return {"headers": headers, "payload": json.loads(message.value)}
 
 
 def _headers(kind: EventType | NotificationType) -> dict[str, Any]:

@@ -4,8 +4,11 @@ Nothing here raises because of a message. One that cannot be used gives a `Flaw`
 for people who look at events: no reader decides anything by it.
 """
 
+import json
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from pydantic import ValidationError
@@ -94,6 +97,9 @@ _NAME: Final = re.compile(NAME_PATTERN.strip("^$"))
 _INCARNATION: Final = re.compile(INCARNATION_PATTERN.strip("^$"))
 _NUMBER: Final = re.compile(NUMBER_PATTERN.strip("^$").encode())
 _SOURCE: Final = re.compile(SOURCE_PATTERN.strip("^$").encode())
+_UTF_8: Final = (b"charset=utf-8", b'charset="utf-8"')
+_MOST_DIGITS: Final = 40
+"""Digits of a number that is looked at as a whole one. All numbers of events have fewer."""
 _CACHED: Final = 16_384
 _new: Final = tuple.__new__  # makes a named tuple of all its values, in half the time of `_make`
 
@@ -219,6 +225,15 @@ _CARRYING: Final = _shape(FILES_WRITTEN)._replace(type=CHECKPOINT_COMPLETED)
 def _is_source(raw: bytes | None) -> bool:
     """True if the value is a URI reference, so `ce_source` may have it."""
     return raw is not None and _SOURCE.fullmatch(raw) is not None
+
+
+def _is_json(raw: bytes | None) -> bool:
+    """True for the media type of bodies, with any parameters; a charset other than UTF-8 contradicts it."""
+    kind, *parameters = (raw or b"").lower().split(b";")
+    named = [each.strip(b" \t") for each in parameters]
+    return kind.strip(b" \t") == CONTENT_TYPE and all(
+        each in _UTF_8 for each in named if each.startswith(b"charset=")
+    )
 
 
 # --- messages -------------------------------------------------------------------------------------
@@ -361,12 +376,69 @@ _Parsed = TypeVar("_Parsed", bound=Body)
 
 
 def parse_body(model: type[_Parsed], value: bytes | None) -> _Parsed | Problem:
-    """Read a body as the model of its type."""
+    """Read a body as the model of its type.
+
+    JSON has several spellings of a whole number, such as `4.0`, and each is read exactly. A key that an
+    object has twice is refused: two readers could take different values.
+    """
+    raw = value or b""
     try:
         # Strict, so that exactly what the published JSON Schema permits is accepted.
-        return model.model_validate_json(value or b"", strict=True)
+        found = model.model_validate_json(raw, strict=True)
     except ValidationError as error:
-        return malformed(Code.MALFORMED_BODY, error)
+        respelled = _respelled(raw)
+        if respelled is None:
+            return malformed(Code.MALFORMED_BODY, error)
+        try:
+            found = model.model_validate_json(respelled, strict=True)
+        except ValidationError as error:
+            return malformed(Code.MALFORMED_BODY, error)
+    try:
+        json.loads(raw, object_pairs_hook=_check_keys)
+    except _KeyRepeated as repeated:
+        return repeated.problem
+    return found
+
+
+class _KeyRepeated(Exception):
+    """An object has a key twice."""
+
+    def __init__(self, key: str) -> None:
+        cause = Cause(code=CauseCode.KEY_REPEATED, names=(key[:_SHOWN],))
+        self.problem = Problem(code=Code.MALFORMED_BODY, cause=cause)
+
+
+def _check_keys(pairs: list[tuple[str, object]]) -> None:
+    if len({key for key, _ in pairs}) < len(pairs):
+        counted = Counter(key for key, _ in pairs)
+        raise _KeyRepeated(counted.most_common(1)[0][0])
+
+
+def _respelled(raw: bytes) -> bytes | None:
+    """Return a JSON text with each whole number as plain digits; None if it has no other spelling of one."""
+    changed = False
+
+    def spelled(text: str) -> int | float:
+        nonlocal changed
+        number = Decimal(text)
+        if number.adjusted() > _MOST_DIGITS or number != number.to_integral_value():
+            return float(text)
+        changed = True
+        return int(number)
+
+    try:
+        # A key that is there twice would be lost here, and is refused as it is in any other body.
+        found = json.loads(raw.decode(), parse_float=spelled, object_pairs_hook=_unique)
+        return json.dumps(found).encode() if changed else None
+    except (ValueError, ArithmeticError, RecursionError):
+        return None
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key is there twice")
+    return found
 
 
 # --- attributes -----------------------------------------------------------------------------------
@@ -531,7 +603,7 @@ def _check_context(attributes: _Attributes) -> None:
     if not _is_source(source):
         raise _Unusable(Code.SOURCE, "ce_source", shown=source or b"")
     content = attributes.get("content-type")
-    if content != CONTENT_TYPE:
+    if not _is_json(content):
         raise _Unusable(Code.CONTENT_TYPE, "content-type", shown=content or b"")
 
 

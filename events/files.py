@@ -38,10 +38,9 @@ def attempt_digest(
 ) -> str:
     """Return the digest that the file names of an attempt contain.
 
-    The input of the digest is a JSON array of the six values, without spaces, in ASCII. This encoding is
-    unambiguous, so different attempts have different inputs.
+    Its input is unambiguous: only the attempt, which is last, may contain a slash.
     """
-    text = json.dumps([stream, region, incarnation, checkpoint, writer, attempt], separators=(",", ":"))
+    text = f"{stream}/{region}/{incarnation}/{checkpoint}/{writer}/{attempt}"
     return hashlib.sha256(text.encode()).hexdigest()[:DIGEST_LENGTH]
 
 

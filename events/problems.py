@@ -72,6 +72,7 @@ class CauseCode(StrEnum):
     FILES_WITHOUT_ATTEMPT = "files-without-attempt"
     ATTEMPT_WITHOUT_FILES = "attempt-without-files"
     PREDECESSOR_WITHOUT_DIGEST = "predecessor-without-digest"
+    KEY_REPEATED = "key-repeated"
     CONTROL_CHARACTERS = "control-characters"
     QUERY_IN_LOCATION = "query-in-location"
     OTHER_MACHINE = "other-machine"

@@ -4,12 +4,12 @@ import ast
 import inspect
 import json
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import pairwise
 from typing import Any, Final
 
 from pydantic import BaseModel
-from pydantic.json_schema import GenerateJsonSchema
+from pydantic.json_schema import GenerateJsonSchema, models_json_schema
 from pydantic_core.core_schema import ModelSchema
 
 from sluicegate.events.envelope import (
@@ -26,6 +26,7 @@ from sluicegate.events.envelope import (
     EventType,
     wire_type,
 )
+from sluicegate.events.examples import EXAMPLES
 from sluicegate.events.models import INCARNATION_PATTERN, NAME_PATTERN, Body
 from sluicegate.events.notifications import NOTIFICATION_BODIES, NotificationType
 from sluicegate.events.orders import ORDER, Order
@@ -67,6 +68,55 @@ class DocumentedSchema(GenerateJsonSchema):
             if (field := made.get("properties", {}).get(name)) is not None:
                 field.setdefault("description", text)
         return made
+
+
+# Generators of code make named types of definitions, and poor ones of unions. So no schema has a union.
+
+OR_NULL: Final = "OrNull"
+"""Ending of the name of a model that may be null."""
+_OWN_LIMITS: Final = (2**63 - 1, -(2**63))
+"""Limits that 64 bits have anyway. Generators read limits as floats, and the upper one becomes too large."""
+
+
+def named_types(definitions: dict[str, Any], prefix: str) -> dict[str, Any]:
+    """Return definitions of pydantic without unions, so that generators of code make named types.
+
+    A plain value that may be null has `null` among its types. For a model, there is a definition of its own,
+    such as `PositionOrNull`. Whole numbers have the format `int64`. Of an object with any names, the values
+    are `additionalProperties`. `prefix` is that of the references.
+    """
+    nullable: set[str] = set()
+    made = {name: _without_unions(each, prefix, nullable) for name, each in definitions.items()}
+    for name in sorted(nullable):
+        text = f"{made[name].get('description', name)}\n\nOr null."
+        named = {"title": name + OR_NULL, "type": ["object", "null"], "description": text}
+        made[name + OR_NULL] = {**made[name], **named}
+    return made
+
+
+def _without_unions(part: Any, prefix: str, nullable: set[str]) -> Any:
+    if isinstance(part, list):
+        return [_without_unions(each, prefix, nullable) for each in part]
+    if not isinstance(part, dict):
+        return part
+    found = {name: _without_unions(each, prefix, nullable) for name, each in part.items()}
+    if "patternProperties" in found:
+        ((pattern, value),) = found.pop("patternProperties").items()
+        return {**found, "propertyNames": {"pattern": pattern}, "additionalProperties": value}
+    if found.get("type") == "integer":
+        limits = {each: found.pop(each) for each in ("minimum", "maximum") if each in found}
+        kept = {each: limit for each, limit in limits.items() if limit not in _OWN_LIMITS}
+        return {**found, "format": "int64", **kept}
+    if "anyOf" not in found:
+        return found
+    (kind,) = (each for each in found.pop("anyOf") if each != {"type": "null"})
+    if "$ref" in kind:
+        nullable.add(kind["$ref"].removeprefix(prefix))
+        return {"$ref": kind["$ref"] + OR_NULL, **found}
+    if "const" in kind:
+        kind = {**kind, "enum": [kind["const"], None]}
+        del kind["const"]
+    return {**kind, "type": [kind["type"], "null"], **found}
 
 
 def attribute_schema() -> dict[str, Any]:
@@ -136,21 +186,54 @@ def render() -> dict[str, str]:
     """Return the text of every file by its name."""
     return {
         f"attributes{SUFFIX}": as_json(attribute_schema()),
+        f"messages{SUFFIX}": as_json(_all_messages()),
         **_bodies(BODIES),
         **_bodies(NOTIFICATION_BODIES),
     }
 
 
-def _bodies(bodies: Mapping[EventType, type[Body]] | Mapping[NotificationType, type[Body]]) -> dict[str, str]:
-    named = {wire_type(kind).decode(): body for kind, body in bodies.items()}
-    return {f"{wire}{SUFFIX}": body_schema(body, wire) for wire, body in named.items()}
+def _all_messages() -> dict[str, Any]:
+    """Return one schema with the models of all bodies, for generators of code: each model is there once."""
+    named = {**_by_wire(BODIES), **_by_wire(NOTIFICATION_BODIES)}
+    return {
+        "$schema": DIALECT,
+        "title": "Messages",
+        "description": "The bodies of all messages, by `ce_type`.",
+        "type": "object",
+        "properties": {wire: {"$ref": _DEFS + body.__name__} for wire, body in named.items()},
+        "$defs": definitions_of(named.values(), _DEFS),
+    }
 
 
-def body_schema(body: type[Body], title: str) -> str:
-    """Return the text of a body's schema."""
-    return as_json(
-        {"$schema": DIALECT, **body.model_json_schema(schema_generator=DocumentedSchema), "title": title}
+_Kinds = Mapping[EventType, type[Body]] | Mapping[NotificationType, type[Body]]
+_DEFS: Final = "#/$defs/"
+
+
+def _by_wire(bodies: _Kinds) -> dict[str, type[Body]]:
+    return {wire_type(kind).decode(): body for kind, body in bodies.items()}
+
+
+def _bodies(bodies: _Kinds) -> dict[str, str]:
+    return {f"{wire}{SUFFIX}": body_schema(body, wire) for wire, body in _by_wire(bodies).items()}
+
+
+def definitions_of(models: Iterable[type[BaseModel]], prefix: str) -> dict[str, Any]:
+    """Return the definitions of models, and of their parts; references begin with the prefix."""
+    _, made = models_json_schema(
+        [(model, "validation") for model in dict.fromkeys(models)],
+        ref_template=prefix + "{model}",
+        schema_generator=DocumentedSchema,
     )
+    return named_types(made["$defs"], prefix)
+
+
+def body_schema(body: type[Body], wire: str) -> str:
+    """Return the text of a body's schema, with an example."""
+    parts = definitions_of([body], _DEFS)
+    own = parts.pop(body.__name__)
+    example = json.loads(EXAMPLES[wire].value)
+    defs = {"$defs": parts} if parts else {}
+    return as_json({"$schema": DIALECT, **defs, **own, "title": wire, "examples": [example]})
 
 
 def as_json(schema: dict[str, Any]) -> str:

@@ -192,6 +192,7 @@ _OF_BODIES: Final[Mapping[CauseCode, str]] = {
     CauseCode.FILES_WITHOUT_ATTEMPT: "it carries files, and lacks the attributes ce_writer and ce_attempt",
     CauseCode.ATTEMPT_WITHOUT_FILES: "it has the attributes ce_writer and ce_attempt, and carries no files",
     CauseCode.PREDECESSOR_WITHOUT_DIGEST: "a predecessor of another incarnation, {first}, needs its digest",
+    CauseCode.KEY_REPEATED: "one object has the key {first} twice",
     CauseCode.CONTROL_CHARACTERS: "it has control characters",
     CauseCode.QUERY_IN_LOCATION: "it has a query or a fragment",
     CauseCode.OTHER_MACHINE: "it is on another machine[ ({first})]",

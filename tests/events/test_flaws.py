@@ -8,6 +8,7 @@ import pytest
 from sluicegate.events.codec import Flaw, read_attributes, read_body, read_files, read_record
 from sluicegate.events.encoding import encode_event, encode_notification
 from sluicegate.events.envelope import UNCOUNTED, EventType, LogRecord, RawHeader
+from sluicegate.events.models import FilesWritten
 from sluicegate.events.notifications import NotificationType, read_notification
 from sluicegate.events.problems import Cause, CauseCode, Code, Problem
 from sluicegate.events.signing import Signatures
@@ -304,6 +305,59 @@ def test_bodies_that_differ_from_their_schema(kind: EventType, change: dict[str,
     assert isinstance(found, Problem)
     assert (found.code, found.names) == (Code.MALFORMED_BODY, (place,))
     assert found.detail
+
+
+@pytest.mark.parametrize(
+    ("spelling", "number"),
+    [("4.0", 4), ("40e-1", 4), ("4E0", 4), ("-0.0", 0), ("9007199254740993.0", 2**53 + 1), ("1e3", 1000)],
+)
+def test_each_spelling_of_a_whole_number_is_read_exactly(spelling: str, number: int) -> None:
+    good = json.loads(MESSAGE.value) | {"schema_id": 0}
+    value = json.dumps(good).replace('"schema_id": 0', f'"schema_id": {spelling}').encode()
+    found = read_body(EventType.FILES_WRITTEN, value)
+    assert isinstance(found, FilesWritten)
+    assert found.schema_id == number
+
+
+@pytest.mark.parametrize("spelling", ["4.5", "1e400000000", "-1.0", "9223372036854775808.0", "1e-400000000"])
+def test_other_numbers_are_malformed(spelling: str) -> None:
+    value = json.dumps(json.loads(MESSAGE.value) | {"schema_id": 0}).replace(
+        '"schema_id": 0', f'"schema_id": {spelling}'
+    )
+    found = read_body(EventType.FILES_WRITTEN, value.encode())
+    assert isinstance(found, Problem)
+    assert (found.code, found.names) == (Code.MALFORMED_BODY, ("schema_id",))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b'{"final": 1, "run": "a", "final": 2}',
+        b'{"final": 1, "run": "a", "final": 1}',
+        b'{"final": 1, "run": "a", "newer": [{"final": 2, "x": 0, "final": 3}]}',
+        b'{"final": 1, "run": "a", "fin\\u0061l": 2}',
+    ],
+)
+def test_a_repeated_key_is_malformed(value: bytes) -> None:
+    found = read_body(EventType.REGION_CLOSED, value)
+    assert isinstance(found, Problem)
+    assert found == Problem(
+        code=Code.MALFORMED_BODY, cause=Cause(code=CauseCode.KEY_REPEATED, names=("final",))
+    )
+    assert isinstance(read_body(EventType.REGION_CLOSED, value.replace(b": 2", b": 2.0")), Problem)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        b"application/json; charset=utf-8",
+        b'Application/JSON;charset="UTF-8"',
+        b"application/json ; profile=x;",
+    ],
+)
+def test_a_media_type_may_have_parameters(kind: bytes) -> None:
+    headers = [(name, kind if name == "content-type" else value) for name, value in MESSAGE.headers]
+    assert read_record(3, 4, headers, MESSAGE.value).flaw is None
 
 
 def test_an_order_without_its_arguments_is_malformed() -> None:

@@ -134,10 +134,9 @@ class PlainWriter:
 
     def write(self, checkpoint: int, attempt: str, ids: list[int]) -> dict[str, Any]:
         """Write a file durably; return its fields."""
-        parts = [self.stream, self.region, self.incarnation, checkpoint, "w-0", attempt]
-        text = json.dumps(parts, separators=(",", ":"))
+        text = f"{self.stream}/{self.region}/{self.incarnation}/{checkpoint}/w-0/{attempt}"
         digest = self.manners.digest or hashlib.sha256(text.encode()).hexdigest()[:32]
-        path = f"{self.manners.folder}/data-{digest}-0.parquet"
+        path = f"{self.manners.folder}/data-{self.incarnation[:16]}-{checkpoint}-{digest}-0.parquet"
         place = self.table / path
         place.parent.mkdir(parents=True, exist_ok=True)
         rows = [{"id": number, "origin": self.region, "at": None} for number in ids]

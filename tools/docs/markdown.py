@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from sluicegate.events.models import INCARNATION_PATTERN, NAME_PATTERN
+from sluicegate.events.schemas import OR_NULL
 
 _SCHEMAS: Final = "#/components/schemas/"
 _NAMED: Final = "patternProperties"
@@ -45,10 +46,14 @@ def format_text(description: str) -> str:
 def format_type(rule: Mapping[str, Any]) -> str:
     """Return the type of a field in words."""
     if "$ref" in rule:
-        name = rule["$ref"].removeprefix(_SCHEMAS)
-        return f"[{name}](#{name.lower()})"
+        named = rule["$ref"].removeprefix(_SCHEMAS)
+        name = named.removesuffix(OR_NULL)
+        return f"[{name}](#{name.lower()})" + " or null" * (name != named)
     if "anyOf" in rule:
         return " or ".join(format_type(each) for each in rule["anyOf"])
+    if isinstance(rule.get("type"), list):
+        (kind,) = (each for each in rule["type"] if each != "null")
+        return format_type({**rule, "type": kind}) + " or null" * ("enum" not in rule)
     if rule.get("type") == "array":
         return f"list of {format_type(rule['items'])}"
     if (
@@ -68,7 +73,7 @@ def format_limits(rule: Mapping[str, Any]) -> str:
     if "const" in rule:
         return f"`{rule['const']}`"
     if "enum" in rule:
-        return " or ".join(f"`{value}`" for value in rule["enum"])
+        return " or ".join("null" if value is None else f"`{value}`" for value in rule["enum"])
     if rule.get("pattern") in (NAME_PATTERN, INCARNATION_PATTERN):
         return "name" if rule["pattern"] == NAME_PATTERN else "name (to 64 characters)"
     limits = []

@@ -7,7 +7,7 @@ from sluicegate.events.asyncapi import OF_WRITERS, document
 from sluicegate.events.envelope import BODIES, EventType, wire_type
 from sluicegate.events.models import Body
 from sluicegate.events.notifications import NOTIFICATION_BODIES, NotificationType
-from sluicegate.events.schemas import attribute_schema
+from sluicegate.events.schemas import OR_NULL, attribute_schema
 from tools.docs.markdown import format_fields, format_limits, format_text
 
 SENDERS: Final[Mapping[EventType, str]] = {
@@ -49,7 +49,7 @@ def render() -> str:
     models = {body.__name__ for body in (*BODIES.values(), *NOTIFICATION_BODIES.values())}
     parts.append("\n## Parts of bodies\n")
     for name, schema in sorted(written["components"]["schemas"].items()):
-        if name not in models:
+        if name not in models and not name.endswith(OR_NULL):
             parts.append(
                 f"\n### {name}\n\n{format_text(schema.get('description', ''))}\n\n{format_fields(schema)}"
             )

@@ -29,7 +29,7 @@ from tests.lakes.outcomes import is_refused
 STREAM = "names"
 AT = Envelope("e", EventType.FILES_WRITTEN, STREAM, "r1", "q.0", 3, "w0", "a1", 1)
 ALLOWED = ("memory://",)
-GOLDEN = "b79c5bb2f7203409faa25126b7721e6a"
+GOLDEN = "720af6367e9ea5b9172fe10e2e0196ed"
 
 
 def label_of(at: Envelope) -> str:
@@ -85,7 +85,7 @@ def test_a_name_has_the_first_letters_and_digits_of_an_incarnation() -> None:
         AT._replace(attempt="a2"),
         AT._replace(region="r", incarnation="1q.0"),
         AT._replace(writer="w", attempt="0a1"),
-        AT._replace(writer='w0","a', attempt="1"),
+        AT._replace(writer="w", attempt="w0/a1"),
     ],
 )
 def test_an_event_of_another_attempt_is_found_out(other: Envelope) -> None:
