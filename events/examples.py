@@ -39,6 +39,7 @@ from sluicegate.events.notifications import (
     RegistrationAnswered,
     SavepointTaken,
     Stalled,
+    StreamAdopted,
 )
 from sluicegate.events.problems import Code, Problem
 
@@ -266,6 +267,7 @@ def _others() -> dict[EventType | NotificationType, Body]:
             number=1,
         ),
         NotificationType.ENDED: IncarnationsEnded(incarnations={_REGION: _FIRST}),
+        NotificationType.ADOPTED: StreamAdopted(decision=1, snapshot=_SNAPSHOT),
         NotificationType.STALLED: Stalled(problem=stalled, reason="the table was replaced"),
     }
 

@@ -85,6 +85,8 @@ PartitionValues = Annotated[
 ListenerState = Annotated[str, StringConstraints(max_length=4096)]
 _PLAIN: Final = r"^[ -~]{1,128}$"
 SourceDigest = Annotated[str, StringConstraints(pattern=_PLAIN)]
+OptionalDigest = Annotated[str, StringConstraints(pattern=r"^[ -~]{0,128}$")]
+"""Empty: left out."""
 """At most 128 printable characters of ASCII: a state record has many of them."""
 Digest = Annotated[str, StringConstraints(pattern=_PLAIN)]
 DecisionId = Annotated[int, Field(ge=1, le=2**62)]
@@ -188,11 +190,11 @@ class FilesWritten(Body):
 class Predecessor(Body):
     """The checkpoint before another one. Within an incarnation, its number identifies it."""
 
-    incarnation: IncarnationId | Literal[""] = ""
+    incarnation: Annotated[str, StringConstraints(pattern=f"^$|{INCARNATION_PATTERN}")] = ""
     """Incarnation that has completed it. Left out: the same as that of the completion."""
     checkpoint: CheckpointNumber
     """Its number."""
-    digest: SourceDigest | Literal[""] = ""
+    digest: OptionalDigest = ""
     """Digest of its source range. Only a predecessor of the same incarnation may leave it out."""
 
 
@@ -312,9 +314,9 @@ class CheckpointCompleted(Body):
 
     model_config = ConfigDict(
         json_schema_extra={
-            "anyOf": [{"required": ["events"]}, {"required": ["files"]}],
             "if": {"properties": {"files": {"type": "object"}}, "required": ["files"]},
             "then": {"properties": {"events": {"maxItems": 0}}},
+            "else": {"required": ["events"]},
         }
     )
 
@@ -327,7 +329,7 @@ class CheckpointCompleted(Body):
     into a message names a `files.written` instead."""
     predecessor: Annotated[Predecessor, AfterValidator(_as_position)] | None
     """Checkpoint before this one, possibly of an earlier incarnation; None for a region's first."""
-    source_digest: SourceDigest | Literal[""] = ""
+    source_digest: OptionalDigest = ""
     """Digest of the source range that was really read. A replay of the checkpoint has the same.
 
     Left out: a digest of the number, the source offsets and the ids of the events. If the completion carries

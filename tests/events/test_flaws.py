@@ -319,7 +319,7 @@ def test_each_spelling_of_a_whole_number_is_read_exactly(spelling: str, number: 
     assert found.schema_id == number
 
 
-@pytest.mark.parametrize("spelling", ["4.5", "1e400000000", "-1.0", "9223372036854775808.0", "1e-400000000"])
+@pytest.mark.parametrize("spelling", ["4.5", "1e400000000", "-2.0", "9223372036854775808.0", "1e-400000000"])
 def test_other_numbers_are_malformed(spelling: str) -> None:
     value = json.dumps(json.loads(MESSAGE.value) | {"schema_id": 0}).replace(
         '"schema_id": 0', f'"schema_id": {spelling}'

@@ -557,7 +557,13 @@ class Kept:
         monkeypatch.setattr(publisher, "shared_publisher", lambda _: self)
 
     def publish(
-        self, _topic: str, events: Sequence[Event], _timeout: float, *, first: Sequence[Message] = ()
+        self,
+        _topic: str,
+        events: Sequence[Event],
+        _timeout: float,
+        _setting: str,
+        *,
+        first: Sequence[Message] = (),
     ) -> None:
         self.events, self.first = list(events), list(first)
         encoded(events)

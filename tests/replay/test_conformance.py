@@ -9,7 +9,7 @@ from sluicegate.coordinator.replay.conformance import Raw, Trial
 from sluicegate.events.dead_letters import Letter, Place
 from sluicegate.events.encoding import Message, encode_event, encode_notification
 from sluicegate.events.envelope import Envelope, EventType, partition_of
-from sluicegate.events.files import attempt_digest
+from sluicegate.events.files import attempt_label
 from sluicegate.events.models import (
     Assignment,
     Body,
@@ -187,8 +187,8 @@ def carrying(name: str) -> Raw:
 
 def test_a_completion_that_carries_its_files(topics: Topics) -> None:
     run = topics.register("q1")
-    digest = attempt_digest(STREAM, REGION, "q1", 0, "w0", "a1")
-    topics.trial.read(carrying(f"part-{digest}-0.parquet"))
+    label = attempt_label(STREAM, REGION, "q1", 0, "w0", "a1")
+    topics.trial.read(carrying(f"part-{label}-0.parquet"))
     topics.beat("q1", run, after=1_000)
     assert topics.rules() == []
     assert [each.detail for each in topics.trial.finish()] == ["no commit has a checkpoint of the region"]
