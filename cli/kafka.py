@@ -23,7 +23,6 @@ from sluicegate.kafka.authorized import hidden_topics
 from sluicegate.kafka.clients import patiently, started
 from sluicegate.kafka.reading import read_batches
 from sluicegate.kafka.topics import TopicProblem, ensure_topics, verify_topics
-from sluicegate.texts import counted
 
 POLL_MS: Final = 500
 READ_SECONDS: Final = 120.0
@@ -170,8 +169,8 @@ async def refuse_members(settings: Settings, consequence: str) -> None:
         )
     if members:
         raise UserError(
-            f"the group {group} has {counted(members, 'member')}: a coordinator {consequence}. Stop the "
-            "coordinators first (a killed one counts until its session ends)"
+            f"{members} coordinator{'s run' if members > 1 else ' runs'} (group {group}), and {consequence}. "
+            "Stop the coordinators first (a killed one counts until its session ends)"
         )
 
 

@@ -9,8 +9,8 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import Final
 
+from sluicegate.installation import install_command
 from sluicegate.lakes.port import PORT_VERSION, Adapter, TableRefused
-from sluicegate.texts import install_command
 
 GROUP: Final = "sluicegate.lakes"
 DEFAULT_FORMAT: Final = "paimon"

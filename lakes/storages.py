@@ -3,10 +3,10 @@
 import re
 from typing import Final
 
+from sluicegate.installation import install_command
 from sluicegate.lakes.port import TableRefused
 from sluicegate.lakes.storage import Storage
 from sluicegate.lakes.storage_local import LocalStorage, local_path
-from sluicegate.texts import install_command
 
 _OBJECTS: Final = re.compile(r"(?P<scheme>s3|gs|abfss)://(?P<bucket>[^/]*)(?P<path>.*)", re.DOTALL)
 OBJECT_SCHEMES: Final = ("s3", "gs", "abfss")

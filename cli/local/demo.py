@@ -21,7 +21,8 @@ import click
 
 from sluicegate.cli.local.errors import DemoError, EmbeddedError, JavaError, Unavailable
 from sluicegate.cli.local.jars import find_java
-from sluicegate.texts import counted, install_command
+from sluicegate.installation import install_command
+from sluicegate.texts import counted
 
 if TYPE_CHECKING:
     from sluicegate.cli.local.run import Outcome

@@ -18,7 +18,7 @@ import pyarrow.csv
 import pyarrow.parquet as pq
 
 from sluicegate.cli.local.errors import Unavailable
-from sluicegate.texts import install_command
+from sluicegate.installation import install_command
 
 STREAM: Final = "flights"
 REGIONS: Final = ("EWR", "JFK", "LGA")

@@ -16,7 +16,7 @@ from typing import Final
 
 from sluicegate.cli.local.errors import FetchError, JavaError
 from sluicegate.cli.local.process import ChildProcess
-from sluicegate.texts import install_command
+from sluicegate.installation import install_command
 
 KAFKA_VERSION: Final = "4.2.0"
 SCALA_VERSION: Final = "2.13"

@@ -23,7 +23,7 @@ from typing import ClassVar, Final, Self
 from sluicegate.cli.local.errors import StartError
 from sluicegate.cli.local.jars import Java, cache_dir, find_java, kafka_jars
 from sluicegate.cli.local.process import LOOPBACK, ChildProcess, free_port
-from sluicegate.texts import install_command
+from sluicegate.installation import install_command
 
 SHARED_BROKER_SETTINGS: Final[Mapping[str, str]] = MappingProxyType(
     {

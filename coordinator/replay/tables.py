@@ -129,8 +129,9 @@ class ReplayTable:
         ReplayRefused.
         """
         revert = logged.decision.revert if logged.reverted else None
-        made = logged.decision.model_copy(update={"revert": revert})
-        # The head of the table as it is; the one that the decision names may be rolled back.
+        # The head of the table as it is; the one that the decision names may be rolled back, or of a table
+        # with decisions that a new one lacks.
+        made = logged.decision.model_copy(update={"revert": revert, "head": known})
         stated = Proof(decision=made.id, head=known) if known is not None else None
         state = LogState(unresolved=made, policy=policy, proof=stated)
         committing = Committing(TableProgress(identity=identity))

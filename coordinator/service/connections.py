@@ -22,12 +22,12 @@ from sluicegate.coordinator.service.startup import make_store
 from sluicegate.coordinator.settings.model import Settings, own_keys
 from sluicegate.coordinator.stream.letters import DeadLetters
 from sluicegate.coordinator.stream.links import Links, Partitions
+from sluicegate.installation import install_command
 from sluicegate.kafka.bodies import BodyFetcher, Budget
 from sluicegate.kafka.clients import EndOffsets, start_client, stop_client
 from sluicegate.kafka.producer import SessionProducer
 from sluicegate.kafka.topics import TopicNames
 from sluicegate.lakes.threads import CommitThreads
-from sluicegate.texts import install_command
 
 if TYPE_CHECKING:
     from sluicegate.coordinator.observe.spans import OtelSpans

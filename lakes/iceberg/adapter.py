@@ -5,6 +5,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from sluicegate.installation import install_command
 from sluicegate.lakes.capabilities import TableColumns
 from sluicegate.lakes.file_options import NO_OPTIONS, FileOptions
 from sluicegate.lakes.iceberg.catalog import (
@@ -27,7 +28,6 @@ from sluicegate.lakes.iceberg.table import TableView
 from sluicegate.lakes.port import PORT_VERSION, LakeError, LakeUnavailable, TableRef, TableRefused
 from sluicegate.lakes.spooled import Wrap, wrapped
 from sluicegate.lakes.storages import location_uri
-from sluicegate.texts import install_command
 
 if TYPE_CHECKING:
     import pyarrow as pa

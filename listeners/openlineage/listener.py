@@ -11,6 +11,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+from sluicegate.installation import install_command
 from sluicegate.listeners.http import Answer, Url, post
 from sluicegate.listeners.port import (
     Action,
@@ -26,7 +27,6 @@ from sluicegate.listeners.port import (
     Step,
     Stream,
 )
-from sluicegate.texts import install_command
 
 
 class OpenLineageOptions(Options):

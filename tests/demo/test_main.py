@@ -14,7 +14,7 @@ from sluicegate.cli.local.demo import _errors_in, demo, figures
 from sluicegate.cli.local.flights import compare
 from sluicegate.cli.local.run import Outcome
 from sluicegate.cli.local.watch import Display
-from sluicegate.texts import install_command
+from sluicegate.installation import install_command
 
 
 def test_result_has_exactly_these_keys(few: pa.Table) -> None:

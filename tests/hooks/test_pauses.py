@@ -28,7 +28,7 @@ class Sent:
         self.bodies: list[RegionHeartbeat] = []
         self.fails = False
 
-    def publish(self, topic: str, events: Sequence[Event], timeout: float, setting: str = "") -> None:
+    def publish(self, topic: str, events: Sequence[Event], timeout: float, option: str = "") -> None:
         for event in events:
             assert isinstance(event.body, RegionHeartbeat)
             self.bodies.append(event.body)

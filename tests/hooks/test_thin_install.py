@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 
-from sluicegate.texts import install_command
+from sluicegate.installation import install_command
 
 INSTALL = install_command("paimon", "spark")
 

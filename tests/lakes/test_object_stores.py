@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from sluicegate.events.problems import CauseCode
+from sluicegate.installation import install_command
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
 from sluicegate.lakes.storage import CannotPut, Storage, Uncertain
 from sluicegate.lakes.storages import location_uri, open_storage
-from sluicegate.texts import install_command
 from tests.doubles.s3 import ACCESS_KEY, BUCKET, SECRET_KEY, Effect, S3Double
 
 URI = f"s3://{BUCKET}/warehouse/numbers"

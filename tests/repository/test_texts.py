@@ -7,7 +7,8 @@ from typing import Any, Final
 
 import pytest
 
-from sluicegate.texts import command_of, counted, install_command
+from sluicegate.installation import command_of, install_command
+from sluicegate.texts import counted
 
 ROOT: Final = Path(__file__).parents[2]
 
@@ -57,4 +58,4 @@ def test_no_text_has_an_install_command_of_its_own() -> None:
     own = [
         path.name for path in modules if re.search(r"pip install .{0,3}(sluicegate|\.\[)", path.read_text())
     ]
-    assert own == ["texts.py"]
+    assert own == ["installation.py"]

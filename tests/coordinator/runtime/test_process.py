@@ -20,7 +20,7 @@ from sluicegate.coordinator.service.connections import exported_spans
 from sluicegate.coordinator.service.process import FEW, SETTLED, YOUNG, Collector, calm_collector
 from sluicegate.coordinator.service.service import watch_loop
 from sluicegate.coordinator.tasks import ended_with
-from sluicegate.texts import install_command
+from sluicegate.installation import install_command
 
 
 class _Cycle:

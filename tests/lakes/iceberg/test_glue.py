@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from botocore.awsrequest import AWSResponse
 
+from sluicegate.installation import install_command
 from sluicegate.lakes.iceberg.adapter import IcebergAdapter
 from sluicegate.lakes.iceberg.glue import GlueCatalog
 from sluicegate.lakes.iceberg.metadata import Metadata, NewSchema
 from sluicegate.lakes.port import LakeUnavailable, TableRefused
 from sluicegate.lakes.storage import Uncertain
-from sluicegate.texts import install_command
 from tests.contracts.lakes.harness import USER
 from tests.contracts.lakes.iceberg_glue_lake import GlueLake
 from tests.doubles.glue import SECRET
