@@ -144,7 +144,10 @@ def test_kafka_that_is_away_does_not_hide_the_rest(nobody: Deployment, table: Pa
 
 
 @pytest.mark.seam
-def test_a_table_that_is_ahead_of_its_record_is_a_problem(deployment: Deployment, table: Path) -> None:
+def test_a_table_that_is_ahead_of_its_record_is_a_problem(
+    deployment: Deployment, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sluicegate.cli.check.PATIENCE", 0.5)
     deployment.create_topics()
     committer = committer_of(deployment)
     identity = committer.inspect().identity

@@ -174,8 +174,9 @@ def test_a_watermark_that_was_reached_is_told(deployment: Deployment) -> None:
     [(NOON, NOON_TEXT), pytest.param(None, "not known yet", marks=pytest.mark.matrix)],
 )
 def test_after_the_timeout_the_reason_is_told(
-    deployment: Deployment, watermark: int | None, shown: str
+    deployment: Deployment, watermark: int | None, shown: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("sluicegate.cli.wait._LOOK", 0.01)
     deployment.create_topics()
     _write(deployment, watermark)
     command = ("wait", "--stream", "flights", "--watermark", LATER, "--timeout", "0.01")
@@ -191,7 +192,8 @@ def test_after_the_timeout_the_reason_is_told(
 @pytest.mark.kafka
 def test_it_waits_and_says_why(deployment: Deployment) -> None:
     deployment.create_topics()
-    command = [sys.executable, "-c", PROGRAM, "wait", "--config", str(deployment.config)]
+    soon = f"from sluicegate.cli import orders; orders._TELL = 0.1; {PROGRAM}"
+    command = [sys.executable, "-c", soon, "wait", "--config", str(deployment.config)]
     command += ["--stream", "flights", "--watermark", NOON_TEXT]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:

@@ -225,7 +225,7 @@ def test_a_place_that_nobody_has_stated_stays_unknown(monkeypatch: pytest.Monkey
         new = driver_state.NewIncarnation(registered, BASE, known)
         monkeypatch.setattr(driver, "begin_incarnation", lambda *_, new=new, **__: new)
         monkeypatch.setattr(CommitFeed, "start", lambda _: None)
-        made = RegionDriver(OPTIONS | {"publish.timeout": "0.2"}, take_over=True)
+        made = RegionDriver(OPTIONS | {"publish.timeout": "0.2"}, take_over=True, heartbeat_interval=0.1)
         after = made.start()
         assert (after is None) == (known == "null")
         made.begin()

@@ -51,7 +51,7 @@ def failure(options: dict[str, str], seconds: float) -> list[str]:
 def test_a_wrong_option_is_an_error_at_once(
     options: dict[str, str], change: dict[str, str], says: str
 ) -> None:
-    assert len([line for line in failure(options | change, 0.5) if re.search(says, line)]) == 1
+    assert len([line for line in failure(options | change, 0.1) if re.search(says, line)]) == 1
 
 
 def test_one_error_lists_all_problems(options: dict[str, str]) -> None:

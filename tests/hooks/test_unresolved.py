@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from sluicegate.events.models import CheckpointCompleted
-from sluicegate.writer_hooks import Job, RegionDriver
+from sluicegate.writer_hooks import Job, RegionDriver, driver_state
 from tests.hooks.log import Log
 from tests.hooks.options import in_log
 
@@ -22,7 +22,9 @@ def options(log: Log, unique: str, tmp_path: Path) -> Options:
 
 
 @pytest.fixture
-def pool() -> Iterator[ThreadPoolExecutor]:
+def pool(monkeypatch: pytest.MonkeyPatch) -> Iterator[ThreadPoolExecutor]:
+    """Threads whose jobs soon ask whether they were replaced."""
+    monkeypatch.setattr(driver_state, "FIRST_QUESTION", 0.5)
     with ThreadPoolExecutor() as opened:
         yield opened
 

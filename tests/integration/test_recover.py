@@ -12,7 +12,7 @@ from sluicegate.events.problems import Code
 from tests.integration.conftest import Place
 from tests.integration.coordinator import running
 from tests.integration.job import Job, read_ids, read_records
-from tests.integration.orders import Spoken, config_of, invoke, invoke_here, spoken
+from tests.integration.orders import Spoken, config_of, invoke_here, spoken
 from tests.integration.test_adopt import ADOPT, lose_topics
 from tests.integration.test_replay import put_base_record, three_commits, verified
 
@@ -49,7 +49,7 @@ async def refused(place: Place) -> Spoken:
 
 async def continues(place: Place, job: Job, offset: int) -> None:
     """Follow the advice; the job's next batch is committed, and nothing twice."""
-    result = await invoke(place, *RECOVER)
+    result = await invoke_here(place, *RECOVER)
     assert result.exit_code == 0, result.output
     assert f"read again from offset {offset}. Restart the coordinators" in result.stdout
     assert "for its commit user sluicegate-flights" in result.stdout

@@ -255,3 +255,5 @@ async def test_after_a_failover_the_store_connects_to_the_new_primary(unique: st
             assert await store.write(view(42))
             assert address.connections == 2
             await store.close()
+        # Its orderly end would wait for the replica.
+        primary.kill()
