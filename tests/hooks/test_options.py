@@ -12,7 +12,7 @@ from sluicegate.events.models import Assignment
 from sluicegate.lakes import adapter
 from sluicegate.lakes.file_options import Compression, FileOptions, SortColumn
 from sluicegate.writer_hooks import BadOption
-from sluicegate.writer_hooks.options import Backpressure, SinkOptions, Target, table_of, wrong_values
+from sluicegate.writer_hooks.options import Backpressure, SinkOptions, Target, Work, table_of, wrong_values
 from sluicegate.writer_hooks.region import Attempt, KafkaSettings, Region
 from sluicegate.writer_hooks.spark.preflight import table_troubles
 from sluicegate.writer_hooks.writer import write_attempt
@@ -72,6 +72,17 @@ def test_everything_given() -> None:
     assert options.table_options == (("uri", "sqlite:////lake/catalog.db"),)
     assert "secret" not in repr(options)
     assert pickle.loads(pickle.dumps(options)) == options, "it travels to the executors"  # noqa: S301
+
+
+def test_a_task_that_uploads_itself_takes_work_and_its_limit_alone() -> None:
+    work = GOOD | {"before.publish": "posixpath:join"}
+    assert SinkOptions.parse(work).work == Work("posixpath:join", 3600.0)
+    assert SinkOptions.parse(work | {"upload.timeout": "5"}).work == Work("posixpath:join", 5.0)
+    asynchronous = SinkOptions.parse(work | {"upload": "async"})
+    assert (asynchronous.work, asynchronous.uploads is not None) == (None, True)
+    for wrong in (work | {"upload.threads": "2"}, GOOD | {"upload.timeout": "5"}):
+        with pytest.raises(BadOption, match="is for asynchronous uploads"):
+            SinkOptions.parse(wrong)
 
 
 @pytest.mark.parametrize("name", ["stream", "region", "kafka.bootstrap.servers", "checkpointlocation"])
