@@ -231,6 +231,18 @@ def recovery_record(
     return newest or max(bases.values(), key=lambda base: base.low_water, default=None)
 
 
+def base_record(newest: StateRecord, bases: Mapping[int, StateRecord], start: int) -> StateRecord:
+    """Return the record to keep as the base of a log that will begin at `start`.
+
+    It is the former base while the log still has everything after its low-water mark. So a replay, and the
+    search
+    for orphans, see the events of a whole replay window, and not only those after the newest record.
+    """
+    former = bases[max(bases)] if bases else newest
+    same = (former.commit_user, former.table.identity) == (newest.commit_user, newest.table.identity)
+    return former if same and former.low_water >= start else newest
+
+
 def is_endangered(low_water: int, half_expired: int) -> bool:
     """True if a stream needs records that have passed half of the topic's retention.
 

@@ -479,7 +479,7 @@ _MAY_END = frozenset(
 
 
 class Verdict(NamedTuple):
-    """Whether a checkpoint may still be committed, for a file that no event names."""
+    """Verdict on a file that no event names: may its checkpoint still be committed?"""
 
     reason: str
     since: int | None

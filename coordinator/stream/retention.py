@@ -14,6 +14,7 @@ from sluicegate.coordinator.core.state_record import (
     Condition,
     StateRecord,
     base_key,
+    base_record,
     deletion_start,
     encode_record,
     is_endangered,
@@ -91,7 +92,8 @@ class Retention:
         start = deletion_start(needed, kept_from, held.begin)
         if start is None:
             return
-        await self._write_bases(records, start)
+        bases = {name: base_record(each, found[name].bases, start) for name, each in records.items()}
+        await self._write_bases(bases, start)
         await reach(Failpoint.DELETE_RECORDS_BEFORE)
         await self._delete(runner.source, start)
         await reach(Failpoint.DELETE_RECORDS_AFTER)

@@ -8,6 +8,7 @@ from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import (
     StateRecord,
     base_key,
+    base_record,
     deletion_start,
     is_endangered,
     listener_key,
@@ -90,6 +91,17 @@ def test_a_log_does_not_continue_a_base_record_that_a_zombie_replaced(pair: list
     assume(older.low_water < newer.low_water)
     found = recovery_record(None, {newer.low_water: older}, newer.low_water)
     assert found is older, "without it the stream would begin anew, and the log lacks its past"
+
+
+def test_the_base_record_stays_while_the_log_continues_it() -> None:
+    """Else nobody could replay, or find the orphans of, what is older than the newest record."""
+    former, newest = record(40, 45), record(90, 95)
+    assert base_record(newest, {}, 10) is newest
+    assert base_record(newest, {10: former}, 40) is former
+    assert base_record(newest, {10: former}, 41) is newest
+    other = newest.model_copy(update={"commit_user": "other"})
+    assert base_record(other, {10: former}, 40) is other
+    assert base_record(newest, {10: record(5, 5), 20: former}, 30) is former
 
 
 def test_a_stream_is_endangered_once_half_of_the_retention_has_passed() -> None:

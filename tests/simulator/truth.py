@@ -292,9 +292,11 @@ class Truth(Account):
             self._discard(name, None, gone=True)
         self.number, self.regions, places = self.former or (None, (), {})
         self.former = None
+        registered = {name: place.registered for name, place in self.places.items()}
         self.places.clear()
         self.places.update(places)
-        for place in self.places.values():
+        for name, place in self.places.items():
+            place.registered = max(place.registered, registered.get(name, -1))
             if place.live and place.life is not None:
                 place.life = Life(place.life.name, place.life.base)
 
