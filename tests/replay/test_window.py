@@ -6,7 +6,9 @@ from sluicegate.coordinator.core.state import Before, Decision, RegionState
 from sluicegate.coordinator.replay.decisions import LoggedDecision
 from sluicegate.coordinator.replay.log import Progress
 from sluicegate.coordinator.replay.reading import Window, parse_mark
-from sluicegate.events.models import CutReverted, Position
+from sluicegate.events.models import CutReverted, Position, StreamPolicy
+
+POLICY = StreamPolicy(number=1)
 
 
 def decision(number: int, *, reverted: bool = False) -> LoggedDecision:
@@ -25,7 +27,7 @@ def decision(number: int, *, reverted: bool = False) -> LoggedDecision:
     )
     if reverted:
         outcome = CutReverted(decision=number, digest=f"reverted-d{number}", table="t")
-    return LoggedDecision(made, 100 * number, {"r1": (2 * number - 1, 2 * number)}, None, "t", outcome)
+    return LoggedDecision(made, 100 * number, {"r1": (2 * number - 1, 2 * number)}, POLICY, "t", outcome)
 
 
 @pytest.mark.parametrize(
