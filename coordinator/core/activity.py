@@ -57,25 +57,20 @@ class Activity:
     def observe(self, record: LogRecord, ignored: Problem | None, now: int) -> None:
         """Note an event of a region's driver."""
         name, body = record.envelope.region, record.body
-        if name and ignored is not None and ignored.code is Code.NOT_LIVE:
+        if not name or (isinstance(body, RegionHeartbeat) and body.silent):
+            # A coordinator sent it.
+            return
+        if ignored is not None and ignored.code is Code.NOT_LIVE:
             self._note_stray(record, now)
             return
-        if not name:
-            return
-        if body is None:
-            # Most events are `files.written`.
-            self.heard[name], self._heard_at[name] = record.time, now
-            return
-        if isinstance(body, RegionRegistered) and (ignored is not None or body.probe):
-            # It is no sign of the live incarnation: another driver asks, or one that was refused.
-            return
-        if isinstance(body, RegionRegistered) and body.rests:
-            # No heartbeat is expected.
-            self.intervals.pop(name, None)
-        if isinstance(body, RegionHeartbeat):
-            if body.silent:
-                # A coordinator sent it.
+        if isinstance(body, RegionRegistered):
+            if ignored is not None or body.probe:
+                # It is no sign of the live incarnation: another driver asks, or one that was refused.
                 return
+            if body.rests:
+                # No heartbeat is expected.
+                self.intervals.pop(name, None)
+        elif isinstance(body, RegionHeartbeat):
             if body.interval is not None:
                 self.intervals[name] = body.interval
             elif body.idle:
@@ -88,8 +83,6 @@ class Activity:
         name, life, body = record.envelope.region, record.envelope.incarnation, record.body
         interval = None
         if isinstance(body, RegionHeartbeat):
-            if body.silent:
-                return
             interval = body.interval
             if interval is None:
                 # The last heartbeat of a query that has ended.

@@ -312,9 +312,10 @@ def _order_problem(log: Log, number: int) -> Problem | None:
 
 
 def _move_problem(log: Log, name: str, at: Position) -> Problem | None:
-    # The newest first: a coordinator chooses that one.
+    # An end of an incarnation leaves nothing sealed that is after the end of its region.
+    # The newest comes first: a coordinator chooses that one.
     sealed = any(each.position == at for each in reversed(log.sealed(name)))
-    if not sealed or not log.may_move(name, at):
+    if not sealed:
         return Problem(code=Code.NOT_SEALED, region=name, checkpoint=at.checkpoint)
     if log.state.region(name).fault is not None:
         return Problem(code=Code.REGION_STALLED, region=name)
@@ -361,7 +362,7 @@ def whole_cut(log: Log, moves: Moves) -> dict[str, Position]:
 
 def moves_of(log: Log, cut: Moves) -> dict[str, Position]:
     """Return the components of a cut that differ from the newest decided one."""
-    return {name: at for name, at in cut.items() if at != log.position(name)}
+    return {name: at for name, at in cut.items() if at != log.state.region(name).position}
 
 
 def checkpoints_in(log: Log, moves: Moves) -> dict[str, list[Sealed]]:
@@ -413,7 +414,7 @@ def decide(log: Log, offset: int, time: int, body: CutDecided) -> Problem | None
         digest=body.digest,
         offset=offset,
         cut=body.cut,
-        fallbacks={name: log.position(name) for name in fallbacks},
+        fallbacks={name: state.region(name).position for name in fallbacks},
         parts=[part.offset for part in parts],
         files=sum(part.files for part in parts),
         first_offset=offset,

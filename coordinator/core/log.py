@@ -342,23 +342,10 @@ class Log:
 
     # --- one region -------------------------------------------------------------------------------
 
-    def position(self, name: str) -> Position | None:
-        """Return the region's decided position; None if it has none."""
-        return self.state.region(name).position
-
     def sealed(self, name: str) -> list[Sealed]:
         """Return the region's sealed checkpoints after its position, in order."""
         found = self.pending.get(name)
         return found.sealed if found is not None else []
-
-    def may_move(self, name: str, at: Position) -> bool:
-        """True if a cut may move a region there: a live one, or a removed one up to its end."""
-        region = self.state.region(name)
-        if region.incarnation is None or at.incarnation != region.incarnation.id:
-            return False
-        return region.accepts_checkpoints or (
-            region.removed and region.final is not None and at.checkpoint <= region.final
-        )
 
     def is_idle(self, name: str) -> bool:
         """True if the newest heartbeat says that the region has no work, and nothing of it is pending."""

@@ -170,9 +170,9 @@ class Candidate:
     def _forget_answers(self, lagging: Collection[str], silent: Collection[str]) -> None:
         """Forget the answers of regions that do not lag any more, are heard, or have another incarnation."""
         self._silent.intersection_update(lagging, silent)
-        for name in [name for name, life in self._answers.items() if life != self._life(name)]:
-            del self._answers[name]
-        self._answers = {name: life for name, life in self._answers.items() if name in lagging}
+        self._answers = {
+            name: life for name, life in self._answers.items() if name in lagging and life == self._life(name)
+        }
 
     def _life(self, name: str) -> str | None:
         return self._log.state.region(name).live_incarnation

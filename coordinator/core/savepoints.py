@@ -35,7 +35,7 @@ def order(log: "Log", name: str, offset: int, *, drain: bool) -> Problem | None:
         # give that back.
         for region in {**dict.fromkeys(state.active()), **log.taken_checkpoints}:
             sealed = log.sealed(region)
-            if (at := sealed[-1].position if sealed else log.position(region)) is not None:
+            if (at := sealed[-1].position if sealed else state.region(region).position) is not None:
                 savepoint.targets[region] = at
         savepoint.awaited = log.lagging()
     state.savepoints.append(savepoint)

@@ -66,7 +66,7 @@ class History:
     def register(self, region: str, incarnation: str, *regions: str, number: int = 0, after: int = 0) -> None:
         """Register a new incarnation at the region's position."""
         assignment = Assignment(number=number, regions=regions or (region,), after=after)
-        body = RegionRegistered(base=self.replica.log.position(region), assignment=assignment)
+        body = RegionRegistered(base=self.replica.log.state.region(region).position, assignment=assignment)
         self.append(EventType.REGION_REGISTERED, body, region, incarnation)
 
     def complete(self, region: str, *checkpoints: int) -> None:
@@ -75,7 +75,7 @@ class History:
             life = self.state.regions[region].incarnation
             assert life is not None
             sealed = self.replica.log.sealed(region)
-            before = sealed[-1].position if sealed else self.replica.log.position(region)
+            before = sealed[-1].position if sealed else self.replica.log.state.region(region).position
             body = CheckpointCompleted(
                 events=(),
                 predecessor=before,

@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
-from sluicegate.coordinator.core import commands, cuts, registration, replica, savepoints
+from sluicegate.coordinator.core import cuts, registration, replica
 from sluicegate.coordinator.core.activity import Activity
 from sluicegate.coordinator.core.log import Log
 from sluicegate.coordinator.core.machine import StreamMachine
@@ -48,7 +48,10 @@ def _reads_again(right: Any) -> Any:
 
 
 def _of_every_region(right: Any) -> Any:
-    def wrong(log: Log, excluded: Any = (), upto: Any = None) -> Any:
+    def wrong(log: Log, excluded: Any = (), *upto: Any) -> Any:
+        if upto:
+            # The cut itself is right.
+            return right(log, excluded, *upto)
         return {name: sealed[-1].position for name in log.state.regions if (sealed := log.sealed(name))}
 
     return wrong
@@ -105,19 +108,6 @@ def _allows(name: str) -> Any:
     return variant
 
 
-def _forgets_registrations(right: Any) -> Any:
-    def wrong(log: Log, offset: int, body: Any) -> Any:
-        former = log.state.former
-        before = {name: each.registered for name, each in former.regions.items()} if former else {}
-        found = right(log, offset, body)
-        if body.command == "withdraw" and found is None:
-            for name, region in log.state.regions.items():
-                region.registered = before[name]
-        return found
-
-    return wrong
-
-
 def _any_process(right: Any) -> Any:
     def wrong(log: Log, envelope: Any, body: Any, region: Any) -> Any:
         return right(log, envelope, body.model_copy(update={"run": region.run}), region)
@@ -172,20 +162,6 @@ PLANTS: Final = (
             lambda name, region, *rest: right(name, region.model_copy(update={"registered": -1}), *rest)
         ),
         "takeover/21_a_take_over_beside_a_frozen_process",
-    ),
-    Plant(
-        "a withdrawal forgets the registrations that it takes back",
-        commands,
-        "obey",
-        _forgets_registrations,
-        "takeover/21_a_frozen_take_over_and_a_withdrawn_assignment",
-    ),
-    Plant(
-        "what was sealed after the order of a savepoint is missed in it",
-        savepoints,
-        "retarget",
-        lambda right: lambda state, name, at, *, sealed_later: right(state, name, at, sealed_later=False),
-        "interleavings/28_a_first_checkpoint_after_a_savepoint_is_discarded",
     ),
     Plant(
         "kinds of source offsets are not compared",
@@ -246,13 +222,6 @@ PLANTS: Final = (
         "stalls",
         _ends_at_once,
         "attacks/a_refused_publication_lasts_over_a_restart",
-    ),
-    Plant(
-        "a table with fixed buckets takes partial cuts",
-        cuts,
-        "may_be_partial",
-        lambda right: lambda log: log.state.policy is not None and log.state.policy.partial == "allow",
-        "basics/fixed_buckets_make_every_cut_full",
     ),
     Plant(
         "a successor forgets which regions are excluded",

@@ -95,7 +95,7 @@ class Judges:
     def position(self, stream: str, region: str) -> Position | None:
         """Return the decided position of a region."""
         with self._lock:
-            return self.replica(stream).log.position(region)
+            return self.replica(stream).log.state.region(region).position
 
     def live(self, stream: str, region: str) -> str | None:
         """Return the live incarnation of a region."""

@@ -8,6 +8,8 @@ from sluicegate.coordinator.replay.log import Progress
 from sluicegate.coordinator.replay.reading import Window, parse_mark
 from sluicegate.events.models import CutReverted, Position, StreamPolicy
 
+POLICY = StreamPolicy(number=1)
+
 
 def decision(number: int, *, reverted: bool = False) -> LoggedDecision:
     """Return decision n, at offset 10 n and time 100 n: it includes checkpoints 2 n - 1 and 2 n of r1."""
@@ -25,9 +27,7 @@ def decision(number: int, *, reverted: bool = False) -> LoggedDecision:
     )
     if reverted:
         outcome = CutReverted(decision=number, digest=f"reverted-d{number}", table="t")
-    return LoggedDecision(
-        made, 100 * number, {"r1": (2 * number - 1, 2 * number)}, StreamPolicy(number=0), "t", outcome
-    )
+    return LoggedDecision(made, 100 * number, {"r1": (2 * number - 1, 2 * number)}, POLICY, "t", outcome)
 
 
 @pytest.mark.parametrize(

@@ -127,7 +127,7 @@ async def test_a_forged_commit_stops_a_stream_only_without_signatures(place: Pla
 def orders(replica: Replica) -> list[tuple[EventType, Body]]:
     """One forgery of each type, that a coordinator without signatures obeys or ignores."""
     table, head = replica.state.table or "", SnapshotRef(id=9, identity="forged")
-    number = replica.state.policy.number if replica.state.policy is not None else 0
+    number = replica.state.policy.number
     decided = replica.state.decided
     commands = [
         StreamCommand(command="pause"),

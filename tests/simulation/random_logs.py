@@ -141,7 +141,7 @@ class RandomLog:
 
     def _tail(self, name: str) -> Position | None:
         pending = self.replica.log.pending.get(name)
-        return pending.tail if pending is not None else self.replica.log.position(name)
+        return pending.tail if pending is not None else self.replica.log.state.region(name).position
 
     def _policy(self, number: int) -> StreamPolicy:
         ratio = self.random.choice((1.0, 1.0, 0.5))
@@ -302,7 +302,7 @@ class RandomLog:
         regions = REGIONS if self.random.random() < 0.8 else (name,)
         wanted = Assignment(number=number, regions=regions, after=state.decided)
         new = f"{name}i{len(self._lives[name])}"
-        return self._register(name, new, self.replica.log.position(name), assignment=wanted)
+        return self._register(name, new, self.replica.log.state.region(name).position, assignment=wanted)
 
     # --- operators --------------------------------------------------------------------------------
 
@@ -353,8 +353,7 @@ class RandomLog:
 
     def _other_policy(self, name: str) -> Any:
         del name
-        held = self._state.policy
-        return self._append(EventType.STREAM_POLICY, self._policy(held.number + 1 if held else 1))
+        return self._append(EventType.STREAM_POLICY, self._policy(self._state.policy.number + 1))
 
     # --- coordinators -----------------------------------------------------------------------------
 

@@ -68,7 +68,7 @@ class Forger:
             if dice.chance(0.5):
                 # From the positions of now, the same cut has another content.
                 log = self.checks.reference.log
-                moves = {name: at for name, at in body.cut.items() if at != log.position(name)}
+                moves = {name: at for name, at in body.cut.items() if at != log.state.region(name).position}
                 renewed = {"decision": self.checks.truth.decided + 1, "digest": cuts.digest_of(log, moves)}
                 body = body.model_copy(update=renewed)
         else:
