@@ -162,17 +162,13 @@ def conversation() -> list[Step]:
     beat = RegionHeartbeat(interval=5_000, run=run)
     talk.event(EventType.REGION_HEARTBEAT, _FIRST, beat, "Every 5 seconds.")
     zero = talk.checkpoint(_FIRST, 0, range(100), None)
+    talk.outcome(NotificationType.COMMITTED, _committed(1, zero, 1), "Rows 0 to 99 are committed.")
     talk.checkpoint(_FIRST, 1, range(100, 200), zero)
-    talk.outcome(
-        NotificationType.COMMITTED,
-        _committed(1, zero, 1),
-        "Rows 0 to 99 are committed. The process is killed; it has no state.",
-    )
     run = talk.event(
         EventType.REGION_REGISTERED,
         _SECOND,
-        _registration(23),
-        "A new process takes over, with a new incarnation and a new end.",
+        _registration(25),
+        "The process was killed; it has no state. A new one takes over, with a new incarnation and end.",
     )
     talk.outcome(
         NotificationType.REGISTRATION_ANSWERED,
@@ -192,10 +188,10 @@ def conversation() -> list[Step]:
     late = talk.event(
         EventType.REGION_REGISTERED,
         _LATE,
-        _registration(22),
+        _registration(24),
         "A frozen process continues: it has fetched its end before the registration of the other one.",
     )
-    problem = Problem(code=Code.TAKEN_OVER_SINCE, region=_REGION, incarnation=_SECOND, number=23, other=22)
+    problem = Problem(code=Code.TAKEN_OVER_SINCE, region=_REGION, number=25, other=24)
     talk.outcome(
         NotificationType.REGISTRATION_ANSWERED,
         RegistrationAnswered(

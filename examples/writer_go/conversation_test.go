@@ -162,12 +162,15 @@ func TestConversation(t *testing.T) {
 	}
 	s.sends(one.Heartbeat())
 	s.checkpoint(one, 100)
-	s.checkpoint(one, 200)
-	if _, err := s.hears(one); err != nil || one.Ahead() != 1 {
+	if _, err := s.hears(one); err != nil || one.Ahead() != 0 {
 		t.Fatal(one.Ahead(), err)
 	}
+	s.checkpoint(one, 200)
+	if one.Ahead() != 1 {
+		t.Fatal(one.Ahead())
+	}
 	two := driver()
-	s.sends(two.Registration(23))
+	s.sends(two.Registration(25))
 	answered := s.at
 	if err := s.begins(two); err != nil || two.Next != 100 || two.Number() != 1 {
 		t.Fatal(two.Next, two.Number(), err)
@@ -178,7 +181,7 @@ func TestConversation(t *testing.T) {
 	}
 	s.checkpoint(two, 250)
 	late := driver()
-	s.sends(late.Registration(22))
+	s.sends(late.Registration(24))
 	refused, answered := &Refused{}, s.at
 	if err := s.begins(late); !errors.As(err, &refused) || refused.Code != "taken-over-since" || refused.Passes() {
 		t.Fatal(err)
