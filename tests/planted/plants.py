@@ -134,7 +134,7 @@ PLANTS: Final = (
     ),
     Plant(
         "a completion with files adds none",
-        *(replica.completed, "if record.envelope.writer:", "if False:", GOLDEN),
+        *(replica.Replica.apply, "if record.envelope.writer and", "if False and", GOLDEN),
     ),
     Plant(
         "the files of a completion are not read again",
