@@ -347,14 +347,11 @@ class CheckpointCompleted(Body):
 
     @model_validator(mode="after")
     def _check_content(self) -> Self:
+        # One validator: each costs every completion a call.
         if self.files is not None and self.events:
             raise ValueError("events and files exclude each other; leave one of them out")
         if self.files is None and "events" not in self.model_fields_set:
             raise ValueError("either events or files is needed; a checkpoint without rows has no events: []")
-        return self
-
-    @model_validator(mode="after")
-    def _check_size(self) -> Self:
         size = size_of_texts(self.source_offsets, self.listeners)
         if size > MOST_TEXT:
             raise ValueError(

@@ -70,9 +70,6 @@ def completed(log: Log, record: LogRecord, body: CheckpointCompleted, region: Re
     """Apply a completion: the first one of a checkpoint counts, replays of it change nothing."""
     name, number = record.envelope.region, record.envelope.checkpoint
     pending, at = log.pending[name], region.position
-    if record.envelope.writer:
-        # It carries its files, and names itself. If it loses, they are files of a loser like any others.
-        pending.add_part(record)
     settled = region.covers(record.envelope.incarnation, number)
     # The digests of checkpoints before the position are not kept.
     newest = at.digest if settled and at is not None and at.checkpoint == number else None
@@ -234,6 +231,9 @@ class Replica:
         if record.envelope.type is EventType.REGION_REGISTERED:
             ignored, answer = self._register(record)
         else:
+            if record.envelope.writer and record.body is not None:
+                # A completion with files is a `files.written`, and a completion that names it: itself.
+                self._add_files(record)
             ignored = self._apply(record)
             if self.log.taken and record.envelope.type is EventType.CHECKPOINT_COMPLETED:
                 self._keep_for_revert(record)

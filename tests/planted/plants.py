@@ -136,7 +136,7 @@ PLANTS: Final = (
     ),
     Plant(
         "a completion with files adds none",
-        *(replica.completed, "if record.envelope.writer:", "if False:", GOLDEN),
+        *(replica.Replica.apply, "if record.envelope.writer and", "if False and", GOLDEN),
     ),
     Plant(
         "the files of a completion are not read again",
@@ -144,7 +144,7 @@ PLANTS: Final = (
     ),
     Plant(
         "the digest of an unknown predecessor is compared",
-        *(PendingCheckpoints._is_tail, "or predecessor.digest:", "or True:", GOLDEN),
+        *(PendingCheckpoints._is_tail, 'in ("", tail.digest)', "== tail.digest", GOLDEN),
     ),
     Plant(
         "a completion in memory is read as a files.written",
@@ -650,8 +650,8 @@ PLANTS: Final = (
         "a completion is noted after its publication",
         RegionDriver._complete,
         "self._state.add_completed(CommittedCheckpoint(number, parsed_offsets(offsets), position))\n"
-        "    self._publish(event, number, is_repeated=is_repeated)",
-        "self._publish(event, number, is_repeated=is_repeated)\n"
+        "    self._publish(event, held, number, is_repeated=is_repeated)",
+        "self._publish(event, held, number, is_repeated=is_repeated)\n"
         "    self._state.add_completed(CommittedCheckpoint(number, parsed_offsets(offsets), position))",
         "tests/hooks/test_plain_driver.py",
     ),

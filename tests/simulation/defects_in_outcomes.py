@@ -3,6 +3,7 @@
 from typing import Any, Final
 
 from sluicegate.coordinator.core.log import Log, Part
+from sluicegate.events.envelope import EventType
 from sluicegate.events.models import CutAbandoned, CutReverted
 from sluicegate.events.problems import Code
 from tests.simulation.seams import Defect, Function, always, skip, variant, without
@@ -26,6 +27,13 @@ def _contradiction_is_replay(right: Function, log: Log, record: Any, body: Any, 
     if region.covers(record.envelope.incarnation, number) and at.checkpoint == number:
         known = at.digest
     return right(log, record, body.model_copy(update={"source_digest": known or body.source_digest}), region)
+
+
+@variant
+def _adds_no_files(right: Function, replica: Any, record: Any) -> Any:
+    if record.envelope.type is EventType.CHECKPOINT_COMPLETED:
+        record = record._replace(envelope=record.envelope._replace(writer=""))
+    return right(replica, record)
 
 
 @variant
@@ -123,6 +131,9 @@ def _awaits_nobody(right: Function, log: Log, name: str, offset: int, *, drain: 
 IN_OUTCOMES: Final = (
     # First completion wins.
     Defect("a later completion wins", "a completion", _later_wins, ("I1", "I2", "I3"), ("replay", "restart")),
+    Defect(
+        "a completion with files adds none", "applying a record", _adds_no_files, ("I1", "I12"), ("replay",)
+    ),
     Defect(
         "a contradiction counts as a replay",
         "a completion",

@@ -200,7 +200,14 @@ class RandomLog:
             watermark=draw.choice((None, number * 10, number * 7)),
             source_offsets=f"{life}:{number}",
         )
-        return self._append(EventType.CHECKPOINT_COMPLETED, body, (name, life, number))
+        place = (name, life, number)
+        if draw.random() < 0.3:
+            # It carries the files of one writer, and names itself.
+            event = f"{life}-{number}-{draw.choice('ac')}{draw.choice('01')}"
+            carrying = body.model_copy(update={"events": (event,)})
+            written = (draw.choice("ab"), event, 1, 10)
+            return self._append(EventType.CHECKPOINT_COMPLETED, carrying, place, event, written)
+        return self._append(EventType.CHECKPOINT_COMPLETED, body, place)
 
     def _unreadable(self, name: str) -> Any:
         life = self._life(name)

@@ -113,7 +113,10 @@ class Truth(Account):
             return
         if envelope.writer and not place.is_past(number):
             # It carries its files, and names itself.
-            place.life.parts.setdefault(number, {}).setdefault(envelope.id, envelope)
+            parts = place.life.parts.setdefault(number, {})
+            if envelope.id not in parts:
+                parts[envelope.id], place.idle = envelope, False
+                self._look(envelope.region)
         if place.is_past(number):
             if place.at and place.at.checkpoint == number and place.at.digest != body.source_digest:
                 place.stalled = True

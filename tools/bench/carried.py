@@ -7,6 +7,8 @@ service reads it from the beginning as `tools.bench.ingest` has it, and a fourth
 nothing is committed. The two ways take turns at being first, and each round has topics of its own.
 `cpu_ratio` counts the processor time of this process alone, which busy neighbours disturb less.
 
+Applied: the same events go to the codec and to the core alone, in memory.
+
 Driven: a `RegionDriver` writes so many checkpoints into a table, one after the other. The figures are the
 events of the log for each checkpoint, heartbeats and registrations left out, and the milliseconds from
 `begin` to the acknowledgement of `complete`; in the former way, the writer runs as in another process.
@@ -27,6 +29,10 @@ from typing import Any, Final
 import structlog
 
 from sluicegate.cli.local.servers import EmbeddedKafka
+from sluicegate.coordinator.core.effects import MachineSettings
+from sluicegate.coordinator.core.machine import StreamMachine
+from sluicegate.events.codec import read_record
+from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import PER_CHECKPOINT, Envelope, EventType, with_counts
 from sluicegate.events.models import (
     Assignment,
@@ -37,6 +43,7 @@ from sluicegate.events.models import (
     RegionRegistered,
     StreamPolicy,
 )
+from sluicegate.kafka.bodies import Bodies, Budget
 from sluicegate.kafka.topics import TopicNames
 from sluicegate.writer_hooks import RegionDriver
 from tools.bench.common import (
@@ -84,6 +91,32 @@ def _checkpoint(body: FilesWritten, region: str, number: int, way: str) -> Itera
     else:
         yield written, body
         yield Envelope(str(uuid.uuid4()), KIND, *place), CheckpointCompleted(events=(event,), **done)
+
+
+def applied(body: FilesWritten, count: int, pairs: int) -> dict[str, Any]:
+    """Return the checkpoints per second of processor time that the codec and the core take, without Kafka."""
+    found: dict[str, list[float]] = {way: [] for way in WAYS}
+    logs = {way: [encode_event(*each, time_ms=0) for each in checkpoints(body, count, way)] for way in WAYS}
+    for pair in range(pairs):
+        for way in WAYS if pair % 2 == 0 else reversed(WAYS):
+            core = StreamMachine(STREAM, 0, None, MachineSettings(StreamPolicy(number=0)))
+            bodies = Bodies(Budget(1 << 30))
+            gc.collect()
+            started = time.process_time()
+            for offset, (_, value, headers) in enumerate(logs[way]):
+                read = read_record(offset, offset, headers, value).record
+                if read is None:
+                    raise RuntimeError("an event cannot be read")
+                core.step(read)
+                if read.envelope.writer:
+                    bodies.keep(offset, read.envelope, value)
+            found[way].append(count / (time.process_time() - started))
+    pairs_of = zip(found["carried"], found["former"], strict=True)
+    return {
+        "applied": count,
+        **{f"{way}_per_cpu_s": round(statistics.median(found[way])) for way in WAYS},
+        "cpu_ratio": round(statistics.median(now / before for now, before in pairs_of), 2),
+    }
 
 
 async def ingested(bootstrap: str, folder: Path, count: int, pairs: int) -> dict[str, Any]:
@@ -155,7 +188,10 @@ async def driven(bootstrap: str, folder: Path, count: int) -> dict[str, Any]:
 
 
 async def measure(bootstrap: str, folder: Path, options: argparse.Namespace) -> None:
-    """Measure both, and report."""
+    """Measure all, and report."""
+    create_table(folder, "applied")
+    body = body_of(folder / "db.db" / "applied", 1)
+    report({**applied(body, options.checkpoints, options.pairs), **machine()}, as_json=options.json)
     found = await ingested(bootstrap, folder, options.checkpoints, options.pairs)
     report({**found, **machine()}, as_json=options.json)
     found = await driven(bootstrap, folder, options.driven)
