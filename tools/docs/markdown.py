@@ -46,7 +46,7 @@ def format_text(description: str) -> str:
 def format_type(rule: Mapping[str, Any]) -> str:
     """Return the type of a field in words."""
     if "$ref" in rule:
-        named = rule["$ref"].removeprefix(_SCHEMAS)
+        named = str(rule["$ref"]).removeprefix(_SCHEMAS)
         name = named.removesuffix(OR_NULL)
         return f"[{name}](#{name.lower()})" + " or null" * (name != named)
     if "anyOf" in rule:
