@@ -36,7 +36,7 @@ async def _fed_until_killed(feed: Feed, life: Life) -> bool:
 
 
 async def abandoned(make: Maker) -> int:
-    """A forced cut is given up; killed before and behind the event that says so."""
+    """A forced cut is given up; killed before and after the event that says so."""
     where = await make(policy=PARTIAL)
     regions = ("r1", "r2")
     async with (
@@ -80,7 +80,7 @@ async def silent(make: Maker) -> int:
 
 
 async def revoked(make: Maker) -> int:
-    """A second member joins; the owner is killed before and behind it gives its partitions up."""
+    """A second member joins; the owner is killed before and after it gives its partitions up."""
     where = await make()
     kills = 0
     async with Feed(where) as feed:
@@ -99,7 +99,7 @@ async def revoked(make: Maker) -> int:
 
 
 async def last_record(make: Maker) -> int:
-    """Killed before and behind the record that a graceful stop leaves."""
+    """Killed before and after the record that a graceful stop leaves."""
     where = await make()
     kills = 0
     async with Feed(where) as feed:
@@ -204,7 +204,7 @@ async def redis_killed(make: Maker, valkey: EmbeddedValkey, rounds: int) -> int:
 
 @dataclass
 class Slowness:
-    """How long each piece of data waits, in both directions; may be changed at any time."""
+    """Seconds that each piece of data waits, in both directions; may be changed at any time."""
 
     port: int
     seconds: float = 0.0

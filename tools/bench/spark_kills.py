@@ -82,7 +82,7 @@ async def executors_killed(make: Maker, kills: int, random: Random, way: Way = "
 
 
 async def _unnamed(where: Deployment) -> int:
-    """How many attempts of tasks published files that no completion named."""
+    """Return the number of attempts of tasks that published files which no completion named."""
     written, named = await events(where)
     return len(written.keys() - named)
 
