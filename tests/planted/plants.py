@@ -619,13 +619,6 @@ PLANTS: Final = (
         "tests/hooks/test_spool.py",
     ),
     Plant(
-        "files count as lost if the user's function fails for long",
-        uploader.Uploader._attempt,
-        "(PublishFailed, WorkFailed)",
-        "PublishFailed",
-        "tests/hooks/test_spool.py",
-    ),
-    Plant(
         "work that takes long is reported as lost",
         OverdueUploads.__init__,
         "if uploads.before_publish is None else math.inf",
