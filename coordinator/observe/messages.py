@@ -56,9 +56,8 @@ class Message(NamedTuple):
 
 STATUS: Final = "`sluicegate status --stream {stream}`"
 RESET: Final = (
-    "`sluicegate region reset --stream {stream} --region {region} --checkpoint-location LOCATION`, then "
-    "start its query again. A writer without Spark registers a new incarnation at the committed position "
-    "instead"
+    "let its driver begin a new incarnation at the committed position. For a Spark query: `sluicegate region "
+    "reset --stream {stream} --region {region} --checkpoint-location LOCATION`, then start it again"
 )
 RESUME: Final = "`sluicegate stream resume --stream {stream}`"
 VERIFY: Final = "`sluicegate replay verify --stream {stream}`"
@@ -349,7 +348,7 @@ _ASSIGNMENT: Final = "The registration with assignment {number} is refused"
 _LOST: Final = (
     "make sure that the source continues at the source offsets that "
     + STATUS
-    + " shows. Then give the order: "
+    + " shows. Then "
     + RESET
 )
 
@@ -457,7 +456,7 @@ REFUSAL_MESSAGES: Final[Mapping[Code, Message]] = {
         "its checkpoint location does not start at the position that is committed for the region",
         "Use the checkpoint location of the newest run. If it is refused too, set it to the committed "
         "position. If it is lost, take an empty one, and make sure that the source continues at the source "
-        "offsets that " + STATUS + " shows. The order for both: " + RESET,
+        "offsets that " + STATUS + " shows. For both, " + RESET,
     ),
     Code.TAKE_OVER_AHEAD: Message(
         _REFUSED,
@@ -542,7 +541,7 @@ _UNTIL_RESET: Final[Mapping[Code, Message]] = {
         "checkpoint "
         "location is an older one",
         "Use the newest state of the location. If it is lost, take an empty one, and let its source begin "
-        "right after the committed rows. The order: " + RESET,
+        "right after the committed rows. Then " + RESET,
     ),
     Code.RECORD_SKIPPED: Message(
         "Region {region} is stalled",

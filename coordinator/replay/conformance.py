@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from sluicegate.events.codec import read_files, read_record
 from sluicegate.events.dead_letters import Letter
-from sluicegate.events.envelope import EventType, LogRecord, RawHeader, key_of, partition_of
+from sluicegate.events.envelope import EventType, LogRecord, RawHeader, partition_of
 from sluicegate.events.files import attempt_of, location_problem, names_problem
 from sluicegate.events.models import (
     Body,
@@ -112,14 +112,9 @@ class Trial:
         if reading.record is None or reading.record.envelope.type in _OF_COORDINATORS:
             return
         envelope = reading.record.envelope
-        home, key = (
-            partition_of(self.stream, self.partitions),
-            key_of(self.stream, self.region, envelope.checkpoint),
-        )
+        home = partition_of(self.stream, self.partitions)
         if raw.partition != home:
             self._add("partition", raw, f"the stream's partition is {home} of {self.partitions}")
-        if raw.key != key:
-            self._add("key", raw, f"its key is {raw.key!r} instead of {key!r}")
         body = reading.record.body
         if envelope.writer:
             files = self._files(raw, reading.record)
