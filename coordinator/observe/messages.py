@@ -346,10 +346,7 @@ EVENT_MESSAGES: Final = {**_WITHOUT_EFFECT, **_VOID_DECISIONS, **_MESSAGES}
 _REFUSED: Final = "The registration of region {region} is refused"
 _ASSIGNMENT: Final = "The registration with assignment {number} is refused"
 _LOST: Final = (
-    "make sure that the source continues at the source offsets that "
-    + STATUS
-    + " shows. Then "
-    + RESET
+    "make sure that the source continues at the source offsets that " + STATUS + " shows. Then " + RESET
 )
 
 REFUSAL_MESSAGES: Final[Mapping[Code, Message]] = {
