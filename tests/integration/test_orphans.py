@@ -74,11 +74,7 @@ async def test_losers_and_discarded_work_are_listed_and_deleted(place: Place) ->
         async with running(place.settings()):
             await job.register()
             loser = await commit_with_loser(job, 1)
-            discarded, unnamed, pending = (
-                job.write_files([201]),
-                job.write_files([202]),
-                job.write_files([203]),
-            )
+            discarded, unnamed = job.write_files([201]), job.write_files([202])
             await job.written(discarded)
             assert (await job.begin("q2")).accepted
             await job.commit([2], [1, 2])
