@@ -4,6 +4,8 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from sluicegate.events.codec import Flaw, read_attributes, read_body, read_files, read_record
 from sluicegate.events.encoding import encode_event, encode_notification
@@ -327,6 +329,39 @@ def test_other_numbers_are_malformed(spelling: str) -> None:
     found = read_body(EventType.FILES_WRITTEN, value.encode())
     assert isinstance(found, Problem)
     assert (found.code, found.names) == (Code.MALFORMED_BODY, ("schema_id",))
+
+
+def _lists_a_key_twice(text: str) -> bool:
+    found = list[bool]()
+    json.loads(text, object_pairs_hook=lambda pairs: found.append(len(dict(pairs)) < len(pairs)))
+    return any(found)
+
+
+@given(
+    separators=st.sampled_from([(",", ":"), (", ", ": "), (",", " :"), (",\n", "\t:")]),
+    path=st.sampled_from(["a.parquet", 'm=":"/a.parquet', 'm=\\" :/a.parquet', "m=x y/a.parquet"]),
+    added=st.lists(st.sampled_from(["size", "partition", "m", "path", "newer"]), max_size=2),
+)
+def test_a_list_of_files_with_a_key_twice_is_malformed(
+    separators: tuple[str, str], path: str, added: list[str]
+) -> None:
+    """However the text is spelled: most texts are judged by the number of their keys."""
+    body = {
+        "format": "paimon",
+        "location": "file:/t",
+        "schema_id": 3,
+        "files": [{"path": path, "size": 10, "rows": 2, "partition": {"m": "1"}}],
+    }
+    text = json.dumps(body, separators=separators)
+    for key in added:
+        text = text.replace("{", f'{{"{key}"{separators[1]}"x",', 3 if key == "newer" else 1)
+    last = f'"size"{separators[1]}10'
+    text = text.replace(last, f"{last},{last}") if "size" in added else text
+    found = read_body(EventType.FILES_WRITTEN, text.encode())
+    if _lists_a_key_twice(text):
+        assert isinstance(found, Problem)
+    elif not added:
+        assert isinstance(found, FilesWritten)
 
 
 @pytest.mark.parametrize(
