@@ -90,6 +90,13 @@ BENCHMARKS: Final = (
     Benchmark("file_sizes", "file_sizes", _words("--json"), _words("--rows 20000 --rounds 1 --json")),
     Benchmark("hook_rates", "hook_rates", _words("--json"), _words("--formats paimon --rounds 1 --json")),
     Benchmark("hook_batches", "hook_batches", _words("--json"), _words("--tasks 1,4 --rounds 1 --json")),
+    Benchmark("absence", "absence", _words("--json"), _words("--checkpoints 4 --json")),
+    Benchmark(
+        "carried",
+        "carried",
+        _words("--json"),
+        _words("--checkpoints 2000 --pairs 1 --driven 4 --json"),
+    ),
     Benchmark("begin", "begin", _words("--json"), _words("--rounds 30 --json")),
     Benchmark(
         "python_writers",

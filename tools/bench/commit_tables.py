@@ -199,7 +199,22 @@ def ageing(figures: Figures) -> str:
     return table(head, rows)
 
 
+def absence(figures: Figures) -> str:
+    (found,) = figures
+    rows = [
+        (
+            case,
+            middle_and_worst(found[case]),
+            middle_and_worst(found.get(f"{case}, ratio", {"p50": 1, "p99": 1})),
+        )
+        for case in ("all at work", "declined", "dead", "hung")
+    ]
+    head = ("the third region", "delay of a commit, p50 / p99, ms", "ratio to all at work, p50 / p99")
+    return f"{table(head, rows)}\n\n{found['checkpoints']} commits in each row."
+
+
 COMMIT_TABLES: Final[Tables] = {
+    "absence": absence,
     "latency": latency,
     "ingest": ingest,
     "cadence": cadence,

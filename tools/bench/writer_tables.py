@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from tools.bench.cells import Figures, Tables, counted, table
+from tools.bench.cells import Figures, Tables, counted, middle_and_worst, table
 
 
 def hook_rates(figures: Figures) -> str:
@@ -134,7 +134,49 @@ def doubling(figures: Figures) -> str:
     return table(("sink", "rows; 30 are right", "doubled rows", "Spark"), rows)
 
 
+def begin(figures: Figures) -> str:
+    (found,) = figures
+    rows = [
+        (
+            region,
+            middle_and_worst(found[f"{region} ms"]),
+            found["round trips of a begin"][region],
+            found["events of a begin"][region],
+        )
+        for region in ("idle", "busy")
+    ]
+    head = ("region", "`begin`, p50 / p99, ms", "in round trips", "events")
+    trip = middle_and_worst(found["round trip ms"])
+    return f"{table(head, rows)}\n\nA round trip of a plain producer took {trip} ms."
+
+
+def carried(figures: Figures) -> str:
+    _, log, driver = figures
+    head = (
+        "the completion",
+        "events for a checkpoint",
+        "checkpoints/s from the log",
+        "`begin` to `complete`, ms",
+    )
+    rows = [
+        (
+            said,
+            driver[f"{way}_events_per_checkpoint"],
+            f"{log[f'{way}_per_s']:,}",
+            middle_and_worst(driver[f"{way}_ms"]),
+        )
+        for way, said in {"former": "names a `files.written`", "carried": "carries the files"}.items()
+    ]
+    each = " ".join(str(ratio) for ratio in log["ratios"])
+    return (
+        f"{table(head, rows)}\n\nCheckpoints read in a second: {log['ratio']} times as many by the clock "
+        f"(each round {each}), {log['cpu_ratio']} times by the time of the processor."
+    )
+
+
 WRITER_TABLES: Final[Tables] = {
+    "begin": begin,
+    "carried": carried,
     "hook_rates": hook_rates,
     "hook_batches": hook_batches,
     "python_writers": python_writers,
