@@ -22,8 +22,8 @@ DIGEST_LENGTH: Final = 32
 """Number of hexadecimal digits: 128 bits of SHA-256."""
 
 
-_STATED_LENGTH: Final = 16
-"""Letters and digits of an incarnation that a name states."""
+STATED_LENGTH: Final = 16
+"""Letters and digits of an incarnation that a name states: enough of a random one to tell it from others."""
 _STATED: Final = re.compile(
     rf"[^-/]+-[0-9a-f]{{{DIGEST_LENGTH}}}-([A-Za-z0-9]{{1,16}})-([0-9]{{1,19}})-[^/]+"
 )
@@ -46,7 +46,7 @@ def attempt_digest(
 
 def stated_incarnation(incarnation: str) -> str:
     """Return the part of an incarnation that file names state: its first 16 letters and digits."""
-    return _NO_WORD.sub("", incarnation)[:_STATED_LENGTH]
+    return _NO_WORD.sub("", incarnation)[:STATED_LENGTH]
 
 
 def attempt_label(

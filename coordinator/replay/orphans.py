@@ -10,7 +10,8 @@ A file that an event of the log names is deletable if all of these are true:
 
 A driver that dies with an attempt leaves files that no event names. They are found by listing. Such a file is
 deletable if all of these are true:
-- Its name states an incarnation and a checkpoint, and the logged policy takes no other names.
+- Its name states a checkpoint, and so much of an incarnation that no other stream has the same. The logged
+  policy takes no other names.
 - Each incarnation of the log that begins so has ended for good, or has a committed position at or after the
   checkpoint; and the record of that is older than the grace period.
 - No event of the partition names a file of the same name, and nothing in the table refers to it.
@@ -43,7 +44,7 @@ from sluicegate.coordinator.replay.decisions import (
 from sluicegate.coordinator.replay.log import Print, Progress, StreamLog
 from sluicegate.coordinator.replay.tables import ReplayTable
 from sluicegate.events.codec import Flaw, read_attributes, read_files
-from sluicegate.events.files import attempt_of, names_problem, place_of, stated_attempt
+from sluicegate.events.files import STATED_LENGTH, attempt_of, names_problem, place_of, stated_attempt
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.bodies import BodyUnavailable
 from sluicegate.lakes.capabilities import FileStatus, FindsOrphans
@@ -241,6 +242,9 @@ class Search:
         """Return a file that no event names, as the log is now."""
         incarnation, checkpoint = stated_attempt(_name(path)) or ("", -1)
         verdict = self._events.judge(incarnation, checkpoint, self._fold.replica.state)
+        if len(incarnation) < STATED_LENGTH:
+            # A short id is not random: another stream of the table may have the same.
+            verdict = Verdict(f"incarnation {incarnation} is so short that another stream may have it", None)
         if self._unproven is not None:
             verdict = Verdict(self._unproven, None)
         return Unnamed(path, size, incarnation, checkpoint, *verdict)

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import pytest
 
@@ -71,12 +72,13 @@ async def searching(place: Place) -> AsyncIterator[Search]:
 async def test_losers_and_discarded_work_are_listed_and_deleted(place: Place) -> None:
     table = Path(place.table)
     async with place.job() as job:
+        job.incarnation = first = f"first-{uuid4().hex}"
         async with running(place.settings()):
             await job.register()
             loser = await commit_with_loser(job, 1)
             discarded, unnamed = job.write_files([201]), job.write_files([202])
             await job.written(discarded)
-            assert (await job.begin("q2")).accepted
+            assert (await job.begin(f"next-{uuid4().hex}")).accepted
             await job.commit([2], [1, 2])
             pending = job.write_files([203])
             await job.written(pending)
@@ -89,7 +91,7 @@ async def test_losers_and_discarded_work_are_listed_and_deleted(place: Place) ->
         reasons = {each["path"]: each["reason"] for each in found["files"]}
         assert reasons == {
             loser: "decision 1 committed checkpoint 0 of region r1 without it",
-            path_of(discarded): "incarnation q1 of region r1 has ended",
+            path_of(discarded): f"incarnation {first} of region r1 has ended",
         }
         done = await printed(place, *DELETE, *AT_ONCE)
         assert {each["status"] for each in done["files"]} == {"deleted"}

@@ -58,7 +58,7 @@ async def test_a_file_is_looked_at_again_before_its_deletion(
     assert await made._still(Deletable(path, 1, lost), NOW) is deletable
 
 
-NAME = f"data-{32 * '0'}-q-0-x.parquet"
+NAME = f"data-{32 * '0'}-{16 * 'q'}-0-x.parquet"
 
 
 @pytest.mark.parametrize(
@@ -85,10 +85,19 @@ def test_a_table_without_the_newest_decision_proves_nothing() -> None:
     made = search_of()
     made._fold.replica.log.state.decided = 3
     assert made._require_newest(TableHistory("t", (), whole=True)) is not None
-    made._unproven = "no proof"
     events: Any = SimpleNamespace(judge=lambda *_: Verdict("lost", 0))
     made._events = events
+    assert made._judged(NAME, 1).since == 0
+    made._unproven = "no proof"
     assert made._judged(NAME, 1).since is None
+
+
+def test_a_short_incarnation_proves_nothing() -> None:
+    """It is not random: another stream of the table, whose log is elsewhere, may have the same."""
+    made = search_of()
+    events: Any = SimpleNamespace(judge=lambda *_: Verdict("lost", 0))
+    made._events = events
+    assert made._judged(f"data-{32 * '0'}-{15 * 'q'}-0-x.parquet", 1).since is None
 
 
 def paths_in(message: Message) -> set[str]:
