@@ -1,4 +1,4 @@
-"""Every use of a private attribute of aiokafka, each with the reason that there is no public way.
+"""Every use of a private attribute of aiokafka or asyncio, each with the reason that there is no public way.
 
 `tests/kafka/test_internals.py` fails when a release of aiokafka changes one of them.
 """
@@ -20,6 +20,7 @@ __all__ = [
     "EncodedRecords",
     "RecordBatch",
     "abandon_client",
+    "abort_connections",
     "client_of",
     "encoded_records",
     "fetch_committed",
@@ -114,6 +115,16 @@ def _retrieve(ended: "asyncio.Future[Any]") -> None:
     """Mark the error of a task as retrieved, or asyncio would report it when the task is collected."""
     if not ended.cancelled():
         ended.exception()
+
+
+def abort_connections(loop: asyncio.SelectorEventLoop) -> None:
+    """Close the connections of a loop that is about to end; its next turns release their sockets.
+
+    A connection by TLS that was closed waits for the last message of its peer, up to 30 seconds. One that was
+    cancelled before its handshake is known to nobody but the loop.
+    """
+    for transport in list(loop._transports.values()):  # type: ignore[attr-defined]
+        transport.abort()
 
 
 def keep_lost_connection(error: BaseException) -> None:

@@ -10,7 +10,6 @@ import os
 import sys
 import threading
 import time
-import weakref
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Future
 from typing import Any, Final, TypeVar
@@ -36,6 +35,7 @@ from sluicegate.events.problems import Problem
 from sluicegate.failpoints.names import Failpoint
 from sluicegate.failpoints.points import arm_from, hit
 from sluicegate.kafka.clients import spread, start_client, stop_client
+from sluicegate.kafka.internals import abort_connections
 from sluicegate.kafka.outages import KAFKA, quiet_clients
 from sluicegate.kafka.permissions import grant_of_job
 from sluicegate.writer_hooks.errors import EventTooLarge, PublishFailed, TopicMissing
@@ -70,30 +70,11 @@ _CLOSING_PATIENCE: Final = 10.0
 T = TypeVar("T")
 
 
-class _Loop(asyncio.SelectorEventLoop):
-    """An event loop that knows its connections, so that none of them outlives it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._connections = weakref.WeakSet[asyncio.BaseTransport]()
-
-    async def create_connection(self, *args: Any, **options: Any) -> Any:
-        transport, protocol = await super().create_connection(*args, **options)
-        self._connections.add(transport)
-        return transport, protocol
-
-    def abort_connections(self) -> None:
-        """Close each connection at once. TLS would wait for the last message of a broker, up to 30 s."""
-        for transport in self._connections:
-            if isinstance(transport, asyncio.WriteTransport):
-                transport.abort()
-
-
 class LoopThread:
     """Event loop for blocking callers. Its thread is a daemon, so it never keeps a process alive."""
 
     def __init__(self, name: str) -> None:
-        self._loop = _Loop()
+        self._loop = asyncio.SelectorEventLoop()
         self._called: set[asyncio.Task[Any] | None] = set()
         """Tasks of `call` and `start`; all others belong to their clients."""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
@@ -107,7 +88,7 @@ class LoopThread:
             # Therefore the callers' tasks end first, and close their clients.
             self._loop.run_until_complete(_cancel(lambda: self._called))
             self._loop.run_until_complete(_cancel(asyncio.all_tasks))
-            self._loop.abort_connections()
+            abort_connections(self._loop)
             # Transports that were closed last release their sockets in these additional iterations of the
             # loop.
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
