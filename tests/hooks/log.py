@@ -36,6 +36,8 @@ class Log:
         self.bootstrap = bootstrap
         self.names = TopicNames(prefix)
         self.events: list[Event] = []
+        self._carried: dict[str, FilesWritten] = {}
+        """By id, the files of completions that carry some."""
         self.partitions: set[int] = set()
         self.judges = Judges()
         self.answer: Callable[[Event], RegistrationAnswered | None] | None = None
@@ -53,11 +55,12 @@ class Log:
         wait_until(lambda: not self._thread.is_alive(), what="the connections' end")
 
     def of(self, kind: type[B], incarnation: str | None = None) -> list[tuple[Envelope, B]]:
-        """The events with bodies of that kind, in the order of the log."""
+        """The events with bodies of that kind, in the order of the log; also the files of completions."""
         return [
-            (event.envelope, event.body)
+            (event.envelope, body)
             for event in list(self.events)
-            if isinstance(event.body, kind) and incarnation in (None, event.envelope.incarnation)
+            for body in (event.body, self._carried.get(event.envelope.id))
+            if isinstance(body, kind) and incarnation in (None, event.envelope.incarnation)
         ]
 
     def registrations(self) -> list[tuple[Envelope, RegionRegistered]]:
@@ -117,10 +120,13 @@ class Log:
                         reading = read_record(record.offset, record.timestamp, record.headers, record.value)
                         assert reading.record is not None, reading.flaw
                         envelope, body = reading.record.envelope, reading.record.body
-                        if envelope.type is EventType.FILES_WRITTEN:
+                        if envelope.writer:
                             files = read_files(envelope, record.value)
                             assert isinstance(files, FilesWritten), files
-                            body = files
+                            if envelope.type is EventType.FILES_WRITTEN:
+                                body = files
+                            else:
+                                self._carried[envelope.id] = files
                         assert body is not None, reading.flaw
                         await self._answer(Event(envelope, body), producer)
 

@@ -266,7 +266,7 @@ def scan(local, uri):
         case "killed":
             os.kill(os.getpid(), signal.SIGKILL)
         case "hangs":
-            time.sleep(3600)
+            time.sleep(3600)  # time: it is killed
         case "wrong":
             return {"verdict": 1}
         case "long":
@@ -305,7 +305,7 @@ def test_a_function_returns_facts_or_its_call_has_failed(scans: Path) -> None:
     with pytest.raises(WorkFailed, match="OSError: the scanner is away"):
         call("file:///x", environment={**environment, "NEEDED": "99"})
     with pytest.raises(WorkFailed, match="did not end within"):
-        call("hangs", environment=environment, timeout=0.2)
+        call("hangs", environment=environment, timeout=0.2)  # time: what is tested
 
 
 def test_a_function_that_fails_is_called_again_however_late_it_is(
@@ -325,7 +325,7 @@ def test_a_function_that_fails_is_called_again_however_late_it_is(
     monkeypatch.setattr(uploader, "_FIRST_PAUSE", 0.0)
     table = str(tmp_path / "table")
     # No time is left for storages that fail.
-    uploads = Uploads(before_publish="scans:scan", timeout=0.0)
+    uploads = Uploads(before_publish="scans:scan", timeout=0.0)  # time: as above
     bad = enter(spool, region, table, b"bad", uploads)
     enter(spool, region, table, b"good", uploads)
     running, calls = Uploader(spool), iter(range(5))

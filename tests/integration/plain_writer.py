@@ -136,7 +136,7 @@ class PlainWriter:
         """Write a file durably; return its fields."""
         text = f"{self.stream}/{self.region}/{self.incarnation}/{checkpoint}/w-0/{attempt}"
         digest = self.manners.digest or hashlib.sha256(text.encode()).hexdigest()[:32]
-        path = f"{self.manners.folder}/data-{self.incarnation[:16]}-{checkpoint}-{digest}-0.parquet"
+        path = f"{self.manners.folder}/data-{digest}-{self.incarnation[:16]}-{checkpoint}-0.parquet"
         place = self.table / path
         place.parent.mkdir(parents=True, exist_ok=True)
         rows = [{"id": number, "origin": self.region, "at": None} for number in ids]

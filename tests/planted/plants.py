@@ -319,8 +319,8 @@ PLANTS: Final = (
     Plant(
         "the record with more steps counts, not the one further on",
         ListenerRecord.rank,
-        "(-1 if self.decision is None else self.decision, self.step, self.offset)",
-        "(self.step, self.decision or -1, self.offset)",
+        "(self.adoptions, decision, self.step, self.offset)",
+        "(self.adoptions, self.step, decision, self.offset)",
         LISTENER,
     ),
     Plant(

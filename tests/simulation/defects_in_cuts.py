@@ -36,7 +36,7 @@ def _keeps_counting(right: Function) -> Function:
 
 
 @variant
-def _target_later(right: Function, state: LogState, name: str, at: Any) -> None:
+def _target_later(right: Function, state: LogState, name: str, at: Any, *, sealed_later: bool) -> None:
     for savepoint in state.savepoints:
         if name in savepoint.awaited:
             savepoint.awaited.remove(name)

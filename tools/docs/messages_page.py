@@ -53,7 +53,12 @@ def render() -> str:
             parts.append(
                 f"\n### {name}\n\n{format_text(schema.get('description', ''))}\n\n{format_fields(schema)}"
             )
-    return "".join(parts)
+    page = "".join(parts)
+    for kind, body in BODIES.items():
+        # A body that is part of another one has the heading of its message.
+        heading = wire_type(kind).decode().replace(".", "")
+        page = page.replace(f"(#{body.__name__.lower()})", f"(#{heading})")
+    return page
 
 
 def _header_table() -> str:

@@ -54,6 +54,7 @@ def test_a_stream_that_progresses() -> None:
         "records)",
         "  as of now, by its coordinator",
         "  assignment 2: EWR, JFK, LGA, after decision 3",
+        "  the next commit is partial: it does not wait for LGA",
         "  EWR  live      checkpoint 17 of 6f0c1d2e…",
         '    source offsets {"orders":{"0":170}}',
         "  JFK  idle      checkpoint 9 of 81ab34cd…",
@@ -161,6 +162,8 @@ def test_the_gravest_state_of_a_region_is_shown() -> None:
     ewr.fault = LOST.model_copy(update={"region": "EWR"})
     assert line_of("EWR", found).split()[1] == "STALLED"
     ewr.fault, ewr.phase, ewr.final = None, RegionPhase.CLOSED, 18
+    assert line_of("EWR", found).split()[1] == "SILENT"
+    found.heard["EWR"] = NOW
     assert line_of("EWR", found).split()[1] == "closing"
     ewr.final = 17
     assert line_of("EWR", found).split()[1] == "closed"
