@@ -163,7 +163,7 @@ def test_the_gravest_state_of_a_region_is_shown() -> None:
     assert line_of("EWR", found).split()[1] == "STALLED"
     ewr.fault, ewr.phase, ewr.final = None, RegionPhase.CLOSED, 18
     assert line_of("EWR", found).split()[1] == "SILENT"
-    found.heard["EWR"] = NOW
+    found.heard = {"EWR": NOW}
     assert line_of("EWR", found).split()[1] == "closing"
     ewr.final = 17
     assert line_of("EWR", found).split()[1] == "closed"
