@@ -1,4 +1,4 @@
-"""Private attributes of aiokafka are used in `kafka/internals.py` alone."""
+"""Private attributes of aiokafka and asyncio are used in `kafka/internals.py` alone."""
 
 import ast
 from collections.abc import Iterator
@@ -23,9 +23,10 @@ PRIVATE = {
     *("_maybe_wait_for_pid", "_pending_tasks", "_sync_task"),
     *("_message_accumulator", "_metadata", "_metadata_update", "_num_records", "_pos"),
     *("_send_request", "_send_request_to_node"),
+    "_transports",
     *("_send_to_controller", "_sender", "_sender_task", "_subscription", "_txn_manager", "_wait_on_metadata"),
 }
-"""Names of aiokafka. A class of the product may have one of them too, for its own `self` alone."""
+"""Names of aiokafka, and of a loop of asyncio. A class of the product may have one of them too, for its own `self` alone."""
 BY_NAME = {"getattr", "setattr", "hasattr", "delattr"}
 
 
