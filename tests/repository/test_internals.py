@@ -26,7 +26,9 @@ PRIVATE = {
     "_transports",
     *("_send_to_controller", "_sender", "_sender_task", "_subscription", "_txn_manager", "_wait_on_metadata"),
 }
-"""Names of aiokafka, and of a loop of asyncio. A class of the product may have one of them too, for its own `self` alone."""
+"""Names of aiokafka, and of a loop of asyncio.
+
+A class of the product may have one of them too, for its own `self` alone."""
 BY_NAME = {"getattr", "setattr", "hasattr", "delattr"}
 
 
