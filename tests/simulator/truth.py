@@ -241,11 +241,15 @@ class Truth(Account):
         last = upto or (self.places[name].at if name in self.places else None)
         for each in self.savepoints:
             had = each.targets.get(name)
-            if had is not None and (last is None or last.incarnation != had[0] or last.checkpoint < had[1]):
+            if had is None or (name, had) in each.kept:
+                # One that was reached stays so.
+                continue
+            if last is None or last.incarnation != had[0] or last.checkpoint < had[1]:
                 del each.targets[name]
                 if last is not None:
                     each.targets[name] = (last.incarnation, last.checkpoint)
-            if gone:
+        if gone:
+            for each in self.savepoints:
                 each.awaited.discard(name)
 
     def _command(self, offset: int, body: StreamCommand) -> None:
