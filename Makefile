@@ -43,7 +43,7 @@ unexport PYTHONDONTWRITEBYTECODE
 demo: sync
 	$(BIN)/sluicegate demo $(ARGS)
 
-## What must hold before a change lands. On two cores at most 18 minutes, the installation aside.
+## What must hold before a change lands. On two cores at most 12 minutes, the installation aside.
 test: check
 	$(PYTEST) -m "not matrix and (seam or not (servers or long))" $(ARGS)
 	$(MAKE) --no-print-directory short-demo
