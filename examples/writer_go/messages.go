@@ -2,7 +2,6 @@ package main
 
 import (
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"hash/crc32"
@@ -95,13 +94,10 @@ func PartitionOf(stream string, partitions int) int32 {
 	return int32(crc32.ChecksumIEEE([]byte(stream)) % uint32(partitions))
 }
 
-var notInNames = regexp.MustCompile("[^A-Za-z0-9]")
-
 // FileName returns the name of the only file of an attempt.
 func FileName(stream, region, incarnation string, checkpoint int64, writer, attempt string) string {
 	text := fmt.Sprintf("%s/%s/%s/%d/%s/%s", stream, region, incarnation, checkpoint, writer, attempt)
-	sum := sha256.Sum256([]byte(text))
-	digest := hex.EncodeToString(sum[:])[:32]
-	shown := notInNames.ReplaceAllString(incarnation, "")
+	digest := fmt.Sprintf("%x", sha256.Sum256([]byte(text)))[:32]
+	shown := regexp.MustCompile("[^A-Za-z0-9]").ReplaceAllString(incarnation, "")
 	return fmt.Sprintf("data-%s-%.16s-%d-0.parquet", digest, shown, checkpoint)
 }
