@@ -403,7 +403,7 @@ def parse_body(model: type[_Parsed], value: bytes | None) -> _Parsed | Problem:
 
 
 def _has_as_many_keys(raw: bytes, found: Body) -> bool:
-    """Return True if no key of a list of files is there twice. False: only a second reading can tell.
+    """Return True if no key of a list of files is there twice. False: a second reading has to show that.
 
     A text without spaces has a quotation mark and a colon after each key, and each key that is there once is
     in the body. An unknown key, or a value with such signs, gives another number. The second reading takes as

@@ -23,7 +23,7 @@ DIGEST_LENGTH: Final = 32
 
 
 STATED_LENGTH: Final = 16
-"""Letters and digits of an incarnation that a name states: enough of a random one to tell it from others."""
+"""Letters and digits of an incarnation that a name states: enough of a random one to identify it."""
 _STATED: Final = re.compile(
     rf"[^-/]+-[0-9a-f]{{{DIGEST_LENGTH}}}-([A-Za-z0-9]{{1,16}})-([0-9]{{1,19}})-[^/]+"
 )

@@ -235,8 +235,7 @@ def base_record(newest: StateRecord, bases: Mapping[int, StateRecord], start: in
     """Return the record to keep as the base of a log that will begin at `start`.
 
     It is the former base while the log still has everything after its low-water mark. So a replay, and the
-    search
-    for orphans, see the events of a whole replay window, and not only those after the newest record.
+    search for orphans, see the events of a whole replay window, and not only those after the newest record.
     """
     former = bases[max(bases)] if bases else newest
     same = (former.commit_user, former.table.identity) == (newest.commit_user, newest.table.identity)
