@@ -54,6 +54,8 @@ class ListenerRecord(BaseModel):
     """Ids of the handled notifications of that decision."""
     adoptions: Annotated[int, Field(ge=0)] = 0
     """Number of adoptions of the stream that it has read. Each may use numbers of decisions again."""
+    adopted: tuple[str, ...] = ()
+    """Ids of the newest of them; each may be announced again."""
     step: Annotated[int, Field(ge=0)] = 0
     """Number of records before this one, of all owners."""
     state: dict[str, Any] = {}

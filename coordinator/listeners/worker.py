@@ -13,8 +13,8 @@ from aiokafka.errors import KafkaError
 from sluicegate.coordinator.listeners.records import ListenerRecord, ListenerRecords
 from sluicegate.coordinator.observe.metrics import Metrics
 from sluicegate.coordinator.settings.model import ListenerSettings
-from sluicegate.coordinator.stream.outcomes import Announced, Outcomes, outcome_of
-from sluicegate.events.notifications import Notification, StreamAdopted, read_notification
+from sluicegate.coordinator.stream.outcomes import Adoption, Announced, Outcomes, outcome_of
+from sluicegate.events.notifications import Notification, read_notification
 from sluicegate.kafka.authorized import topic_id
 from sluicegate.kafka.clients import spread, start_client, stop_client
 from sluicegate.kafka.reading import read_batches
@@ -338,7 +338,7 @@ class Worker:
 
     async def _handle(self, found: Announced) -> None:
         outcome, known = found.outcome, self.record.decision
-        if isinstance(outcome, StreamAdopted):
+        if isinstance(outcome, Adoption):
             await self._adopt(found.offset + 1, outcome)
             return
         if known is not None and (
@@ -357,11 +357,18 @@ class Worker:
         self._offset, self._due = found.offset + 1, True
         self._metrics.listener_success.set(time.time(), self.record.stream, self.record.listener)
 
-    async def _adopt(self, offset: int, adopted: StreamAdopted) -> None:
-        """Forget the decisions that an adoption has given up: the next ones have their numbers."""
+    async def _adopt(self, offset: int, adopted: Adoption) -> None:
+        """Forget the decisions that an adoption has given up: the next ones have their numbers.
+
+        A repetition has no effect. It may follow the next decisions: its announcer was perhaps frozen.
+        """
+        if adopted.id in self.record.adopted:
+            self._offset = offset
+            return
         ahead = self.record.decision is not None and self.record.decision > adopted.decision
         place = {"decision": adopted.decision, "seen": ()} if ahead else {}
-        await self._write({"offset": offset, "adoptions": self.record.adoptions + 1, **place})
+        heard = {"adopted": (*self.record.adopted, adopted.id)[-SEEN:]}
+        await self._write({"offset": offset, "adoptions": self.record.adoptions + 1, **heard, **place})
         self._offset = offset
 
     def _leave_out(self, decision: int, actions: Sequence[Action]) -> None:

@@ -20,17 +20,26 @@ class NotPlaced(OSError):
     """This process stops before its listeners have records, so the next one announces the outcome."""
 
 
+class Adoption(NamedTuple):
+    """An adoption of the stream, as it is announced."""
+
+    id: str
+    """The same for each repetition."""
+    decision: int
+    """Newest decision that the table had."""
+
+
 class Announced(NamedTuple):
     """An outcome or an adoption of the stream, and its offset in the commits topic."""
 
     offset: int
-    outcome: Outcome | StreamAdopted
+    outcome: Outcome | Adoption
 
 
-def outcome_of(found: Notification, time: int) -> Outcome | StreamAdopted | None:
+def outcome_of(found: Notification, time: int) -> Outcome | Adoption | None:
     """Return a notification as an outcome, or as an adoption; None if it is none of both."""
     if isinstance(found.body, StreamAdopted):
-        return found.body
+        return Adoption(found.id, found.body.decision)
     if isinstance(found.body, Committed | CutReverted | SavepointTaken):
         return Outcome(found.id, found.type, found.stream, time, found.body)
     return None

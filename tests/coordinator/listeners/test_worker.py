@@ -201,6 +201,20 @@ async def test_numbers_that_an_adoption_uses_again_are_of_other_decisions() -> N
         assert furthest([former, world.record]) is world.record
 
 
+async def test_an_adoption_that_is_announced_again_has_no_effect() -> None:
+    """An owner that was frozen announces it after the outcomes of the next one."""
+    world = World()
+    world.announce(1)
+    world.adopt(1)
+    async with world.running():
+        world.announce(2)
+        await world.got("c1", "c2")
+        world.adopt(1)
+        world.announce(3)
+        await world.got("c1", "c2", "c3")
+        assert (world.record.decision, world.record.adoptions) == (3, 1)
+
+
 async def test_repeated_outcomes_of_one_decision_are_handled_once() -> None:
     """A new owner announces what the newest record owes, so several outcomes of a decision come twice."""
     world = World()
