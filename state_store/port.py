@@ -62,6 +62,7 @@ class RegionView(_View):
     ended: bool = False
     """True if it is closed or removed, and everything of it is committed."""
     idle: bool = False
+    """True if its newest heartbeat says so; cuts also ask if something of it is pending (`Log.is_idle`)."""
     stalled: ProblemView | None = None
     """The problem because of which the region waits for a reset."""
     refused: ProblemView | None = None

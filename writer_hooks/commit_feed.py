@@ -5,7 +5,7 @@ that its incarnation may have ended, which it then asks. There are two readers:
 
 - `CommitFeed` reads the partition of one stream from a point before the registration, for a driver without
   Spark and for the runner of regions.
-- `Outcomes` reads all partitions for the queries of one Spark session, which may write several streams. A
+- `Followers` reads all partitions for the queries of one Spark session, which may write several streams. A
   query may begin before its reader, so the reader begins some minutes in the past.
 """
 
@@ -47,7 +47,7 @@ _RETRY: Final = 2.0  # seconds
 _OUTCOMES_RETRY: Final = 5.0  # seconds
 _PATIENCE: Final = 30.0
 _RECENT: Final = 600.0
-"""Seconds before the present from which `Outcomes` reads answers and commits.
+"""Seconds before the present from which `Followers` reads answers and commits.
 
 A query may be replaced, or its first batch committed, before its driver starts to read.
 """
@@ -450,7 +450,7 @@ class Follower(_CommitsReader):
                 _log.exception("on_outcome failed for %s", outcome)
 
 
-class Outcomes:
+class Followers:
     """Followers of one session: one for each Kafka cluster and topic prefix."""
 
     def __init__(self, callback: OnOutcome | None = None) -> None:

@@ -285,9 +285,8 @@ class Writer:
     """One attempt of one writer of a checkpoint. A repetition is another `Writer` of the same name.
 
     Rows go to files as they come. `finish` makes the files durable, and publishes their event, unless the
-    driver does that with the completion. Only an
-    attempt whose result the driver completes counts; the files of all others are orphans. A context that ends
-    without `finish` gives the attempt up.
+    driver does that with the completion. Only an attempt whose result the driver completes counts; the files
+    of all others are orphans. A context that ends without `finish` gives the attempt up.
     """
 
     def __init__(self, checkpoint: OpenCheckpoint, name: str) -> None:

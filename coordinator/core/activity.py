@@ -1,6 +1,7 @@
 """Drivers' activity: the time of each region's newest event, and silent regions.
 
-It is work in hand. A silent region counts as not idle only once the coordinator has logged that. A cut asks
+Idleness is no part of it: that is in the log (`heartbeat` in replica.py, `Log.is_idle`). Activity is work in
+hand. A silent region counts as not idle only once the coordinator has logged that. A cut asks
 for less: it does not wait for a silent region (`Candidate.align`). `is_silent` is the one rule, also for the
 page and for `status`. They count from append times, and the core by its own clock from when it has read them.
 """

@@ -127,7 +127,7 @@ class Committing:
             case Ahead(newest):
                 return Problem(code=Code.TABLE_AHEAD, number=number, other=newest)
             case Unproven():
-                return self._table.unproven(answer, effect.known, number)
+                return self._table.unproven(answer, effect.known, number, number)
             case TableReplaced(identity):
                 return Problem(code=Code.TABLE_REPLACED, detail=identity)
         raise TypeError(f"{answer!r} is no answer to an ask")

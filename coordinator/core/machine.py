@@ -53,7 +53,7 @@ class StreamMachine:
     _head_at = 0
     """Time of the next question about the table's head."""
     _head_expired = False
-    """True if the inspected head takes the place of the known one, which has expired."""
+    """True if the known head has expired: the inspected one takes its place if that is proven."""
     _read_for = 0
     """The decision for which the log was read to its end, after an answer about others' commits."""
 
@@ -336,9 +336,11 @@ class StreamMachine:
     def _head_asked(self, answer: Result) -> None:
         """Apply the answer about the next decision, while nothing is decided."""
         state = self.replica.state
-        self._head_at = self._now + self.settings.head_interval
         match answer:
             case Absent(head):
+                # Any other answer leaves the question due, and so nothing is decided.
+                self._head_at = self._now + self.settings.head_interval
+                self._head_expired = False
                 self.table.contradicted = None
                 self._stall = None if self.ready else self._stall
                 if self.table.upto != state.decided or self.table.head != head:
@@ -357,14 +359,14 @@ class StreamMachine:
                 self._inspect_again()
 
     def _unproven(self, answer: Unproven) -> None:
-        """Use an inspected head if the known one has expired; a table that was rolled back stays a stall."""
+        """Use the inspected head once if the known one has expired; a table rolled back stays a stall."""
+        decided = self.replica.state.decided
         known = self.table.known_head(self.replica.state, self._inspected)
-        problem = self.table.unproven(answer, known, self.replica.state.decided)
+        problem = self.table.unproven(answer, known, decided, decided + 1)
         if answer.expired and not self._head_expired and (known is None or known != self.table.contradicted):
             self._head_expired = True
             self._inspect_again()
             return
-        self._head_expired = False
         self._stall_commit(problem)
 
     def _commit_step(self, effect: effects.Ask | effects.Publish, result: Result) -> None:

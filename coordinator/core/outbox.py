@@ -100,7 +100,7 @@ class Outbox:
         self._inherited = set(record.announced)
         """Scopes of stalls that a predecessor announced, and that this coordinator has not judged yet."""
         self.refused = dict(record.refused)
-        """By region, the refusal of its newest registration; for status."""
+        """By region, the refusal of its newest registration by the rules of the log; for status."""
         self._stalls = record.stalls
         self.applied_id = record.applied_id
         """Id of the newest record that was applied."""
@@ -152,8 +152,12 @@ class Outbox:
                 # A probe changes nothing, not even the status.
                 continue
             self.refused.pop(envelope.region, None)
-            if answer.problem is not None:
-                self.refused[envelope.region] = _shortened(answer.problem)
+            problem = answer.problem
+            if problem is None or stall is not None:
+                # A stall is a condition of its own.
+                continue
+            if self._log.state.unresolved is not None or problem.code not in _OF_DECISIONS:
+                self.refused[envelope.region] = _shortened(problem)
                 if len(self.refused) > _MOST_REFUSED:
                     # Anybody can ask for a region of any name.
                     del self.refused[next(iter(self.refused))]

@@ -34,15 +34,16 @@ class TableProgress(Light):
         """Note that the table has this head, and no commit of an id after `upto` at or before it."""
         self.head, self.upto = head, upto
 
-    def unproven(self, answer: Unproven, known: SnapshotRef | None, number: int) -> Problem:
+    def unproven(self, answer: Unproven, known: SnapshotRef | None, decided: int, asked: int) -> Problem:
         """Note an answer that proves nothing about this known head, and return the stall for it.
 
+        `decided` is the newest decision of the log, and `asked` the one that the table was asked about.
         A table that was rolled back stays so when its history expires afterwards.
         """
         if not answer.expired:
             self.contradicted = known
         unknown = answer.expired and self.contradicted is None
-        code = Code.ABSENCE_UNPROVEN if unknown else Code.TABLE_CONTRADICTS
+        code, number = (Code.ABSENCE_UNPROVEN, asked) if unknown else (Code.TABLE_CONTRADICTS, decided)
         return Problem(code=code, number=number, cause=answer.cause, detail=answer.reason)
 
     def forget(self) -> None:

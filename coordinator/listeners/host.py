@@ -27,8 +27,8 @@ from sluicegate.coordinator.listeners.worker import (
 )
 from sluicegate.coordinator.observe.view import committed_decision
 from sluicegate.coordinator.settings.model import ListenerSettings
+from sluicegate.coordinator.stream.appends import announce
 from sluicegate.coordinator.stream.links import Links
-from sluicegate.coordinator.stream.log import announce
 from sluicegate.coordinator.tasks import end
 from sluicegate.events.envelope import partition_of
 from sluicegate.events.notifications import Notification

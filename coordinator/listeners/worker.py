@@ -253,9 +253,9 @@ class Worker:
         self._log = log.bind(stream=record.stream, listener=record.listener)
         self._problem: ListenerProblem | None = None
         self._note: str | None = None
+        """Text about the newest actions that were skipped."""
         self._left_out: list[tuple[int, str]] = []
         """Actions that `skip_through` has left out since the start, with their decisions."""
-        """Text about the newest actions that were skipped."""
 
     # --- the loop ---------------------------------------------------------------------------------
 

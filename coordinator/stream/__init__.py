@@ -5,30 +5,36 @@ Why it exists
 The core (`coordinator/core`) decides, and does nothing. This package brings it the records of the log and
 the results of its effects, and runs the effects: append to Kafka, ask and publish to the table, write the
 state record and the view. It has the clock, the event loop, the threads and the failures. It decides
-nothing about commits.
+nothing about commits, but that limits of size narrow a proposal (`files.py`).
 
 The way of one record, and of the commit that it causes:
 
     service ─► partition.PartitionRunner        the records of one assigned partition, in order
                  bytes become a LogRecord, or a dead letter (letters.py): events/signing.py checks
-                 the signature, events/codec.py reads the attributes and the body
-                 reload                         streams of a reload; streams over their limit
+                 the signature, events/codec.py reads the attributes and the body. The body of a
+                 files.written is read later, at its check
+                 reload, rate_limit             streams of a reload; streams over their limit
                runner.StreamRunner.deliver ─►   one stream: the record goes to the core once
                  core StreamMachine.step        folds the record
                runner ─► core poll(now)         the effects that may start now
-                 files, prechecks, table.check  files exist, sizes and schemas fit: before the decision
-                 log.append                     cut.decided; read back like any other record
-                 table.ask, table.publish       calls of the committer (lakes/), in a thread of the pool
-                 log.append                     cut.committed; read back
-                 log, outcomes, telemetry       state record, notification, view, logs, metrics, spans
+                 files, prechecks, table.check  before the decision: files exist (lakes/committer.py), sizes
+                                                and schemas fit. A malformed body becomes a dead letter
+                                                here. What passed is not looked for again for ten minutes
+                 appends                        cut.decided; read back like any other record
+                 table.ask, table.publish       calls of the committer (lakes/), in a thread of the pool.
+                                                After a conflict the core asks again, without a maximum
+                 appends                        cut.committed; read back
+                 appends, outcomes, telemetry   state record, notification (after the listeners' records),
+                                                view, logs, metrics, spans
                runner ─► core finished(...)     each answer, also a failure
 
-The rest: `records.py` reads the state records at an assignment. `continuity.py` checks that the log continues
-them. `reload.py` lets streams join and leave while the partition is read. `retention.py` deletes records that
-no stream needs. `views.py` writes the views of streams to the state store. `summary.py` counts what a commit
-contains, for people and listeners. `files.py` has the bodies of a stream's events, and narrows a cut to what
-fits into one commit. `links.py` has the clients that all streams share. `other_groups.py` notices a second
-group of coordinators. `failpoints.py` has the places at which tests stop an effect.
+The rest: `records.py` reads the state records at an assignment. `continuity.py` checks that the log
+continues them. `reload.py` lets streams join and leave while the partition is read, `rate_limit.py` those
+over their limit. `retention.py` deletes records that no stream needs. `views.py` writes the views of
+streams to the state store. `summary.py` counts what a commit contains, for people and listeners. `files.py`
+has the bodies of a stream's events, and narrows a cut to what fits into one commit. `links.py` has the
+clients that all streams share. `other_groups.py` notices a second group of coordinators. `failpoints.py`
+has the places at which tests stop an effect.
 
 What may never happen
 ---------------------

@@ -19,6 +19,7 @@ from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.observe.messages import format_problem
 from sluicegate.coordinator.settings.model import StreamSettings
+from sluicegate.coordinator.stream.appends import announce
 from sluicegate.coordinator.stream.continuity import (
     Home,
     LogRange,
@@ -29,11 +30,11 @@ from sluicegate.coordinator.stream.continuity import (
     obstacle,
 )
 from sluicegate.coordinator.stream.letters import Letterbox
-from sluicegate.coordinator.stream.links import Links, Rivals
-from sluicegate.coordinator.stream.log import announce
-from sluicegate.coordinator.stream.other_groups import refuse_other_groups
+from sluicegate.coordinator.stream.links import Links
+from sluicegate.coordinator.stream.other_groups import Rivals, refuse_other_groups
+from sluicegate.coordinator.stream.rate_limit import Holding
 from sluicegate.coordinator.stream.records import Held, read_held
-from sluicegate.coordinator.stream.reload import Changes, Holding
+from sluicegate.coordinator.stream.reload import Changes
 from sluicegate.coordinator.stream.runner import StreamRunner
 from sluicegate.coordinator.tasks import PAUSE, end, in_pieces
 from sluicegate.events.codec import Flaw

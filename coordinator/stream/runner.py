@@ -32,10 +32,10 @@ from sluicegate.coordinator.core.state_record import Condition, StateRecord, rel
 from sluicegate.coordinator.observe.messages import format_problem
 from sluicegate.coordinator.observe.view import committed_decision, view_of
 from sluicegate.coordinator.settings.model import StreamSettings
+from sluicegate.coordinator.stream.appends import UNSENDABLE, StreamAppender
 from sluicegate.coordinator.stream.failpoints import around_last_record, between_failpoints
 from sluicegate.coordinator.stream.files import StreamFiles
 from sluicegate.coordinator.stream.links import Links, LogPartition
-from sluicegate.coordinator.stream.log import UNSENDABLE, StreamAppender
 from sluicegate.coordinator.stream.outcomes import outcomes_after
 from sluicegate.coordinator.stream.summary import Summaries
 from sluicegate.coordinator.stream.telemetry import StreamTelemetry, Traces, log_order, name_of
@@ -255,7 +255,7 @@ class StreamRunner:
                 self._traces.finished(effect, result, finish)
             self.telemetry.effect(effect, result)
             self._log.debug("effect", state="finished", effect=name, result=type(result).__name__)
-            self._measure(effect, result)
+            self._became_visible(effect, result)
             # A result after the loss of the partition is ignored: the next owner asks the table again.
             if self._outcomes_count:
                 self.machine.finished(effect, result)
@@ -329,7 +329,7 @@ class StreamRunner:
             self._partition.letters.put_body(offset, body, problem, self.stream)
         self._files.table.broken.clear()
 
-    def _measure(self, effect: Effect, result: Result) -> None:
+    def _became_visible(self, effect: Effect, result: Result) -> None:
         """Count a commit that became visible, and release the memory of its bodies."""
         log, tally = self.machine.replica.log, self._files.table.tally
         made = log.state.unresolved

@@ -17,7 +17,7 @@ from sluicegate.events.notifications import Committed, IncarnationsEnded, Notifi
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.clients import started
 from sluicegate.writer_hooks import BadListenerState, RegionOutcome
-from sluicegate.writer_hooks.commit_feed import Outcomes, RegionProgress
+from sluicegate.writer_hooks.commit_feed import Followers, RegionProgress
 from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.spark.batch import _state_of_listeners
 from tests.hooks.conftest import Job
@@ -85,7 +85,7 @@ async def _announce(log: Log, stream: str, *bodies: Body, region: str = "") -> N
 @pytest.mark.seam
 @pytest.mark.kafka
 def test_followers_end_with_the_last_region(job: Job) -> None:
-    outcomes = Outcomes()
+    outcomes = Followers()
     one = SinkOptions.parse(job.options).region
     outcomes.follow(one, "q")
     outcomes.follow(one, "q")

@@ -7,7 +7,7 @@ from urllib.request import urlopen
 
 import pytest
 
-from sluicegate.coordinator.stream.reload import BURST
+from sluicegate.coordinator.stream.rate_limit import BURST
 from sluicegate.events.problems import Code
 from tests.integration.conftest import Place, neighbour
 from tests.integration.job import Job, create_table, read_ids

@@ -23,7 +23,8 @@ from sluicegate.coordinator.stream.letters import Letterbox
 from sluicegate.coordinator.stream.outcomes import Outcomes
 from sluicegate.coordinator.stream.partition import AppendTimes, PartitionRunner, UnroutableEvents
 from sluicegate.coordinator.stream.prechecks import EarlyChecks, Passed
-from sluicegate.coordinator.stream.reload import Changes, Pace
+from sluicegate.coordinator.stream.rate_limit import Pace
+from sluicegate.coordinator.stream.reload import Changes
 from sluicegate.coordinator.stream.runner import StreamRunner
 from sluicegate.events import codec, models
 from sluicegate.kafka.bodies import Bodies, Budget

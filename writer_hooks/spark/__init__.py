@@ -37,7 +37,8 @@ The way of one batch
    (`source.py`) or `ForeachBatch.__call__` (`foreach.py`).
 2. `batch.py` lets it begin. `require_registered` looks into `registry.py`. The first batch of a run
    registers (`incarnation.py`, `../registration.py`); a batch after a pause publishes its beginning.
-   `UncommittedLimit` waits for commits if the options say so.
+   `UncommittedLimit` waits for commits if the options say so. Only ForeachBatch compares the begin of the
+   batch with the end of the one before (`require_follows`), and claims the call (`Calls`).
 3. In executors, `write_task` (`batch.py`) writes rows to files (`../writer.py`), and hands the events over
    (`../upload/delivery.py`). Small events travel to the driver in the results of the tasks.
 4. `complete_batch` (`batch.py`) reads the source range (`checkpoint.py`, `location.py`), and publishes the

@@ -20,7 +20,7 @@ from typing import Final, Protocol
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from sluicegate.kafka.clients import spread
-from sluicegate.writer_hooks.commit_feed import Outcomes
+from sluicegate.writer_hooks.commit_feed import Followers
 from sluicegate.writer_hooks.errors import (
     ACKNOWLEDGED,
     BatchUnfinished,
@@ -338,7 +338,7 @@ class Heartbeats:
 
     interval: float
     idle_after: float
-    outcomes: Outcomes = field(default_factory=Outcomes)
+    outcomes: Followers = field(default_factory=Followers)
     """Followers of the regions, active while their queries run."""
     registry: Registry | None = None
     """Registrations of the workers."""

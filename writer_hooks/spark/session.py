@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 from weakref import WeakKeyDictionary
 
-from sluicegate.writer_hooks.commit_feed import OnOutcome, Outcomes
+from sluicegate.writer_hooks.commit_feed import Followers, OnOutcome
 from sluicegate.writer_hooks.spark.batch import ListenerState
 from sluicegate.writer_hooks.spark.preflight import has_data_source, preflight, require_spark
 from sluicegate.writer_hooks.spark.registry import ATTACHED, Registry
@@ -128,7 +128,7 @@ def _attach(
         _check_python(spark.sparkContext.pythonExec)
     if has_data_source():
         _register(spark, listener_state)
-    signals = partial(Heartbeats, *intervals, Outcomes(on_outcome), Registry(_FOLDER))
+    signals = partial(Heartbeats, *intervals, Followers(on_outcome), Registry(_FOLDER))
     listener = RegionListener(_FOLDER, signals)
     if not _is_remote(spark):
         listener.look_into(spark)

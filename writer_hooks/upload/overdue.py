@@ -98,8 +98,8 @@ class OverdueUploads:
     ) -> None:
         """Report the oldest checkpoint as lost if it is over its time. Raises as `publish` does.
 
-        Called after each heartbeat that Kafka has acknowledged. `here`: checkpoints with files in the spool
-        of this machine.
+        Called after each heartbeat that Kafka has acknowledged. `in_spool`: checkpoints with files in
+        the spool of this machine.
         """
         reported, self._reported = self._reported, now
         if _OUTAGE < now - reported < math.inf:

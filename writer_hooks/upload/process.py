@@ -88,10 +88,10 @@ def _log_file(spool: Spool) -> Iterator[int]:
         os.close(descriptor)
 
 
-_POLL: Final = 0.2
-"""Seconds between two attempts to get a lock that another process holds."""
 # --- the process --------------------------------------------------------------------------------------
 
+_POLL: Final = 0.2
+"""Seconds between two attempts to get a lock that another process holds."""
 IDLE_SECONDS: Final = 60.0
 """Seconds for which the spool is empty before the process ends."""
 

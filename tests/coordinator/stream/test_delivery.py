@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sluicegate.coordinator.stream.reload import BURST
+from sluicegate.coordinator.stream.rate_limit import BURST
 from sluicegate.kafka.reading import NotContiguous
 from tests.coordinator.stream.readers import OTHER, SOURCE, STREAM, Log, exactly_once, mixed, record_at
 

@@ -7,7 +7,7 @@ import pytest
 
 from sluicegate.coordinator.core.log import Part, Sealed
 from sluicegate.coordinator.stream.files import Fit, Limits, fit, narrowed
-from sluicegate.coordinator.stream.reload import BURST, Pace
+from sluicegate.coordinator.stream.rate_limit import BURST, Pace
 from sluicegate.events.models import Position
 from sluicegate.events.problems import Code
 

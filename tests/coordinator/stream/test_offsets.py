@@ -99,7 +99,7 @@ async def test_results_count_while_the_partition_is_assigned(
     runner = log.partition.streams[STREAM]
     found = list[object]()
     monkeypatch.setattr(runner.machine, "finished", lambda effect, result: found.append(result))
-    monkeypatch.setattr(runner, "_measure", lambda effect, result: None)
+    monkeypatch.setattr(runner, "_became_visible", lambda effect, result: None)
     answered = asyncio.get_running_loop().create_future()
 
     async def answer(effect: object) -> object:
