@@ -84,20 +84,21 @@ class Adopted(NamedTuple):
         state.ended = dict.fromkeys([*state.ended, *logged.lives][-MOST_ENDED:])
         state.withdrawn = max(state.withdrawn, logged.state.withdrawn)
         state.partition, state.table, state.snapshot = place.partition, identity, head
+        name = hashlib.sha256(f"{stream}/adopted/{state.decided}/{place.end}".encode()).hexdigest()[:32]
         record = StateRecord(
             stream=stream,
             applied=place.end - 1,
             applied_id=place.newest,
             commit_user=commit_user,
+            adoption=name,
             low_water=place.end,
             state=state,
             # Without a commit, the whole history is read once more.
             table=TableProgress(identity=identity, head=head, upto=-1 if head is None else state.decided),
         )
         # Whoever reads the commits topic later finds there which of the earlier outcomes are given up.
-        identity = hashlib.sha256(f"{stream}/adopted/{state.decided}/{place.end}".encode()).hexdigest()[:32]
         body = StreamAdopted(decision=state.decided, snapshot=head)
-        told = Due(id=identity, type=NotificationType.ADOPTED, body=body)
+        told = Due(id=name, type=NotificationType.ADOPTED, body=body)
         if former is None:
             return record.model_copy(update={"due": [told]})
         due = [each for each in former.due if getattr(each.body, "decision", 0) <= state.decided]
