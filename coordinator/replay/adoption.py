@@ -383,9 +383,13 @@ async def read_logged(
         start = Start(record.low_water, record.state, record.applied)
     try:
         # The whole log shows the digest of each decision. A base record ahead of the record is of an
-        # interrupted adoption: no coordinator begins with it.
+        # interrupted adoption: no coordinator begins with it, and the stream may have gone on without it.
         whole = start_of(stream, within.begin, bases)
-        start = whole if record is None or whole.resolved <= found.recorded else start
+        left = record is not None and any(
+            each.applied < record.applied and not each.is_of_course(record) for each in bases.values()
+        )
+        if record is None or (not left and whole.resolved <= found.recorded):
+            start = whole
     except ReplayRefused:
         # `stream recover` needs the whole log.
         found.problem = usable if isinstance(usable, Problem) else found.problem

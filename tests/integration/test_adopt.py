@@ -184,6 +184,9 @@ async def test_an_adoption_that_was_interrupted_is_no_course_of_the_stream(
         async with running(place.settings()):
             await job.complete(event)
             await until(lambda: ids_of(place), partial(operator.eq, [1, 2, 3, 4, 5]))
+            await until(lambda: committed(place), lambda found: found == 5)
+        again = await invoke_here(place, *ADOPT)
+        assert (again.exit_code, "itself. Start the coordinators" in again.stderr) == (2, True), again.output
 
 
 async def without_the_last(settings: Settings, values: Iterable[tuple[StateKey, bytes | None]]) -> None:
