@@ -382,14 +382,9 @@ async def read_logged(
     if record is not None and found.problem is None:
         start = Start(record.low_water, record.state, record.applied)
     try:
-        # The whole log shows the digest of each decision. A base record ahead of the record is of an
-        # interrupted adoption: no coordinator begins with it, and the stream may have gone on without it.
+        # The whole log shows the digest of each decision.
         whole = start_of(stream, within.begin, bases)
-        left = record is not None and any(
-            each.applied < record.applied and not each.is_of_course(record) for each in bases.values()
-        )
-        if record is None or (not left and whole.resolved <= found.recorded):
-            start = whole
+        start = whole if _leads(whole, bases, record, found.recorded) else start
     except ReplayRefused:
         # `stream recover` needs the whole log.
         found.problem = usable if isinstance(usable, Problem) else found.problem
@@ -416,6 +411,18 @@ async def read_logged(
     _finish(found, fold, commits, forged)
     found.table = found.state.table or (record.table.identity if record is not None else None)
     return found
+
+
+def _leads(whole: Start, bases: Mapping[int, StateRecord], record: StateRecord | None, recorded: int) -> bool:
+    """True if the log that is read from this start on leads to the newest record.
+
+    A base record ahead of it is of an interrupted adoption: no coordinator begins with that one. The stream
+    may have gone on without it.
+    """
+    if record is None:
+        return True
+    left = any(each.applied < record.applied and not each.is_of_course(record) for each in bases.values())
+    return whole.resolved <= recorded and not left
 
 
 def _finish(found: Logged, fold: LogFold, commits: Commits, forged: Collection[str]) -> None:
