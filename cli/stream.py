@@ -28,7 +28,7 @@ from sluicegate.cli.stream_log import FoldedLog, Step, Unreadable, connect_log, 
 from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state import LogState, RegionPhase, RegionState, Savepoint
 from sluicegate.coordinator.core.table import asked_decision, disproves
-from sluicegate.coordinator.observe.messages import format_problem, iso_time
+from sluicegate.coordinator.observe.messages import RESET, fill, format_problem, iso_time
 from sluicegate.coordinator.replay.log import order_envelope
 from sluicegate.coordinator.settings.model import Settings, StreamSettings
 from sluicegate.events.codec import other_envelope
@@ -421,11 +421,10 @@ async def _tell_next(settings: Settings, stream: str, record: ConsumerRecord) ->
     if envelope.type is EventType.REGION_REGISTERED:
         click.echo("The registration is refused. Install this release for its driver, and start it again")
     elif envelope.type in PER_REGION and envelope.type is not EventType.REGION_HEARTBEAT:
-        name = envelope.region or "REGION"
+        arguments = {"stream": stream} | ({"region": envelope.region} if envelope.region else {})
         click.echo(
-            f"What it said of region {name} is unknown. If its incarnation is live, the region stalls: "
-            f"sluicegate region reset --stream {stream} --region {name} --checkpoint-location LOCATION, then "
-            "start its query again"
+            f"What it said of region {envelope.region or 'REGION'} is unknown. If its incarnation is live, "
+            f"the region stalls: {fill(RESET, arguments)}"
         )
     try:
         async with open_log(settings, stream):

@@ -104,6 +104,7 @@ class Outbox:
         self._stalls = record.stalls
         self.applied_id = record.applied_id
         """Id of the newest record that was applied."""
+        self._adoption = record.adoption
         self._log, self._table, self._activity = log, table, activity
         self._interval = interval
         self._answers: list[tuple[LogRecord, RegistrationAnswered]] = []
@@ -266,6 +267,7 @@ class Outbox:
             stream=self._log.stream,
             applied=applied,
             applied_id=self.applied_id,
+            adoption=self._adoption,
             low_water=self._log.low_water(position),
             # Effects in flight keep the record, and the state changes meanwhile.
             state=LogState.model_validate(state.model_dump()),

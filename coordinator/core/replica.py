@@ -351,8 +351,8 @@ class Replica:
                 region = state.region(name)
                 life = region.live_incarnation
                 if life is not None and envelope.incarnation in ("", life):
-                    found = problem.model_copy(update={"region": name, "incarnation": life})
-                    stall(region, found)
+                    # Whatever it stalls for already: what this record may have stated holds the watermark.
+                    region.fault = problem.model_copy(update={"region": name, "incarnation": life})
         return Applied(problem)
 
     def _set_policy(self, body: StreamPolicy) -> Problem | None:

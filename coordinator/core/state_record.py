@@ -94,6 +94,8 @@ class StateRecord(Light):
     applied_id: str | None = None
     """Id of the event at that offset: another one there means that the topic was created again."""
     commit_user: str | None = None
+    adoption: str = ""
+    """Id of the adoption that the record follows; empty: of none. The log before it is of another course."""
     low_water: int
     """The smallest offset that a recovery reads."""
     state: LogState
@@ -112,6 +114,13 @@ class StateRecord(Light):
     intervals: Mapping[str, int] = {}
     """By region, the milliseconds between its heartbeats."""
     waiting: Mapping[str, Waiting] = {}
+
+    def is_of_course(self, newest: "StateRecord") -> bool:
+        """True if a log that is read from this record leads to the newest one.
+
+        An adoption writes its base record first. If it ends there, the stream goes on without it.
+        """
+        return self.adoption == newest.adoption
 
 
 # State records as JSON. A record of another version than this release writes is refused with a code.
@@ -239,7 +248,7 @@ def base_record(newest: StateRecord, bases: Mapping[int, StateRecord], start: in
     """
     former = bases[max(bases)] if bases else newest
     same = (former.commit_user, former.table.identity) == (newest.commit_user, newest.table.identity)
-    return former if same and former.low_water >= start else newest
+    return former if same and former.is_of_course(newest) and former.low_water >= start else newest
 
 
 def is_endangered(low_water: int, half_expired: int) -> bool:

@@ -69,6 +69,15 @@ def unusable(reason: str) -> ListenerProblem:
     return ListenerProblem(ListenerCode.UNUSABLE, reason)
 
 
+def outdated(decision: int, through: int, stream: str, listener: str) -> ListenerProblem:
+    """Return the problem of a number to skip that an adoption has given up."""
+    return unusable(
+        f"The listener waits: the stream was adopted after decision {decision}, so the next decisions have "
+        f"the numbers up to {through} again, and skip_through = {through} would leave out their actions. "
+        f"Remove skip_through from [streams.{stream}.listeners.{listener}], and send the coordinators SIGHUP."
+    )
+
+
 def unfit(reason: str) -> ListenerProblem:
     """Return the problem of settings that do not fit the table now, or of a table that cannot be read."""
     return unusable(
@@ -290,9 +299,10 @@ class Worker:
 
     async def _next(self) -> tuple[list[Announced], int]:
         """Return the next outcomes, and the offset after them."""
-        if self._times_made != self._outcomes.times_made:
-            self._times_made = self._outcomes.times_made
-            self._begin_again(0)
+        if self._times_made != (times_made := self._outcomes.times_made):
+            beginning = await self._beginning()
+            self._times_made = times_made
+            self._begin_again(beginning)
             if former := self._outcomes.former:
                 # No topic has these any more. Their offsets are of the former one, so the place stays at 0.
                 return [each._replace(offset=-1) for each in former], 0
@@ -303,7 +313,7 @@ class Worker:
                 return [], 0
             if self._offset > piece.end or (self._topic and piece.topic not in ("", self._topic)):
                 self._topic = piece.topic
-                self._begin_again(piece.begin)
+                self._begin_again(max(piece.begin, await self._beginning()))
                 continue
             self._topic = piece.topic or self._topic
             self._outcomes.complete(piece.end)
@@ -311,6 +321,21 @@ class Worker:
                 return piece.outcomes, piece.next
             self._offset = piece.next
         return held, self._offset
+
+    async def _beginning(self) -> int:
+        """Return the offset from which the whole topic is read: the newest adoption that is handled, or 0.
+
+        The outcomes before it are given up, and later ones have their numbers again.
+        """
+        offset, end = 0, 1
+        while self.record.adopted and offset < end:
+            piece = await self._feed.read(self.record.stream, self.record.partition, offset)
+            for each in piece.outcomes:
+                # A repetition may follow later outcomes.
+                if isinstance(each.outcome, Adoption) and each.outcome.id == self.record.adopted[-1]:
+                    return each.offset
+            offset, end = piece.next, piece.end
+        return 0
 
     def _begin_again(self, offset: int) -> None:
         """Read the whole topic. What is handled is known by its decision."""
@@ -365,6 +390,8 @@ class Worker:
         if adopted.id in self.record.adopted:
             self._offset = offset
             return
+        if (through := self._settings.skip_through) > adopted.decision:
+            self._stop(outdated(adopted.decision, through, self.record.stream, self.record.listener))
         ahead = self.record.decision is not None and self.record.decision > adopted.decision
         place = {"decision": adopted.decision, "seen": ()} if ahead else {}
         heard = {"adopted": (*self.record.adopted, adopted.id)[-SEEN:]}
@@ -392,8 +419,8 @@ class Worker:
         """
         if next_decision <= self._known + 1:
             return
-        offset, end = 0, 1
-        while offset < end:
+        offset, end = await self._beginning(), None
+        while end is None or offset < end:
             piece = await self._feed.read(self.record.stream, self.record.partition, offset)
             for each in piece.outcomes:
                 if each.outcome.decision < next_decision:

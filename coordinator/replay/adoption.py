@@ -84,20 +84,21 @@ class Adopted(NamedTuple):
         state.ended = dict.fromkeys([*state.ended, *logged.lives][-MOST_ENDED:])
         state.withdrawn = max(state.withdrawn, logged.state.withdrawn)
         state.partition, state.table, state.snapshot = place.partition, identity, head
+        name = hashlib.sha256(f"{stream}/adopted/{state.decided}/{place.end}".encode()).hexdigest()[:32]
         record = StateRecord(
             stream=stream,
             applied=place.end - 1,
             applied_id=place.newest,
             commit_user=commit_user,
+            adoption=name,
             low_water=place.end,
             state=state,
             # Without a commit, the whole history is read once more.
             table=TableProgress(identity=identity, head=head, upto=-1 if head is None else state.decided),
         )
         # Whoever reads the commits topic later finds there which of the earlier outcomes are given up.
-        identity = hashlib.sha256(f"{stream}/adopted/{state.decided}/{place.end}".encode()).hexdigest()[:32]
         body = StreamAdopted(decision=state.decided, snapshot=head)
-        told = Due(id=identity, type=NotificationType.ADOPTED, body=body)
+        told = Due(id=name, type=NotificationType.ADOPTED, body=body)
         if former is None:
             return record.model_copy(update={"due": [told]})
         due = [each for each in former.due if getattr(each.body, "decision", 0) <= state.decided]
@@ -381,10 +382,9 @@ async def read_logged(
     if record is not None and found.problem is None:
         start = Start(record.low_water, record.state, record.applied)
     try:
-        # The whole log shows the digest of each decision. A base record ahead of the record is of an
-        # interrupted adoption: no coordinator begins with it.
+        # The whole log shows the digest of each decision.
         whole = start_of(stream, within.begin, bases)
-        start = whole if record is None or whole.resolved <= found.recorded else start
+        start = whole if _leads(whole, bases, record, found.recorded) else start
     except ReplayRefused:
         # `stream recover` needs the whole log.
         found.problem = usable if isinstance(usable, Problem) else found.problem
@@ -411,6 +411,18 @@ async def read_logged(
     _finish(found, fold, commits, forged)
     found.table = found.state.table or (record.table.identity if record is not None else None)
     return found
+
+
+def _leads(whole: Start, bases: Mapping[int, StateRecord], record: StateRecord | None, recorded: int) -> bool:
+    """True if the log that is read from this start on leads to the newest record.
+
+    A base record ahead of it is of an interrupted adoption: no coordinator begins with that one. The stream
+    may have gone on without it.
+    """
+    if record is None:
+        return True
+    left = any(each.applied < record.applied and not each.is_of_course(record) for each in bases.values())
+    return whole.resolved <= recorded and not left
 
 
 def _finish(found: Logged, fold: LogFold, commits: Commits, forged: Collection[str]) -> None:

@@ -238,7 +238,8 @@ class StreamLog:
             events = await last_events(self.fetcher, self.partition, [newest], log)
             if (problem := obstacle(reached, home, log, events)) is not None:
                 raise ReplayRefused(format_problem(problem, stream))
-            if begin <= newest.low_water and newest.applied < before:
+            other = any(not base.is_of_course(newest) for base in held.bases.values())
+            if begin <= newest.low_water and (other or newest.applied < before):
                 # The newest record needs the least reading.
                 return Start(newest.low_water, newest.state, newest.applied)
         return start_of(stream, begin, held.bases)

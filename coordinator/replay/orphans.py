@@ -15,7 +15,8 @@ deletable if all of these are true:
 - Each incarnation of the log that begins so has ended for good, or has a committed position at or after the
   checkpoint; and the record of that is older than the grace period.
 - No event of the partition names a file of the same name, and nothing in the table refers to it.
-- The table has the newest committed decision. A table that was rolled back lacks references to winners.
+- The newest decision of the table is that of the log. A table that was rolled back lacks references to
+  winners. What a table with a later one waits for is in another log.
 
 All other files whose names state an attempt are listed, and never deleted: a batch may run for days.
 """
@@ -234,9 +235,10 @@ class Search:
         state, user = self._fold.replica.state, self._table.settings.commit_user
         committed = state.decided - (state.unresolved is not None)
         ours = (past.decision for past in history.commits if past.commit_user == user and past.digest)
-        if max(ours, default=0) >= committed:
-            return None
-        return f"the history of the table does not show decision {committed}"
+        newest = max(ours, default=0)
+        if newest > state.decided:
+            return f"the table has decision {newest}, which the log lacks: another log may have it as pending"
+        return None if newest >= committed else f"the history of the table does not show decision {committed}"
 
     def _judged(self, path: str, size: int) -> Unnamed:
         """Return a file that no event names, as the log is now."""

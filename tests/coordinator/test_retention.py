@@ -102,6 +102,8 @@ def test_the_base_record_stays_while_the_log_continues_it() -> None:
     other = newest.model_copy(update={"commit_user": "other"})
     assert base_record(other, {10: former}, 40) is other
     assert base_record(newest, {10: record(5, 5), 20: former}, 30) is former
+    interrupted = former.model_copy(update={"adoption": "never-done"})
+    assert base_record(newest, {10: interrupted}, 40) is newest
 
 
 def test_a_stream_is_endangered_once_half_of_the_retention_has_passed() -> None:

@@ -3,7 +3,8 @@
 import json
 import operator
 import re
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,8 +13,13 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.errors import KafkaConnectionError
 
+from sluicegate.cli import adopt
+from sluicegate.cli.kafka import StateKey
+from sluicegate.cli.recovery import write_records
 from sluicegate.coordinator.core.state_record import StateRecord, decode_record, read_key
+from sluicegate.coordinator.settings.model import Settings
 from sluicegate.events.envelope import EventType
 from sluicegate.kafka.clients import started
 from tests.faults import tables
@@ -149,6 +155,44 @@ async def test_topics_that_were_restored_from_an_older_copy(
         assert (again.exit_code, "itself. Start the coordinators" in again.stderr) == (2, True), again.output
         await go_on(place, job, adopted, 6)
     assert ids_of(place) == [1, 2, 3, 4, 5, 6]
+
+
+async def test_an_adoption_that_was_interrupted_is_no_course_of_the_stream(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends after its base record. Then the right table is put back, and the stream continues by itself."""
+    table, older, aside = Path(place.table), place.root / "older", place.root / "aside"
+    async with place.job() as job:
+        await commit(place, job, range(1, 3))
+        shutil.copytree(table, older)
+        await commit(place, job, range(3, 4))
+        shutil.move(table, aside)
+        shutil.move(older, table)
+        monkeypatch.setattr(adopt, "write_records", without_the_last)
+        ended = await invoke_here(place, *ADOPT, "--give-up", "3")
+        assert ended.exit_code == 2, ended.output
+        monkeypatch.undo()
+        shutil.rmtree(table)
+        shutil.move(aside, table)
+        await commit(place, job, range(4, 5))
+        waiting = job.write_files([5])
+        event = await job.written(waiting)
+        found = await invoke_here(place, "orphans", "list", "--stream", "flights", "--json", "--grace", "1ms")
+        assert (found.exit_code, json.loads(found.stdout)["files"]) == (0, []), found.output
+        status, _ = await verified(place)
+        assert status == 0
+        async with running(place.settings()):
+            await job.complete(event)
+            await until(lambda: ids_of(place), partial(operator.eq, [1, 2, 3, 4, 5]))
+            await until(lambda: committed(place), lambda found: found == 5)
+        again = await invoke_here(place, *ADOPT)
+        assert (again.exit_code, "itself. Start the coordinators" in again.stderr) == (2, True), again.output
+
+
+async def without_the_last(settings: Settings, values: Iterable[tuple[StateKey, bytes | None]]) -> None:
+    """Write all of these state records except the last one, and fail."""
+    await write_records(settings, [*values][:-1])
+    raise KafkaConnectionError
 
 
 PAGE = Path(__file__).parents[2] / "docs" / "moving.md"

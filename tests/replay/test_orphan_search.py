@@ -11,7 +11,8 @@ from sluicegate.coordinator.replay.decisions import Arrival, Orphan, Start, Verd
 from sluicegate.coordinator.replay.orphans import Deletable, Search, Unnamed, _paths_in
 from sluicegate.events.encoding import Message, encode_event
 from sluicegate.events.envelope import EventType
-from sluicegate.lakes.history import TableHistory
+from sluicegate.events.models import SnapshotRef
+from sluicegate.lakes.history import PastSnapshot, TableHistory
 from tests.events.examples import CARRIED, CARRYING, FILES
 
 GRACE = 100
@@ -84,6 +85,11 @@ def test_a_table_without_the_newest_decision_proves_nothing() -> None:
     """It was rolled back, or its history has expired: a winner may look like an orphan."""
     made = search_of()
     made._fold.replica.log.state.decided = 3
+    user = made._table.settings.commit_user
+    for newest, proves in ((2, False), (3, True), (4, False)):
+        past = PastSnapshot(SnapshotRef(1, "s"), user, newest, "digest")
+        # One with a later decision has another log, which may have this file as pending.
+        assert (made._require_newest(TableHistory("t", (past,), whole=True)) is None) is proves
     assert made._require_newest(TableHistory("t", (), whole=True)) is not None
     events: Any = SimpleNamespace(judge=lambda *_: Verdict("lost", 0))
     made._events = events

@@ -201,6 +201,60 @@ async def test_numbers_that_an_adoption_uses_again_are_of_other_decisions() -> N
         assert furthest([former, world.record]) is world.record
 
 
+async def test_a_number_that_is_left_out_is_none_of_the_decisions_after_an_adoption() -> None:
+    """Decision 3 was left out. The adoption gives it up, and the next ones have its number again."""
+    world = World()
+    world.skip_through = 3
+    async with world.running():
+        for decision in (1, 2, 3, 4):
+            world.announce(decision)
+        await world.got("c4")
+        world.adopt(1)
+        world.settled = 1
+        world.announce(2, life="again")
+        await until(lambda: world.code == ListenerCode.UNUSABLE)
+        problem = world.outcomes.shown["l"].problem
+        assert problem is not None
+        assert "skip_through = 3" in problem.message
+    world.skip_through = 0
+    world.outcomes.shown.clear()
+    async with world.running():
+        await world.got("c4", "again2")
+    world.skip_through = 3
+    async with world.running():
+        for decision in (3, 4):
+            world.announce(decision, life="again")
+        world.adopt(1)
+        await world.got("c4", "again2", "again4")
+
+
+async def test_a_topic_that_is_read_whole_gives_no_outcome_that_an_adoption_has_given_up() -> None:
+    world = World()
+    async with world.running():
+        for decision in (1, 2, 3):
+            world.announce(decision)
+        await world.got("c1", "c2", "c3")
+        world.adopt(1)
+        world.settled = 1
+        world.announce(2, life="again")
+        await world.got("c1", "c2", "c3", "again2")
+    # It was deleted, and made again from a copy.
+    world.topic.id = "second"
+    world.outcomes = Outcomes()
+    world.outcomes.place()
+    async with world.running():
+        world.announce(3, life="again")
+        await world.got("c1", "c2", "c3", "again2", "again3")
+    # Decision 4 is lost. It is not the one that the topic has.
+    world.announce(4)
+    world.adopt(3)
+    world.settled = 3
+    async with world.running():
+        world.announce(5, life="again")
+        await until(lambda: world.code == ListenerCode.OUTCOMES_LOST)
+    assert world.listener.got == ["c1", "c2", "c3", "again2", "again3", "c4"]
+
+
 async def test_an_adoption_that_is_announced_again_has_no_effect() -> None:
     """An owner that was frozen announces it after the outcomes of the next one."""
     world = World()
