@@ -164,6 +164,7 @@ class Code(StrEnum):
     INCARNATION_LIVE = "incarnation-live"
     LOCATION_OLDER = "location-older"
     SOURCE_DIFFERS = "source-differs"
+    REGISTRATION_UNREADABLE = "registration-unreadable"
 
     # Regions that are stalled until they are reset.
     COMPLETED_DIFFERENTLY = "completed-differently"
@@ -179,7 +180,6 @@ class Code(StrEnum):
     EVENTS_MISSING = "events-missing"
     PREDECESSOR_MISSING = "predecessor-missing"
     COMPLETION_UNREADABLE = "completion-unreadable"
-    REGISTRATION_UNREADABLE = "registration-unreadable"
     FILES_EXCLUDED = "files-excluded"
     FILE_NAME_DIFFERS = "file-name-differs"
     LOCATION_NOT_ALLOWED = "location-not-allowed"
