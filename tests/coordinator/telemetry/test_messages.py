@@ -100,7 +100,7 @@ def test_long_lists_and_ids_are_short() -> None:
     ("about", "said", "unsaid"),
     [
         ({"names": ("JFK",)}, "goes on with JFK.*`sluicegate assignment close", "assignment.after"),
-        ({"number": 4}, "`assignment` 5, and with the `assignment.after` that", "assignment close"),
+        ({"number": 4}, "with assignment 5, .* With Spark, .* `assignment.after`", "assignment close"),
     ],
     ids=["the assignment goes on", "the assignment has ended"],
 )
