@@ -260,6 +260,17 @@ class Code(StrEnum):
     STATE_RECORD_MALFORMED = "state-record-malformed"
 
 
+STREAM_STALLS: Final = frozenset(
+    {
+        *(Code.RECORD_UNREADABLE, Code.SKIPPED_LATE, Code.LOG_DISCONTINUOUS, Code.OTHER_PARTITION),
+        *(Code.OTHER_COMMIT_USER, Code.TABLE_UNFIT, Code.TABLE_REPLACED, Code.TABLE_AHEAD),
+        *(Code.TABLE_CONTRADICTS, Code.ABSENCE_UNPROVEN, Code.COMMIT_REFUSED, Code.RETRYING),
+        *(Code.STATE_RECORD_NEWER, Code.STATE_RECORD_MALFORMED),
+    }
+)
+"""Stalls of a whole stream, for which registrations are refused. Log and table were not compared then."""
+
+
 def _shortened(names: object) -> object:
     """Return the first names. A problem is part of the state record, which has a limit."""
     return (

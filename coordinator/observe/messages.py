@@ -321,15 +321,17 @@ _MESSAGES: Final[Mapping[Code, Message]] = {
     ),
     Code.UNKNOWN_STREAM: Message(
         "Stream {stream} is not known here",
-        "the coordinator that has its partition does not have it in its settings",
+        "the coordinator that has its partition does not have it in its settings, so it knows no position "
+        "of its regions",
         "All members of a group need the same settings. Add [streams.{stream}] with its table to those of "
         "each coordinator, and send them SIGHUP. Or correct the name of the stream in the driver. Then start "
         "the driver again",
     ),
     Code.WRONG_PARTITION: Message(
         "The message is not used",
-        "it is on partition {other} of the events topic, and its stream {stream} belongs to {number}. The "
-        "topic got more partitions, or a program chose the partition itself",
+        "it is on partition {other} of the events topic, and its stream {stream} belongs to {number}, whose "
+        "reader alone knows the positions of its regions. The topic got more partitions, or a program chose "
+        "the partition itself",
         "Correct the cause, then send the message again: `sluicegate dead-letters retry --help`",
     ),
     Code.SIGNATURE: Message(
