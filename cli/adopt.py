@@ -411,13 +411,13 @@ def _lines(order: _Order, found: _Found) -> list[str]:
     if not dry:
         location = "LOCATION" if order.former == stream else "EMPTY_LOCATION"
         lines.append(
-            "Start the coordinators. Then start each Python driver again. Before a Spark query starts again: "
+            "Start the coordinators. Then start each driver again. With Spark, first set the query back: "
             f"sluicegate region reset --stream {stream} --region REGION --checkpoint-location {location}"
             + ("" if order.former == stream else f" (its own location names the stream {order.former})")
         )
         lines.append(
             "Commits wait for each region that has not ended, also if it was idle. For a region of batch "
-            "jobs, call prepare_jobs with their options. If one has ended for good: "
+            "jobs in Python, call prepare_jobs with their options. If one has ended for good: "
             f"sluicegate region remove --stream {stream} --region REGION"
         )
     return lines

@@ -51,8 +51,9 @@ def revert(
         case "reverted":
             text = (
                 f"decision {decision} of stream {stream} is reverted; the incarnation of region {region} has "
-                f"ended. Set the region back: sluicegate region reset --stream {stream} --region {region} "
-                "--checkpoint-location LOCATION"
+                "ended. Let its driver begin a new one at the committed position. With Spark, stop the "
+                f"query, run sluicegate region reset --stream {stream} --region {region} "
+                "--checkpoint-location LOCATION, and start it again"
             )
         case "committed":
             text = f"decision {decision} of stream {stream} is in the table after all; nothing is reverted"

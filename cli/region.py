@@ -66,7 +66,7 @@ def region() -> None:
 def remove(settings: Settings, stream: str, region: str, discard: bool) -> None:
     """Remove a region from its assignment: commits do not wait for it any more.
 
-    The completed checkpoints of the region are still committed, unless --discard is given. A query of the
+    The completed checkpoints of the region are still committed, unless --discard is given. A driver of the
     region that runs stops by itself. The region comes back only with the next assignment.
     """
 
@@ -175,12 +175,13 @@ _MISSED: Final = 3
     "heartbeat interval, and 15 s at least.",
 )
 def reset(settings: Settings, stream: str, region: str, location: str, silence: float | None) -> None:
-    """Set a region to its committed position, with a new incarnation. Then start its query again.
+    """Set a region of a Spark query to its committed position. Then start the query again.
 
     A region that was removed, or left out, begins the next assignment there.
 
-    Uncommitted checkpoints of the region are discarded; the query reads their rows again from the source.
-    Nothing is deleted: the removed parts of the checkpoint location move to its folder sluicegate/reset-ID.
+    A new incarnation begins there. Uncommitted checkpoints of the region are discarded; the query reads their
+    rows again from the source. Nothing is deleted: the removed parts of the checkpoint location move to its
+    folder sluicegate/reset-ID.
     Stop the query first. If the command is interrupted, repeat it.
 
     An empty location is the operator's word that the source begins right after the committed position.
@@ -329,7 +330,7 @@ _number_option = click.option(
 
 @click.group(cls=Commands)
 def assignment() -> None:
-    """End the assignment of regions to queries, or take a new one back."""
+    """End the assignment of regions to drivers, or take a new one back."""
 
 
 @assignment.command()
@@ -350,9 +351,10 @@ def close(
 ) -> None:
     """Close an assignment: remove all its regions, so that the next assignment can begin.
 
-    Completed checkpoints are still committed. Queries of the assignment that run stop by themselves. With
-    --wait, the command prints the decision id that the queries of the next assignment give as the option
-    assignment.after, and the source offsets where they begin. Repeat the command to see both again.
+    Completed checkpoints are still committed. Drivers of the assignment that run stop by themselves. With
+    --wait, the command prints the decision id that the drivers of the next assignment name as `after`, and
+    the source offsets where they begin. With Spark, that is the option assignment.after. Repeat the command
+    to see both again.
     """
 
     def make(state: LogState) -> StreamCommand:
@@ -410,19 +412,19 @@ def _in_force(stream: str, state: LogState) -> str:
         return "none is in force"
     regions = [state.regions[name] for name in now.regions if name in state.regions]
     if not regions or not all(each.ends for each in regions):
-        return f"assignment {now.number} is in force again: start its queries again"
+        return f"assignment {now.number} is in force again: start its drivers again"
     following = max(now.number, state.withdrawn) + 1
     return (
-        f"assignment {now.number} has ended before, so none of its queries can start. Begin a new one: start "
-        f"all queries with the option `assignment` {following}, and with the `assignment.after` that "
-        f"`sluicegate status --stream {stream}` names"
+        f"assignment {now.number} has ended before, so none of its drivers can start. Begin a new one: start "
+        f"all drivers with assignment {following}, which follows the decision that `sluicegate status "
+        f"--stream {stream}` names. With Spark, set the options `assignment` and `assignment.after`"
     )
 
 
 def _command(command: str, stream: str, state: LogState, number: int | None) -> StreamCommand:
     """Make an order about the assignment in force. Raises UserError if that is not the given one."""
     if (current := state.assignment) is None:
-        raise UserError(f"stream {stream} has no assignment yet. Start its query first")
+        raise UserError(f"stream {stream} has no assignment yet. Start its driver first")
     if number is not None and number != current.number:
         raise UserError(
             f"assignment {number} of stream {stream} is not in force; that is assignment {current.number}"
@@ -438,7 +440,8 @@ def _is_final(state: LogState) -> bool:
 def _final_text(closed: str, state: LogState) -> str:
     lines = [
         f"{closed} has ended with decision {state.decided}",
-        f"queries of the next assignment give the option assignment.after = {state.decided} and begin here:",
+        f"drivers of the next assignment name decision {state.decided} as `after`, and begin here. With "
+        "Spark, that is the option assignment.after",
     ]
     for name, region in sorted(state.regions.items()):
         at = region.position

@@ -51,7 +51,7 @@ def lines_of(shown: Shown, now: int, *, verbose: bool) -> list[str]:
         *_regions(view, now, verbose=verbose, live=shown["live"]),
         *_listeners(view),
         *(
-            f"  REFUSED: a query of region {name}, which the stream does not have: {why.message}"
+            f"  REFUSED: a driver of region {name}, which the stream does not have: {why.message}"
             for name, why in view.strangers.items()
         ),
     ]
@@ -137,8 +137,8 @@ def _progress(view: StreamView) -> Iterator[str]:
         yield f"  assignment {assignment.number}: {listed(assignment.regions)}{after}{provisional}"
     if view.next_assignment_after is not None:
         yield (
-            "  all its regions have ended; queries of the next assignment set assignment.after = "
-            f"{view.next_assignment_after}"
+            "  all its regions have ended; drivers of the next assignment set `after`, with Spark the option "
+            f"assignment.after, to {view.next_assignment_after}"
         )
     if view.single_region:
         yield f"  every commit is full: the writers are one region ({view.single_region})"
@@ -201,7 +201,7 @@ def _facts(view: StreamView, name: str, now: int, *, verbose: bool, live: bool) 
     if name in view.silent:
         silent = duration((view.updated_at - (region.heard or 0)) / 1000)
         due, then = duration((region.heartbeat_interval or 0) / 1000), "" if live else " at that time"
-        yield f"silent for {silent}{then}, heartbeats are due every {due}: its query has probably ended"
+        yield f"silent for {silent}{then}, heartbeats are due every {due}: its driver has probably ended"
     elif region.heard is not None:
         yield f"last event {_ago(region.heard, now)}"
     if (waits := view.waiting.get(name)) is not None and waits.files:

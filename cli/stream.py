@@ -201,9 +201,9 @@ def drain(
 ) -> None:
     """Wait until all regions of the assignment in force have ended, and print the final commit.
 
-    A drain ends nothing by itself, and a query that is stopped leaves its region idle, not ended. A region
-    ends when its query runs with bounded=true or calls close_region. sluicegate region remove ends one from
-    outside, and sluicegate assignment close ends all.
+    A drain ends nothing by itself, and a driver that stops leaves its region idle, not ended. A region ends
+    when its driver closes it. sluicegate region remove ends one from outside, and sluicegate assignment close
+    ends all. With Spark, a query closes its region if it runs with bounded=true, or calls close_region.
     """
     _take(context, settings, stream, ("drain", name), timeout, as_json=as_json)
 
@@ -244,7 +244,7 @@ def _take(
     def make(state: LogState) -> StreamCommand:
         nonlocal ended
         if kind == "drain" and state.assignment is None:
-            raise UserError(f"stream {stream} has no assignment to drain yet. Start its query first")
+            raise UserError(f"stream {stream} has no assignment to drain yet. Start its driver first")
         ended = not any(True for _ in state.active())
         if any(each.name == name for each in state.savepoints):
             raise UserError(
@@ -266,7 +266,7 @@ def _take(
     values["discarded"] = ordered.effect.discarded
     if kind == "drain" and ended:
         text += (
-            "\nall its regions had ended before this order. If you have started the queries of the next "
+            "\nall its regions had ended before this order. If you have started the drivers of the next "
             f"assignment, drain again when it is in force: sluicegate status --stream {stream}"
         )
         values["ended_before"] = True
@@ -283,7 +283,7 @@ def _name_absent(stream: str, name: str, state: LogState) -> None:
     if absent:
         click.echo(
             f"regions without a driver: {', '.join(absent)}. The savepoint waits until each has completed a "
-            "checkpoint, or is idle. Start their queries or drivers; for a region of batch jobs, call "
+            "checkpoint, or is idle. Start their drivers; for a region of batch jobs in Python, call "
             "prepare_jobs with their options. Nothing of them is left to commit before that. To give it up: "
             f"sluicegate stream cancel --stream {stream} --name {name}",
             err=True,
@@ -296,8 +296,9 @@ def _not_yet(stream: str, ordered: Ordered[Savepoint], kind: str, timeout: float
     if kind == "savepoint" or not active:
         return text
     return (
-        f"{text}\nNot ended: {', '.join(active)}. A stopped query leaves its region idle, not ended. Run it "
-        f"with bounded=true, or close the assignment: sluicegate assignment close --stream {stream}"
+        f"{text}\nNot ended: {', '.join(active)}. A driver that stops leaves its region idle, not ended. Let "
+        f"it close the region, or close the assignment: sluicegate assignment close --stream {stream}. With "
+        "Spark, run the query with bounded=true"
     )
 
 
@@ -419,7 +420,10 @@ async def _tell_next(settings: Settings, stream: str, record: ConsumerRecord) ->
     """Print the next step: the reset of a region, or the next record of this kind."""
     envelope = other_envelope(record.headers)
     if envelope.type is EventType.REGION_REGISTERED:
-        click.echo("The registration is refused. Install this release for its driver, and start it again")
+        click.echo(
+            "The registration is refused. Correct its driver, and start it again. With Spark, and in "
+            "Python, install this release for it"
+        )
     elif envelope.type in PER_REGION and envelope.type is not EventType.REGION_HEARTBEAT:
         arguments = {"stream": stream} | ({"region": envelope.region} if envelope.region else {})
         click.echo(

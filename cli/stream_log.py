@@ -134,7 +134,7 @@ def region_assignment(state: LogState, stream: str, region: str) -> AssignmentSt
     """Return the assignment in force if it has the region. Raises UserError."""
     current = state.assignment
     if current is None:
-        raise UserError(f"stream {stream} has no assignment yet, so no region {region}. Start its query")
+        raise UserError(f"stream {stream} has no assignment yet, so no region {region}. Start its driver")
     if region not in current.regions:
         raise UserError(
             f"assignment {current.number} of stream {stream} has no region {region}; it has: "
@@ -155,8 +155,8 @@ async def _held(settings: Settings, stream: str) -> Held:
     held = await read_own_records(settings, stream)
     if held.record is None:
         raise UserError(
-            f"stream {stream} has no state record in {settings.kafka.topic_names().state}: no query has "
-            "registered a region yet. Start its query first"
+            f"stream {stream} has no state record in {settings.kafka.topic_names().state}: no driver has "
+            "registered a region yet. Start it first"
         )
     return held
 

@@ -38,16 +38,17 @@ class RegistrationAnswered(Body):
     reason: str = ""
     """The problem as a sentence, with the remedy."""
     committed: Position | None = None
-    """The region's committed position: the log has the outcome of its decision.
+    """The region's committed position as of the registration: the log has the outcome of its decision.
 
-    A new incarnation begins there.
+    A new incarnation begins there. None: the region has none, or the coordinator that refuses does not have
+    the stream, or cannot read its log up to the registration.
     """
     source_offsets: SourceOffsets | None = None
     """Source offsets of the committed position, if its driver published them."""
     unresolved: DecisionId | None = None
     """Id of the decision that moves the region and has no outcome yet. Before it, no incarnation begins."""
     live: IncarnationId | None = None
-    """The region's live incarnation."""
+    """The region's live incarnation; None: it has none, or `committed` cannot be known either."""
     run: EventId | None = None
     """Id of the newest accepted registration of the live incarnation. The driver of an older one stops."""
     decision: Count = 0

@@ -164,6 +164,7 @@ class Code(StrEnum):
     INCARNATION_LIVE = "incarnation-live"
     LOCATION_OLDER = "location-older"
     SOURCE_DIFFERS = "source-differs"
+    REGISTRATION_UNREADABLE = "registration-unreadable"
 
     # Regions that are stalled until they are reset.
     COMPLETED_DIFFERENTLY = "completed-differently"
@@ -179,7 +180,6 @@ class Code(StrEnum):
     EVENTS_MISSING = "events-missing"
     PREDECESSOR_MISSING = "predecessor-missing"
     COMPLETION_UNREADABLE = "completion-unreadable"
-    REGISTRATION_UNREADABLE = "registration-unreadable"
     FILES_EXCLUDED = "files-excluded"
     FILE_NAME_DIFFERS = "file-name-differs"
     LOCATION_NOT_ALLOWED = "location-not-allowed"
@@ -258,6 +258,17 @@ class Code(StrEnum):
     # State records that are not used; `number` is their version.
     STATE_RECORD_NEWER = "state-record-newer"
     STATE_RECORD_MALFORMED = "state-record-malformed"
+
+
+STREAM_STALLS: Final = frozenset(
+    {
+        *(Code.RECORD_UNREADABLE, Code.SKIPPED_LATE, Code.LOG_DISCONTINUOUS, Code.OTHER_PARTITION),
+        *(Code.OTHER_COMMIT_USER, Code.TABLE_UNFIT, Code.TABLE_REPLACED, Code.TABLE_AHEAD),
+        *(Code.TABLE_CONTRADICTS, Code.ABSENCE_UNPROVEN, Code.COMMIT_REFUSED, Code.RETRYING),
+        *(Code.STATE_RECORD_NEWER, Code.STATE_RECORD_MALFORMED),
+    }
+)
+"""Stalls of a whole stream, for which registrations are refused. Log and table were not compared then."""
 
 
 def _shortened(names: object) -> object:

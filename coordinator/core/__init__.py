@@ -64,7 +64,7 @@ Where to start
 Read `machine.py` from `StreamMachine.step` to `poll`, then `cuts.py` (choice and validity by the same
 functions), then `commit.py`. The golden cases in `tests/golden/cases` are scripts of records and answers
 with every effect and state; `basics/crash_at_each_step_of_a_commit.txt` is the best first one. The rules
-are in `docs/writers/contract.md`.
+for writers are in `docs/writers/`.
 
 The core imports no event loop, clock, randomness or I/O; import-linter checks that. Times are arguments, in
 milliseconds since the Unix epoch. The ideas of effects as data, of `poll`, and of time as an input are

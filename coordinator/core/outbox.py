@@ -109,6 +109,8 @@ class Outbox:
         self._interval = interval
         self._answers: list[tuple[LogRecord, RegistrationAnswered]] = []
         """Answers to registrations, until log and table were read."""
+        self._unread: list[tuple[LogRecord, RegistrationAnswered]] = []
+        """Refusals of registrations after a record at which the log cannot be read on."""
         self._durable = len(record.due)
         """Number of notifications, from the front, that are part of a written record."""
         self._recorded = True
@@ -133,18 +135,20 @@ class Outbox:
     # --- answers ----------------------------------------------------------------------------------
 
     def refuse(self, record: LogRecord, problem: Problem) -> None:
-        """Keep the answer to a registration that cannot be judged."""
+        """Keep the answer to a registration that cannot be judged.
+
+        It has no position: the log may have moved the region since the last record that was read.
+        """
         registration = record.envelope.id
         answer = RegistrationAnswered(registration=registration, accepted=False, problem=problem)
-        self._answers.append((record, answer))
+        self._unread.append((record, answer))
 
     def send_answers(self, stall: Problem | None) -> None:
         """Send all answers; a stall of the stream turns them into refusals."""
-        for record, verdict in self._answers:
-            answer, envelope = verdict, record.envelope
-            if stall is not None:
-                # Without the rest of the verdict: a coordinator that could not judge it answers alike.
-                answer = RegistrationAnswered(registration=envelope.id, accepted=False, problem=stall)
+        refusals = {} if stall is None else {"accepted": False, "problem": stall}
+        judged = [(record, verdict.model_copy(update=refusals)) for record, verdict in self._answers]
+        for record, answer in [*judged, *self._unread]:
+            envelope = record.envelope
             # A registration that is read again may have another answer, once a stall is over.
             name = f"answer/{envelope.id}/{answer.problem.identity if answer.problem else ''}"
             kind = NotificationType.REGISTRATION_ANSWERED
@@ -162,7 +166,7 @@ class Outbox:
                 if len(self.refused) > _MOST_REFUSED:
                     # Anybody can ask for a region of any name.
                     del self.refused[next(iter(self.refused))]
-        self._answers = []
+        self._answers, self._unread = [], []
 
     # --- notifications ----------------------------------------------------------------------------
 
@@ -291,7 +295,7 @@ class Outbox:
         if writable and (len(self.due) > _MOST_DUE or self._length > _LARGEST_DUE):
             # The next reader reads the log from the record before, and announces these again.
             return Announce(self.due[0])
-        if writable and not self._answers and (self._changes > 0 or self._is_old(now)):
+        if writable and not (self._answers or self._unread) and (self._changes > 0 or self._is_old(now)):
             self._writing = self._changes
             return WriteRecord(record())
         return Announce(self.due[0]) if self._durable > 0 else None

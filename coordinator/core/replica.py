@@ -290,9 +290,7 @@ class Replica:
         envelope, body, state = record.envelope, record.body, self.state
         if not isinstance(body, RegionRegistered):
             unreadable = Problem(code=Code.REGISTRATION_UNREADABLE, region=envelope.region)
-            return unreadable, RegistrationAnswered(
-                registration=envelope.id, accepted=False, problem=unreadable, decision=state.decided
-            )
+            return unreadable, self._answer(envelope, unreadable)
         problem = registration.judge(self.log, record.offset, envelope, body)
         region = state.region(envelope.region)
         if region.live_incarnation == envelope.incarnation and region.run == envelope.id:
@@ -302,15 +300,21 @@ class Replica:
             registration.accept(self.log, record.offset, envelope, body)
             state.partition = self.partition if state.partition is None else state.partition
         region = state.region(envelope.region)
-        live, committed = region.live_incarnation, state.committed(envelope.region)
         # A plain restart of a stalled region has its effect; the answer names the stall.
-        stall = region.fault if live == envelope.incarnation else None
-        return problem, RegistrationAnswered(
+        stall = region.fault if region.live_incarnation == envelope.incarnation else None
+        return problem, self._answer(envelope, problem or stall)
+
+    def _answer(self, envelope: Envelope, problem: Problem | None) -> RegistrationAnswered:
+        """Return the answer to a registration, also a refusal, with the position at this place of the log."""
+        state, name = self.state, envelope.region
+        region, committed = state.region(name), state.committed(name)
+        live = region.live_incarnation
+        return RegistrationAnswered(
             registration=envelope.id,
-            accepted=problem is None and stall is None,
-            problem=problem or stall,
+            accepted=problem is None,
+            problem=problem,
             committed=committed.position,
-            unresolved=state.unresolved_of(envelope.region),
+            unresolved=state.unresolved_of(name),
             live=live,
             run=region.run if live is not None else None,
             source_offsets=committed.source_offsets,
@@ -343,8 +347,7 @@ class Replica:
                 return Applied(problem)
             # Nothing stalls: its driver has read nothing yet.
             refused = Problem(code=Code.REGISTRATION_UNREADABLE, region=envelope.region or None)
-            answer = RegistrationAnswered(registration=envelope.id, accepted=False, problem=refused)
-            return Applied(problem, answer)
+            return Applied(problem, self._answer(envelope, refused))
         if envelope.type in PER_REGION and envelope.type is not EventType.REGION_HEARTBEAT:
             # In the newer version, an attribute can have another name: then it may be of any region.
             for name in [envelope.region] if envelope.region else list(state.regions):

@@ -55,15 +55,18 @@ class Message(NamedTuple):
 
 
 STATUS: Final = "`sluicegate status --stream {stream}`"
+_LOCATION: Final = (
+    "`sluicegate region reset --stream {stream} --region {region} --checkpoint-location LOCATION`"
+)
 RESET: Final = (
-    "let its driver begin a new incarnation at the committed position. For a Spark query: `sluicegate region "
-    "reset --stream {stream} --region {region} --checkpoint-location LOCATION`, then start it again"
+    "let the driver of the region begin a new incarnation at the committed position. With Spark, stop the "
+    "query, run " + _LOCATION + ", and start it again"
 )
 RESUME: Final = "`sluicegate stream resume --stream {stream}`"
 VERIFY: Final = "`sluicegate replay verify --stream {stream}`"
 NEW_STREAM: Final = (
-    "begin with a new stream: a new name and commit_user, and empty checkpoint locations. "
-    "Let its sources begin right after the committed rows"
+    "begin with a new stream: a new name and commit_user. Let its sources begin right after the committed "
+    "rows. With Spark, give the queries empty checkpoint locations"
 )
 ADOPT: Final = (
     "stop the coordinators and the drivers, and continue from the table: `sluicegate stream adopt --stream "
@@ -246,14 +249,14 @@ _WITHOUT_EFFECT: Final[Mapping[Code, Message]] = {
     Code.DUPLICATE: Message(_IGNORED, "the same one[ (decision {number})] was applied before", _NOTHING),
     Code.SETTLED: Message(
         _IGNORED,
-        "its checkpoint was decided before, or the job tries it again after a failure",
+        "its checkpoint was decided before, or the driver tries it again after a failure",
         _NOTHING,
     ),
     Code.REPLAYED: Message(_IGNORED, "its checkpoint was completed before, with the same source", _NOTHING),
     Code.NOT_LIVE: Message(
         _IGNORED,
         "its incarnation[ {incarnation}] is not the live one of its region[ {region}]",
-        "If the query should run, start it again. " + STATUS + " shows the live incarnation",
+        "If the driver should run, start it again. " + STATUS + " shows the live incarnation",
     ),
     Code.UNEXPECTED: Message(_IGNORED, "a message of its type does not belong in the log", _DEFECT),
     Code.NOT_APPLICABLE: Message(
@@ -289,7 +292,7 @@ _VOID_DECISIONS: Final[Mapping[Code, Message]] = {
     Code.TOO_MANY_BEHIND: Message(
         _VOID,
         "too many regions would fall back[ ({names})]",
-        "Start their queries, or raise streams.{stream}.max_failure_ratio in the settings of all "
+        "Start their drivers, or raise streams.{stream}.max_failure_ratio in the settings of all "
         "coordinators",
     ),
     Code.OTHER_DIGEST: Message(
@@ -318,15 +321,17 @@ _MESSAGES: Final[Mapping[Code, Message]] = {
     ),
     Code.UNKNOWN_STREAM: Message(
         "Stream {stream} is not known here",
-        "the coordinator that has its partition does not have it in its settings",
+        "the coordinator that has its partition does not have it in its settings, so it knows no position "
+        "of its regions",
         "All members of a group need the same settings. Add [streams.{stream}] with its table to those of "
-        "each coordinator, and send them SIGHUP. Or correct the name of the stream in the query. Then start "
-        "the query again",
+        "each coordinator, and send them SIGHUP. Or correct the name of the stream in the driver. Then start "
+        "the driver again",
     ),
     Code.WRONG_PARTITION: Message(
         "The message is not used",
-        "it is on partition {other} of the events topic, and its stream {stream} belongs to {number}. The "
-        "topic got more partitions, or a program chose the partition itself",
+        "it is on partition {other} of the events topic, and its stream {stream} belongs to {number}, whose "
+        "reader alone knows the positions of its regions. The topic got more partitions, or a program chose "
+        "the partition itself",
         "Correct the cause, then send the message again: `sluicegate dead-letters retry --help`",
     ),
     Code.SIGNATURE: Message(
@@ -346,45 +351,50 @@ EVENT_MESSAGES: Final = {**_WITHOUT_EFFECT, **_VOID_DECISIONS, **_MESSAGES}
 _REFUSED: Final = "The registration of region {region} is refused"
 _ASSIGNMENT: Final = "The registration with assignment {number} is refused"
 _LOST: Final = (
-    "make sure that the source continues at the source offsets that " + STATUS + " shows. Then " + RESET
+    "make sure that the source continues at the source offsets that "
+    + STATUS
+    + " shows, and "
+    + RESET
+    + "; an empty location takes the place of a lost one"
 )
 
 REFUSAL_MESSAGES: Final[Mapping[Code, Message]] = {
     Code.NO_POLICY: Message(
         _REFUSED,
         "no coordinator has logged the settings of stream {stream} yet",
-        "Start a coordinator whose settings have the stream (`sluicegate run`), then start the query again",
+        "Start a coordinator whose settings have the stream (`sluicegate run`), then start the driver again",
     ),
     Code.REGION_NOT_ALLOWED: Message(
         _REFUSED,
-        "the settings allow the regions {names} alone, and the list of the query has another one",
-        "Correct the options `region` and `regions` of the query, or add the region to "
-        "streams.{stream}.regions in the settings of all coordinators",
+        "the settings allow the regions {names} alone, and its driver lists another one",
+        "Correct the regions of the driver, or add the region to streams.{stream}.regions in the settings of "
+        "all coordinators. With Spark, set the options `region` and `regions`",
     ),
     Code.OTHER_TABLE: Message(
         _REFUSED,
-        "its query writes to the table {detail}, which is outside of the allowed locations[ {names}]",
-        "Set the option `table` of the query to streams.{stream}.table, to which the coordinator commits. "
-        "Only if it is another address of the same table, add it to streams.{stream}.allowed_locations in "
-        "the settings of all coordinators",
+        "its driver writes to the table {detail}, which is outside of the allowed locations[ {names}]",
+        "Let the driver write to streams.{stream}.table, to which the coordinator commits. Only if it names "
+        "another address of the same table, add that to streams.{stream}.allowed_locations in the settings "
+        "of all coordinators. With Spark, set the option `table`",
     ),
     Code.REGION_NOT_ASSIGNED: Message(
         _REFUSED,
-        "the regions that its query lists ({names}) do not include it",
-        "Add it to the option `regions` of every query of the stream, or correct the option `region`",
+        "the regions that its driver lists ({names}) do not include it",
+        "Let every driver of the stream list all regions, its own included. With Spark, correct the options "
+        "`region` and `regions`",
     ),
     Code.ASSIGNMENT_OLDER: Message(
         _ASSIGNMENT,
         "assignment {other} is in force",
-        "Stop this query if a newer job has replaced it. If assignment {other} was begun by mistake, and has "
-        "committed nothing yet, undo it: `sluicegate assignment withdraw --stream {stream}`. It tells if "
-        "this query can be started again then",
+        "Stop this driver if a newer one has replaced it. If assignment {other} was begun by mistake, and "
+        "has committed nothing yet, undo it: `sluicegate assignment withdraw --stream {stream}`. It tells if "
+        "this driver can be started again then",
     ),
     Code.ASSIGNMENT_TOO_HIGH: Message(
         _ASSIGNMENT,
         "its number {number} is more than {other} above the newest one, and numbers have a limit",
-        "Set the option `assignment` of all queries of the new job to a lower number, such as the newest one "
-        "plus 1",
+        "Give all drivers of the new assignment a lower number, such as the newest one plus 1. With Spark, "
+        "set the option `assignment`",
     ),
     Code.TOO_MANY_REGIONS: Message(
         _ASSIGNMENT,
@@ -395,65 +405,64 @@ REFUSAL_MESSAGES: Final[Mapping[Code, Message]] = {
     Code.ASSIGNMENT_WITHDRAWN: Message(
         _ASSIGNMENT,
         "an operator withdrew assignment {other}, and no number up to that one can be used again",
-        "Set the option `assignment` of all queries of the new job to a number above {other}. A RegionRunner "
-        "names its way out when it is started again",
+        "Give all drivers of the new assignment a number above {other}. With Spark, set the option "
+        "`assignment`; a RegionRunner names its way out when it is started again",
     ),
     Code.ASSIGNMENT_DIFFERS: Message(
         _ASSIGNMENT,
-        "assignment {number} has the regions {names}, and the query lists others",
-        "Give every query the same option `regions`. To change the regions, end this assignment "
-        "(`sluicegate assignment close --stream {stream} --number {number}`), and use the number {next} and "
-        "the option `assignment.after` that `sluicegate status` shows then",
+        "assignment {number} has the regions {names}, and the driver lists others",
+        "Give every driver the same list. To change the regions, end this assignment (`sluicegate assignment "
+        "close --stream {stream} --number {number}`). The next one has the number {next}, and follows the "
+        "decision that `sluicegate status` shows then. With Spark, set the options `regions`, "
+        "`assignment` and `assignment.after`",
     ),
     Code.ASSIGNMENT_OPEN: Message(
         _ASSIGNMENT,
         "the regions {names} of the assignment before have not ended",
-        "A query that is stopped does not end its region. Stop the queries, and end their regions: "
-        "`sluicegate assignment close --stream {stream} --wait`",
+        "A driver that stops does not end its region. Stop the drivers, and end their regions: `sluicegate "
+        "assignment close --stream {stream} --wait`",
     ),
     Code.ASSIGNMENT_UNRESOLVED: Message(
         _ASSIGNMENT,
         "decision {other} of the assignment before has no outcome yet",
-        "Start the query again when " + STATUS + " shows it as committed; if it stays, status shows why",
+        "Start the driver again when " + STATUS + " shows it as committed; if it stays, status shows why",
     ),
     Code.ASSIGNMENT_AFTER_OTHER_CUT: Message(
         _ASSIGNMENT,
-        "it has to follow the cut of decision {other}, and its option `assignment.after` names another one",
-        "Let the source of every query begin at the source offsets of that cut, which " + STATUS + " shows; "
-        "then set `assignment.after` to {other}",
+        "it has to follow the cut of decision {other}, and its driver names another one",
+        "Let the source of every driver begin at the source offsets of that cut, which " + STATUS + " shows; "
+        "then name decision {other}. With Spark, set the option `assignment.after`",
     ),
     Code.REGION_REMOVED: Message(
         _REFUSED,
         "an operator removed the region[, and assignment {number} is over][; the stream goes on with "
         "{names}]",
         "It comes back with a new assignment only[. To begin one, end this one: `sluicegate assignment close "
-        "--stream {stream} --wait`. That ends {names} too][. Start all queries with the option `assignment` "
-        "{next}, and with the `assignment.after` that `sluicegate status --stream {stream}` names]",
+        "--stream {stream} --wait`. That ends {names} too][. Start all drivers with assignment {next}, which "
+        "follows the decision that `sluicegate status --stream {stream}` names. With Spark, set the "
+        "options `assignment` and `assignment.after`]",
     ),
     Code.INCARNATION_ENDED: Message(
         _REFUSED,
-        "the incarnation[ {incarnation}] of its checkpoint location has ended: it was replaced, withdrawn "
-        "or reverted",
-        "Stop this query if another one has replaced it. Else set the location to the committed position: "
-        + RESET,
+        "its incarnation[ {incarnation}] has ended: it was replaced, withdrawn or reverted",
+        "Stop this driver if another one has replaced it. Else " + RESET,
     ),
     Code.INCARNATION_OF_OTHER_REGION: Message(
         _REFUSED,
-        "its checkpoint location belongs to region {first}",
-        "Correct the option `region` of the query, or give it a checkpoint location of its own",
+        "its incarnation belongs to region {first}",
+        "Correct the region of the driver, or let it begin a new incarnation. With Spark, correct the option "
+        "`region`, or give the query a checkpoint location of its own",
     ),
     Code.BASE_UNRESOLVED: Message(
         _REFUSED,
         "decision {number} includes checkpoints of it, and has no outcome yet",
-        "The driver asks again by itself, as long as its option `registration.timeout` states. If the "
-        "decision stays, " + STATUS + " shows why. Then start the driver again",
+        "Let the driver ask again. If the decision stays, " + STATUS + " shows why. With Spark, and in "
+        "Python, it asks by itself, as long as the option `registration.timeout` states. Then start it again",
     ),
     Code.BASE_DIFFERS: Message(
         _REFUSED,
-        "its checkpoint location does not start at the position that is committed for the region",
-        "Use the checkpoint location of the newest run. If it is refused too, set it to the committed "
-        "position. If it is lost, take an empty one, and make sure that the source continues at the source "
-        "offsets that " + STATUS + " shows. For both, " + RESET,
+        "its incarnation does not start at the position that is committed for the region",
+        "Start the driver with its newest state. If that is lost, or refused too, " + _LOST,
     ),
     Code.TAKE_OVER_AHEAD: Message(
         _REFUSED,
@@ -463,35 +472,36 @@ REFUSAL_MESSAGES: Final[Mapping[Code, Message]] = {
     Code.TAKEN_OVER_SINCE: Message(
         _REFUSED,
         "another driver was accepted at offset {number}, at or after the end {other} that this one has seen",
-        "Stop this driver if the other one works. Else start it again: it fetches the end anew",
+        "Stop this driver if the other one works. Else start it again: it fetches a new end",
     ),
     Code.OFFSETS_KIND_DIFFERS: Message(
         _REFUSED,
         "the source offsets of the region are of another kind ({names}) than those of its driver",
         "Use the driver that has written the region so far, or another region. To continue with this driver, "
-        "make sure that its source begins at the source offsets that " + STATUS + " shows: " + RESET,
+        "make sure that its source begins at the source offsets that " + STATUS + " shows, and " + RESET,
     ),
     Code.INCARNATION_LIVE: Message(
         _REFUSED,
-        "incarnation[ {incarnation}] of the region is live, and this checkpoint location is not its own",
-        "Probably another query of this region is running. If this one is a mistake, do not start it. Else "
-        "start it with the checkpoint location of that incarnation. If that is lost: " + _LOST,
+        "incarnation[ {incarnation}] of the region is live, and its driver has another one",
+        "Probably another driver of this region is running. If this one is a mistake, do not start it. Else "
+        "start it with the state of that incarnation. If that is lost, " + _LOST,
     ),
     Code.LOCATION_OLDER: Message(
         _REFUSED,
-        "its checkpoint location ends[ at checkpoint {checkpoint}], before the committed checkpoint {other}",
-        "Use the newest state of the location. If it is lost, take an empty one: " + _LOST,
+        "the state of its driver ends[ at checkpoint {checkpoint}], before the committed checkpoint {other}",
+        "Start the driver with its newest state. If that is lost, " + _LOST,
     ),
     Code.SOURCE_DIFFERS: Message(
         _REFUSED,
-        "checkpoint {checkpoint} of its checkpoint location has another source range than the one in the log",
-        "The source was changed, or the location comes from a backup. Restore the newest location, or set "
-        "this one to the committed position: " + RESET + ". If that is refused, take an empty one: " + _LOST,
+        "checkpoint {checkpoint} of its driver has another source range than the one in the log",
+        "The source was changed, or the state of the driver comes from a backup. Restore the newest state. "
+        "If that is lost, " + _LOST,
     ),
     Code.REGISTRATION_UNREADABLE: Message(
         _REFUSED,
-        "the body of the registration cannot be read",
-        "Install the same release of sluicegate for driver and coordinator, then start the query again",
+        "the body of the registration cannot be read, or an order skipped it",
+        "Let the driver send a body that its schema allows. With Spark, and in Python, install the release "
+        "of sluicegate that the coordinators have. Then start the driver again",
     ),
 }
 
@@ -501,20 +511,21 @@ REFUSAL_MESSAGES: Final[Mapping[Code, Message]] = {
 _STALLED: Final = "Region {region} is stalled"
 _CHECKPOINT: Final = "Checkpoint {checkpoint} of region {region} is not committed"
 _FILES: Final = "Files of region {region} are not committed"
-_RESET: Final = "Set the region to its committed position: " + RESET
+_RESET: Final = "L" + RESET[1:]
+_AGAIN: Final = "To have the files written again, " + RESET
 _DISCARD: Final = "`sluicegate region remove --stream {stream} --region {region} --discard`"
 
 _UNTIL_RESET: Final[Mapping[Code, Message]] = {
     Code.COMPLETED_DIFFERENTLY: Message(
         _STALLED,
         "checkpoint {checkpoint} was completed twice, for different source ranges: the source was changed, "
-        "or two queries share the checkpoint location",
-        "Stop one of two queries. " + _RESET,
+        "or two drivers share one state",
+        "Stop one of two drivers. " + _RESET,
     ),
     Code.PREDECESSOR_IMPOSSIBLE: Message(
         _STALLED,
         "checkpoint {checkpoint} cannot follow the checkpoint that it names as its predecessor[ ({other})]",
-        "Make sure that one query alone uses the checkpoint location. " + _RESET,
+        "Make sure that one driver alone uses the state of the region. " + _RESET,
     ),
     Code.CHECKPOINT_TOO_HIGH: Message(
         _STALLED,
@@ -530,15 +541,13 @@ _UNTIL_RESET: Final[Mapping[Code, Message]] = {
     Code.FILES_LOST: Message(
         _STALLED,
         "files of checkpoint {checkpoint} are lost[: {detail}]",
-        "Have the query write them again. " + _RESET,
+        _AGAIN,
     ),
     Code.FINAL_TOO_OLD: Message(
         _STALLED,
-        "its query ended[ at checkpoint {other}], before the committed checkpoint {checkpoint}: its "
-        "checkpoint "
-        "location is an older one",
-        "Use the newest state of the location. If it is lost, take an empty one, and let its source begin "
-        "right after the committed rows. Then " + RESET,
+        "its driver ended[ at checkpoint {other}], before the committed checkpoint {checkpoint}: it has an "
+        "older state",
+        "Start the driver with its newest state. If that is lost, " + _LOST,
     ),
     Code.RECORD_SKIPPED: Message(
         "Region {region} is stalled",
@@ -548,7 +557,7 @@ _UNTIL_RESET: Final[Mapping[Code, Message]] = {
     Code.REVERTED: Message(
         _STALLED,
         "decision {number} with checkpoints of the region was reverted",
-        "Remove what the table refused. " + _RESET + ". To end the region instead: " + _DISCARD,
+        "Remove what the table refused. To end the region: " + _DISCARD + ". To continue it, " + RESET,
     ),
 }
 
@@ -556,36 +565,35 @@ _WAITING: Final[Mapping[Code, Message]] = {
     Code.EVENTS_MISSING: Message(
         _CHECKPOINT,
         "it is completed, and[ {number} of] its events have not arrived[, such as {event}]",
-        "Wait for uploads that still run. If nothing is left to arrive: " + RESET,
+        "Wait for uploads that still run. If nothing is left to arrive, " + RESET,
     ),
     Code.PREDECESSOR_MISSING: Message(
         _CHECKPOINT,
         "it follows checkpoint {other}, which nobody has completed",
-        "Wait while the query of the region works on it. If it never completes: " + RESET,
+        "Wait while the driver of the region works on it. If it never completes it, " + RESET,
     ),
     Code.COMPLETION_UNREADABLE: Message(
         _CHECKPOINT,
         "its completion cannot be read",
-        "Correct the driver and send the completion again, or set the region back: " + RESET,
+        "Correct the driver, and send the completion again. If that is impossible, " + RESET,
     ),
     Code.WAITS_FOR_REGIONS: Message(
         "The next commit of stream {stream} waits",
         "the regions {names} have completed nothing since their committed positions",
-        "Nothing is to be done while their queries run. Start the queries and drivers that do not run, also "
-        "those that were idle; for a region of batch jobs, call `prepare_jobs` with their options. To stop "
-        "waiting for one that has ended for good: `sluicegate region remove --stream {stream} --region "
-        "{first}`",
+        "Nothing is to be done while their drivers run. Start those that do not run, also those that were "
+        "idle; for a region of batch jobs in Python, call `prepare_jobs` with their options. To stop waiting "
+        "for one that has ended for good: `sluicegate region remove --stream {stream} --region {first}`",
     ),
     Code.DECLINED: Message(
         "Region {region} does not complete checkpoint {checkpoint} soon",
         "its driver has declined it[ ({first})][: {detail}]",
-        "Look at its query or driver. Partial commits do not wait for the region, until it completes a "
+        "Look at its driver. Partial commits do not wait for the region, until it completes a "
         "checkpoint or registers",
     ),
     Code.POSITION_OLD: Message(
         "Region {region} of stream {stream} falls more and more behind the others",
         "it has moved with no commit for more than {number} seconds",
-        "Look at its query or driver. If it has ended for good: `sluicegate region remove --stream {stream} "
+        "Look at its driver. If it has ended for good: `sluicegate region remove --stream {stream} "
         "--region {region}`",
     ),
     Code.POSITIONS_STATED: Message(
@@ -597,24 +605,23 @@ _WAITING: Final[Mapping[Code, Message]] = {
         "ends this warning",
     ),
     Code.STILL_RUNNING: Message(
-        "A query of region {region} of stream {stream} still runs, and nothing of it is committed any more",
+        "A driver of region {region} of stream {stream} still runs, and nothing of it is committed any more",
         "its incarnation {incarnation} has ended",
-        "Stop the query. It has to read again what is not committed. " + _RESET,
+        "Stop that driver. To read again what is not committed, " + RESET,
     ),
     Code.TEXTS_TOO_LARGE: Message(
         "Region {region} is not committed",
         "source offsets and listeners of all regions would have {number} bytes, and {other} are allowed",
-        "Let its driver state shorter ones. " + _RESET,
+        "Correct its driver, which must state shorter ones. " + _RESET,
     ),
     Code.WATERMARK_IGNORED: Message(
         "Watermark {first} of checkpoint {checkpoint} of region {region} counts as none",
         "it is too far ahead, or in no year from 1 to 9999",
         "The rows are committed, and nothing is marked as done by this watermark. Correct the times in the "
-        "source, or let the driver state Unix milliseconds; the next right watermark counts. A Spark query "
-        "that has seen such a time keeps it: filter such rows before `withWatermark`. "
-        + _RESET
-        + ". If such times are right, raise streams.{stream}.future_limit "
-        "in the settings of all coordinators, and send SIGHUP",
+        "source, or let the driver state Unix milliseconds; the next right watermark counts. If such times "
+        "are right, raise streams.{stream}.future_limit in the settings of all coordinators, and send "
+        "SIGHUP. With Spark, a query that has seen such a time keeps it: filter such rows before "
+        "`withWatermark`, stop the query, run " + _LOCATION + ", and start it again",
     ),
     Code.WATERMARK_IN_SECONDS: Message(
         "The watermark {first} of checkpoint {checkpoint} of region {region} seems to be in seconds",
@@ -628,50 +635,46 @@ _EXCLUDED: Final[Mapping[Code, Message]] = {
     Code.FILES_EXCLUDED: Message(
         _FILES,
         "the table does not take them[ ({detail})]",
-        "Restore what is missing, and they are checked again. To have them written again: " + RESET,
+        "Restore what is missing, and they are checked again. " + _AGAIN,
     ),
     Code.FILE_NAME_DIFFERS: Message(
         _FILES,
         "the name of {first} lacks the label[ {second}] of the attempt that reports it",
-        "Let the writer name its files with digest, incarnation and checkpoint of its own attempt, then set "
-        "the region back: "
-        + RESET
-        + ". For writers that cannot choose names, set streams.{stream}.file_names to `unchecked`",
+        "Let the writer name its files with digest, incarnation and checkpoint of its own attempt. For "
+        "writers that cannot choose names, set streams.{stream}.file_names to `unchecked`. " + _AGAIN,
     ),
     Code.LOCATION_NOT_ALLOWED: Message(
         _FILES,
         "the location {first} is outside of the allowed locations[ {rest}]",
-        "Let the writer put its files where the table keeps its data, and set the region back: "
-        + RESET
-        + ". If that is {first}, by this or another address, add it to streams.{stream}.allowed_locations in "
-        "the settings of all coordinators; streams.{stream}.table itself is always allowed",
+        "Let the writer put its files where the table keeps its data. If that is {first}, by this or another "
+        "address, add it to streams.{stream}.allowed_locations in the settings of all coordinators; "
+        "streams.{stream}.table itself is always allowed. " + _AGAIN,
     ),
     Code.LOCATION_AMBIGUOUS: Message(
         _FILES,
         "the location {first} can be read in two ways[: {detail}]",
-        "Give the query a plain location for its table, then set the region back: " + RESET,
+        "Give the writer a plain location for its table. " + _AGAIN,
     ),
     Code.PATH_ESCAPES: Message(
         _FILES,
         "the path {first} leads out of its location[ {second}]",
-        "Correct the writer, which must name paths inside its location. " + _RESET,
+        "Correct the writer, which must name paths inside its location. " + _AGAIN,
     ),
     Code.OTHER_FORMAT: Message(
         _FILES,
         "they have the format {first}[, and the table has the format {second}][ ({detail})]",
-        "Correct streams.{stream}.format in the settings, or the writer of the query; then set the region "
-        "back: " + RESET,
+        "Correct streams.{stream}.format in the settings, or the writer. " + _AGAIN,
     ),
     Code.BODY_UNREADABLE: Message(
         _FILES,
         "the event[ at offset {number}] that lists them cannot be read[ ({detail})]",
-        "Correct the writer, then have the files written again: " + RESET,
+        "Correct the writer. " + _AGAIN,
     ),
     Code.TOO_MANY_FILES: Message(
         _FILES,
         "a checkpoint[ ({checkpoint})] has too many files[: {number}, of at most {other}]",
         "Raise streams.{stream}.max_files_per_checkpoint in the settings of all coordinators. Or let the "
-        "query write fewer files, and set the region back: " + RESET,
+        "writer write fewer files. " + _AGAIN,
     ),
     Code.TOO_MANY_BYTES: Message(
         _FILES,
@@ -708,15 +711,16 @@ STREAM_MESSAGES: Final[Mapping[Code, Message]] = {
     Code.SAVEPOINT_WAITS: Message(
         "Savepoint {first} of stream {stream} waits",
         "its commit is not in the table yet[; it needs a checkpoint of {rest}]",
-        "Start the queries of these regions if they do not run; for a region of batch jobs, call "
+        "Start the drivers of these regions if they do not run; for a region of batch jobs in Python, call "
         "`prepare_jobs` with their options. To give it up: `sluicegate stream cancel --stream {stream} "
         "--name {first}`",
     ),
     Code.DRAIN_WAITS: Message(
         "Drain {first} of stream {stream} waits",
-        "not all regions have ended[: {rest}]. A query that is stopped does not end its region",
-        "Run the queries with `bounded=true`, or end all regions: `sluicegate assignment close --stream "
-        "{stream}`. For one: `sluicegate region remove --stream {stream} --region REGION`",
+        "not all regions have ended[: {rest}]. A driver that stops does not end its region",
+        "Let the drivers close their regions, or end all of them: `sluicegate assignment close --stream "
+        "{stream}`. For one: `sluicegate region remove --stream {stream} --region REGION`. With Spark, run "
+        "the queries with `bounded=true`",
     ),
     Code.RECORD_UNREADABLE: Message(
         _STREAM_STALLED,
@@ -782,8 +786,8 @@ STREAM_MESSAGES: Final[Mapping[Code, Message]] = {
     Code.TABLE_CONTRADICTS: Message(
         _STREAM_STALLED,
         "the table contradicts decision {number} of the log[: digest {first}][: it ends with decision "
-        "{other}][: {detail}]. Usual causes are a table that was rolled back, and another job with the same "
-        "commit user",
+        "{other}][: {detail}]. Usual causes are a table that was rolled back, and another deployment with "
+        "the same commit user",
         "Compare them: "
         + VERIFY
         + ". Put the lost snapshots back. Or stop the coordinators, and commit them again: `sluicegate "
@@ -819,7 +823,7 @@ STREAM_MESSAGES: Final[Mapping[Code, Message]] = {
         "Stream {stream} is read at its limit",
         "its events came faster than {number} a second. They stay in Kafka, and are committed when it has "
         "caught up; other streams do not wait",
-        "Let its jobs publish fewer and larger events. To read faster, raise "
+        "Let its writers publish fewer and larger events. To read faster, raise "
         "streams.{stream}.max_events_per_second in the settings of all coordinators, and send SIGHUP",
     ),
     Code.STATE_RECORD_NEWER: Message(

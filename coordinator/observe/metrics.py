@@ -487,7 +487,7 @@ class Metrics:
             _CONDITION,
             "Conditions that keep the stream or a region of it from progress, by kind and code; absent if "
             "there is none. Kind `stall` needs an action, `pause` is one of an operator, `retry` is a step "
-            "that fails and is tried again, `refusal` is a query that may not start, `wait` is normal",
+            "that fails and is tried again, `refusal` is a driver that may not start, `wait` is normal",
         )
         self.stall_seconds = counter(
             "stall_seconds_total",

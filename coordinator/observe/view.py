@@ -294,9 +294,10 @@ RANKS: Final[Mapping[str, int]] = {
 
 SILENT: Final = Message(
     "Region {region} of stream {stream} is silent",
-    "its last event is of {heard}, and a heartbeat is due every {interval}. Its query has ended, or its host "
-    "does not reach Kafka[. It left checkpoint {checkpoint} unfinished: {events} published, no completion]",
-    "Start its query again. To stop waiting for it: `sluicegate region remove --stream {stream} --region "
+    "its last event is of {heard}, and a heartbeat is due every {interval}. Its driver has ended, or its "
+    "host does not reach Kafka[. It left checkpoint {checkpoint} unfinished: {events} published, no "
+    "completion]",
+    "Start its driver again. To stop waiting for it: `sluicegate region remove --stream {stream} --region "
     "{region}`",
 )
 LETTERS: Final = Message(

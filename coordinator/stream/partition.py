@@ -185,7 +185,10 @@ class UnroutableEvents:
         return Problem(code=Code.WRONG_PARTITION, number=home, other=self._partition, event=event)
 
     def _refuse(self, record: ConsumerRecord, envelope: Envelope, problem: Problem) -> None:
-        """Refuse a registration, while a job may wait for the answer."""
+        """Refuse a registration, while a driver may wait for the answer.
+
+        The state of the stream is not here, so the answer has no position.
+        """
         stream = envelope.stream
         reason = format_problem(problem, stream)
         answer = RegistrationAnswered(

@@ -190,6 +190,10 @@ func TestConversation(t *testing.T) {
 	if _, err := s.hears(two); err != nil {
 		t.Fatal("a refusal of another process stops the one that works:", err)
 	}
+	unknown := []byte(`{"registration": "x", "accepted": false, "problem": {"code": "unknown-stream"}, "live": null}`)
+	if _, err := two.Hear("registration.answered", "flights", "EWR", unknown); err != nil {
+		t.Fatal("a refusal without a position stops the driver:", err)
+	}
 	s.sends(two.Closed())
 	if _, err := s.hears(two); err != nil || two.Ahead() != 0 || two.Next != 250 {
 		t.Fatal(two.Ahead(), two.Next, err)

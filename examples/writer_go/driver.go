@@ -140,8 +140,8 @@ func (d *Driver) Hear(kind, stream, region string, value []byte) (*Answer, error
 		if d.run == "" {
 			return &answer, nil
 		}
-		if answer.Live == d.Incarnation && answer.Run == d.run {
-			return nil, nil
+		if answer.Live == "" || answer.Live == d.Incarnation && answer.Run == d.run {
+			return nil, nil // a refusal may come from a coordinator that does not know the stream
 		}
 		return nil, ErrEnded
 	case "incarnations.ended":

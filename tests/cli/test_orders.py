@@ -170,7 +170,8 @@ def test_a_closed_assignment_names_the_cut_that_the_next_one_follows(history: Hi
     assert result.exit_code == 0, result.output
     assert result.stdout.splitlines() == [
         "assignment 0 of stream flights has ended with decision 2",
-        "queries of the next assignment give the option assignment.after = 2 and begin here:",
+        "drivers of the next assignment name decision 2 as `after`, and begin here. With Spark, that is the "
+        "option assignment.after",
         '  EWR  checkpoint 1 of EWR-1; source offsets: {"at": 1}',
         '  JFK  checkpoint 1 of JFK-1; source offsets: {"at": 1}',
     ]
@@ -225,7 +226,7 @@ def test_nothing_can_be_ordered_of_a_stream_without_a_record(deployment: Deploym
     deployment.create_topics()
     result = deployment.run("stream", "resume", *STREAM)
     assert result.exit_code == 2
-    assert "no query has registered a region yet" in " ".join(result.stderr.split())
+    assert "no driver has registered a region yet" in " ".join(result.stderr.split())
     assert deployment.events("flights") == []
 
 

@@ -10,6 +10,7 @@ import click
 import pytest
 
 from sluicegate.cli.main import main
+from sluicegate.coordinator.observe.messages import REFUSAL_MESSAGES
 from sluicegate.events.problems import Code
 from tools.docs import metrics_page
 
@@ -28,7 +29,10 @@ NO_ROW: Final = frozenset(
         Code.NOT_FORCED,
     }
 )
-"""Reasons for which an event has no effect: the log of a coordinator has them, and nobody has to act."""
+"""Reasons for which an event has no effect: the log of a coordinator has them, and nobody has to act.
+
+The codes of refusals are on the page of the contract, and their ways out on the generated page of codes.
+"""
 
 
 def problem_of(words: list[str]) -> str | None:
@@ -89,7 +93,7 @@ def test_each_code_has_a_row() -> None:
         for row in re.findall(r"^\| (`[^|]*) \|", text, re.MULTILINE)
         for code in re.findall(r"`([a-z-]+)`", row)
     }
-    assert {str(code) for code in {*Code} - NO_ROW} - named == set()
+    assert {str(code) for code in {*Code} - NO_ROW - {*REFUSAL_MESSAGES}} - named == set()
 
 
 NO_METRICS: Final = {"sluicegate_commit", "sluicegate_feed", "sluicegate_flights_months", "sluicegate_months"}

@@ -131,6 +131,9 @@ def _notice(due: Due) -> str:
                 f"{due.region} {due.incarnation} {verdict} at {_at(body.committed)} decision {body.decision}"
             )
             text += f" unresolved {body.unresolved}" if body.unresolved is not None else ""
+            if body.problem is not None:
+                text += f" live {body.live or 'none'}"
+                text += f" offsets {body.source_offsets}" if body.source_offsets is not None else ""
         case Committed():
             text = f"{body.decision} {cut(body.cut)}{_more(body)}"
         case CutAbandoned():

@@ -3,6 +3,8 @@
 import signal
 import subprocess
 import sys
+from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from uuid import uuid4
@@ -11,7 +13,8 @@ import pytest
 
 from sluicegate.events.models import CheckpointFailed, Position, RegionRegistered
 from sluicegate.events.notifications import RegistrationAnswered
-from sluicegate.writer_hooks import RegionReplaced, publisher
+from sluicegate.events.problems import Code, Problem
+from sluicegate.writer_hooks import BadCheckpointLocation, RegionReplaced, publisher
 from sluicegate.writer_hooks.options import SinkOptions
 from sluicegate.writer_hooks.region import Event, Live, Registered
 from sluicegate.writer_hooks.spark import heartbeats, incarnation
@@ -154,6 +157,30 @@ def test_a_query_that_the_log_does_not_know_is_told_how_it_continues(
         incarnation.check_live(options, Registered("a", "own"))
     command = "sluicegate region reset --stream flights --region JFK --checkpoint-location"
     assert f"`{command} {options.checkpoint_location}`, then start the query again" in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("problem", "believed"),
+    [
+        (Problem(code=Code.INCARNATION_LIVE), True),
+        (Problem(code=Code.TABLE_AHEAD), False),
+        (Problem(code=Code.RETRYING), False),
+    ],
+    ids=["judged", "the table has more than the log", "the table is away"],
+)
+def test_the_stream_before_counts_only_while_it_is_not_stalled(
+    options: SinkOptions, monkeypatch: pytest.MonkeyPatch, problem: Problem, believed: bool
+) -> None:
+    """The log of a stalled stream may be older than its table: what it shows may not be all."""
+    location = CheckpointLocation(options.checkpoint_location)
+    before = MARKER.model_copy(update={"stream": "old"})
+    marker = IncarnationMarker(query="q7", incarnation="b", first=3, former=before)
+    committed = location.predecessor(before, 3)
+    answer = RegistrationAnswered(registration="r", accepted=False, problem=problem, committed=committed)
+    monkeypatch.setattr(incarnation, "ask", lambda *_: answer)
+    region = replace(options.region, registration_timeout=0.0)
+    with nullcontext() if believed else pytest.raises(BadCheckpointLocation, match="may not begin"):
+        incarnation._require_committed_before(region, location, marker, lambda: False)
 
 
 def test_a_listener_tells_of_each_stream_of_a_run_until_it_ends(tmp_path: Path) -> None:

@@ -100,7 +100,7 @@ async def test_a_location_one_batch_behind_is_refused_and_put_back(
         job.feed([4])
         refusal = await refused(job)
         assert "source-differs" in refusal
-        assert "checkpoint 2 of its checkpoint location has another source range" in refusal
+        assert "checkpoint 2 of its driver has another source range" in refusal
         restore(job, newest)
         await job.run_all()
         job.feed([5])

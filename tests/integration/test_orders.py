@@ -79,7 +79,7 @@ async def test_a_decision_that_the_table_never_takes_is_reverted(
             lambda: stalls(first), lambda seen: any(each.code is Code.COMMIT_REFUSED for each in seen)
         )
         order = ("commit", "revert", *STREAM, "--decision", "2", "--region", "r2")
-        reset = "Set the region back: sluicegate region reset --stream flights --region r2"
+        reset = "With Spark, stop the query, run sluicegate region reset --stream flights --region r2"
         assert reset in await sluicegate(place, *order)
         assert read_ids(place.table) == [1, 2]
         assert (await second.begin("p2")).accepted

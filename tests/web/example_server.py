@@ -23,16 +23,16 @@ MINUTE: Final = 60 * SECOND
 
 RESET: Final = (
     "Region JFK is stalled: checkpoint 412 was completed twice, for different source ranges: the source was "
-    "changed, or two queries share the checkpoint location. Stop one of two queries. Set the region to its "
-    "committed position: `sluicegate region reset --stream flights --region JFK`."
+    "changed, or two drivers share one state. Stop one of two drivers. Let the driver of the region begin a "
+    "new incarnation at the committed position."
 )
 REFUSAL: Final = (
-    "A query of region EWR is refused: the region has another live incarnation. Use its checkpoint "
-    "location, or set the region back: `sluicegate region reset --stream crew --region EWR`."
+    "A driver of region EWR is refused: the region has another live incarnation. Start it with the state of "
+    "that incarnation."
 )
 WAIT: Final = (
     "The next commit of stream bookings waits: the regions LGA have completed nothing since their committed "
-    "positions. Nothing is to be done while their queries run. To stop waiting for one that does not come "
+    "positions. Nothing is to be done while their drivers run. To stop waiting for one that does not come "
     "back: `sluicegate region remove --stream bookings --region LGA`."
 )
 PAUSE: Final = (

@@ -108,11 +108,11 @@ async def test_a_dead_driver(page: Page, place: Planted) -> None:
         await expect(badge(card)).to_have_text("? silent")
         reason = card.locator(".reason")
         await expect(reason).to_contain_text("Region r1 of stream dead is silent")
-        await expect(reason).to_contain_text("Its query has ended, or its host does not reach Kafka.")
+        await expect(reason).to_contain_text("Its driver has ended, or its host does not reach Kafka.")
         await expect(reason).to_contain_text(
             "It left checkpoint 0 unfinished: 1 event published, no completion."
         )
-        await expect(reason).to_contain_text("Start its query again.")
+        await expect(reason).to_contain_text("Start its driver again.")
         again = place.driver("dead", "r1", "whole")
         with ended(again):
             await place.await_driver(again, "dead", "r1", "completed")

@@ -18,8 +18,9 @@ HEADING: Final = """\
 
 Status, logs, metrics, answers and dead letters name the reason of a problem as a code. Here is the sentence
 that is printed for each code, with capitals in place of names and numbers. Parts without a value are left
-out. [Operations](../operations.md#condition-codes) has the causes and the ways out in the order of an
-operator's work.
+out. [Operations](../operations.md#condition-codes) has the codes of conditions in the order of an operator's
+work, and [the contract for writers](../writers/contract.md#refusals) those of refusals, by the reaction of
+a driver.
 
 A program compares codes, never sentences: a sentence may change in any release.
 """

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 
 from sluicegate.events.models import Position
 from sluicegate.events.notifications import RegistrationAnswered
-from sluicegate.events.problems import Code
+from sluicegate.events.problems import STREAM_STALLS, Code
 from sluicegate.writer_hooks.errors import (
     BadCheckpointLocation,
     BatchUnfinished,
@@ -302,14 +302,16 @@ def _require_committed_before(
     )
     while True:
         answer = ask(place, place.registration(new_incarnation(), None, probe=True), stopped)
-        if answer.committed == expected and answer.unresolved is None:
+        code = answer.problem.code if answer.problem is not None else None
+        # The log of a stalled stream may be older than its table, so a later batch may be committed.
+        if answer.committed == expected and answer.unresolved is None and code not in STREAM_STALLS:
             return
-        unknown = answer.problem is not None and answer.problem.code is Code.UNKNOWN_STREAM
+        unknown = code is Code.UNKNOWN_STREAM
         if unknown or stopped() or time.monotonic() + _PAUSE >= until:
             break
         time.sleep(_PAUSE)
     at = "nothing" if answer.committed is None else f"checkpoint {answer.committed.checkpoint}"
-    why = f" ({answer.reason.rstrip('.')})" if unknown else ""
+    why = f" ({answer.reason.rstrip('.')})" if unknown or code in STREAM_STALLS else ""
     raise BadCheckpointLocation(
         f"the query may not begin in the stream {region.stream} at batch {marker.first} yet: of its region "
         f"{former.region}, the stream {former.stream} has committed {at}{why}, and not exactly what is "

@@ -15,13 +15,14 @@ from hypothesis import strategies as st
 from sluicegate.coordinator.observe.messages import (
     CAUSES,
     MESSAGES,
+    STREAM_MESSAGES,
     Message,
     format_cause,
     format_problem,
     listed,
     short_id,
 )
-from sluicegate.events.problems import Cause, CauseCode, Code, Problem
+from sluicegate.events.problems import STREAM_STALLS, Cause, CauseCode, Code, Problem
 from tests.events.strategies import bodies_of
 
 SENTENCES: Final = Path(__file__).parent / "sentences.txt"
@@ -100,7 +101,7 @@ def test_long_lists_and_ids_are_short() -> None:
     ("about", "said", "unsaid"),
     [
         ({"names": ("JFK",)}, "goes on with JFK.*`sluicegate assignment close", "assignment.after"),
-        ({"number": 4}, "`assignment` 5, and with the `assignment.after` that", "assignment close"),
+        ({"number": 4}, "with assignment 5, .* With Spark, .* `assignment.after`", "assignment close"),
     ],
     ids=["the assignment goes on", "the assignment has ended"],
 )
@@ -111,6 +112,12 @@ def test_a_removed_region_comes_back_with_the_next_assignment(
     text = format_problem(problem, "flights")
     assert re.search(said, text)
     assert unsaid not in text
+
+
+def test_each_condition_of_a_stream_is_a_stall_or_stops_nothing() -> None:
+    others = {Code.PAUSED, Code.SAVEPOINT_WAITS, Code.DRAIN_WAITS, Code.RETENTION, Code.EVENTS_LIMITED}
+    assert {*STREAM_MESSAGES} == STREAM_STALLS | others
+    assert not STREAM_STALLS & others
 
 
 def test_logs_show_the_code_with_the_arguments_that_are_set() -> None:

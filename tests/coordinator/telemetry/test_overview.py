@@ -127,8 +127,7 @@ def test_a_region_is_silent_by_the_setting_and_by_three_heartbeats() -> None:
     assert view_of(rare, None, NOW).silent == ()
     assert line_of("EWR", found) == (
         "  EWR  SILENT    checkpoint 17 of 6f0c1d2e…; silent for 80 s, heartbeats are due every 5 s: its "
-        "query "
-        "has probably ended"
+        "driver has probably ended"
     )
     assert line_of("JFK", found) == "  JFK  idle      checkpoint 9 of 81ab34cd…; last event 12 s ago"
 

@@ -25,8 +25,8 @@ def test_a_silent_region_names_what_its_driver_left() -> None:
     assert (found.kind, found.region, found.since) == ("silent", "JFK", HEARD)
     assert found.message == (
         "Region JFK of stream flights is silent: its last event is of 2025-11-27T08:51:12Z, and a "
-        "heartbeat is due every 10 s. Its query has ended, or its host does not reach Kafka. It left "
-        "checkpoint 413 unfinished: 2 events published, no completion. Start its query again. To stop "
+        "heartbeat is due every 10 s. Its driver has ended, or its host does not reach Kafka. It left "
+        "checkpoint 413 unfinished: 2 events published, no completion. Start its driver again. To stop "
         "waiting for it: `sluicegate region remove --stream flights --region JFK`."
     )
     assert "It left" not in silence("flights", "JFK", HEARD, 10_000).message
