@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from pydantic import ValidationError
+from pydantic_core import from_json, to_json
 
 from sluicegate.events.envelope import (
     BODIES,
@@ -304,16 +305,18 @@ def read_completion(envelope: Envelope, value: bytes | None) -> CheckpointComple
     So it names itself here, and whoever folds the log adds its files as those of a `files.written`.
     """
     carries = bool(envelope.writer)
-    body = parse_body(_Arrived if carries else CheckpointCompleted, value)
-    if isinstance(body, Problem):
-        return body
-    if carries != (body.files is not None):
-        lacking = CauseCode.ATTEMPT_WITHOUT_FILES if carries else CauseCode.FILES_WITHOUT_ATTEMPT
-        return Problem(code=Code.MALFORMED_BODY, names=("files",), cause=Cause(code=lacking))
+    if (body := _read_apart(envelope, value or b"")) is None:
+        found = parse_body(_Arrived if carries else CheckpointCompleted, value)
+        if isinstance(found, Problem):
+            return found
+        body = found
+        if carries != (body.files is not None):
+            lacking = CauseCode.ATTEMPT_WITHOUT_FILES if carries else CauseCode.FILES_WITHOUT_ATTEMPT
+            return Problem(code=Code.MALFORMED_BODY, names=("files",), cause=Cause(code=lacking))
     before = _position_of(body.predecessor, envelope.incarnation)
     if isinstance(before, Problem):
         return before
-    if not carries and body.source_digest and before is body.predecessor:
+    if body.files is None and body.source_digest and before is body.predecessor:
         return body
     events = (envelope.id,) if carries else body.events
     digest = body.source_digest or default_source_digest(envelope.checkpoint, events, body.source_offsets)
@@ -326,6 +329,44 @@ def read_completion(envelope: Envelope, value: bytes | None) -> CheckpointComple
         listeners=body.listeners,
         source_offsets=body.source_offsets,
     )
+
+
+# A completion with files is read apart: the members that the core needs, and the files that a check needs.
+# A text of another spelling is read as a whole, which is the definition of both readings.
+
+_HEADS: Final = (b'{"events":[],"files":{', b'{"files":{')
+_NEXT: Final = b',"predecessor":'
+_LAST: Final = b',"files":'
+
+
+def _apart(raw: bytes) -> tuple[bytes, bytes] | None:
+    """Return the texts of a completion without its files, and of its files; None: it has another spelling.
+
+    Usual writers have the files first or last, and no spaces. The caller has to find that the second text is
+    one object. Then the whole is JSON, too, and has both parts as its members.
+    """
+    first = raw.startswith(_HEADS)
+    begin = raw.index(b"{", 1) if first else raw.find(_LAST) + len(_LAST)
+    end = raw.rfind(_NEXT) if first else len(raw) - 1
+    if not len(_LAST) <= begin < end:
+        return None
+    rest = b"{" + raw[end + 1 :] if first else raw[: begin - len(_LAST)] + raw[end:]
+    if not _has_each_key_once(rest) or b'"files":' in rest or b'"events":' in rest:
+        return None
+    return rest, raw[begin:end]
+
+
+def _read_apart(envelope: Envelope, raw: bytes) -> CheckpointCompleted | None:
+    """Read a completion with files as one that names itself; None: read the whole text."""
+    if not envelope.writer or (found := _apart(raw)) is None:
+        return None
+    rest, files = found
+    try:
+        _Unread.model_validate_json(files)
+        itself = b'{"events":[%b],%b' % (to_json(envelope.id), rest[1:])
+        return CheckpointCompleted.model_validate_json(itself, strict=True)
+    except ValidationError:
+        return None
 
 
 def _position_of(before: Predecessor | None, incarnation: str) -> Predecessor | Problem | None:
@@ -352,11 +393,13 @@ def read_files(envelope: Envelope, value: bytes | None) -> FilesWritten | Proble
 
     It must have as many files as its attributes announce, and no path twice.
     """
-    found: _Carrying | FilesWritten | Problem
-    if envelope.type is CHECKPOINT_COMPLETED:
-        found = parse_body(_Carrying, value)
-    else:
+    found: _Carrying | FilesWritten | Problem | None = None
+    if envelope.type is not CHECKPOINT_COMPLETED:
         found = parse_body(FilesWritten, value)
+    elif (apart := _apart(value or b"")) is not None:
+        found = parse_body(FilesWritten, apart[1])
+    if found is None or (isinstance(found, Problem) and envelope.type is CHECKPOINT_COMPLETED):
+        found = parse_body(_Carrying, value)
     if isinstance(found, Problem):
         return found
     body = found.files if isinstance(found, _Carrying) else found
@@ -394,22 +437,37 @@ def parse_body(model: type[_Parsed], value: bytes | None) -> _Parsed | Problem:
             found = model.model_validate_json(respelled, strict=True)
         except ValidationError as error:
             return malformed(Code.MALFORMED_BODY, error)
-    if not _has_as_many_keys(raw, found):
+    if not (_has_as_many_keys(raw, found) if isinstance(found, FilesWritten) else _has_each_key_once(raw)):
         try:
-            json.loads(raw, object_pairs_hook=_check_keys)
+            if model is _Arrived:
+                # Whoever reads the files looks at their keys, as at those of a `files.written`.
+                _check_members(json.loads(raw, object_pairs_hook=_Members), unread="files")
+            else:
+                json.loads(raw, object_pairs_hook=_check_keys)
         except _KeyRepeated as repeated:
             return repeated.problem
     return found
 
 
-def _has_as_many_keys(raw: bytes, found: Body) -> bool:
+def _has_each_key_once(raw: bytes) -> bool:
+    """Return True if no key of a text is there twice. False: a second reading has to show that.
+
+    An object in memory has each key once, and so has the text that is made of it.
+    """
+    try:
+        return to_json(from_json(raw)) == raw
+    except ValueError:
+        return False
+
+
+def _has_as_many_keys(raw: bytes, found: FilesWritten) -> bool:
     """Return True if no key of a list of files is there twice. False: a second reading has to show that.
 
     A text without spaces has a quotation mark and a colon after each key, and each key that is there once is
     in the body. An unknown key, or a value with such signs, gives another number. The second reading takes as
     long as the first one.
     """
-    if not isinstance(found, FilesWritten) or any(each in raw for each in _SPACES):
+    if any(each in raw for each in _SPACES):
         return False
     files = sum(len(each.__pydantic_fields_set__) + len(each.partition) for each in found.files)
     facts = sum(1 + len(each) for each in found.facts.values())
@@ -424,7 +482,25 @@ class _KeyRepeated(Exception):
         self.problem = Problem(code=Code.MALFORMED_BODY, cause=cause)
 
 
-def _check_keys(pairs: list[tuple[str, object]]) -> None:
+class _Members(tuple[tuple[str, object], ...]):
+    """Members of an object of JSON."""
+
+    __slots__ = ()
+
+
+def _check_members(value: object, unread: str = "") -> None:
+    """Check the keys of all objects, except in the member `unread`."""
+    if isinstance(value, _Members):
+        _check_keys(value)
+        for key, each in value:
+            if key != unread:
+                _check_members(each)
+    elif isinstance(value, list):
+        for each in value:
+            _check_members(each)
+
+
+def _check_keys(pairs: Sequence[tuple[str, object]]) -> None:
     if len({key for key, _ in pairs}) < len(pairs):
         counted = Counter(key for key, _ in pairs)
         raise _KeyRepeated(counted.most_common(1)[0][0])
@@ -481,10 +557,10 @@ def read_attributes(headers: Sequence[RawHeader]) -> Envelope | Flaw:
     attributes = dict(headers)
     try:
         shape = _kind(headers, attributes, EVENT_SHAPES)
-        if shape.type is FILES_WRITTEN and (written := _read_written(attributes)) is not None:
-            return written
         if shape.type is CHECKPOINT_COMPLETED and _has_attempt(attributes):
             shape = _CARRYING
+        if shape.writer and (written := _read_written(attributes, shape.type)) is not None:
+            return written
         event, *place = _read(attributes, shape.readers)
     except _Unusable as found:
         return _flaw(found.problem, headers)
@@ -496,10 +572,10 @@ def _has_attempt(attributes: _Attributes) -> bool:
     return attributes.get("ce_writer") is not None or attributes.get("ce_attempt") is not None
 
 
-def _read_written(attributes: _Attributes) -> Envelope | None:
-    """Return the attributes of a `files.written` as its readers do; None if one is absent or malformed.
+def _read_written(attributes: _Attributes, kind: EventType) -> Envelope | None:
+    """Return the attributes of an event with files as its readers do; None if one is absent or malformed.
 
-    Most events are of this type. Without a loop over the readers, it takes half the time.
+    Most events have files. Without a loop over the readers, it takes half the time.
     """
     get = attributes.get
     try:
@@ -510,7 +586,7 @@ def _read_written(attributes: _Attributes) -> Envelope | None:
         rows, size = _read_count(get("ce_rows")), _read_count(get("ce_bytes"))
     except ValueError:
         return None
-    values = (event, FILES_WRITTEN, stream, region, life, number, writer, attempt, files, rows, size)
+    values = (event, kind, stream, region, life, number, writer, attempt, files, rows, size)
     return _new(Envelope, values)
 
 

@@ -304,9 +304,8 @@ def _as_position(found: Predecessor) -> Predecessor:
     """Return a predecessor that leaves nothing out as a position."""
     if isinstance(found, Position) or not (found.incarnation and found.digest):
         return found
-    return Position.model_construct(
-        incarnation=found.incarnation, checkpoint=found.checkpoint, digest=found.digest
-    )
+    # This takes half the time of `model_construct`.
+    return Position(incarnation=found.incarnation, checkpoint=found.checkpoint, digest=found.digest)
 
 
 class CheckpointCompleted(Body):
@@ -370,8 +369,8 @@ def default_source_digest(checkpoint: int, events: Sequence[str], source_offsets
 
 def size_of_texts(source_offsets: str | None, listeners: Mapping[str, str]) -> int:
     """Return the bytes of source offsets, and of the state of listeners."""
-    texts = [source_offsets or "", *listeners.keys(), *listeners.values()]
-    return sum(len(text.encode()) for text in texts)
+    states = sum(len(text.encode()) for text in (*listeners.keys(), *listeners.values())) if listeners else 0
+    return states + len((source_offsets or "").encode())
 
 
 class CheckpointFailed(Body):

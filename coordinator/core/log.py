@@ -2,6 +2,7 @@
 
 Only the rules of this package change it, on behalf of `Replica`."""
 
+from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -253,8 +254,10 @@ class PendingCheckpoints:
 
     def upto(self, at: Position) -> list[Sealed]:
         """Return the sealed checkpoints up to a position; all of them if it is not sealed."""
-        counts = (count for count, each in enumerate(self.sealed, 1) if each.position == at)
-        return self.sealed[: next(counts, None)]
+        # Their numbers rise. The comparison of the models takes long, and thousands may wait for a cut.
+        index = bisect_left(self.sealed, at.checkpoint, key=lambda each: each.position.checkpoint)
+        found = index < len(self.sealed) and self.sealed[index].position == at
+        return self.sealed[: index + 1 if found else None]
 
     def split(self, upto: Position) -> "PendingCheckpoints":
         """Remove and return everything up to a sealed position, which is the new start.

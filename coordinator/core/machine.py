@@ -20,11 +20,13 @@ from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state import LogState
 from sluicegate.coordinator.core.state_record import Condition, StateRecord
 from sluicegate.coordinator.core.table import asked_decision
-from sluicegate.events.envelope import FILES_WRITTEN, EventType, LogRecord
+from sluicegate.events.envelope import CHECKPOINT_COMPLETED, FILES_WRITTEN, EventType, LogRecord
 from sluicegate.events.models import StreamCommand, StreamPolicy
 from sluicegate.events.problems import Code, Problem
 from sluicegate.lakes.port import Absent, Ahead, TableReplaced, TableState, Unproven
 
+_OF_WORK: Final = (FILES_WRITTEN, CHECKPOINT_COMPLETED)
+"""Most events. Nothing reacts to one, except if it reaches a savepoint."""
 _BELOW: Final = Applied(ignored=Problem(code=Code.SETTLED))
 """The effect of a record before the low-water mark."""
 
@@ -107,7 +109,7 @@ class StreamMachine:
         if fresh:
             # The reactions to earlier records are in the state record.
             self.outbox.applied_id = record.envelope.id
-        if fresh and (record.skipped or record.envelope.type is not FILES_WRITTEN):
+        if fresh and (record.skipped or applied.savepoints or record.envelope.type not in _OF_WORK):
             self._react(record, applied)
         self._conditions.log_time = record.time
         self._candidate.arrived()

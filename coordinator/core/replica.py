@@ -14,7 +14,14 @@ from sluicegate.coordinator.core.state import (
     SkippedRecord,
     reaches,
 )
-from sluicegate.events.envelope import FILES_WRITTEN, PER_REGION, Envelope, EventType, LogRecord
+from sluicegate.events.envelope import (
+    CHECKPOINT_COMPLETED,
+    FILES_WRITTEN,
+    PER_REGION,
+    Envelope,
+    EventType,
+    LogRecord,
+)
 from sluicegate.events.models import (
     CheckpointCompleted,
     CheckpointFailed,
@@ -46,12 +53,12 @@ def apply_driver_event(log: Log, record: LogRecord) -> Problem | None:
     region = log.state.region(envelope.region)
     if region.live_incarnation != envelope.incarnation:
         return NOT_LIVE
-    if isinstance(body, RegionHeartbeat | RegionClosed) and body.run != region.run:
-        # An older process of the same incarnation is still alive, or its event arrives late.
-        return NOT_LIVE
     match body:
         case CheckpointCompleted():
             return completed(log, record, body, region)
+        case RegionHeartbeat() | RegionClosed() if body.run != region.run:
+            # An older process of the same incarnation is still alive, or its event arrives late.
+            return NOT_LIVE
         case CheckpointFailed():
             return failed(log, envelope, body, region)
         case RegionHeartbeat():
@@ -128,8 +135,11 @@ def heartbeat(log: Log, envelope: Envelope, body: RegionHeartbeat, region: Regio
 
 def begin(region: RegionState, number: int) -> None:
     """Note that a checkpoint has begun: the region is not idle until its driver names this one."""
-    region.idle = False
-    region.begun = number if region.begun is None else max(region.begun, number)
+    # An assignment to a field of a model takes long.
+    if region.idle:
+        region.idle = False
+    if region.begun is None or number > region.begun:
+        region.begun = number
 
 
 def closed(log: Log, envelope: Envelope, body: RegionClosed, region: RegionState) -> Problem | None:
@@ -160,7 +170,8 @@ def seal(log: Log, name: str, time: int) -> None:
     if (problem := pending.seal(time)) is not None:
         stall(log.state.regions[name], problem)
     if len(pending.sealed) > before:
-        log.state.regions[name].declined = None
+        if log.state.regions[name].declined is not None:
+            log.state.regions[name].declined = None
         # A savepoint that was ordered while the region lagged waits for its next sealed checkpoint.
         savepoints.retarget(log.state, name, pending.sealed[0].position, sealed_later=True)
 
@@ -224,6 +235,17 @@ class Replica:
             # Most events are of this type, and none of them answers, resolves, ends or reaches anything.
             ignored = self._add_files(record)
             return _APPLIED if ignored is None else Applied(ignored)
+        if record.envelope.type is CHECKPOINT_COMPLETED:
+            if record.envelope.writer and record.body is not None:
+                # A completion with files is a `files.written`, and a completion that names it: itself.
+                self._add_files(record)
+            ignored = apply_driver_event(self.log, record)
+            if self.log.taken:
+                self._keep_for_revert(record)
+            reached = savepoints.reached(self.log)
+            return (
+                _APPLIED if ignored is None and not reached else Applied(ignored, savepoints=tuple(reached))
+            )
         made, answer = self.state.unresolved, None
         # What a registration ends, its answer says.
         ordered = isinstance(record.body, StreamCommand | CutReverted)
@@ -231,12 +253,7 @@ class Replica:
         if record.envelope.type is EventType.REGION_REGISTERED:
             ignored, answer = self._register(record)
         else:
-            if record.envelope.writer and record.body is not None:
-                # A completion with files is a `files.written`, and a completion that names it: itself.
-                self._add_files(record)
             ignored = self._apply(record)
-            if self.log.taken and record.envelope.type is EventType.CHECKPOINT_COMPLETED:
-                self._keep_for_revert(record)
         # Nothing but a valid outcome ends an unresolved decision.
         resolved = made if self.state.unresolved is None else None
         ended = dict(lived.items() - self._live().items()) if ordered else {}
@@ -281,7 +298,7 @@ class Replica:
                 return cuts.abandon(log, body)
             case CutCommitted() | CutReverted() as body:
                 return cuts.resolve(log, body)
-            case None if record.envelope.type is not EventType.CHECKPOINT_COMPLETED:
+            case None:
                 return Problem(code=Code.UNEXPECTED)
         return apply_driver_event(log, record)
 

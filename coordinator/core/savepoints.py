@@ -49,7 +49,7 @@ def reached(log: "Log") -> list[Savepoint]:
     committed is reached for ever, whatever becomes of its incarnation.
     """
     state = log.state
-    if state.unresolved is not None:
+    if state.unresolved is not None or not state.savepoints:
         return []
     for each in state.savepoints:
         late = _late(state, each)

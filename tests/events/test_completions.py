@@ -4,8 +4,11 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from sluicegate.events.codec import read_completion, read_record
+from sluicegate.events import codec
+from sluicegate.events.codec import read_completion, read_files, read_record
 from sluicegate.events.encoding import Unencodable, encode_event
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import CheckpointCompleted, Position, default_source_digest
@@ -101,6 +104,92 @@ def test_what_no_reader_would_take_is_not_encoded() -> None:
 def test_the_files_are_read_only_when_they_are_needed() -> None:
     found = read(CARRYING, body_of(files={"files": [{"path": "../outside"}]}))
     assert isinstance(found, CheckpointCompleted)
+
+
+@pytest.mark.parametrize("spaces", [(",", ":"), (", ", ": ")], ids=["plain", "spaces"])
+def test_a_key_twice_is_found_where_it_is_read(spaces: tuple[str, str]) -> None:
+    """That of the files is, as in a `files.written`, found by the check; any other one at once."""
+    text = json.dumps(body_of(events=None), separators=spaces)
+    size, mark = (f'"{name}"{spaces[1]}{value}' for name, value in (("size", 10), ("watermark", TIME)))
+    assert text.count(mark) == 1
+    among_files = text.replace(size, f"{size}{spaces[0]}{size}").encode()
+    assert isinstance(read_completion(CARRYING, among_files), CheckpointCompleted)
+    assert read_files(CARRYING, among_files) == _repeated("size")
+    beside_them = text.replace(mark, f"{mark}{spaces[0]}{mark}").encode()
+    assert read_completion(CARRYING, beside_them) == _repeated("watermark")
+    assert read_files(CARRYING, beside_them) == _repeated("watermark")
+
+
+def _repeated(name: str) -> Problem:
+    return Problem(code=Code.MALFORMED_BODY, cause=Cause(code=CauseCode.KEY_REPEATED, names=(name,)))
+
+
+MEMBERS = st.sampled_from(
+    [
+        *(f'"{name}":{json.dumps(value, separators=(",", ":"))}' for name, value in body_of().items()),
+        *(
+            '"events":["e1"]',
+            '"files":null',
+            '"files":[]',
+            '"files":{}',
+            '"fil\\u0065s":{}',
+            '"files":{},"a":1',
+        ),
+        *(
+            '"newer":{"files":{"a":1,"a":2}}',
+            '"newer":{"predecessor":null,"files":{}}',
+            '"newer":"},\\"files\\":{"',
+        ),
+        *('"source_digest":"d"', '"watermark":1.0', '"watermark":NaN', '"listeners":{"l":"é"}', '"x\\":1'),
+        *(
+            '"predecessor":{"checkpoint":6,"incarnation":"q1.0","digest":"d"}',
+            '"predecessor":null',
+            '"a":',
+            "}",
+            "{",
+        ),
+    ]
+)
+MORE = st.lists(MEMBERS, min_size=1, max_size=4).map(",".join)
+GOOD = {name: json.dumps(value, separators=(",", ":")) for name, value in body_of().items()}
+SHAPES = st.sampled_from(
+    [
+        "{%s}",
+        f'{{"events":[],"files":{GOOD["files"]},"predecessor":{GOOD["predecessor"]},%s}}',
+        f'{{"files":{GOOD["files"]},%s,"predecessor":null}}',
+        f'{{"files":{{}},"predecessor":{GOOD["predecessor"]},%s}}',
+        f'{{"predecessor":{GOOD["predecessor"]},%s,"files":{GOOD["files"]}}}',
+        '{"predecessor":null,%s,"files":{}}',
+        f'{{"abcd":{GOOD["files"]}}}%.0s',
+    ]
+)
+CANONICAL = json.dumps(body_of(), separators=(",", ":"))
+
+
+@given(
+    text=st.builds(lambda shape, more: shape % more, SHAPES, MORE)
+    | st.builds(
+        lambda at, length, added: CANONICAL[:at] + added + CANONICAL[at + length :],
+        st.integers(0, len(CANONICAL)),
+        st.integers(0, 2),
+        st.sampled_from(["", " ", "}", "{", "]", ",", '"', "\\", "1", '"a":1,', ',"a":{}', "é"]),
+    ),
+    writer=st.booleans(),
+)
+def test_a_text_is_read_apart_as_it_is_read_whole(text: str, *, writer: bool) -> None:
+    envelope, value = CARRYING if writer else NAMING, text.encode()
+    apart = read_completion(envelope, value), read_files(CARRYING, value)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(codec, "_apart", lambda raw: None)
+        assert (read_completion(envelope, value), read_files(CARRYING, value)) == apart
+
+
+@pytest.mark.parametrize("text", ['{"files":%s,"predecessor":null}', '{"predecessor":null,"files":%s}'])
+def test_what_usual_writers_send_is_read_apart(text: str) -> None:
+    files = FILES.model_dump_json()
+    assert codec._apart((text % files).encode()) == (b'{"predecessor":null}', files.encode())
+    sent = encode_event(CARRYING, CARRIED, TIME).value
+    assert codec._apart(sent) is not None
 
 
 def test_the_default_digest_depends_on_the_number_the_offsets_and_what_is_included() -> None:

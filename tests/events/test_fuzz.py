@@ -91,7 +91,7 @@ def test_reading_never_raises(headers: RawHeaders, value: bytes | None) -> None:
 def test_a_files_written_is_read_as_its_readers_do(headers: RawHeaders) -> None:
     short = read_attributes(headers)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(codec, "_read_written", lambda attributes: None)
+        patch.setattr(codec, "_read_written", lambda attributes, kind: None)
         assert read_attributes(headers) == short
 
 
