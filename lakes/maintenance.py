@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from sluicegate.events.files import stated_attempt
 from sluicegate.events.models import FileInfo
@@ -42,6 +42,14 @@ def first_of(items: Iterable[T], most: int = SAMPLE_FILES) -> list[T]:
     return list(islice(items, most))
 
 
+class HasSizes(Protocol):
+    """A storage, or several."""
+
+    def sizes(self, names: Sequence[str], /) -> Sequence[int | None]:
+        """Return the sizes of files, in order; None for a missing one."""
+        ...
+
+
 def attempt_files(storage: Storage, folder: str) -> Iterator[str]:
     """Yield the files below a folder whose names state their attempt.
 
@@ -58,10 +66,10 @@ def attempt_files(storage: Storage, folder: str) -> Iterator[str]:
                 folders.append(path)
 
 
-def sized(storage: Storage, paths: Iterable[str]) -> dict[str, int]:
+def sized(files: HasSizes, paths: Iterable[str]) -> dict[str, int]:
     """Return the sizes of files, in bytes; a missing one is left out. Raises LakeUnavailable."""
     found = list(paths)
-    sizes = zip(found, storage.sizes(found), strict=True)
+    sizes = zip(found, files.sizes(found), strict=True)
     return {path: size for path, size in sizes if size is not None}
 
 

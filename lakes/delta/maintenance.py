@@ -5,6 +5,7 @@ import re
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -25,6 +26,7 @@ from sluicegate.lakes.delta.log import (
 )
 from sluicegate.lakes.delta.schema import partition_folder, read_schema
 from sluicegate.lakes.delta.versions import ACCOUNT, WRITER, Ancestry, past_of
+from sluicegate.lakes.drafts import draft_files, is_draft
 from sluicegate.lakes.history import TableHistory
 from sluicegate.lakes.maintenance import (
     SAMPLE_FILES,
@@ -223,12 +225,14 @@ _OF_THE_LOG: Final = (
 """Properties about versions of one log."""
 _DOMAINS: Final = ("delta.clustering",)
 """Metadata domains that belong to the schema."""
+_DRAFTS: Final = (FOLDER,)
 _REMOVAL: Final = "compaction has rewritten it and it was vacuumed"
 
 
 class DeltaMaintenance:
     """The maintenance of one table."""
 
+    branch = ""
     written_folders: Sequence[str] = ("", FOLDER)
 
     def __init__(self, storage: Storage) -> None:
@@ -255,11 +259,13 @@ class DeltaMaintenance:
 
         return open_files(head, lambda: sample(self._log))
 
-    def attempt_files(self) -> dict[str, int]:
-        return sized(self._storage, attempt_files(self._storage, ""))
+    def stated_files(self) -> dict[str, int]:
+        drafts = draft_files(self._storage, _DRAFTS)
+        return sized(self._storage, chain(attempt_files(self._storage, ""), drafts))
 
     def file_status(self, paths: Sequence[str]) -> dict[str, FileStatus]:
-        data = [path for path in paths if is_data_file(path)]
+        # No file of the log names another one that a draft could be: a version is a second link to it.
+        data = [path for path in paths if is_data_file(path) or is_draft(path, _DRAFTS)]
         names = {_name(path) for path in data}
         if self._references is None or not names <= self._asked:
             self._asked = names
