@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 from sluicegate.events.files import stated_attempt
 from sluicegate.events.models import FileInfo
@@ -42,14 +42,6 @@ def first_of(items: Iterable[T], most: int = SAMPLE_FILES) -> list[T]:
     return list(islice(items, most))
 
 
-class HasSizes(Protocol):
-    """A storage, or several."""
-
-    def sizes(self, names: Sequence[str], /) -> Sequence[int | None]:
-        """Return the sizes of files, in order; None for a missing one."""
-        ...
-
-
 def attempt_files(storage: Storage, folder: str) -> Iterator[str]:
     """Yield the files below a folder whose names state their attempt.
 
@@ -66,11 +58,10 @@ def attempt_files(storage: Storage, folder: str) -> Iterator[str]:
                 folders.append(path)
 
 
-def sized(files: HasSizes, paths: Iterable[str]) -> dict[str, int]:
+def sized(sizes: Callable[[Sequence[str]], Sequence[int | None]], paths: Iterable[str]) -> dict[str, int]:
     """Return the sizes of files, in bytes; a missing one is left out. Raises LakeUnavailable."""
     found = list(paths)
-    sizes = zip(found, files.sizes(found), strict=True)
-    return {path: size for path, size in sizes if size is not None}
+    return {path: size for path, size in zip(found, sizes(found), strict=True) if size is not None}
 
 
 def open_files(head: Callable[[], object], sample: Callable[[], Sequence[Sampled]]) -> Opened:

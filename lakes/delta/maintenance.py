@@ -5,7 +5,6 @@ import re
 import time
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
 from typing import Any, Final
 from urllib.parse import unquote
 
@@ -260,8 +259,8 @@ class DeltaMaintenance:
         return open_files(head, lambda: sample(self._log))
 
     def stated_files(self) -> dict[str, int]:
-        drafts = draft_files(self._storage, _DRAFTS)
-        return sized(self._storage, chain(attempt_files(self._storage, ""), drafts))
+        storage = self._storage
+        return sized(storage.sizes, [*attempt_files(storage, ""), *draft_files(storage, _DRAFTS)])
 
     def file_status(self, paths: Sequence[str]) -> dict[str, FileStatus]:
         # No file of the log names another one that a draft could be: a version is a second link to it.

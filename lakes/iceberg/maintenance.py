@@ -356,10 +356,10 @@ class IcebergMaintenance:
     def stated_files(self) -> dict[str, int]:
         view, _ = self._view()
         folder, metadata = self._files.folder(view.data_location), view.metadata_location
-        found = sized(folder, attempt_files(folder, view.data_prefix.rstrip("/")))
+        found = sized(folder.sizes, attempt_files(folder, view.data_prefix.rstrip("/")))
         # Drafts may be in another store, so their paths are whole locations.
         drafts = draft_files(self._files.folder(metadata), ["."])
-        return found | sized(self._files, (f"{metadata}/{path[2:]}" for path in drafts))
+        return found | sized(self._files.sizes, (f"{metadata}/{path[2:]}" for path in drafts))
 
     def file_status(self, paths: Sequence[str]) -> dict[str, FileStatus]:
         view, metadata = self._view()

@@ -6,7 +6,6 @@ import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from itertools import chain
 from typing import Any, Final
 
 from pydantic_core import to_json
@@ -320,8 +319,8 @@ class PaimonMaintenance:
         return open_files(head, lambda: sample(self._storage, snapshots.newest()))
 
     def stated_files(self) -> dict[str, int]:
-        drafts = draft_files(self._storage, _DRAFTS)
-        return sized(self._storage, chain(attempt_files(self._storage, ""), drafts))
+        storage = self._storage
+        return sized(storage.sizes, [*attempt_files(storage, ""), *draft_files(storage, _DRAFTS)])
 
     def file_status(self, paths: Sequence[str]) -> dict[str, FileStatus]:
         data = [path for path in paths if _is_data_file(path) or is_draft(path, _DRAFTS)]
