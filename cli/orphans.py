@@ -46,6 +46,7 @@ def orphans() -> None:
     """List or delete files that no commit will include.
 
     They are of losing attempts, of ended incarnations, and of drivers that died before an event named them.
+    Drafts of a publication are among them: metadata files that a coordinator wrote and did not publish.
     """
 
 
@@ -56,8 +57,8 @@ def orphans() -> None:
 def list_orphans(settings: Settings, stream: str, grace: float | None, as_json: bool) -> None:
     """List the orphans of a stream, each with the reason.
 
-    The search covers the files that the log names, and those whose names state their attempt. It skips every
-    file that a snapshot, branch, tag or changelog of the table refers to.
+    The search covers the files that the log names, and those whose names state their attempt or their
+    decision. It skips every file that a snapshot, branch, tag or changelog of the table refers to.
     """
     _run(settings, stream, grace, delete=False, as_json=as_json)
 
@@ -120,7 +121,7 @@ def _line(file: Deletable | Unnamed, status: FileStatus | None) -> str:
     done = "" if status is None else f"{_STATUSES[status]}  "
     if isinstance(file, Unnamed):
         since = iso_time(file.since)
-        return f"{done}{file.path}  ({file.size:,} bytes): {file.reason}; no event names it; since {since}"
+        return f"{done}{file.path}  ({file.size:,} bytes): {file.reason}; nothing names it; since {since}"
     at = file.orphan.arrival
     return (
         f"{done}{file.path}  ({file.size:,} bytes): {file.orphan.reason}; attempt {at.writer or at.event} of "
@@ -131,7 +132,7 @@ def _line(file: Deletable | Unnamed, status: FileStatus | None) -> str:
 
 def _waiting_line(file: Unnamed) -> str:
     settled = "" if file.since is None else f", since {iso_time(file.since)}"
-    return f"STAYS  {file.path}  ({file.size:,} bytes): {file.reason}{settled}; no event names it"
+    return f"STAYS  {file.path}  ({file.size:,} bytes): {file.reason}{settled}; nothing names it"
 
 
 def _summary(

@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 
 class FileStatus(StrEnum):
-    """Status of a data file in its table."""
+    """Status of a data file or a draft in its table."""
 
     REFERENCED = "referenced"
-    """A snapshot, branch, tag or changelog has it."""
+    """A snapshot, branch, tag or changelog has it; a draft: other metadata names it, too."""
     UNREFERENCED = "unreferenced"
     GONE = "gone"
     """It is not there, or not any more."""
     OUTSIDE = "outside"
-    """The path is no place of a data file of this table; nothing is said of what is there."""
+    """The path is no place of a data file or draft of this table; nothing is said of what is there."""
     DELETED = "deleted"
 
 
@@ -45,21 +45,24 @@ class ReadsHistory(TableMaintenance, Protocol):
 
 @runtime_checkable
 class FindsOrphans(TableMaintenance, Protocol):
-    """Capability: the references to data files can be found. The janitor and `orphans` need it."""
+    """Capability: the references to data files and drafts can be found. The janitor and `orphans` need it."""
 
-    def attempt_files(self) -> dict[str, int]:
-        """Return all data files whose names state their attempt (`events.files`), with their sizes in bytes.
+    branch: str
+    """Branch of the table on which its commits are made; empty for a format without branches."""
 
-        The paths are as those of `file_status`. Raises LakeUnavailable.
+    def stated_files(self) -> dict[str, int]:
+        """Return all data files whose names state their attempt (`events.files`), and all drafts (`drafts`).
+
+        Each with its size in bytes. The paths are as those of `file_status`. Raises LakeUnavailable.
         """
         ...
 
     def file_status(self, paths: Sequence[str]) -> dict[str, FileStatus]:
-        """Return the status of each data file; never DELETED. Raises LakeUnavailable."""
+        """Return the status of each data file or draft; never DELETED. Raises LakeUnavailable."""
         ...
 
     def delete_unreferenced(self, path: str) -> FileStatus:
-        """Look for references to one data file, and delete it only if there are none.
+        """Look for references to one data file or draft, and delete it only if there are none.
 
         The caller must know that nobody will commit the file. Raises LakeUnavailable.
         """

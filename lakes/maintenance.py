@@ -58,11 +58,10 @@ def attempt_files(storage: Storage, folder: str) -> Iterator[str]:
                 folders.append(path)
 
 
-def sized(storage: Storage, paths: Iterable[str]) -> dict[str, int]:
+def sized(sizes: Callable[[Sequence[str]], Sequence[int | None]], paths: Iterable[str]) -> dict[str, int]:
     """Return the sizes of files, in bytes; a missing one is left out. Raises LakeUnavailable."""
     found = list(paths)
-    sizes = zip(found, storage.sizes(found), strict=True)
-    return {path: size for path, size in sizes if size is not None}
+    return {path: size for path, size in zip(found, sizes(found), strict=True) if size is not None}
 
 
 def open_files(head: Callable[[], object], sample: Callable[[], Sequence[Sampled]]) -> Opened:

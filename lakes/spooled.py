@@ -134,11 +134,13 @@ class SpooledStorage:
     def has_link(self, name: str) -> bool:
         return self._final.has_link(name)
 
-    def put_if_absent(self, name: str, content: Content) -> bool:
-        return self._final.put_if_absent(name, content)
+    def put_if_absent(self, name: str, content: Content, draft: str = "") -> bool:
+        return self._final.put_if_absent(name, content, draft)
 
-    def put_after(self, folder: str, files: Mapping[str, bytes], name: str, content: Content) -> bool:
-        return self._final.put_after(folder, files, name, content)
+    def put_after(
+        self, folder: str, files: Mapping[str, bytes], name: str, content: Content, draft: str = ""
+    ) -> bool:
+        return self._final.put_after(folder, files, name, content, draft)
 
     def settle(self, folder: str) -> None:
         self._final.settle(folder)

@@ -156,10 +156,11 @@ class Storage(Protocol):
         """
         ...
 
-    def put_if_absent(self, name: str, content: Content) -> bool:
+    def put_if_absent(self, name: str, content: Content, draft: str = "") -> bool:
         """Put the file atomically and durably; return False if another one already exists.
 
         On a file system, content in parts is written part by part. An object store takes it in one request.
+        `draft`: what the name of a temporary file contains, with something random; empty: only that.
 
         The content must differ from that of every other process, for example by a random id. A request whose
         answer was lost is recognized by the content that is there.
@@ -168,7 +169,9 @@ class Storage(Protocol):
         """
         ...
 
-    def put_after(self, folder: str, files: Mapping[str, bytes], name: str, content: Content) -> bool:
+    def put_after(
+        self, folder: str, files: Mapping[str, bytes], name: str, content: Content, draft: str = ""
+    ) -> bool:
         """Write new files as `write` does; once they are durable, put another one as `put_if_absent` does.
 
         It may wait for the disk once for both. Raises as both do.

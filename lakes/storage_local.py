@@ -277,26 +277,28 @@ class LocalStorage:
         except OSError as error:
             raise self._unavailable(f"cannot write to the folder {folder}", folder, error) from error
 
-    def put_if_absent(self, name: str, content: Content) -> bool:
-        return self._put_draft(name, lambda draft: self._draft(draft, content, os.path.dirname(name)))
+    def put_if_absent(self, name: str, content: Content, draft: str = "") -> bool:
+        return self._put_draft(name, draft, lambda path: self._draft(path, content, os.path.dirname(name)))
 
-    def put_after(self, folder: str, files: Mapping[str, bytes], name: str, content: Content) -> bool:
-        def drafted(draft: str) -> os.stat_result:
+    def put_after(
+        self, folder: str, files: Mapping[str, bytes], name: str, content: Content, draft: str = ""
+    ) -> bool:
+        def drafted(path: str) -> os.stat_result:
             # No reader looks for the name of the draft, so the draft need not wait for the files.
-            making = disk_threads(os.getpid()).submit(self._draft, draft, content, os.path.dirname(name))
+            making = disk_threads(os.getpid()).submit(self._draft, path, content, os.path.dirname(name))
             try:
                 self.write(folder, files)
             finally:
                 wait([making])
             return making.result()
 
-        return self._put_draft(name, drafted)
+        return self._put_draft(name, draft, drafted)
 
-    def _put_draft(self, name: str, make: Callable[[str], os.stat_result]) -> bool:
+    def _put_draft(self, name: str, text: str, make: Callable[[str], os.stat_result]) -> bool:
         """Put the file that `make` writes durably at the path that it is given."""
         target = self._path(name)
         folder, base = os.path.split(target)
-        draft = f"{folder}/.{base}.{uuid.uuid4()}.tmp"
+        draft = f"{folder}/.{base}.{text or uuid.uuid4()}.tmp"
         self._put = ("", None)
         try:
             drafted = make(draft)

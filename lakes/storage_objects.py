@@ -338,7 +338,7 @@ class ObjectStorage:
             self._pass(Failpoint.LAKE_MANIFEST_WRITTEN, f"cannot write to the folder {folder}")
         self._pass(Failpoint.LAKE_MANIFESTS_DURABLE, f"cannot write to the folder {folder}")
 
-    def put_if_absent(self, name: str, content: Content) -> bool:
+    def put_if_absent(self, name: str, content: Content, draft: str = "") -> bool:
         self._prove_conditions()
         self._pass(Failpoint.LAKE_PUT_BEFORE, f"cannot put {name}")
         put = self._put(name, whole(content))
@@ -349,7 +349,9 @@ class ObjectStorage:
             raise Uncertain(f"{name} of {self.uri} may be there: {error}") from error
         return put
 
-    def put_after(self, folder: str, files: Mapping[str, bytes], name: str, content: Content) -> bool:
+    def put_after(
+        self, folder: str, files: Mapping[str, bytes], name: str, content: Content, draft: str = ""
+    ) -> bool:
         self.write(folder, files)
         return self.put_if_absent(name, content)
 

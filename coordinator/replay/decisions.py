@@ -184,7 +184,7 @@ class Start(NamedTuple):
     @property
     def resolved(self) -> int:
         """Return the id of the newest decision whose outcome is in `state`; 0: there is none."""
-        return self.state.decided - (self.state.unresolved is not None)
+        return resolved(self.state)
 
 
 def start_of(stream: str, begin: int, bases: Mapping[int, StateRecord]) -> Start:
@@ -505,6 +505,8 @@ class OrphanEvents:
         """By the part of their ids that file names state, the regions of all incarnations."""
         self._commits: dict[str, list[tuple[int, int]]] = defaultdict(list)
         """By incarnation, its committed positions, each with the append time of its outcome."""
+        self._outcomes: list[tuple[int, int]] = []
+        """Decisions with an outcome, each with the append time of it."""
         self._begun = False
         """True once a record was read that the state at the start does not include."""
 
@@ -531,8 +533,10 @@ class OrphanEvents:
             self._note_ended(state, record.time)
             if (life := state.regions.get(envelope.region, RegionState()).incarnation) is not None:
                 self._lives[stated_incarnation(life.id)][life.id] = envelope.region
-        if step.settled is not None and isinstance(step.settled.outcome, CutCommitted):
-            self._commit(step.settled, record.time)
+        if step.settled is not None:
+            _add_hourly(self._outcomes, step.settled.decision.id, record.time)
+            if isinstance(step.settled.outcome, CutCommitted):
+                self._commit(step.settled, record.time)
 
     def _note_ended(self, state: LogState, time: int) -> None:
         """Note the incarnations that have ended. The state forgets them; their events stay orphans."""
@@ -546,6 +550,7 @@ class OrphanEvents:
         """Note the incarnations of the state before the first record, and the positions that it has."""
         for life, region in self._start.ended.items():
             self._lives[stated_incarnation(life)][life] = region or ""
+        self._outcomes.append((resolved(self._start), time))
         former = self._start.former.regions if self._start.former is not None else {}
         for name, each in (*former.items(), *self._start.regions.items()):
             if each.incarnation is not None:
@@ -578,9 +583,19 @@ class OrphanEvents:
             found = max(found, each, key=lambda verdict: verdict.since or 0)
         return found
 
+    def judge_draft(self, decision: int) -> Verdict:
+        """Return whether a draft of a decision may be deleted, as far as the log has been read.
+
+        An attempt that was abandoned has no decision id. So each id in the log gets its outcome.
+        """
+        since = _since(self._outcomes, decision)
+        return Verdict(
+            f"decision {decision} has {'no' if since is None else 'its'} outcome in the log", since
+        )
+
     def _committed_since(self, life: str, checkpoint: int) -> int | None:
         """Return the append time of an outcome with a position at or after a checkpoint of an incarnation."""
-        return next((time for number, time in self._commits.get(life, ()) if number >= checkpoint), None)
+        return _since(self._commits.get(life, ()), checkpoint)
 
     def orphans(self, state: LogState) -> Iterator[Orphan]:
         """Yield the orphans, as far as the log has been read; `state` is the state there."""
@@ -609,16 +624,30 @@ class OrphanEvents:
         """Split the events of a commit's checkpoints into winners, which are dropped here, and losers."""
         winners, number = frozenset(settled.decision.parts), settled.decision.id
         for name, to in settled.decision.moves.items():
-            commits = self._commits[to.incarnation]
-            if commits and commits[-1][1] // _HOUR == time // _HOUR:
-                commits.pop()
-            commits.append((to.checkpoint, time))
+            _add_hourly(self._commits[to.incarnation], to.checkpoint, time)
             checkpoints = self._open.get((name, to.incarnation), {})
             for checkpoint in [each for each in checkpoints if each <= to.checkpoint]:
                 reason = f"decision {number} committed checkpoint {checkpoint} of region {name} without it"
                 for arrival in checkpoints.pop(checkpoint):
                     if arrival.offset not in winners:
                         self._losers.append(Orphan(arrival, reason, max(time, arrival.time)))
+
+
+def _add_hourly(times: list[tuple[int, int]], number: int, time: int) -> None:
+    """Add a number that rises, with its time. It replaces one of the same hour."""
+    if times and times[-1][1] // _HOUR == time // _HOUR:
+        times.pop()
+    times.append((number, time))
+
+
+def _since(times: Iterable[tuple[int, int]], number: int) -> int | None:
+    """Return the time of the first number at or after another one; None if there is none."""
+    return next((time for each, time in times if each >= number), None)
+
+
+def resolved(state: LogState) -> int:
+    """Return the id of the newest decision with an outcome; 0 if there is none."""
+    return state.decided - (state.unresolved is not None)
 
 
 def _committed(state: LogState, name: str) -> Position | None:

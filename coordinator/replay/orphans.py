@@ -18,7 +18,15 @@ deletable if all of these are true:
 - The newest decision of the table is that of the log. A table that was rolled back lacks references to
   winners. What a table with a later one waits for is in another log.
 
-All other files whose names state an attempt are listed, and never deleted: a batch may run for days.
+Drafts of a publication are found by listing, too (`lakes.drafts`). One is deletable if all of these are true:
+- Its name states this stream's commit user and branch, and a decision with an outcome in the log. The record
+  of that is older than the grace period.
+- No metadata of the table names it.
+- The table has the newest committed decision, read after the listing. So no process publishes this decision:
+  no repair after a rollback, and no other log that has adopted the table and uses the number again.
+
+All other files whose names state an attempt or a decision are listed, and never deleted: a batch may run for
+days.
 """
 
 import json
@@ -41,6 +49,7 @@ from sluicegate.coordinator.replay.decisions import (
     ReplayRefused,
     Start,
     Verdict,
+    resolved,
 )
 from sluicegate.coordinator.replay.log import Print, Progress, StreamLog
 from sluicegate.coordinator.replay.tables import ReplayTable
@@ -49,6 +58,7 @@ from sluicegate.events.files import STATED_LENGTH, attempt_of, names_problem, pl
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.bodies import BodyUnavailable
 from sluicegate.lakes.capabilities import FileStatus, FindsOrphans
+from sluicegate.lakes.drafts import StatedDraft, draft_owner, stated_draft
 from sluicegate.lakes.history import TableHistory
 
 CHUNK: Final = 1_000
@@ -70,9 +80,9 @@ class Unnamed(NamedTuple):
 
     path: str
     size: int
-    incarnation: str
-    """Its beginning, as the name states it."""
-    checkpoint: int
+    incarnation: str | None
+    """Its beginning, as the name states it. None: the file is a draft."""
+    checkpoint: int | None
     reason: str
     since: int | None
     """Append time in milliseconds of the record that settled it; None: the file may not be deleted."""
@@ -134,17 +144,19 @@ class Search:
 
     async def find(self, now: int) -> Found:
         """Return every file that is deletable at `now`, in milliseconds. Raises ReplayRefused, KafkaError."""
+        finder = self._finder()
+        # First: what is published of the list later is in the history, or the history proves nothing.
+        listed = await self._table.call(finder.stated_files)
         history = await self._table.history()
         await self._read(await self._log.end(), Comparison(history, self._table.settings.commit_user))
-        self._unproven = self._require_names() or self._require_newest(history)
+        self._unproven = self._require_newest(history)
         known = self._fold.replica.state.table
         if known not in (None, history.identity):
             self._refuse(Problem(code=Code.TABLE_REPLACED, detail=history.identity))
         old, young = self._orphans(now)
         self._old = {orphan.arrival.offset for orphan in old}
         named = await self._named(old)
-        whole, finder = len(named), self._finder()
-        listed = await self._table.call(finder.attempt_files)
+        whole = len(named)
         await self._shield(named, listed)
         statuses = await self._table.call(lambda: finder.file_status([*named, *listed]))
         unreferenced = (path for path in listed if statuses[path] is FileStatus.UNREFERENCED)
@@ -233,7 +245,7 @@ class Search:
     def _require_newest(self, history: TableHistory) -> str | None:
         """Return the reason if the table may lack references to winners."""
         state, user = self._fold.replica.state, self._table.settings.commit_user
-        committed = state.decided - (state.unresolved is not None)
+        committed = resolved(state)
         ours = (past.decision for past in history.commits if past.commit_user == user and past.digest)
         newest = max(ours, default=0)
         if newest > state.decided:
@@ -242,14 +254,29 @@ class Search:
 
     def _judged(self, path: str, size: int) -> Unnamed:
         """Return a file that no event names, as the log is now."""
-        incarnation, checkpoint = stated_attempt(_name(path)) or ("", -1)
-        verdict = self._events.judge(incarnation, checkpoint, self._fold.replica.state)
-        if len(incarnation) < STATED_LENGTH:
-            # A short id is not random: another stream of the table may have the same.
-            verdict = Verdict(f"incarnation {incarnation} is so short that another stream may have it", None)
+        draft, incarnation, checkpoint = stated_draft(_name(path)), None, None
+        if draft is not None:
+            verdict = self._judged_draft(draft)
+        else:
+            incarnation, checkpoint = stated_attempt(_name(path)) or ("", -1)
+            verdict = self._judged_attempt(incarnation, checkpoint)
         if self._unproven is not None:
             verdict = Verdict(self._unproven, None)
         return Unnamed(path, size, incarnation, checkpoint, *verdict)
+
+    def _judged_attempt(self, incarnation: str, checkpoint: int) -> Verdict:
+        if (reason := self._require_names()) is not None:
+            return Verdict(reason, None)
+        if len(incarnation) < STATED_LENGTH:
+            # A short id is not random: another stream of the table may have the same.
+            return Verdict(f"incarnation {incarnation} is so short that another stream may have it", None)
+        return self._events.judge(incarnation, checkpoint, self._fold.replica.state)
+
+    def _judged_draft(self, draft: StatedDraft) -> Verdict:
+        owner = draft_owner(self._table.settings.commit_user, self._finder().branch)
+        if not owner.startswith(draft.owner):
+            return Verdict("another commit user has made this draft, or on another branch", None)
+        return self._events.judge_draft(draft.decision)
 
     def _is_ripe(self, file: Unnamed, now: int) -> bool:
         return file.since is not None and now - file.since >= self._grace

@@ -48,6 +48,7 @@ from sluicegate.kafka.outages import KAFKA
 from sluicegate.kafka.producer import SessionProducer
 from sluicegate.kafka.reading import Reading, read_batches
 from sluicegate.kafka.topics import TopicNames
+from sluicegate.lakes.drafts import COORDINATOR
 from sluicegate.state_store import StateStore
 
 # The watch of Kafka: it asks every few seconds, and keeps the time of the last answer.
@@ -216,7 +217,7 @@ class Service:
             ended_with(self._page.run()),
         ):
             self.http_port = server.port
-            log.info("listening", host=http.host, port=server.port)
+            log.info("listening", host=http.host, port=server.port, coordinator=COORDINATOR)
             while not stop.is_set():
                 try:
                     await self._session(stop)

@@ -21,6 +21,7 @@ from sluicegate.lakes.delta.entries import Entries
 from sluicegate.lakes.delta.features import refuse_out_of_scope
 from sluicegate.lakes.delta.log import FOLDER, Log, Metadata, Protocol, State, Version, commit_name
 from sluicegate.lakes.delta.versions import Ancestry, Content, Draft, head_of, mark_of, past_of
+from sluicegate.lakes.drafts import draft_names
 from sluicegate.lakes.port import (
     Answer,
     BadFiles,
@@ -134,8 +135,9 @@ class DeltaCommitter(BaseCommitter):
         except (BadFiles, TableRefused) as error:
             return Refused(str(error))
         number = state.version + 1
+        names = draft_names(self._user, "", request.decision)
         try:
-            put = self._storage.put_if_absent(commit_name(number), content)
+            put = self._storage.put_if_absent(commit_name(number), content, names.name("draft"))
         except Uncertain as error:
             return OutcomeUnknown(str(error))
         except CannotPut as error:

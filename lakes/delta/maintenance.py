@@ -25,6 +25,7 @@ from sluicegate.lakes.delta.log import (
 )
 from sluicegate.lakes.delta.schema import partition_folder, read_schema
 from sluicegate.lakes.delta.versions import ACCOUNT, WRITER, Ancestry, past_of
+from sluicegate.lakes.drafts import draft_files, is_draft
 from sluicegate.lakes.history import TableHistory
 from sluicegate.lakes.maintenance import (
     SAMPLE_FILES,
@@ -223,12 +224,14 @@ _OF_THE_LOG: Final = (
 """Properties about versions of one log."""
 _DOMAINS: Final = ("delta.clustering",)
 """Metadata domains that belong to the schema."""
+_DRAFTS: Final = (FOLDER,)
 _REMOVAL: Final = "compaction has rewritten it and it was vacuumed"
 
 
 class DeltaMaintenance:
     """The maintenance of one table."""
 
+    branch = ""
     written_folders: Sequence[str] = ("", FOLDER)
 
     def __init__(self, storage: Storage) -> None:
@@ -255,11 +258,13 @@ class DeltaMaintenance:
 
         return open_files(head, lambda: sample(self._log))
 
-    def attempt_files(self) -> dict[str, int]:
-        return sized(self._storage, attempt_files(self._storage, ""))
+    def stated_files(self) -> dict[str, int]:
+        storage = self._storage
+        return sized(storage.sizes, [*attempt_files(storage, ""), *draft_files(storage, _DRAFTS)])
 
     def file_status(self, paths: Sequence[str]) -> dict[str, FileStatus]:
-        data = [path for path in paths if is_data_file(path)]
+        # No file of the log names another one that a draft could be: a version is a second link to it.
+        data = [path for path in paths if is_data_file(path) or is_draft(path, _DRAFTS)]
         names = {_name(path) for path in data}
         if self._references is None or not names <= self._asked:
             self._asked = names

@@ -196,7 +196,7 @@ class PointerCatalog(ABC):
         )
 
     def commit(self, base: Metadata, change: Change, files: Mapping[str, bytes]) -> bool:
-        made = base.after(change, base.next_location())
+        made = base.after(change, base.next_location(change))
         new = {**files, made.location: made.render()}
         try:
             # Written together, most of them are in one folder, which is synced once. A write that fails

@@ -20,6 +20,7 @@ from sluicegate.lakes.committer import (
     overtaken,
     with_metadata,
 )
+from sluicegate.lakes.drafts import draft_names
 from sluicegate.lakes.history import Marker
 from sluicegate.lakes.iceberg.ancestry import (
     DECISION,
@@ -173,7 +174,8 @@ class IcebergCommitter(BaseCommitter):
         if (ref_of(head) if head is not None else None) != request.head:
             return self._ours(request, metadata) or self._overtaken(request.head, metadata)
         self._require_base(metadata, head)
-        new = NewSnapshot(_new_id(metadata), metadata.next_sequence_number, head)
+        names = draft_names(self._user, self._branch, request.decision)
+        new = NewSnapshot(_new_id(metadata), metadata.next_sequence_number, head, names)
         try:
             view = self._view(metadata)
             reading = EventContents(request.files, partial(self._check, view), view.premises, Entries)
@@ -236,7 +238,7 @@ class IcebergCommitter(BaseCommitter):
             mark[watermark_property(self._branch)] = f"{metadata.identity}:{watermark}"
         if request.account:
             mark[account_property(self._user, self._branch)] = f"{metadata.identity}:{request.account}"
-        return Append(snapshot, self._branch, head, mark)
+        return Append(snapshot, self._branch, head, mark, new.names)
 
     def _summary(
         self, request: CommitRequest, metadata: Metadata, head: Snapshot | None, draft: Draft, size: int

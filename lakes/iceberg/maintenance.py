@@ -1,5 +1,6 @@
 """Upkeep of an Iceberg table beside its commits, for replay, listeners and the deletion of orphans."""
 
+import json
 import re
 import time
 import uuid
@@ -29,12 +30,13 @@ from sluicegate.lakes.capabilities import (
     TagThere,
 )
 from sluicegate.lakes.committer import is_plain, missing_file
+from sluicegate.lakes.drafts import draft_files, is_draft, stated_draft
 from sluicegate.lakes.history import TableHistory
 from sluicegate.lakes.iceberg.ancestry import Ancestry, account_property
 from sluicegate.lakes.iceberg.catalog import Catalog, NoTable
 from sluicegate.lakes.iceberg.files import Files, location_of
 from sluicegate.lakes.iceberg.layout import Lists, path_in, with_path
-from sluicegate.lakes.iceberg.metadata import Metadata, NewTag, Snapshot
+from sluicegate.lakes.iceberg.metadata import Metadata, NewTag, Snapshot, parse
 from sluicegate.lakes.iceberg.table import TableView, folder_path, schema_digest
 from sluicegate.lakes.maintenance import (
     SAMPLE_FILES,
@@ -48,7 +50,7 @@ from sluicegate.lakes.maintenance import (
     spread,
 )
 from sluicegate.lakes.port import BadFiles, LakeError, LakeUnavailable, TableRef, TableRefused
-from sluicegate.lakes.storage import Uncertain
+from sluicegate.lakes.storage import Storage, Uncertain
 from sluicegate.lakes.storages import open_storage
 
 # Partitions of an Iceberg table: their fields and folders.
@@ -155,7 +157,8 @@ def unreadable(path: str, error: Exception) -> LakeUnavailable:
     return LakeUnavailable(f"{path} cannot be read: {error}. Restore the file from a backup")
 
 
-# Data files to which an Iceberg table refers from its snapshots, which all branches and tags are among.
+# Data files to which an Iceberg table refers from its snapshots, which all branches and tags are among; and
+# drafts to which any text of its metadata refers, or of the earlier metadata that it lists.
 
 
 def _name_forms(path: str) -> tuple[str, str]:
@@ -164,8 +167,12 @@ def _name_forms(path: str) -> tuple[str, str]:
     return name, unquote(name)
 
 
+_NAMES: Final = re.compile(r'[^/"\\]+')
+"""Parts of the paths in the text of a state."""
+
+
 class References:
-    """Search for a set of names of data files in all snapshots of a table.
+    """Search for a set of names of data files and drafts in all snapshots of a table.
 
     Names are compared without their folders: products write the address of one file in several forms.
     Manifests and lists never change, so each is read once. An entry that deletes a file also counts as a
@@ -175,6 +182,7 @@ class References:
     def __init__(self, files: Files, names: set[str]) -> None:
         self._files = files
         self._names = names
+        self._drafts = {name: stated for name in names if (stated := stated_draft(name)) is not None}
         self._known: set[str] = set()
         """Locations of lists and manifests that were read to their end."""
         self._lists = Lists(_NEWEST, "null")
@@ -186,6 +194,7 @@ class References:
 
         Raises LakeUnavailable: then no file may be considered unreferenced.
         """
+        self._note_texts(metadata)
         for snapshot in metadata.snapshots:
             if "manifest-list" not in snapshot:
                 raise LakeUnavailable(
@@ -198,6 +207,37 @@ class References:
             for manifest in self._manifests(path):
                 self._read_manifest(manifest)
             self._known.add(path)
+        if self._drafts.keys() - self.found:
+            try:
+                for each in metadata.fields.get("metadata-log") or ():
+                    self._read_earlier(str(each.get("metadata-file")))
+            except (LakeError, AttributeError):
+                # What it names is unknown. Data files do not depend on it.
+                self.found |= self._drafts.keys()
+        # What names any draft of an attempt proves that it was published: its other files are no drafts. A
+        # metadata file leaves the list of earlier ones long before its snapshot expires.
+        named = {self._drafts[name].publication for name in self.found & self._drafts.keys()}
+        self.found |= {name for name, stated in self._drafts.items() if stated.publication in named}
+
+    def _note_texts(self, metadata: Metadata) -> None:
+        """Note the names in a state itself: of lists, metadata files, statistics, and whatever else."""
+        if metadata.location not in self._known:
+            text = json.dumps([metadata.location, metadata.fields, list(metadata.snapshots)])
+            self.found |= self._names.intersection(_NAMES.findall(text))
+            self._known.add(metadata.location)
+
+    def _read_earlier(self, location: str) -> None:
+        """Note the drafts of an earlier state, to which a catalog may be set back."""
+        raw = self._files.read(location) if location not in self._known else None
+        if raw is None:
+            return
+        earlier = parse(location, raw)
+        for path in {str(each.get("manifest-list")) for each in earlier.snapshots} - self._known:
+            # An expired snapshot may have left its list.
+            if self._files.is_there(path):
+                for manifest in self._manifests(path):
+                    self.found |= self._names.intersection(_name_forms(manifest))
+        self._note_texts(earlier)
 
     def _manifests(self, path: str) -> list[str]:
         try:
@@ -208,6 +248,7 @@ class References:
     def _read_manifest(self, path: str) -> None:
         if path in self._known:
             return
+        self.found |= self._names.intersection(_name_forms(path))
         try:
             for entry in records(self._read(path)):
                 file: dict[str, Any] = entry["data_file"]
@@ -282,7 +323,7 @@ class IcebergMaintenance:
     ) -> None:
         self._catalog = catalog
         self._files = files
-        self._branch = branch
+        self.branch = branch
         self._open_other = open_other
         self._references: References | None = None
         self._asked: set[str] = set()
@@ -291,12 +332,12 @@ class IcebergMaintenance:
         self.location = table.location
 
     def history(self) -> TableHistory:
-        return Ancestry(self._load(), self._branch).history()
+        return Ancestry(self._load(), self.branch).history()
 
     def account(self, commit_user: str, snapshot: SnapshotRef) -> str:
         # One property has that of the newest commit alone: each snapshot is listed in all later metadata.
         metadata = self._load()
-        text = metadata.properties.get(account_property(commit_user, self._branch), "")
+        text = metadata.properties.get(account_property(commit_user, self.branch), "")
         identity, _, account = text.partition(":")
         return account if identity == metadata.identity else ""
 
@@ -304,7 +345,7 @@ class IcebergMaintenance:
         def head() -> Snapshot | None:
             metadata = self._load()
             self._require_file(metadata)
-            return metadata.head(self._branch)
+            return metadata.head(self.branch)
 
         return open_files(head, lambda: sample(self._files, head()))
 
@@ -312,14 +353,18 @@ class IcebergMaintenance:
         if self._catalog.reads_files and not self._files.is_there(metadata.location):
             raise missing_file(metadata.location)
 
-    def attempt_files(self) -> dict[str, int]:
+    def stated_files(self) -> dict[str, int]:
         view, _ = self._view()
-        folder = self._files.folder(view.data_location)
-        return sized(folder, attempt_files(folder, view.data_prefix.rstrip("/")))
+        folder, metadata = self._files.folder(view.data_location), view.metadata_location
+        found = sized(folder.sizes, attempt_files(folder, view.data_prefix.rstrip("/")))
+        # Drafts may be in another store, so their paths are whole locations.
+        drafts = draft_files(self._files.folder(metadata), ["."])
+        return found | sized(self._files.sizes, (f"{metadata}/{path[2:]}" for path in drafts))
 
     def file_status(self, paths: Sequence[str]) -> dict[str, FileStatus]:
         view, metadata = self._view()
-        data = {path: path.rpartition("/")[2] for path in paths if _is_data_file(view, path)}
+        ours = [path for path in paths if _is_data_file(view, path) or _is_draft(view, path)]
+        data = {path: path.rpartition("/")[2] for path in ours}
         names = set(data.values())
         if self._references is None or not names <= self._asked:
             self._asked = names
@@ -333,7 +378,8 @@ class IcebergMaintenance:
     def _status_of(self, view: TableView, path: str, referenced: bool) -> FileStatus:
         if referenced:
             return FileStatus.REFERENCED
-        size = self._files.folder(view.data_location).size(path)
+        storage, name = self._place(view, path)
+        size = storage.size(name)
         return FileStatus.GONE if size is None else FileStatus.UNREFERENCED
 
     def delete_unreferenced(self, path: str) -> FileStatus:
@@ -341,8 +387,14 @@ class IcebergMaintenance:
         view, _ = self._view()
         if status is not FileStatus.UNREFERENCED or _is_shared(view):
             return status
-        removed = self._files.folder(view.data_location).remove(path)
-        return FileStatus.DELETED if removed else FileStatus.GONE
+        storage, name = self._place(view, path)
+        return FileStatus.DELETED if storage.remove(name) else FileStatus.GONE
+
+    def _place(self, view: TableView, path: str) -> tuple[Storage, str]:
+        """Return the storage of a data file or draft, and its name there."""
+        if _is_draft(view, path):
+            return self._files.place(path)
+        return self._files.folder(view.data_location), path
 
     def partition_layout(self) -> PartitionLayout:
         return partition_layout(self._view()[0], self._files)
@@ -444,6 +496,10 @@ def _check_path(file: FileInfo) -> None:
     """Check that a record has the path of its file. Raises ValueError."""
     if not path_in(file.metadata).endswith(f"/{file.path}"):
         raise ValueError("it has the path of another file")
+
+
+def _is_draft(view: TableView, path: str) -> bool:
+    return is_draft(path, [view.metadata_location])
 
 
 def _is_data_file(view: TableView, path: str) -> bool:

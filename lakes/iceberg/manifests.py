@@ -6,7 +6,6 @@ Small manifests of ours are merged, without decoding a record.
 import base64
 import json
 import struct
-import uuid
 import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -18,6 +17,7 @@ from pyiceberg.types import IcebergType, PrimitiveType
 
 from sluicegate.lakes.avro import BadContainer, Container, Header, records, unpacked, write_long
 from sluicegate.lakes.committer import BaseManifests, groups_to_merge, missing_file
+from sluicegate.lakes.drafts import DraftNames
 from sluicegate.lakes.iceberg.entries import Entries
 from sluicegate.lakes.iceberg.files import Files
 from sluicegate.lakes.iceberg.layout import Layout, Line, Lists, Partition
@@ -346,6 +346,7 @@ class NewSnapshot:
     snapshot_id: int
     sequence_number: int
     head: Snapshot | None
+    names: DraftNames
 
 
 @dataclass(slots=True)
@@ -399,7 +400,7 @@ class Drafts:
         kept = self._merge(draft, new, self._lines_of(new.head)) if new.head is not None else []
         draft.lines = self._with_row_ids(draft, [*added, *kept])
         folder, head = self._table.metadata_location, new.head
-        draft.list_path = f"{folder}/snap-{new.snapshot_id}-0-{uuid.uuid4()}.avro"
+        draft.list_path = f"{folder}/{new.names.name(f'snap-{new.snapshot_id}-0')}.avro"
         more = {
             "snapshot-id": str(new.snapshot_id),
             "parent-snapshot-id": str(head["snapshot-id"]) if head is not None else "null",
@@ -482,7 +483,8 @@ class Drafts:
         return self._specs[spec_id]
 
     def _add(self, draft: Draft, new: NewSnapshot, manifest: Manifest) -> Line:
-        path = f"{self._table.metadata_location}/{uuid.uuid4()}-m{len(draft.files)}.avro"
+        name = f"{new.names.name('manifest')}-m{len(draft.files)}.avro"
+        path = f"{self._table.metadata_location}/{name}"
         draft.files[path] = manifest.content
         named = {"manifest_path": path, "manifest_length": len(manifest.content)}
         return self._lists.line({**manifest.fields, **named})

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, NamedTuple
 
+from sluicegate.lakes.drafts import DraftNames
 from sluicegate.lakes.port import LakeUnavailable
 
 MAIN: Final = "main"
@@ -38,6 +39,8 @@ class Append:
     head: int | None
     """Id of the snapshot that the branch must end in; None: the branch is empty."""
     properties: Mapping[str, str]
+    draft: DraftNames | None = None
+    """Names of the commit's drafts; None: it is of no decision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,12 +251,19 @@ class Metadata:
         mine = [name for name in _logged(base) if posixpath.dirname(name) == self.metadata_folder]
         return [name for name in mine if name not in kept and name.endswith(_METADATA)]
 
-    def next_location(self) -> str:
-        """Return a new location for the metadata file after this one."""
+    def next_location(self, change: Change) -> str:
+        """Return a new location for the metadata file after this one.
+
+        Readers need this form, with a UUID. Java's library takes the number before the first hyphen, and
+        looks for `.gz` before the ending. After a name without a UUID, pyiceberg counts from 0 again, and the
+        library in Rust refuses to commit.
+        """
         number = _NUMBER.match(posixpath.basename(self.location))
         packed = ".gz" if self._packs else ""
         following = int(number[1]) + 1 if number else 0
-        return f"{self.metadata_folder}/{following:05d}-{uuid.uuid4()}{packed}.metadata.json"
+        names = change.draft if isinstance(change, Append) else None
+        unique = names.uuid() if names is not None else uuid.uuid4()
+        return f"{self.metadata_folder}/{following:05d}-{unique}{packed}.metadata.json"
 
     @property
     def _texts(self) -> "_Rendered":

@@ -167,7 +167,7 @@ def _refuse_names(view: TableView, columns: Sequence[pa.Field], schema: Mapping[
 def _refuse_unsafe(base: Metadata, view: TableView, change: NewSchema) -> None:
     """Raise SchemaMismatch if the table would be out of scope with the columns."""
     try:
-        later = TableView(base.after(change, base.next_location()))
+        later = TableView(base.after(change, base.next_location(change)))
         IcebergWriter(later, folder_of(later.data_location), None, None)
     except TableRefused as error:
         raise SchemaMismatch(

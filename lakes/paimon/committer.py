@@ -22,6 +22,7 @@ from sluicegate.lakes.committer import (
     with_metadata,
     with_overwriting,
 )
+from sluicegate.lakes.drafts import draft_names
 from sluicegate.lakes.paimon.entries import FORMAT, FORMAT_VERSION, Entries, Examiner
 from sluicegate.lakes.paimon.manifests import FOLDER, Draft, Manifests, UnknownMetadata
 from sluicegate.lakes.paimon.snapshots import VERSION, Ancestry, Commit, Snapshot, Snapshots, parse, render
@@ -136,7 +137,8 @@ class PaimonCommitter(BaseCommitter):
                 _check_version(head)
             opened = self._open()
             reading = EventContents(request.files, self.check, _premises(self._identity, opened), Entries)
-            draft = opened.manifests.compose(head, reading)
+            names = draft_names(self._user, "", request.decision)
+            draft = opened.manifests.compose(head, reading, names)
         except (BadFiles, TableRefused, UnknownMetadata) as error:
             return Refused(str(error))
         return self._put(request, head, draft, opened.schema_id, reading.rows)
@@ -162,9 +164,9 @@ class PaimonCommitter(BaseCommitter):
         )
         number = head.ref.id + 1 if head is not None else 1
         content = render(number, head, commit)
-        made = parse(number, content)
+        made, name = parse(number, content), draft.files.names.name("draft")
         try:
-            put = self._snapshots.put_after(FOLDER, draft.files, number, content)
+            put = self._snapshots.put_after(FOLDER, draft.files, number, content, name)
         except Uncertain as error:
             return OutcomeUnknown(str(error))
         except (CannotPut, LakeUnavailable) as error:

@@ -26,6 +26,7 @@ from sluicegate.lakes.capabilities import (
     TagThere,
 )
 from sluicegate.lakes.committer import missing_file, prepare_describer, refuse_other_schema
+from sluicegate.lakes.drafts import draft_files, is_draft
 from sluicegate.lakes.footers import read_footers
 from sluicegate.lakes.history import TableHistory
 from sluicegate.lakes.maintenance import (
@@ -187,7 +188,7 @@ def _records(storage: Storage, name: str) -> list[dict[str, Any]]:
         raise LakeUnavailable(f"{name} of {storage.uri} cannot be read: {error!r}") from error
 
 
-# Data files to which a Paimon table refers from its snapshots, tags, changelogs and branches.
+# Data files and drafts to which a Paimon table refers from its snapshots, tags, changelogs and branches.
 
 _ALL_LISTS: Final = ("baseManifestList", "deltaManifestList", "changelogManifestList")
 _KINDS: Final = ("snapshot", "tag", "changelog")
@@ -243,6 +244,7 @@ class References:
                         yield f"{folder}{kind}/{name}"
 
     def _read(self, snapshot: dict[str, Any]) -> None:
+        self.found |= {each for each in snapshot.values() if isinstance(each, str)} & self._names
         for each in _ALL_LISTS:
             name = snapshot.get(each)
             if not name or name in self._known:
@@ -254,6 +256,7 @@ class References:
     def _read_manifest(self, name: str) -> None:
         if name in self._known:
             return
+        self.found |= {name} & self._names
         for entry in records(self._storage, name):
             described = entry["_FILE"]
             present = {described["_FILE_NAME"], *(described.get("_EXTRA_FILES") or ())}
@@ -279,6 +282,7 @@ _CLEANER: Final = Cleaner(
     "",
     "give it the argument older_than with a time that is at least {hours} hours ago",
 )
+_DRAFTS: Final = (FOLDER, "snapshot")
 _SCHEMA_SAYS: Final = ("fields", "partitionKeys", "primaryKeys")
 _REMOVAL: Final = "compaction has rewritten it and its snapshots have expired"
 
@@ -286,6 +290,7 @@ _REMOVAL: Final = "compaction has rewritten it and its snapshots have expired"
 class PaimonMaintenance:
     """The maintenance of one table."""
 
+    branch = ""
     written_folders: Sequence[str] = ("", "snapshot", "manifest")
 
     def __init__(self, storage: Storage) -> None:
@@ -313,18 +318,19 @@ class PaimonMaintenance:
 
         return open_files(head, lambda: sample(self._storage, snapshots.newest()))
 
-    def attempt_files(self) -> dict[str, int]:
-        return sized(self._storage, attempt_files(self._storage, ""))
+    def stated_files(self) -> dict[str, int]:
+        storage = self._storage
+        return sized(storage.sizes, [*attempt_files(storage, ""), *draft_files(storage, _DRAFTS)])
 
     def file_status(self, paths: Sequence[str]) -> dict[str, FileStatus]:
-        data = [path for path in paths if _is_data_file(path)]
+        data = [path for path in paths if _is_data_file(path) or is_draft(path, _DRAFTS)]
         names = {_name(path) for path in data}
         if self._references is None or not names <= self._asked:
             self._asked = names
             self._references = References(self._storage, names)
         if data:
             self._references.refresh()
-        outside = {path: FileStatus.OUTSIDE for path in paths if not _is_data_file(path)}
+        outside = dict.fromkeys(paths, FileStatus.OUTSIDE)
         return outside | {path: self._status_of(path, self._references.found) for path in data}
 
     def _status_of(self, path: str, referenced: set[str]) -> FileStatus:

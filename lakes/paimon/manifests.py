@@ -1,6 +1,5 @@
 """Manifest files and manifest lists of a commit, composed from existing bytes without decoding entries."""
 
-import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -14,6 +13,7 @@ from pypaimon.table.row.generic_row import GenericRow, GenericRowDeserializer, G
 
 from sluicegate.lakes.avro import BadContainer, Block, Container, Header, joined, records, supported_codec
 from sluicegate.lakes.committer import BaseManifests, missing_file, runs_to_merge
+from sluicegate.lakes.drafts import DraftNames
 from sluicegate.lakes.paimon.entries import Entries
 from sluicegate.lakes.paimon.snapshots import ListFile, Snapshot
 from sluicegate.lakes.paimon.table import SchemaTable, layout
@@ -70,8 +70,12 @@ class UnknownMetadata(LakeError):
     """A manifest list contains fields unknown to this release, so it must not be rewritten."""
 
 
-Files = dict[str, bytes]
-"""Files to write, by their names in the manifest folder."""
+class Files(dict[str, bytes]):
+    """Files to write, by their names in the manifest folder."""
+
+    def __init__(self, names: DraftNames) -> None:
+        super().__init__()
+        self.names = names
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,17 +106,17 @@ class Manifests:
         # Names of manifests that were found unfit for a merge; they are not read again.
         self._unmergeable: set[str] = set()
 
-    def compose(self, head: Snapshot | None, entries: Iterable[Entries]) -> Draft:
+    def compose(self, head: Snapshot | None, entries: Iterable[Entries], names: DraftNames) -> Draft:
         """Return all files to write before the snapshot. At most one manifest's entries are in memory at a
         time.
 
         Raises LakeUnavailable or UnknownMetadata, and the errors of the iteration over `entries`.
         """
-        files: Files = {}
+        files = Files(names)
         added = [self._new_manifest(files, chunk) for chunk in self._chunks(entries)]
         delta = self._list(added)
         base, kept = self._base(files, head)
-        name = f"manifest-list-{uuid.uuid4()}"
+        name = names.name("manifest-list")
         self._named = {f"{name}-0": kept, f"{name}-1": _names(added)}
         files[f"{name}-0"] = base
         files[f"{name}-1"] = delta
@@ -166,7 +170,7 @@ class Manifests:
         }
 
     def _add_manifest(self, files: Files, blocks: Sequence[Block]) -> tuple[str, int]:
-        name, content = f"manifest-{uuid.uuid4()}-0", self._entries.file(blocks)
+        name, content = f"{files.names.name('manifest')}-{len(files)}", self._entries.file(blocks)
         files[name] = content
         return name, len(content)
 

@@ -184,12 +184,14 @@ class Snapshots:
                 return found
         raise LakeUnavailable(f"the newest snapshot of {self._storage.uri} vanished while it was read")
 
-    def put_after(self, folder: str, files: Mapping[str, bytes], number: int, content: bytes) -> bool:
+    def put_after(
+        self, folder: str, files: Mapping[str, bytes], number: int, content: bytes, draft: str
+    ) -> bool:
         """Write files of a folder, then put the snapshot; return False if its number is taken.
 
         Raises as Storage.put_after does.
         """
-        return self._storage.put_after(folder, files, _file(number), content)
+        return self._storage.put_after(folder, files, _file(number), content, draft)
 
     def settle(self) -> None:
         """Make the names of all snapshots durable, of any writer. Raises LakeUnavailable."""

@@ -391,6 +391,9 @@ def refuse_types(columns: Sequence["pa.Field"]) -> None:
 class MemoryMaintenance:
     """The maintenance of one of this process's tables, by its location."""
 
+    branch = ""
+    """Tables in memory have no drafts."""
+
     def __init__(self, tables: "dict[str, MemoryTable]", location: str) -> None:
         self.location = location
         self._tables = tables
@@ -399,7 +402,7 @@ class MemoryMaintenance:
         table = self._table(self.location)
         return read_history(table.identity, table.newest, table.parent)
 
-    def attempt_files(self) -> dict[str, int]:
+    def stated_files(self) -> dict[str, int]:
         data = self._table(self.location).data.items()
         named = ((path, batches) for path, batches in data if stated_attempt(path.rpartition("/")[2]))
         return {path: sum(batch.nbytes for batch in batches) for path, batches in named}

@@ -31,6 +31,8 @@ from sluicegate.kafka.bodies import Bodies, Budget
 from sluicegate.lakes import committer, history
 from sluicegate.lakes.delta import versions
 from sluicegate.lakes.delta.committer import DeltaCommitter
+from sluicegate.lakes.iceberg.maintenance import References as IcebergReferences
+from sluicegate.lakes.paimon.maintenance import References as PaimonReferences
 from sluicegate.lakes.threads import CommitThreads
 from sluicegate.listeners import tags
 from sluicegate.listeners.mark_done import policy as mark_policy
@@ -62,6 +64,8 @@ TAGS: Final = "tests/listeners/tags/test_periods.py"
 PAUSES: Final = "tests/hooks/test_pauses.py"
 ORPHANS: Final = "tests/replay/test_orphan_events.py"
 SEARCH: Final = "tests/replay/test_orphan_search.py"
+ICEBERG: Final = "tests/lakes/iceberg/test_maintenance.py"
+PAIMON: Final = "tests/lakes/paimon/test_maintenance.py"
 STORE: Final = "tests/contracts/state_store"
 
 
@@ -481,6 +485,37 @@ PLANTS: Final = (
             "True",
             SEARCH,
         ),
+    ),
+    Plant(
+        "a draft of an open decision goes",
+        *(decisions.OrphanEvents.judge_draft, "_since(self._outcomes, decision)", "0", ORPHANS),
+    ),
+    Plant(
+        "a draft of another stream goes",
+        *(Search._judged_draft, "not owner.startswith(draft.owner)", "False", SEARCH),
+    ),
+    Plant(
+        "a draft that a repair makes meanwhile goes",
+        Search.find,
+        "listed = await self._table.call(finder.stated_files)\n    history = await self._table.history()",
+        "history = await self._table.history()\n    listed = await self._table.call(finder.stated_files)",
+        SEARCH,
+    ),
+    Plant(
+        "a draft that metadata of Iceberg names goes",
+        *(IcebergReferences._note_texts, "self._names.intersection(_NAMES.findall(text))", "set()", ICEBERG),
+    ),
+    Plant(
+        "published metadata that has left the log goes",
+        *(IcebergReferences.refresh, "if stated.publication in named", "if False", ICEBERG),
+    ),
+    Plant(
+        "a list of manifests that a snapshot names goes",
+        *(PaimonReferences._read, "} & self._names", "} & set()", PAIMON),
+    ),
+    Plant(
+        "a manifest that a list names goes",
+        *(PaimonReferences._read_manifest, "{name} & self._names", "set()", PAIMON),
     ),
     Plant(
         "a table that was rolled back has orphans",

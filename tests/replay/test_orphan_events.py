@@ -7,6 +7,7 @@ import pytest
 
 from sluicegate.coordinator.core import cuts
 from sluicegate.coordinator.core.state import LogState
+from sluicegate.coordinator.core.undo import revert_digest
 from sluicegate.coordinator.replay.decisions import (
     LogFold,
     Orphan,
@@ -22,6 +23,7 @@ from sluicegate.events.models import (
     CheckpointCompleted,
     CutCommitted,
     CutDecided,
+    CutReverted,
     Position,
     RegionRegistered,
     SnapshotRef,
@@ -62,15 +64,19 @@ class Log:
         self.events.note(step, self.fold.replica.state)
         return event
 
-    def commit(self, *named: str) -> int:
-        """Complete the first checkpoint with these events, and commit it; return the time of the outcome."""
+    def decide(self, *named: str) -> str:
+        """Complete the first checkpoint with these events, and decide it; return the decision's digest."""
         completed = CheckpointCompleted(events=named, predecessor=None, source_digest="d")
         self.put(EventType.CHECKPOINT_COMPLETED, completed, "q", 0)
         body = cuts.choose(self.fold.replica.log)
         assert isinstance(body, CutDecided)
         self.put(EventType.CUT_DECIDED, body)
-        head = SnapshotRef(id=1, identity="1")
-        outcome = CutCommitted(decision=1, digest=body.digest, table="t", snapshot=head)
+        return body.digest
+
+    def commit(self, *named: str) -> int:
+        """Complete the first checkpoint with these events, and commit it; return the time of the outcome."""
+        digest, head = self.decide(*named), SnapshotRef(id=1, identity="1")
+        outcome = CutCommitted(decision=1, digest=digest, table="t", snapshot=head)
         self.put(EventType.CUT_COMMITTED, outcome)
         return self.now
 
@@ -184,6 +190,37 @@ def test_a_file_of_an_incarnation_before_the_log_is_as_old_as_the_first_record()
     log = Log(state)
     assert verdict(log, 0).since == DAY
     assert verdict(log, 1).since is None
+
+
+def test_a_draft_stays_until_its_decision_has_an_outcome() -> None:
+    log = Log()
+    assert log.events.judge_draft(1) == ("decision 1 has no outcome in the log", None)
+    at = log.commit(log.put(EventType.FILES_WRITTEN, None, "q", 0))
+    log.put(EventType.STREAM_COMMAND, StreamCommand(command="pause"))
+    assert log.events.judge_draft(1) == ("decision 1 has its outcome in the log", at)
+    assert log.events.judge_draft(2).since is None
+
+
+def test_a_draft_of_a_decision_before_the_log_is_as_old_as_the_first_record() -> None:
+    """So is one of a decision that an adoption knows: its number is used again only after that."""
+    before = Log()
+    before.commit(before.put(EventType.FILES_WRITTEN, None, "q", 0))
+    log = Log(before.fold.replica.state.model_copy(deep=True))
+    assert log.events.judge_draft(1).since == DAY
+    assert log.events.judge_draft(2).since is None
+
+
+def test_a_draft_of_a_reverted_decision_is_as_old_as_the_revert() -> None:
+    log = Log()
+    won = log.put(EventType.FILES_WRITTEN, None, "q", 0)
+    log.decide(won)
+    log.put(EventType.STREAM_COMMAND, StreamCommand(command="revert", decision=1, region="r1"))
+    assert log.events.judge_draft(1).since is None
+    made = log.fold.replica.state.unresolved
+    assert made is not None
+    digest, head = revert_digest(made), SnapshotRef(id=1, identity="1")
+    log.put(EventType.CUT_REVERTED, CutReverted(decision=1, digest=digest or "", table="t", snapshot=head))
+    assert log.events.judge_draft(1).since == log.now
 
 
 def ended(name: str, **state: Any) -> set[str]:

@@ -1,7 +1,7 @@
 """An orphan is deletable when the record that made it one is old, and nothing has named its file since."""
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Final
 from unittest.mock import AsyncMock, MagicMock
 
 import pytest
@@ -12,6 +12,7 @@ from sluicegate.coordinator.replay.orphans import Deletable, Search, Unnamed, _p
 from sluicegate.events.encoding import Message, encode_event
 from sluicegate.events.envelope import EventType
 from sluicegate.events.models import SnapshotRef
+from sluicegate.lakes.drafts import DraftNames, draft_names
 from sluicegate.lakes.history import PastSnapshot, TableHistory
 from tests.events.examples import CARRIED, CARRYING, FILES
 
@@ -104,6 +105,68 @@ def test_a_short_incarnation_proves_nothing() -> None:
     events: Any = SimpleNamespace(judge=lambda *_: Verdict("lost", 0))
     made._events = events
     assert made._judged(f"data-{32 * '0'}-{15 * 'q'}-0-x.parquet", 1).since is None
+
+
+DRAFTS: Final = draft_names("sluicegate-s", "main", 3)
+OTHERS: Final = (draft_names("sluicegate-t", "main", 3), draft_names("sluicegate-s", "b", 3))
+
+
+def draft_paths(names: DraftNames) -> list[str]:
+    return [f"metadata/{names.name('manifest')}-m0.avro", f"metadata/00007-{names.uuid()}.metadata.json"]
+
+
+def test_a_draft_of_another_stream_or_branch_stays() -> None:
+    """Their decisions have the same numbers, and their outcomes are in another log."""
+    made = search_of()
+    table: Any = made._table
+    table.settings.commit_user = "sluicegate-s"
+    table.capable.return_value.branch = "main"
+    events: Any = SimpleNamespace(judge_draft=lambda decision: Verdict("settled", decision))
+    made._events = events
+    for path in draft_paths(DRAFTS):
+        assert made._judged(path, 1) == Unnamed(path, 1, None, None, "settled", 3)
+    for path in (path for names in OTHERS for path in draft_paths(names)):
+        assert made._judged(path, 1).since is None
+    made._unproven = "no proof"
+    assert [made._judged(path, 1).since for path in draft_paths(DRAFTS)] == [None, None]
+
+
+async def test_what_is_drafted_after_the_history_was_read_is_not_in_the_list() -> None:
+    """A repair publishes decisions that have outcomes: it may begin after a rollback, at any moment."""
+    steps: list[str] = []
+    made = search_of()
+
+    async def call(step: Any) -> Any:
+        return step()
+
+    def stated_files() -> dict[str, int]:
+        steps.append("list")
+        return {}
+
+    finder = SimpleNamespace(stated_files=stated_files, file_status=lambda paths: {}, branch="main")
+
+    async def history() -> TableHistory:
+        steps.append("history")
+        return TableHistory("t", (), whole=True)
+
+    async def end() -> int:
+        steps.append("log")
+        return made._position
+
+    maintenance = SimpleNamespace(location="file:///t")
+    settings = SimpleNamespace(commit_user="sluicegate-s")
+    table: Any = SimpleNamespace(
+        capable=lambda *_: finder, call=call, history=history, maintenance=maintenance, settings=settings
+    )
+    log: Any = SimpleNamespace(end=end)
+    made._table, made._log = table, log
+
+    async def read(end: int, comparison: object = None, seen: Any = None) -> None:
+        made._fold.replica.log.state.policy = MagicMock()
+
+    made._read = read  # type: ignore[method-assign]
+    await made.find(NOW)
+    assert steps == ["list", "history", "log"]
 
 
 def paths_in(message: Message) -> set[str]:

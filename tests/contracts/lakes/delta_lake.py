@@ -35,11 +35,11 @@ class FaultyStorage(LocalStorage):
         super().__init__(location)
         self.fault = fault
 
-    def put_if_absent(self, name: str, content: Content) -> bool:
+    def put_if_absent(self, name: str, content: Content, draft: str = "") -> bool:
         if self.fault is Fault.AWAY:
             self.fault = None
             raise LakeUnavailable("injected")
-        return super().put_if_absent(name, content)
+        return super().put_if_absent(name, content, draft)
 
     def link(self, draft: str, target: str) -> None:
         fault, self.fault = self.fault, None

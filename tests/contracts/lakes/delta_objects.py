@@ -20,11 +20,11 @@ DELTA: Final = ("delta", pytest.param("delta-on-s3", marks=pytest.mark.s3))
 class FaultyLog(FaultyObjects):
     """Fails once, at the put that decides a commit."""
 
-    def put_if_absent(self, name: str, content: Content) -> bool:
+    def put_if_absent(self, name: str, content: Content, draft: str = "") -> bool:
         if self.fault is Fault.AWAY:
             self.fault = None
             raise LakeUnavailable("injected")
-        return super().put_if_absent(name, content)
+        return super().put_if_absent(name, content, draft)
 
 
 class DeltaOnS3(DeltaLake):

@@ -30,9 +30,9 @@ class FaultyObjects(ObjectStorage):
             self.fault = None
             raise LakeUnavailable("injected")
 
-    def put_if_absent(self, name: str, content: Content) -> bool:
+    def put_if_absent(self, name: str, content: Content, draft: str = "") -> bool:
         fault, self.fault = self.fault, None
-        put = fault is not Fault.LOST and super().put_if_absent(name, content)
+        put = fault is not Fault.LOST and super().put_if_absent(name, content, draft)
         if fault is not None:
             raise Uncertain("injected")
         return put
@@ -45,9 +45,9 @@ class ThawingObjects(ObjectStorage):
         super().__init__(uri, connect(uri))
         self._meanwhile = meanwhile
 
-    def put_if_absent(self, name: str, content: Content) -> bool:
+    def put_if_absent(self, name: str, content: Content, draft: str = "") -> bool:
         self._meanwhile()
-        super().put_if_absent(name, content)
+        super().put_if_absent(name, content, draft)
         raise Killed
 
 

@@ -150,9 +150,9 @@ def test_a_tag_that_was_put_meanwhile_is_compared(tmp_path: Path) -> None:
     ref = Stream(lake).commit(1, [1])
 
     class Late(LocalStorage):
-        def put_if_absent(self, name: str, content: Content) -> bool:
+        def put_if_absent(self, name: str, content: Content, draft: str = "") -> bool:
             make(lake, "day", ref, 1)
-            return super().put_if_absent(name, content)
+            return super().put_if_absent(name, content, draft)
 
     tag = Tag("day", ref, 1)
     with pytest.raises(LakeUnavailable, match="another process made the tag day meanwhile"):

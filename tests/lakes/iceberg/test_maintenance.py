@@ -1,5 +1,6 @@
 """Upkeep of tables: what refers to a file, and what is never deleted."""
 
+from collections import Counter, defaultdict
 from pathlib import Path
 
 import fastavro
@@ -7,8 +8,9 @@ import pytest
 
 from sluicegate.lakes.capabilities import FileStatus
 from sluicegate.lakes.port import LakeUnavailable
-from tests.contracts.lakes.harness import Stream
-from tests.contracts.lakes.iceberg_lake import IcebergLake
+from tests.contracts.lakes.harness import Stream, with_commits
+from tests.contracts.lakes.iceberg_lake import IcebergLake, local
+from tests.contracts.lakes.test_drafts import kill
 from tests.lakes.iceberg.reading import lines
 
 
@@ -70,6 +72,54 @@ def test_a_table_may_forbid_that_files_are_deleted(tmp_path: Path) -> None:
     (path,) = (file.path for file in event.files)
     assert lake.maintenance().delete_unreferenced(path) is FileStatus.UNREFERENCED
     assert (lake.root / path).exists()
+
+
+def kinds(lake: IcebergLake) -> dict[FileStatus, Counter[str]]:
+    """Return the kinds of drafts, by status."""
+    maintenance = lake.maintenance()
+    found: dict[FileStatus, Counter[str]] = defaultdict(Counter)
+    for path, status in maintenance.file_status([*maintenance.stated_files()]).items():
+        found[status][path.rpartition("/")[2].split("-")[0].lstrip("0123456789") or "metadata"] += 1
+    return found
+
+
+def test_published_metadata_stays_until_nothing_of_the_table_can_read_it(tmp_path: Path) -> None:
+    """A catalog may be set back to a metadata file of the log, and others may know an older one."""
+    merging = {"commit.manifest.min-count-to-merge": "2"}
+    lake = IcebergLake(tmp_path, properties={"write.metadata.previous-versions-max": "1", **merging})
+    with_commits(lake, 4)
+    assert [len(lake.fields()[each]) for each in ("metadata-log", "snapshots")] == [1, 4]
+    assert {*kinds(lake)} == {FileStatus.REFERENCED}
+    lake.expire(1)
+    assert {*kinds(lake)} == {FileStatus.REFERENCED}
+    assert kinds(lake)[FileStatus.REFERENCED]["metadata"] == 4
+    lake.edit(lambda fields: fields.update({"metadata-log": []}))
+    found = kinds(lake)
+    numbers = {status: [found[status][kind] for kind in ("snap", "metadata")] for status in found}
+    assert numbers == {FileStatus.REFERENCED: [1, 1], FileStatus.UNREFERENCED: [3, 3]}
+
+
+def test_a_draft_that_any_field_of_the_metadata_names_stays(lake: IcebergLake) -> None:
+    with_commits(lake, 1)
+    lake.strand(2, lake.event([2]), kill)
+    dead = {"manifest": 1, "snap": 1, "metadata": 1}
+    assert kinds(lake)[FileStatus.UNREFERENCED] == dead
+    maintenance = lake.maintenance()
+    found = maintenance.file_status([*maintenance.stated_files()])
+    path = next(path for path in found if found[path] is FileStatus.UNREFERENCED and "/manifest-" in path)
+    lake.edit(lambda fields: fields.update(statistics=[{"snapshot-id": 1, "statistics-path": path}]))
+    assert status(lake, path) is FileStatus.REFERENCED
+    assert maintenance.delete_unreferenced(path) is FileStatus.REFERENCED
+
+
+@pytest.mark.slow
+def test_all_drafts_stay_while_earlier_metadata_cannot_be_read(lake: IcebergLake) -> None:
+    with_commits(lake, 2)
+    lake.strand(3, lake.event([3]), kill)
+    (loser,) = (file.path for file in lake.event([4]).files)
+    local(lake.fields()["metadata-log"][0]["metadata-file"]).write_text("{")
+    assert {*kinds(lake)} == {FileStatus.REFERENCED}
+    assert status(lake, loser) is FileStatus.UNREFERENCED
 
 
 @pytest.mark.slow

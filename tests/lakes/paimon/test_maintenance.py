@@ -37,9 +37,14 @@ def test_a_file_stays_as_long_as_anything_can_be_read_by_it(lake: PaimonLake, ke
     }[keeper]
     (lake.root / folder).parent.mkdir(parents=True, exist_ok=True)
     (lake.root / folder).write_bytes(kept)
-    assert lake.maintenance().delete_unreferenced(path) is FileStatus.REFERENCED
+    drafts = [f"manifest/{name}" for name in os.listdir(lake.root / "manifest")]
+    assert [lake.maintenance().delete_unreferenced(each) for each in (path, *drafts)] == (
+        [FileStatus.REFERENCED] * 4
+    )
     (lake.root / folder).unlink()
-    assert lake.maintenance().delete_unreferenced(path) is FileStatus.DELETED
+    assert [lake.maintenance().delete_unreferenced(each) for each in (path, *drafts)] == (
+        [FileStatus.DELETED] * 4
+    )
 
 
 def test_tags_and_branches_of_the_library_are_read(lake: PaimonLake) -> None:

@@ -8,6 +8,7 @@ import pytest
 from pypaimon.table.row.generic_row import GenericRowDeserializer
 
 from sluicegate.events.models import SnapshotRef
+from sluicegate.lakes.drafts import draft_names
 from sluicegate.lakes.paimon.entries import Entries
 from sluicegate.lakes.paimon.manifests import FOLDER, MIN_COUNT, Manifests
 from sluicegate.lakes.paimon.snapshots import Snapshot
@@ -73,7 +74,9 @@ def assert_ranges(lake: PaimonLake, line: dict[str, Any]) -> None:
 
 def commit(lake: PaimonLake, head: Snapshot | None, entries: list[Entries]) -> Snapshot:
     """Write the manifests of a commit, and what of its snapshot the next commit reads."""
-    draft = Manifests(lake.storage, Table(lake.storage).newest()).compose(head, entries)
+    draft = Manifests(lake.storage, Table(lake.storage).newest()).compose(
+        head, entries, draft_names("u", "", 1)
+    )
     lake.storage.write(FOLDER, draft.files)
     number = head.ref.id + 1 if head is not None else 1
     lists = {"baseManifestList": draft.base.name, "deltaManifestList": draft.delta.name}

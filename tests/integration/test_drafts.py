@@ -1,0 +1,70 @@
+"""Drafts of a dead coordinator: of a decision that another one publishes, and of one that is reverted."""
+
+from pathlib import Path
+
+import pytest
+
+from sluicegate.events.envelope import EventType
+from sluicegate.events.models import CutReverted, StreamCommand
+from sluicegate.lakes.drafts import COORDINATOR, stated_draft
+from tests.faults import tables
+from tests.integration.conftest import LAKES, Place, place_of
+from tests.integration.coordinator import running
+from tests.integration.job import read_events
+from tests.integration.orders import die_at
+from tests.integration.test_orphans import AT_ONCE, DELETE, LIST, announced, printed
+from tests.integration.waiting import until
+
+pytestmark = pytest.mark.kafka
+
+
+def dead_drafts(place: Place, decision: int) -> set[str]:
+    """Return the names of the drafts that a dead coordinator left."""
+    found = {path.name: stated_draft(path.name) for path in Path(place.table).rglob("*")}
+    ours = {name: stated for name, stated in found.items() if stated and stated.decision == decision}
+    return {name for name, stated in ours.items() if not COORDINATOR.startswith(stated.coordinator)}
+
+
+@pytest.mark.seam
+@pytest.mark.parametrize("lake", LAKES)
+async def test_a_dead_coordinator_leaves_no_draft_after_the_grace_period(
+    lake: str, kafka_bootstrap: str, unique: str, tmp_path: Path
+) -> None:
+    place = await place_of(lake, kafka_bootstrap, unique, tmp_path)
+    async with place.job() as job:
+        async with running(place.settings()):
+            await job.register()
+            await job.run_batch([1])
+            await announced(job)
+        await job.run_batch([2])
+        await die_at(place, "lake.put.before")
+        published = dead_drafts(place, 2)
+        assert published
+        # The decision is open: the next coordinator could be about to publish them.
+        done = await printed(place, *DELETE, *AT_ONCE)
+        kept = {each["path"].rpartition("/")[2]: each for each in done["unnamed"]}
+        assert {name for name in kept if stated_draft(name) is not None} == published
+        assert {(kept[name]["deletable"], kept[name]["since"]) for name in published} == {(False, None)}
+        assert dead_drafts(place, 2) == published
+        async with running(place.settings()):
+            await announced(job)
+        await job.run_batch([3])
+        await die_at(place, "lake.put.before")
+        reverted = dead_drafts(place, 3)
+        assert reverted
+        order = StreamCommand(command="revert", decision=3, region="r1")
+        await job.send(EventType.STREAM_COMMAND, order)
+        async with running(place.settings()):
+            await until(
+                lambda: read_events(place.bootstrap, place.topics.events),
+                lambda log: any(isinstance(record.body, CutReverted) for record in log),
+            )
+        found = await printed(place, *LIST)
+        listed = {each["path"].rpartition("/")[2] for each in found["unnamed"] if not each["deletable"]}
+        assert listed >= published | reverted, "younger than a day"
+        done = await printed(place, *DELETE, *AT_ONCE)
+        deleted = {each["path"].rpartition("/")[2] for each in done["unnamed"] if each["status"] == "deleted"}
+        assert {name for name in deleted if stated_draft(name) is not None} == published | reverted
+        assert dead_drafts(place, 2) | dead_drafts(place, 3) == set()
+        seen = tables.tally(Path(place.table), (1, 2), "sluicegate-flights")
+        assert (seen.missing, seen.doubled, seen.foreign, seen.rows) == ((), (), (), 2), seen
