@@ -97,7 +97,7 @@ def begin_incarnation(
 
     - `kind`: how the name of the incarnation begins.
     - `take_over`: also after another kind of driver.
-    - `rests`: the region is idle from the beginning, and no heartbeat is expected.
+    - `rests`: the region is idle whenever nothing of it is pending, and no heartbeat is expected.
 
     Raises RegistrationRefused, RegistrationUnanswered, PublishFailed, TopicMissing, or SourceOffsetsUnknown.
     """

@@ -33,7 +33,7 @@ from sluicegate.writer_hooks.driver_state import (
 from sluicegate.writer_hooks.errors import BadOption, HookError, SourceOffsetsUnknown
 from sluicegate.writer_hooks.options import UPLOAD, SinkOptions, require_name
 from sluicegate.writer_hooks.publisher import publish_completion
-from sluicegate.writer_hooks.region import LONGEST_OFFSETS, Event, Region, Registered
+from sluicegate.writer_hooks.region import LONGEST_OFFSETS, Region, Registered
 from sluicegate.writer_hooks.writer import OpenCheckpoint, Rows, WriterResult
 
 _KIND: Final = "job-"
@@ -181,22 +181,18 @@ class Job:
             return
         self._state.add_completed(CommittedCheckpoint(number, done, position))
         files = [message for result in results for message in result.held]
-        publish_completion(self._region, self._closing(body), files, self._message_max_bytes)
+        incarnation = registered.incarnation
+        completed = self._region.event(
+            EventType.CHECKPOINT_COMPLETED, incarnation, body, checkpoint=number
+        )
+        # The region rests again once this is committed, so nothing follows it that a crash could lose.
+        publish_completion(self._region, [completed], files, self._message_max_bytes)
         self._state.await_commit(number, timeout, lambda: self._state.check(registered, begun.base))
 
     def _is_committed(self, position: Position) -> bool:
         """Return True if an earlier try has completed the job, and it is committed."""
         answer = self._state.check(self.begun.registered, self.begun.base)
         return answer is not None and answer.committed == position
-
-    def _closing(self, body: CheckpointCompleted) -> list[Event]:
-        """Return the completion, and an event that states that the region is idle again."""
-        registered, region = self.begun.registered, self._region
-        number, incarnation = self.begun.number, registered.incarnation
-        return [
-            region.event(EventType.CHECKPOINT_COMPLETED, incarnation, body, checkpoint=number),
-            region.heartbeat(registered, idle=True, after=number),
-        ]
 
     def stop(self) -> None:
         """End the job. Without `finish`, nothing of it counts. Repeated calls are allowed."""
