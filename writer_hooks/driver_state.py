@@ -276,6 +276,7 @@ class DriverState:
         with self.lock:
             self._run, self._incarnation = registered.run, registered.incarnation
             self._committed = after
+            self._progress.begin(after.position if after is not None else None)
             # Another driver may have registered between the own answer and this call.
             self._doubted = self._run in self._answered and self._newest_live != self._incarnation
 
