@@ -110,7 +110,7 @@ class Job:
         In that case nothing is registered, so a job that runs in the region is not disturbed. While a
         decision that includes a job of the region has no outcome, the call waits for it, as long as the
         option `registration.timeout` states. Raises SourceOffsetsUnknown if the region has another kind of
-        driver, and errors of a registration.
+        driver, RegionReplaced if another job has registered meanwhile, and errors of a registration.
         """
         try:
             self._feed.start()
@@ -118,7 +118,7 @@ class Job:
             if self._id in _ids_of(self._region, answer.committed, answer.source_offsets):
                 self._feed.stop()
                 return False
-            found = begin_incarnation(self._region, _KIND, rests=True)
+            found = begin_incarnation(self._region, _KIND, rests=True, seen=answer)
             done = _ids_of(self._region, found.base, found.source_offsets)
         except BaseException:
             self._feed.stop()
