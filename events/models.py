@@ -289,7 +289,7 @@ class RegionRegistered(Body):
 
     A region of another kind is not taken over."""
     rests: bool = False
-    """True: the region is idle whenever nothing of it is pending, and sends no heartbeats, as one of batch jobs.
+    """True: as one of batch jobs, the region is idle whenever nothing of it is pending. It sends no heartbeats.
 
     Its rows may be behind the watermark when they arrive."""
 

@@ -127,7 +127,7 @@ class RegionDriver:
         is the caller's to find then, until a checkpoint is completed with its own.
         While a decision that moves the region has no outcome, the call waits for it, as long as the option
         `registration.timeout` states. A driver starts once, also after an error. Raises RegistrationRefused,
-        RegistrationUnanswered, PublishFailed, TopicMissing, SourceOffsetsUnknown, or RegionReplaced if another
+        RegistrationUnanswered, PublishFailed, TopicMissing, SourceOffsetsUnknown, or RegionReplaced: another
         driver has registered meanwhile.
         """
         if self._process is not None:

@@ -182,9 +182,7 @@ class Job:
         self._state.add_completed(CommittedCheckpoint(number, done, position))
         files = [message for result in results for message in result.held]
         incarnation = registered.incarnation
-        completed = self._region.event(
-            EventType.CHECKPOINT_COMPLETED, incarnation, body, checkpoint=number
-        )
+        completed = self._region.event(EventType.CHECKPOINT_COMPLETED, incarnation, body, checkpoint=number)
         # The region rests again once this is committed, so nothing follows it that a crash could lose.
         publish_completion(self._region, [completed], files, self._message_max_bytes)
         self._state.await_commit(number, timeout, lambda: self._state.check(registered, begun.base))
