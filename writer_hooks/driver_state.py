@@ -132,8 +132,8 @@ def begin_incarnation(
         if answer.live not in (None, first):
             raise RegionReplaced(
                 f"another {kind.removesuffix('-')} has registered since this one began to start: "
-                f"{answer.live} is live in the region {region.name} of the stream {region.stream}. Nothing was registered. "
-                "If that one works, leave this one stopped; else start again"
+                f"{answer.live} is live in the region {region.name} of the stream {region.stream}. Nothing "
+                "was registered. If that one works, leave this one stopped; else start again"
             )
     require_accepted(region, incarnation, answer)
     raise AssertionError("an accepted registration has returned")
