@@ -289,7 +289,7 @@ class RegionRegistered(Body):
 
     A region of another kind is not taken over."""
     rests: bool = False
-    """True: the region is idle until its next completion, and sends no heartbeats, as one of batch jobs.
+    """True: the region is idle whenever nothing of it is pending, as one of batch jobs. It has no heartbeats.
 
     Its rows may be behind the watermark when they arrive."""
 

@@ -32,6 +32,7 @@ from sluicegate.events.notifications import (
     Notification,
     RegistrationAnswered,
     Stalled,
+    StreamAdopted,
     read_notification,
 )
 from sluicegate.kafka.clients import spread, started
@@ -250,15 +251,31 @@ class RegionProgress:
         self.region = region
         self._committed: Position | None = None
         self._consecutive = 0
+        self._newest: int | None = None
+        """The newest decision whose outcome was told."""
+
+    def begin(self, committed: Position | None) -> None:
+        """Note the committed position of the region. It has no effect after the first outcome."""
+        if self._newest is None and committed is not None:
+            self._committed = committed
 
     def apply(self, body: Body) -> RegionOutcome | None:
-        """Return the outcome of a notification for the region; None if it does not concern the region."""
+        """Return the outcome of a notification for the region; None if it does not concern the region.
+
+        Each decision has one: a coordinator may repeat notifications.
+        """
         if isinstance(body, Stalled) and body.problem.region == self.region and not body.ended:
             _log.warning("region %s of %s is stalled. %s", self.region, self.stream, body.reason)
+        if isinstance(body, StreamAdopted):
+            # The next decisions use the numbers after it again.
+            self._newest = body.decision
+        if not isinstance(body, CutReverted | Committed):
+            return None
+        if self._newest is not None and body.decision <= self._newest:
+            return None
+        self._newest = body.decision
         if isinstance(body, CutReverted):
             return self._outcome(body.decision, fell_back=False, reverted=True)
-        if not isinstance(body, Committed):
-            return None
         return self._apply_commit(body)
 
     def _apply_commit(self, body: Committed) -> RegionOutcome:
@@ -430,7 +447,10 @@ class Follower(_CommitsReader):
         stream, body = notification.stream, notification.body
         with self._lock:
             if isinstance(body, RegistrationAnswered):
-                self._regions[stream, notification.region].set_live(body.live, body.run, body.registration)
+                of = self._regions[stream, notification.region]
+                of.set_live(body.live, body.run, body.registration)
+                if of.progress is not None:
+                    of.progress.begin(body.committed)
             elif isinstance(body, IncarnationsEnded):
                 # A later answer may name another one.
                 for region in body.incarnations:

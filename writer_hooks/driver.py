@@ -127,7 +127,8 @@ class RegionDriver:
         is the caller's to find then, until a checkpoint is completed with its own.
         While a decision that moves the region has no outcome, the call waits for it, as long as the option
         `registration.timeout` states. A driver starts once, also after an error. Raises RegistrationRefused,
-        RegistrationUnanswered, PublishFailed, TopicMissing, or SourceOffsetsUnknown.
+        RegistrationUnanswered, PublishFailed, TopicMissing, SourceOffsetsUnknown, or RegionReplaced: another
+        driver has registered meanwhile.
         """
         if self._process is not None:
             raise HookError("this driver was started already; make another RegionDriver to start again")

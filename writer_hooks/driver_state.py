@@ -91,18 +91,28 @@ def probe(region: Region, kind: str, *, take_over: bool = False) -> Registration
 
 
 def begin_incarnation(
-    region: Region, kind: str, *, take_over: bool = False, rests: bool = False
+    region: Region,
+    kind: str,
+    *,
+    take_over: bool = False,
+    rests: bool = False,
+    seen: RegistrationAnswered | None = None,
 ) -> NewIncarnation:
     """Register a new incarnation in the place of the live one, and wait for the answer.
 
+    It replaces only what was live at the first look. A driver that stands still between the two would else
+    end one that was started meanwhile, and works.
+
     - `kind`: how the name of the incarnation begins.
     - `take_over`: also after another kind of driver.
-    - `rests`: the region is idle from the beginning, and no heartbeat is expected.
+    - `rests`: the region is idle whenever nothing of it is pending, and no heartbeat is expected.
+    - `seen`: an earlier answer to a probe, which is the first look.
 
-    Raises RegistrationRefused, RegistrationUnanswered, PublishFailed, TopicMissing, or SourceOffsetsUnknown.
+    Raises RegistrationRefused, RegistrationUnanswered, PublishFailed, TopicMissing, SourceOffsetsUnknown, or
+    RegionReplaced.
     """
-    answer = probe(region, kind, take_over=take_over)
-    incarnation = f"{kind}{uuid4().hex}"
+    answer = probe(region, kind, take_over=take_over) if seen is None else seen
+    first, incarnation = answer.live, f"{kind}{uuid4().hex}"
     for _ in range(_ATTEMPTS):
         base, replaces = answer.committed, answer.live
         event = region.registration(incarnation, base, replaces=replaces, rests=rests)
@@ -119,6 +129,12 @@ def begin_incarnation(
             answer = probe(region, kind, take_over=take_over)
         elif not take_over:
             _require_own(region, kind, answer)
+        if answer.live not in (None, first):
+            raise RegionReplaced(
+                f"another {kind.removesuffix('-')} has registered since this one began to start: "
+                f"{answer.live} is live in the region {region.name} of the stream {region.stream}. Nothing "
+                "was registered. If that one works, leave this one stopped; else start again"
+            )
     require_accepted(region, incarnation, answer)
     raise AssertionError("an accepted registration has returned")
 
@@ -276,6 +292,7 @@ class DriverState:
         with self.lock:
             self._run, self._incarnation = registered.run, registered.incarnation
             self._committed = after
+            self._progress.begin(after.position if after is not None else None)
             # Another driver may have registered between the own answer and this call.
             self._doubted = self._run in self._answered and self._newest_live != self._incarnation
 

@@ -33,7 +33,7 @@ from sluicegate.writer_hooks.driver_state import (
 from sluicegate.writer_hooks.errors import BadOption, HookError, SourceOffsetsUnknown
 from sluicegate.writer_hooks.options import UPLOAD, SinkOptions, require_name
 from sluicegate.writer_hooks.publisher import publish_completion
-from sluicegate.writer_hooks.region import LONGEST_OFFSETS, Event, Region, Registered
+from sluicegate.writer_hooks.region import LONGEST_OFFSETS, Region, Registered
 from sluicegate.writer_hooks.writer import OpenCheckpoint, Rows, WriterResult
 
 _KIND: Final = "job-"
@@ -110,7 +110,7 @@ class Job:
         In that case nothing is registered, so a job that runs in the region is not disturbed. While a
         decision that includes a job of the region has no outcome, the call waits for it, as long as the
         option `registration.timeout` states. Raises SourceOffsetsUnknown if the region has another kind of
-        driver, and errors of a registration.
+        driver, RegionReplaced if another job has registered meanwhile, and errors of a registration.
         """
         try:
             self._feed.start()
@@ -118,7 +118,7 @@ class Job:
             if self._id in _ids_of(self._region, answer.committed, answer.source_offsets):
                 self._feed.stop()
                 return False
-            found = begin_incarnation(self._region, _KIND, rests=True)
+            found = begin_incarnation(self._region, _KIND, rests=True, seen=answer)
             done = _ids_of(self._region, found.base, found.source_offsets)
         except BaseException:
             self._feed.stop()
@@ -181,22 +181,16 @@ class Job:
             return
         self._state.add_completed(CommittedCheckpoint(number, done, position))
         files = [message for result in results for message in result.held]
-        publish_completion(self._region, self._closing(body), files, self._message_max_bytes)
+        incarnation = registered.incarnation
+        completed = self._region.event(EventType.CHECKPOINT_COMPLETED, incarnation, body, checkpoint=number)
+        # The region rests again once this is committed, so nothing follows it that a crash could lose.
+        publish_completion(self._region, [completed], files, self._message_max_bytes)
         self._state.await_commit(number, timeout, lambda: self._state.check(registered, begun.base))
 
     def _is_committed(self, position: Position) -> bool:
         """Return True if an earlier try has completed the job, and it is committed."""
         answer = self._state.check(self.begun.registered, self.begun.base)
         return answer is not None and answer.committed == position
-
-    def _closing(self, body: CheckpointCompleted) -> list[Event]:
-        """Return the completion, and an event that states that the region is idle again."""
-        registered, region = self.begun.registered, self._region
-        number, incarnation = self.begun.number, registered.incarnation
-        return [
-            region.event(EventType.CHECKPOINT_COMPLETED, incarnation, body, checkpoint=number),
-            region.heartbeat(registered, idle=True, after=number),
-        ]
 
     def stop(self) -> None:
         """End the job. Without `finish`, nothing of it counts. Repeated calls are allowed."""

@@ -238,8 +238,8 @@ class Region:
     ) -> Event:
         """Return the event that asks to add checkpoints of an incarnation to the stream.
 
-        With `probe` it asks for the answer alone, and changes nothing. With `rests` the region is idle until
-        its next completion.
+        With `probe` it asks for the answer alone, and changes nothing. With `rests` the region is idle
+        whenever nothing of it is pending.
         """
         body = RegionRegistered(
             base=base,

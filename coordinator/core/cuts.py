@@ -461,6 +461,8 @@ def _advance(log: Log, content: dict[str, list[Sealed]]) -> None:
         log.taken[name] = log.pending[name].split(checkpoints[-1].position)
         for each in checkpoints:
             _advance_to(region, each, watermark_problem(name, each, log.state.policy))
+        if region.rests and not log.pending[name].checkpoints:
+            region.idle = True
 
 
 def _advance_to(region: RegionState, sealed: Sealed, doubt: Problem | None) -> None:

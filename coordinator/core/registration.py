@@ -41,7 +41,7 @@ def accept(log: Log, offset: int, envelope: Envelope, body: RegionRegistered) ->
         _begin_incarnation(log, offset, envelope, body)
     region.phase, region.final = RegionPhase.LIVE, None
     # A registration is a beginning: heartbeats of an older process do not count any more.
-    region.idle, region.begun = body.rests, None
+    region.idle, region.rests, region.begun = body.rests, body.rests, None
     region.run, region.registered, region.declined = envelope.id, offset, None
 
 

@@ -125,9 +125,10 @@ def heartbeat(log: Log, envelope: Envelope, body: RegionHeartbeat, region: Regio
     it yet. So the number that it names decides, and not the order in the log.
     """
     if body.begins is not None:
+        region.rests = False
         begin(region, body.begins)
     elif not body.idle:
-        region.idle = False
+        region.rests = region.idle = False
     elif region.begun is None or (body.after is not None and body.after >= region.begun):
         region.idle = True
     return None

@@ -83,6 +83,8 @@ class RegionState(Light):
     """Offset of the region's newest accepted registration, also of an assignment that was withdrawn."""
     idle: bool = False
     """True if the newest heartbeat says so, and no event has contradicted it."""
+    rests: bool = False
+    """True if its registration says so, and no heartbeat since: it is idle once nothing of it is pending."""
     begun: int | None = None
     """The highest checkpoint that has begun in the run, as far as the log states it.
 

@@ -13,7 +13,13 @@ from aiokafka import AIOKafkaProducer
 
 from sluicegate.events.envelope import Envelope, EventType
 from sluicegate.events.models import Body, CheckpointCompleted, CutReverted, Position
-from sluicegate.events.notifications import Committed, IncarnationsEnded, NotificationType, Stalled
+from sluicegate.events.notifications import (
+    Committed,
+    IncarnationsEnded,
+    NotificationType,
+    Stalled,
+    StreamAdopted,
+)
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.clients import started
 from sluicegate.writer_hooks import BadListenerState, RegionOutcome
@@ -51,6 +57,35 @@ def test_one_warning_when_it_falls_back_and_one_when_it_is_back(caplog: pytest.L
         "region JFK of flights fell back in commit 2, at checkpoint 4 of q; the other regions were committed",
         "region JFK of flights is included again in commit 5, up to checkpoint 6 of q, after 2 without it",
     ]
+
+
+def test_each_decision_has_one_outcome_also_if_a_coordinator_repeats_it() -> None:
+    progress = RegionProgress("flights", "JFK")
+    of_two, of_three = _cut(2, 4, late=True), _cut(3, 6)
+    found = [progress.apply(each) for each in (of_two, of_two, of_three, of_two, of_three)]
+    told = [(each.decision, each.consecutive, each.committed) for each in found if each is not None]
+    assert told == [(2, 1, AT), (3, 0, AT.model_copy(update={"checkpoint": 6}))]
+    reverted = CutReverted(decision=4, digest="d", table="t")
+    assert progress.apply(reverted) is not None
+    assert progress.apply(reverted) is None
+    # After an adoption, the numbers are used again.
+    assert progress.apply(StreamAdopted(decision=1, snapshot=None)) is None
+    again = progress.apply(_cut(2, 4))
+    assert again is not None
+    assert (again.decision, again.committed) == (2, AT)
+
+
+def test_the_committed_position_is_known_before_the_first_outcome() -> None:
+    """A revert moves nothing: a region that continues at a position still has it."""
+    progress = RegionProgress("flights", "JFK")
+    progress.begin(AT)
+    outcome = progress.apply(CutReverted(decision=7, digest="d", table="t"))
+    assert outcome == RegionOutcome("flights", "JFK", 7, AT, False, 0, reverted=True)
+    # A late answer is older than an outcome.
+    progress.begin(None)
+    again = progress.apply(CutReverted(decision=8, digest="d", table="t"))
+    assert again is not None
+    assert again.committed == AT
 
 
 def test_a_revert_and_the_stall_of_a_region_are_reported(caplog: pytest.LogCaptureFixture) -> None:

@@ -22,6 +22,7 @@ from sluicegate.events.files import HEADROOM
 from sluicegate.events.models import (
     Assignment,
     CheckpointCompleted,
+    CutReverted,
     FileInfo,
     FilesWritten,
     Position,
@@ -369,6 +370,16 @@ def test_a_driver_hears_that_its_region_fell_back_and_a_failing_callback_stops_n
     assert state.committed is not None
     assert caplog.text.count("on_outcome failed") == 3
     assert caplog.text.count("fell back in commit 1") == 1
+
+
+def test_a_driver_hears_of_the_position_that_it_continues_after() -> None:
+    heard: list[RegionOutcome] = []
+    state = DriverState(region(), on_outcome=heard.append)
+    state.begin(OWN, CommittedCheckpoint(1, {"n": 1}, at(1)))
+    reverted = CutReverted(decision=7, digest="d", table="t")
+    for _ in range(2):
+        state.apply(Notification("r", NotificationType.REVERTED, "flights", "", "", reverted))
+    assert [(each.decision, each.committed) for each in heard] == [(7, at(1))]
 
 
 def test_a_repeated_notification_tells_once() -> None:

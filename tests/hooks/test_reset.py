@@ -202,6 +202,28 @@ def test_a_decision_between_the_answers_moves_the_target(stream: Stream) -> None
     check_reset(stream, before, kept=4)
 
 
+def test_a_reset_that_stood_still_ends_no_driver_that_was_started_meanwhile(stream: Stream) -> None:
+    """The region was reset with another location, and its query runs there."""
+
+    def starts(body: RegionRegistered, after: bool) -> None:
+        if body.probe and after:
+            other = RegionRegistered(
+                base=stream.judges.position("s", "EWR"), replaces="a", assignment=REGION.assignment
+            )
+            stream.append(EventType.REGION_REGISTERED, "other", other)
+            assert stream.judges.live("s", "EWR") == "other"
+
+    stream.ends = starts
+    before = files(stream.root)
+    with pytest.raises(RegistrationRefused, match="other has registered since the reset began"):
+        stream.reset()
+    assert stream.judges.live("s", "EWR") == "other"
+    assert files(stream.root) == before
+    # To do it again is a decision of its own.
+    stream.ends = lambda *_: None
+    assert stream.reset().position == position(stream.root, "a", 2)
+
+
 def test_a_committed_batch_that_spark_did_not_note_is_noted(stream: Stream) -> None:
     for batch in (2, 3, 4):
         (stream.root / "commits" / str(batch)).unlink()

@@ -260,7 +260,7 @@ def test_files_that_can_never_be_sent_are_discarded(
 
 
 SCANS = """\
-import os, pathlib, signal
+import os, pathlib, signal, sys
 def scan(local, uri):
     match uri:
         case "killed":
@@ -273,6 +273,15 @@ def scan(local, uri):
             return {"verdict": "x" * 2000}
         case "silent":
             return None
+        case "exits":
+            sys.exit(0)
+        case "forks" if os.fork() == 0:
+            return {"verdict": "of a child"}
+        case "forks":
+            os.wait()
+            return {"verdict": "of the caller"}
+        case "surrogate":
+            return {"verdict": chr(0xD800)}
     tries = pathlib.Path(__file__).parent / "tries"
     tries.write_text((tries.read_text() if tries.exists() else "") + "x")
     if len(tries.read_text()) < int(os.environ.get("NEEDED", 1)):
@@ -299,6 +308,10 @@ def test_a_function_returns_facts_or_its_call_has_failed(scans: Path) -> None:
         ("killed", "was killed"),
         ("wrong", "must return None, or a dict of texts"),
         ("long", "bytes are possible"),
+        # Without an answer, or with two, nothing is known of the file.
+        ("exits", "gave no answer that can be read"),
+        ("forks", "gave no answer that can be read"),
+        ("surrogate", "surrogates not allowed"),
     ):
         with pytest.raises(WorkFailed, match=problem):
             call(uri, environment=environment)
@@ -306,6 +319,8 @@ def test_a_function_returns_facts_or_its_call_has_failed(scans: Path) -> None:
         call("file:///x", environment={**environment, "NEEDED": "99"})
     with pytest.raises(WorkFailed, match="did not end within"):
         call("hangs", environment=environment, timeout=0.2)  # time: what is tested
+    with pytest.raises(WorkFailed, match="could not be called"):
+        call("file:///x", environment={**environment, "LONG": "x" * (4 << 20)})
 
 
 def test_a_function_that_fails_is_called_again_however_late_it_is(

@@ -45,6 +45,8 @@ class Place:
     watermark: int | None = None
     fallbacks: int = 0
     idle: bool = False
+    rests: bool = False
+    """True: it is idle whenever nothing of it is pending."""
     begun: int = -1
     """The highest checkpoint that the log says has begun in the run."""
     closed: bool = False

@@ -83,6 +83,7 @@ class Truth(Account):
                     late = body.idle and named < place.begun
                     # What a driver said before a beginning, and arrives later, is about neither.
                     place.idle = place.idle if late else body.idle
+                    place.rests = place.rests and body.idle
                     place.begun = max(place.begun, -1 if body.begins is None else body.begins)
             case RegionClosed():
                 self._closed(envelope, body)
@@ -104,7 +105,7 @@ class Truth(Account):
             return
         if envelope.type is EventType.FILES_WRITTEN:
             parts[envelope.id] = envelope
-        place.idle = False
+        place.idle = place.rests
         self._look(envelope.region)
 
     def _completed(self, envelope: Envelope, body: CheckpointCompleted) -> None:
@@ -115,7 +116,7 @@ class Truth(Account):
             # It carries its files, and names itself.
             parts = place.life.parts.setdefault(number, {})
             if envelope.id not in parts:
-                parts[envelope.id], place.idle = envelope, False
+                parts[envelope.id], place.idle = envelope, place.rests
                 self._look(envelope.region)
         if place.is_past(number):
             if place.at and place.at.checkpoint == number and place.at.digest != body.source_digest:
@@ -130,7 +131,7 @@ class Truth(Account):
             place.stalled = True
         place.life.completions[number] = body
         place.life.parts.setdefault(number, {})
-        place.idle, place.begun = False, max(place.begun, number)
+        place.idle, place.begun = place.rests, max(place.begun, number)
         if place.closed and (place.final is None or number > place.final):
             place.closed, place.final = False, None
         self._look(envelope.region)
@@ -220,7 +221,7 @@ class Truth(Account):
             base = place.at if body.takes_over is not None else body.base
             place.life, place.live, place.stalled = Life(envelope.incarnation, base), True, False
         place.run, place.registered = envelope.id, offset
-        place.idle, place.closed = body.rests, False
+        place.idle, place.rests, place.closed = body.rests, body.rests, False
         place.begun, place.final = -1, None
 
     def _end(self, name: str, upto: Position | None, *, removed: bool = False) -> None:

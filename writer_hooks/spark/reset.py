@@ -110,6 +110,7 @@ def _register(
     step: "Reset", order: ResetOrder, ask: Ask, answer: RegistrationAnswered
 ) -> RegistrationAnswered:
     """Mark the location, and register until the answer is about the newest decision. Return that answer."""
+    first = answer.live
     for attempt in range(_ATTEMPTS):
         try:
             step.examine(answer.committed)
@@ -123,7 +124,15 @@ def _register(
             break
         if answer.unresolved is not None:
             answer = step.probe(ask)
-        # A decision or another driver came between the answers: reset to the newer position.
+        if answer.live not in (None, first):
+            # The query must not run. A command that stood still does not end what was started meanwhile.
+            step.give_up()
+            raise RegistrationRefused(
+                f"the reset of the region {order.region} of the stream {order.stream} was refused: "
+                f"{answer.live} has registered since the reset began. Nothing is changed in the location. If "
+                "its query works, nothing is to be done; else stop it, and repeat the command"
+            )
+        # A decision came between the answers: reset to the newer position.
     if not answer.accepted:
         step.give_up()
         raise RegistrationRefused(_refused(order, answer))

@@ -53,6 +53,18 @@ def call_before_publish(
     `path` has the folders in which the task found its modules, `timeout` is in seconds. A call that does not
     end in time is killed. Raises WorkFailed.
     """
+    try:
+        return _call(function, local, uri, {**environment, "PYTHONPATH": os.pathsep.join(path)}, timeout)
+    except OSError as error:
+        # Such as a machine without memory or processes. It says nothing about the file.
+        raise WorkFailed(
+            f"the function {function} of before.publish could not be called for {uri}: {error}"
+        ) from error
+
+
+def _call(
+    function: str, local: str, uri: str, environment: Mapping[str, str], timeout: float
+) -> dict[str, str]:
     with (
         _memory_file() as printed,
         _memory_file() as answer,
@@ -62,7 +74,7 @@ def call_before_publish(
             stdout=printed,
             stderr=subprocess.STDOUT,
             pass_fds=[answer.fileno()],
-            env={**environment, "PYTHONPATH": os.pathsep.join(path)},
+            env=environment,
             start_new_session=True,
         ) as process,
     ):
@@ -78,7 +90,14 @@ def call_before_publish(
                 os.killpg(process.pid, signal.SIGKILL)
         _require_success(process.returncode, printed, function, uri)
         answer.seek(0)
-        found: dict[str, str] = json.loads(answer.read())
+        try:
+            found: dict[str, str] = json.loads(answer.read())
+        except ValueError as error:
+            # Its process has ended without a result, or a process that it has forked has given another one.
+            raise WorkFailed(
+                f"the function {function} of before.publish gave no answer that can be read for {uri}: it "
+                "must return, and in one process only"
+            ) from error
         return found
 
 
