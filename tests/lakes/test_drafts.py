@@ -8,21 +8,23 @@ from pyiceberg.catalog import MetastoreCatalog
 from sluicegate.events.files import attempt_label, stated_attempt
 from sluicegate.lakes.drafts import COORDINATOR, draft_names, draft_owner, stated_draft
 
+OTHER = uuid.UUID("6470f0d1-5a2b-4c3d-8e4f-0123456789ab")
 NAMES = draft_names("sluicegate-flights", "main", 17)
 OWNER = draft_owner("sluicegate-flights", "main")
 
 
 @pytest.mark.parametrize(
-    "name",
+    ("before", "kind", "after"),
     [
-        f"{NAMES.name('manifest')}-m0.avro",
-        f"{NAMES.name('manifest-list')}-1",
-        f"{NAMES.name('snap-6470-0')}.avro",
-        f".snapshot-5.{NAMES.name('draft')}.tmp",
-        f".{5:020d}.json.{NAMES.name('draft')}.tmp",
+        ("", "manifest", "-m0.avro"),
+        ("", "manifest-list", "-1"),
+        ("", "snap-6470-0", ".avro"),
+        (".snapshot-5.", "draft", ".tmp"),
+        (f".{5:020d}.json.", "draft", ".tmp"),
     ],
 )
-def test_a_name_states_owner_decision_and_coordinator(name: str) -> None:
+def test_a_name_states_owner_decision_and_coordinator(before: str, kind: str, after: str) -> None:
+    name = f"{before}{NAMES.name(kind)}{after}"
     found = stated_draft(name)
     assert found is not None
     assert found[:3] == (OWNER, 17, COORDINATOR)
@@ -59,13 +61,13 @@ def test_users_and_branches_have_their_own_drafts() -> None:
 @pytest.mark.parametrize(
     "name",
     [
-        f"{uuid.UUID(int=7)}-m0.avro",
-        f"snap-6470-1-{uuid.uuid4()}.avro",
-        f"00012-{uuid.uuid4()}.metadata.json",
-        f"manifest-{uuid.uuid4()}-0",
-        f"manifest-list-{uuid.uuid4()}-0",
-        f".snapshot-5.{uuid.uuid4()}.tmp",
-        f"data-{attempt_label('s', 'r', 16 * 'q', 7, 'w', 'a')}-{uuid.uuid4()}.parquet",
+        f"{OTHER}-m0.avro",
+        f"snap-6470-1-{OTHER}.avro",
+        f"00012-{OTHER}.metadata.json",
+        f"manifest-{OTHER}-0",
+        f"manifest-list-{OTHER}-0",
+        f".snapshot-5.{OTHER}.tmp",
+        f"data-{attempt_label('s', 'r', 16 * 'q', 7, 'w', 'a')}-{OTHER}.parquet",
         "snapshot-5",
         f"{5:020d}.json",
     ],
