@@ -11,7 +11,7 @@ from sluicegate.events import codec
 from sluicegate.events.codec import Flaw, read_attributes, read_body, read_files, read_record
 from sluicegate.events.encoding import encode_event, encode_notification
 from sluicegate.events.envelope import BODIES as MODELS
-from sluicegate.events.envelope import UNCOUNTED, Envelope, EventType, RawHeader
+from sluicegate.events.envelope import UNCOUNTED, Envelope, EventType, RawHeader, wire_type
 from sluicegate.events.models import FilesWritten
 from sluicegate.events.notifications import (
     NOTIFICATION_BODIES,
@@ -57,6 +57,12 @@ def damaged_headers(draw: st.DrawFn) -> RawHeaders:
     return tuple(headers)
 
 
+def completing(headers: RawHeaders) -> RawHeaders:
+    """Return the headers as those of a completion that carries files."""
+    kind = wire_type(EventType.CHECKPOINT_COMPLETED)
+    return tuple((name, kind if name == "ce_type" else value) for name, value in headers)
+
+
 ANY_HEADERS = st.lists(st.tuples(st.text(max_size=12) | NAMES, VALUES), max_size=12).map(tuple)
 ANY_VALUE = st.none() | st.binary(max_size=50) | st.just(MESSAGE.value) | st.just(NOTIFICATION.value)
 
@@ -86,9 +92,10 @@ def test_reading_never_raises(headers: RawHeaders, value: bytes | None) -> None:
 
 
 @settings(max_examples=500, deadline=None)
-@given(headers=damaged_headers() | ANY_HEADERS)
+@given(headers=damaged_headers() | damaged_headers().map(completing) | ANY_HEADERS)
 @example(headers=tuple(MESSAGE.headers))
-def test_a_files_written_is_read_as_its_readers_do(headers: RawHeaders) -> None:
+@example(headers=completing(tuple(MESSAGE.headers)))
+def test_an_event_with_files_is_read_as_its_readers_do(headers: RawHeaders) -> None:
     short = read_attributes(headers)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(codec, "_read_written", lambda attributes, kind: None)
