@@ -36,6 +36,9 @@ class Truth(Account):
 
     def read(self, offset: int, envelope: Envelope, body: Body | None) -> None:
         """Apply one record."""
+        if envelope.type is EventType.REGION_REGISTERED:
+            # Also of a body that cannot be read: its refusal has the position.
+            self.told.setdefault(envelope.id, []).append(self.committed(envelope.region))
         match body:
             case FilesWritten() | None:
                 self._written(envelope)
@@ -186,7 +189,6 @@ class Truth(Account):
 
     def _register(self, offset: int, envelope: Envelope, body: RegionRegistered) -> None:
         known = self.places.get(envelope.region)
-        self.told.setdefault(envelope.id, []).append(self.committed(envelope.region))
         if known is not None and known.run == envelope.id:
             return
         verdict = may_register(self, offset, envelope, body)
