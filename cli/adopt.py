@@ -12,7 +12,7 @@ from sluicegate.cli.kafka import StateKey, partition_count, read_own_records, re
 from sluicegate.cli.options import forged_option, json_option, order_options, print_result
 from sluicegate.cli.orders import note_order, require_permissions
 from sluicegate.cli.recovery import remove_view, write_records
-from sluicegate.coordinator.core.state_record import StateRecord, base_key, encode_record, listener_key
+from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.listeners.records import ListenerRecord, encode, furthest
 from sluicegate.coordinator.listeners.records import read_held as read_listener_records
 from sluicegate.coordinator.listeners.worker import Bounds, CommitsReader
@@ -28,6 +28,7 @@ from sluicegate.coordinator.replay.adoption import (
 from sluicegate.coordinator.replay.log import open_log
 from sluicegate.coordinator.replay.tables import open_table
 from sluicegate.coordinator.settings.model import ListenerSettings, Settings
+from sluicegate.coordinator.stream.state_records import base_key, encode_record, listener_key
 from sluicegate.events.envelope import partition_of
 from sluicegate.events.models import Position
 from sluicegate.events.problems import Code, Problem

@@ -15,10 +15,10 @@ from aiokafka.errors import TopicAuthorizationFailedError
 from sluicegate.cli.errors import UserError, run_async
 from sluicegate.cli.main import Commands
 from sluicegate.cli.options import kafka_config_option
-from sluicegate.coordinator.core.state_record import read_listener_key
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream.other_groups import group_members
 from sluicegate.coordinator.stream.records import Held, read_held
+from sluicegate.coordinator.stream.state_records import read_listener_key
 from sluicegate.kafka.authorized import hidden_topics
 from sluicegate.kafka.clients import patiently, started
 from sluicegate.kafka.reading import read_batches

@@ -10,7 +10,7 @@ from sluicegate.cli.kafka import StateKey, read_own_records, read_state_keys, re
 from sluicegate.cli.options import any_stream_option, config_option, order_options, sender_options
 from sluicegate.cli.orders import note_order, require_permissions
 from sluicegate.coordinator.core.state import LogState
-from sluicegate.coordinator.core.state_record import StateRecord, encode_record, recovery_record
+from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.observe.messages import ADOPT, fill, format_problem
 from sluicegate.coordinator.replay.decisions import Group, Start
 from sluicegate.coordinator.replay.log import open_log
@@ -20,6 +20,7 @@ from sluicegate.coordinator.replay.verify import Verdict, verify
 from sluicegate.coordinator.service.startup import state_store
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream.records import Held
+from sluicegate.coordinator.stream.state_records import encode_record, recovery_record
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.permissions import Client

@@ -8,11 +8,10 @@ between, a revert can take it back. A cut follows the decided positions, a new i
 
 from collections.abc import Collection, Iterator
 from enum import StrEnum
-from typing import Final, NamedTuple
+from typing import Final
 
 from pydantic import BaseModel, ConfigDict
 
-from sluicegate.events.envelope import EventType
 from sluicegate.events.models import Position, SnapshotRef, StreamPolicy
 from sluicegate.events.problems import Problem
 
@@ -45,7 +44,7 @@ class Incarnation(Light):
 
 
 class RegionPhase(StrEnum):
-    """Part of a region in the assignment. `REGION` lists the changes."""
+    """Part of a region in the assignment."""
 
     WAITING = "waiting"
     """It has to register: none of its incarnations may add checkpoints."""
@@ -342,62 +341,3 @@ class LogState(Light):
         for name in self.assignment.regions if self.assignment else ():
             if not self.region(name).has_ended:
                 yield name
-
-
-# Every change of a region's phase, as data: the state diagram of a region.
-#
-# No rule reads it. Tests and the simulator check that all changes they see are in it.
-
-_WAITING, _LIVE, _CLOSED = RegionPhase.WAITING, RegionPhase.LIVE, RegionPhase.CLOSED
-_REMOVED, _LEFT = RegionPhase.REMOVED, RegionPhase.LEFT
-
-
-class Transition(NamedTuple):
-    """Changes from any of the sources to any of the targets; None: the region is not in the log's state."""
-
-    sources: tuple[RegionPhase | None, ...]
-    event: EventType
-    targets: tuple[RegionPhase | None, ...]
-    cause: str
-
-
-REGION: Final = (
-    Transition(
-        (None, _WAITING), EventType.REGION_REGISTERED, (_LIVE,), "its first incarnation, or a new one"
-    ),
-    Transition((_CLOSED,), EventType.REGION_REGISTERED, (_LIVE,), "a closed region reopens"),
-    Transition(
-        (_CLOSED, _REMOVED, _LEFT), EventType.REGION_REGISTERED, (_LIVE,), "first in a new assignment"
-    ),
-    Transition(
-        (_CLOSED, _REMOVED, _LEFT), EventType.REGION_REGISTERED, (_WAITING,), "a new assignment lists it"
-    ),
-    Transition((_CLOSED, _REMOVED), EventType.REGION_REGISTERED, (_LEFT,), "a new assignment lacks it"),
-    Transition((_LIVE,), EventType.REGION_CLOSED, (_CLOSED,), "its driver ends it"),
-    Transition((_CLOSED,), EventType.CHECKPOINT_COMPLETED, (_LIVE,), "work has overtaken the closing"),
-    Transition(
-        (None, _WAITING, _LIVE, _CLOSED), EventType.STREAM_COMMAND, (_REMOVED,), "remove, discard or close"
-    ),
-    Transition(
-        (_WAITING, _LIVE, _CLOSED, _REMOVED, _LEFT),
-        EventType.STREAM_COMMAND,
-        (_CLOSED, _REMOVED, _LEFT, None),
-        "withdraw: as before the assignment, when every region had ended",
-    ),
-    Transition(
-        (None,),
-        EventType.CUT_ABANDONED,
-        (_WAITING,),
-        "another coordinator counts it before it has registered",
-    ),
-    Transition((_LIVE, _CLOSED), EventType.CUT_REVERTED, (_WAITING,), "a revert ends its incarnation"),
-)
-
-
-def changes(before: RegionPhase | None, event: EventType, after: RegionPhase | None) -> list[Transition]:
-    """Return the rows with this change; none if no event of this type may make it."""
-    return [
-        each
-        for each in REGION
-        if before != after and before in each.sources and event is each.event and after in each.targets
-    ]

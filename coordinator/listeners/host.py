@@ -13,7 +13,6 @@ import aiohttp
 import structlog
 from aiokafka.errors import KafkaError
 
-from sluicegate.coordinator.core.state_record import listener_key
 from sluicegate.coordinator.listeners.facts import UnfitTable, check_table, stream_of
 from sluicegate.coordinator.listeners.records import Held, ListenerRecord, ListenerRecords, furthest
 from sluicegate.coordinator.listeners.worker import (
@@ -29,6 +28,7 @@ from sluicegate.coordinator.observe.view import committed_decision
 from sluicegate.coordinator.settings.model import ListenerSettings
 from sluicegate.coordinator.stream.appends import announce
 from sluicegate.coordinator.stream.links import Links
+from sluicegate.coordinator.stream.state_records import listener_key
 from sluicegate.coordinator.tasks import end
 from sluicegate.events.envelope import partition_of
 from sluicegate.events.notifications import Notification

@@ -7,11 +7,11 @@ import cramjam
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from sluicegate.coordinator.core.state_record import listener_key, read_listener_key
 from sluicegate.coordinator.settings.model import KafkaSettings
 from sluicegate.coordinator.stream.links import Links
 from sluicegate.coordinator.stream.other_groups import GROUP_HEADER
 from sluicegate.coordinator.stream.records import read_topic
+from sluicegate.coordinator.stream.state_records import listener_key, read_listener_key
 from sluicegate.events.envelope import partition_of
 from sluicegate.events.models import Count
 from sluicegate.failpoints.names import Failpoint

@@ -2,7 +2,7 @@
 
 It is the way out after a loss of Kafka's topics or of their newest records, a copy of them that is older than
 the table, a table that was built again, and one that lacks commits whose files are gone. The table is the
-truth then. Its newest commit of the stream states the positions (`core.account`), and so does the log
+truth then. Its newest commit of the stream states the positions (`stream.account`), and so does the log
 if it has that commit. All incarnations end, because what they have not committed does not count any more:
 each driver begins a new one at the position of its region, and reads what follows again.
 
@@ -16,13 +16,6 @@ from contextlib import aclosing, suppress
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from sluicegate.coordinator.core.account import (
-    Account,
-    UnreadableAccount,
-    account_after,
-    account_of,
-    decode_account,
-)
 from sluicegate.coordinator.core.state import (
     MOST_ENDED,
     AssignmentState,
@@ -39,6 +32,13 @@ from sluicegate.coordinator.replay.decisions import Group, LogFold, ReplayRefuse
 from sluicegate.coordinator.replay.log import StreamLog
 from sluicegate.coordinator.replay.reading import way_out
 from sluicegate.coordinator.replay.tables import ReplayTable
+from sluicegate.coordinator.stream.account import (
+    Account,
+    UnreadableAccount,
+    account_after,
+    account_of,
+    decode_account,
+)
 from sluicegate.coordinator.stream.continuity import Home, LogRange, last_events, obstacle
 from sluicegate.coordinator.stream.records import Held
 from sluicegate.events.codec import event_id, read_attributes

@@ -10,12 +10,12 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from sluicegate.coordinator.core.account import Account, account_after, account_of
 from sluicegate.coordinator.core.log import Applied
 from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state import Decision, LogState, RegionState, reaches
 from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.core.undo import revert_digest
+from sluicegate.coordinator.stream.account import Account, account_after, account_of
 from sluicegate.events.codec import Flaw, Reading, read_record
 from sluicegate.events.envelope import EventType, LogRecord, RawHeader
 from sluicegate.events.files import stated_incarnation

@@ -28,13 +28,14 @@ The way of one record, and of the commit that it causes:
                                                 view, logs, metrics, spans
                runner ─► core finished(...)     each answer, also a failure
 
-The rest: `records.py` reads the state records at an assignment. `continuity.py` checks that the log
-continues them. `reload.py` lets streams join and leave while the partition is read, `rate_limit.py` those
-over their limit. `retention.py` deletes records that no stream needs. `views.py` writes the views of
-streams to the state store. `summary.py` counts what a commit contains, for people and listeners. `files.py`
-has the bodies of a stream's events, and narrows a cut to what fits into one commit. `links.py` has the
-clients that all streams share. `other_groups.py` notices a second group of coordinators. `failpoints.py`
-has the places at which tests stop an effect.
+The rest: `state_records.py` has the keys and values of state records, and `records.py` reads them at an
+assignment. `account.py` has the positions that a table keeps with each commit. `continuity.py` checks that
+the log continues the records. `reload.py` lets streams join and leave while the partition is read,
+`rate_limit.py` those over their limit. `retention.py` deletes records that no stream needs. `views.py`
+writes the views of streams to the state store. `summary.py` counts what a commit contains, for people and
+listeners. `files.py` has the bodies of a stream's events, and narrows a cut to what fits into one commit.
+`links.py` has the clients that all streams share. `other_groups.py` notices a second group of coordinators.
+`failpoints.py` has the places at which tests stop an effect.
 
 What may never happen
 ---------------------

@@ -7,18 +7,13 @@ from typing import Final
 
 from sluicegate import __version__
 from sluicegate.coordinator.core.effects import Append, Appended
-from sluicegate.coordinator.core.state_record import (
-    RELEASE_HEADER,
-    Due,
-    RecordTooLarge,
-    StateRecord,
-    encode_record,
-)
+from sluicegate.coordinator.core.state_record import Due, StateRecord
 from sluicegate.coordinator.observe.messages import format_problem
 from sluicegate.coordinator.settings.model import SIGNING_KEYS_HEADER, own_keys
 from sluicegate.coordinator.stream.links import Links
 from sluicegate.coordinator.stream.other_groups import GROUP_HEADER, SIGNING_HEADER
 from sluicegate.coordinator.stream.outcomes import Outcomes
+from sluicegate.coordinator.stream.state_records import RELEASE_HEADER, RecordTooLarge, encode_record
 from sluicegate.events.encoding import Unencodable, encode_event, encode_notification
 from sluicegate.events.envelope import Envelope, Header, partition_of
 from sluicegate.events.models import Body

@@ -13,11 +13,11 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import Final, NamedTuple
 
-from sluicegate.coordinator.core.account import account_of
 from sluicegate.coordinator.core.cuts import checkpoints_in
 from sluicegate.coordinator.core.effects import CheckFiles, FilesChecked, Publish, Result
 from sluicegate.coordinator.core.log import Log, Sealed
 from sluicegate.coordinator.settings.model import StreamSettings
+from sluicegate.coordinator.stream.account import account_of
 from sluicegate.coordinator.stream.links import Links, LogPartition
 from sluicegate.coordinator.stream.prechecks import EarlyChecks, Known, Terms
 from sluicegate.coordinator.stream.table import StreamTable, Supply

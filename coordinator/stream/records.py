@@ -7,15 +7,15 @@ from typing import NamedTuple
 
 from aiokafka import AIOKafkaConsumer, ConsumerRecord, TopicPartition
 
-from sluicegate.coordinator.core.state_record import (
-    StateRecord,
+from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.settings.model import KafkaSettings, MemberKeys, keys_of
+from sluicegate.coordinator.stream.other_groups import group_named, must_sign
+from sluicegate.coordinator.stream.state_records import (
     decode_record,
     read_key,
     recovery_record,
     release_named,
 )
-from sluicegate.coordinator.settings.model import KafkaSettings, MemberKeys, keys_of
-from sluicegate.coordinator.stream.other_groups import group_named, must_sign
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.reading import read_batches

@@ -10,19 +10,18 @@ from aiokafka import TopicPartition
 from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 from aiokafka.errors import KafkaError, TopicAuthorizationFailedError
 
-from sluicegate.coordinator.core.state_record import (
-    Condition,
-    StateRecord,
+from sluicegate.coordinator.core.state_record import Condition, StateRecord
+from sluicegate.coordinator.stream.links import Links
+from sluicegate.coordinator.stream.other_groups import GROUP_HEADER
+from sluicegate.coordinator.stream.partition import PartitionRunner
+from sluicegate.coordinator.stream.records import Held, read_held
+from sluicegate.coordinator.stream.state_records import (
     base_key,
     base_record,
     deletion_start,
     encode_record,
     is_endangered,
 )
-from sluicegate.coordinator.stream.links import Links
-from sluicegate.coordinator.stream.other_groups import GROUP_HEADER
-from sluicegate.coordinator.stream.partition import PartitionRunner
-from sluicegate.coordinator.stream.records import Held, read_held
 from sluicegate.events.envelope import partition_of
 from sluicegate.events.problems import Cause, CauseCode, Code, Problem
 from sluicegate.failpoints.names import Failpoint

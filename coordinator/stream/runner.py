@@ -28,7 +28,7 @@ from sluicegate.coordinator.core.effects import (
     WriteView,
 )
 from sluicegate.coordinator.core.machine import StreamMachine
-from sluicegate.coordinator.core.state_record import Condition, StateRecord, release_named
+from sluicegate.coordinator.core.state_record import Condition, StateRecord
 from sluicegate.coordinator.observe.messages import format_problem
 from sluicegate.coordinator.observe.view import committed_decision, view_of
 from sluicegate.coordinator.settings.model import StreamSettings
@@ -37,6 +37,7 @@ from sluicegate.coordinator.stream.failpoints import around_last_record, between
 from sluicegate.coordinator.stream.files import StreamFiles
 from sluicegate.coordinator.stream.links import Links, LogPartition
 from sluicegate.coordinator.stream.outcomes import outcomes_after
+from sluicegate.coordinator.stream.state_records import release_named
 from sluicegate.coordinator.stream.summary import Summaries
 from sluicegate.coordinator.stream.telemetry import StreamTelemetry, Traces, log_order, name_of
 from sluicegate.coordinator.stream.views import is_another, write_view

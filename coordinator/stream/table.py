@@ -10,7 +10,6 @@ from typing import Any, Final, Generic, Protocol, TypeVar, overload
 
 from aiokafka.errors import KafkaError
 
-from sluicegate.coordinator.core.account import Account, encode_account
 from sluicegate.coordinator.core.effects import (
     Ask,
     CheckFiles,
@@ -22,6 +21,7 @@ from sluicegate.coordinator.core.effects import (
     TableUnfit,
 )
 from sluicegate.coordinator.settings.model import StreamSettings
+from sluicegate.coordinator.stream.account import Account, encode_account
 from sluicegate.coordinator.stream.prechecks import Known, Passed, Terms, refuse_other_table, usable
 from sluicegate.coordinator.stream.summary import Event, Tally, sizes_of
 from sluicegate.events.codec import read_files

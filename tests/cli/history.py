@@ -11,8 +11,9 @@ from click.testing import Result
 from sluicegate.coordinator.core import cuts
 from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state import LogState
-from sluicegate.coordinator.core.state_record import Condition, StateRecord, encode_record
+from sluicegate.coordinator.core.state_record import Condition, StateRecord
 from sluicegate.coordinator.core.undo import revert_digest
+from sluicegate.coordinator.stream.state_records import encode_record
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import NO_CHECKPOINT, Envelope, EventType, LogRecord, partition_of
 from sluicegate.events.models import (

@@ -8,7 +8,8 @@ from typing import Any, Final
 from aiokafka import AIOKafkaProducer
 
 from sluicegate.coordinator.core.state import LogState
-from sluicegate.coordinator.core.state_record import StateRecord, encode_record
+from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.stream.state_records import encode_record
 from sluicegate.events.dead_letters import Letter, Place
 from sluicegate.events.encoding import encode_event
 from sluicegate.events.envelope import Envelope, EventType, partition_of

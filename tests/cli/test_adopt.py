@@ -3,9 +3,9 @@
 import pytest
 
 from sluicegate.cli.adopt import Listeners, _continued
-from sluicegate.coordinator.core.state_record import listener_key
 from sluicegate.coordinator.listeners.records import ListenerRecord, decode, furthest
 from sluicegate.coordinator.listeners.worker import Bounds
+from sluicegate.coordinator.stream.state_records import listener_key
 
 
 def record(owner: str, decision: int) -> ListenerRecord:

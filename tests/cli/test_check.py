@@ -9,7 +9,8 @@ from deltalake import DeltaTable
 
 from sluicegate.cli.local.process import free_port
 from sluicegate.coordinator.core.state import Before, Decision, LogState
-from sluicegate.coordinator.core.state_record import StateRecord, Waiting, encode_record
+from sluicegate.coordinator.core.state_record import StateRecord, Waiting
+from sluicegate.coordinator.stream.state_records import encode_record
 from sluicegate.events.models import SnapshotRef
 from sluicegate.lakes.delta.maintenance import interval_seconds
 from sluicegate.lakes.port import CommitRequest, Committer, Published

@@ -13,8 +13,9 @@ import pytest
 from sluicegate.cli.kafka import StateKey, read_records, read_state_keys
 from sluicegate.cli.local.process import free_port
 from sluicegate.coordinator.core.state import LogState
-from sluicegate.coordinator.core.state_record import StateRecord, encode_record
+from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.stream.records import read_held
+from sluicegate.coordinator.stream.state_records import encode_record
 from sluicegate.events.envelope import partition_of
 from sluicegate.state_store import StreamView
 from sluicegate.state_store.redis_store import RedisStateStore

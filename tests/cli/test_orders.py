@@ -9,7 +9,8 @@ from aiokafka.admin import AIOKafkaAdminClient, RecordsToDelete
 
 from sluicegate.cli import coordinators
 from sluicegate.coordinator.core.state import LogState
-from sluicegate.coordinator.core.state_record import StateRecord, encode_record
+from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.stream.state_records import encode_record
 from sluicegate.events.envelope import EventType, partition_of
 from sluicegate.events.models import SnapshotRef, StreamCommand
 from sluicegate.events.problems import Code, Problem

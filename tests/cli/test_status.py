@@ -9,7 +9,8 @@ import pytest
 
 from sluicegate import state_store
 from sluicegate.coordinator.core.state import AssignmentState, Incarnation, LogState, RegionPhase, RegionState
-from sluicegate.coordinator.core.state_record import Condition, StateRecord, encode_record
+from sluicegate.coordinator.core.state_record import Condition, StateRecord
+from sluicegate.coordinator.stream.state_records import encode_record
 from sluicegate.events.envelope import partition_of
 from sluicegate.events.models import Position, SnapshotRef
 from sluicegate.events.problems import Code, Problem

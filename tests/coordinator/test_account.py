@@ -6,13 +6,6 @@ from random import Random
 import cramjam
 import pytest
 
-from sluicegate.coordinator.core.account import (
-    Account,
-    UnreadableAccount,
-    account_of,
-    decode_account,
-    encode_account,
-)
 from sluicegate.coordinator.core.state import (
     AssignmentState,
     Before,
@@ -23,6 +16,13 @@ from sluicegate.coordinator.core.state import (
     RegionState,
 )
 from sluicegate.coordinator.replay.adoption import state_of
+from sluicegate.coordinator.stream.account import (
+    Account,
+    UnreadableAccount,
+    account_of,
+    decode_account,
+    encode_account,
+)
 from sluicegate.events.models import Position
 
 

@@ -5,8 +5,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from sluicegate.coordinator.core.state import LogState
-from sluicegate.coordinator.core.state_record import (
-    StateRecord,
+from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.stream.state_records import (
     base_key,
     base_record,
     deletion_start,

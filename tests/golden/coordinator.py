@@ -25,8 +25,9 @@ from sluicegate.coordinator.core.effects import (
     WriteView,
 )
 from sluicegate.coordinator.core.machine import StreamMachine
-from sluicegate.coordinator.core.state_record import StateRecord, recovery_record
+from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.stream.files import Limits, fit, narrowed
+from sluicegate.coordinator.stream.state_records import recovery_record
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
 from sluicegate.events.models import Body, FileInfo, FilesWritten, StreamCommand
 from sluicegate.events.problems import Code, Problem

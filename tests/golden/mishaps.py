@@ -5,8 +5,9 @@ from typing import get_args
 
 from sluicegate.coordinator.core.machine import StreamMachine
 from sluicegate.coordinator.core.state import LogState
-from sluicegate.coordinator.core.state_record import StateRecord, deletion_start
+from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.replay.adoption import Commits, Logged, Place, Stated, choose
+from sluicegate.coordinator.stream.state_records import deletion_start
 from sluicegate.events.models import CutDecided
 from sluicegate.lakes.history import PastSnapshot
 from sluicegate.lakes.port import CommitRequest, TableState

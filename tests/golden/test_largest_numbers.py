@@ -9,7 +9,8 @@ from typing import Any, Final
 
 import pytest
 
-from sluicegate.coordinator.core.state_record import StateRecord, decode_record, encode_record
+from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.stream.state_records import decode_record, encode_record
 from sluicegate.events.codec import EVENT_SHAPES
 from sluicegate.events.envelope import BODIES, PER_CHECKPOINT, PER_REGION, Envelope, EventType, wire_type
 from sluicegate.events.models import Body

@@ -5,7 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from sluicegate.coordinator.core.replica import Replica
-from sluicegate.coordinator.core.state_record import StateRecord, decode_record, encode_record
+from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.stream.state_records import decode_record, encode_record
 from sluicegate.events.codec import Flaw, read_files, read_record
 from sluicegate.events.encoding import Message, encode_event, encode_notification
 from sluicegate.events.envelope import Envelope, EventType

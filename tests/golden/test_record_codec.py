@@ -10,16 +10,9 @@ from hypothesis import strategies as st
 
 from sluicegate.coordinator.core import state_record
 from sluicegate.coordinator.core.state import LogState, RegionState
-from sluicegate.coordinator.core.state_record import (
-    RECORD_VERSION,
-    Condition,
-    Due,
-    RecordTooLarge,
-    StateRecord,
-    decode_record,
-    encode_record,
-)
+from sluicegate.coordinator.core.state_record import RECORD_VERSION, Condition, Due, StateRecord
 from sluicegate.coordinator.observe.messages import format_cause
+from sluicegate.coordinator.stream.state_records import RecordTooLarge, decode_record, encode_record
 from sluicegate.events.notifications import NotificationType, Stalled
 from sluicegate.events.problems import Cause, CauseCode, Code, Problem
 

@@ -9,7 +9,8 @@ import pytest
 
 from sluicegate.coordinator.core import cuts
 from sluicegate.coordinator.core.state import MOST_ENDED
-from sluicegate.coordinator.core.state_record import StateRecord, decode_record, encode_record
+from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.stream.state_records import decode_record, encode_record
 from sluicegate.events.models import (
     MOST_REGION_NAMES,
     MOST_REGIONS,

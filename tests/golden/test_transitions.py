@@ -6,11 +6,12 @@ import pytest
 
 from sluicegate.coordinator.core.log import Applied
 from sluicegate.coordinator.core.replica import Replica
-from sluicegate.coordinator.core.state import REGION, RegionPhase
-from sluicegate.coordinator.core.state import changes as rows_of
+from sluicegate.coordinator.core.state import RegionPhase
 from sluicegate.events.envelope import EventType, LogRecord
 from tests.golden.script import Script
 from tests.golden.test_cases import FILES
+from tools.docs.states_page import REGION
+from tools.docs.states_page import changes as rows_of
 
 OF_OTHERS = "another coordinator counts it before it has registered"
 """No coordinator of this release abandons an attempt before the first cut of an assignment."""

@@ -18,8 +18,9 @@ from aiokafka.errors import KafkaConnectionError
 from sluicegate.cli import adopt
 from sluicegate.cli.kafka import StateKey
 from sluicegate.cli.recovery import write_records
-from sluicegate.coordinator.core.state_record import StateRecord, decode_record, read_key
+from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.settings.model import Settings
+from sluicegate.coordinator.stream.state_records import decode_record, read_key
 from sluicegate.events.envelope import EventType
 from sluicegate.kafka.clients import started
 from tests.faults import tables

@@ -4,8 +4,9 @@ import random
 
 import pytest
 
-from sluicegate.coordinator.core.state_record import StateRecord, encode_record
+from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.stream.records import read_held
+from sluicegate.coordinator.stream.state_records import encode_record
 from sluicegate.events.models import MOST_REGIONS
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.producer import SessionProducer

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from sluicegate.coordinator.core.state_record import StateRecord, encode_record
+from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.stream.records import read_held
+from sluicegate.coordinator.stream.state_records import encode_record
 from sluicegate.events.envelope import partition_of
 from sluicegate.lakes.paimon.adapter import ADAPTER
 from sluicegate.lakes.port import Absent, CommitRequest, Published

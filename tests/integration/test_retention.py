@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from sluicegate.coordinator.core.state_record import deletion_start, read_key
 from sluicegate.coordinator.settings.model import Settings
 from sluicegate.coordinator.stream import retention
+from sluicegate.coordinator.stream.state_records import deletion_start, read_key
 from tests.integration.conftest import Place, neighbour
 from tests.integration.coordinator import running
 from tests.integration.job import read_records

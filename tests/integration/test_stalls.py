@@ -15,10 +15,11 @@ from sluicegate.coordinator.core import cuts
 from sluicegate.coordinator.core.log import Applied
 from sluicegate.coordinator.core.machine import StreamMachine
 from sluicegate.coordinator.core.replica import Replica
-from sluicegate.coordinator.core.state_record import StateRecord, decode_record
+from sluicegate.coordinator.core.state_record import StateRecord
 from sluicegate.coordinator.service import service as shell_service
 from sluicegate.coordinator.service.service import Service
 from sluicegate.coordinator.stream.partition import PartitionRunner
+from sluicegate.coordinator.stream.state_records import decode_record
 from sluicegate.events.codec import read_record
 from sluicegate.events.envelope import EventType, LogRecord
 from sluicegate.events.models import CutDecided

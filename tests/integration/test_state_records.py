@@ -9,9 +9,10 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.admin import AIOKafkaAdminClient, NewTopic
 
 from sluicegate.coordinator.core.state import LogState
-from sluicegate.coordinator.core.state_record import RECORD_VERSION, StateRecord, encode_record
+from sluicegate.coordinator.core.state_record import RECORD_VERSION, StateRecord
 from sluicegate.coordinator.settings.model import KafkaSettings
 from sluicegate.coordinator.stream.records import read_held
+from sluicegate.coordinator.stream.state_records import encode_record
 from sluicegate.events.problems import Code, Problem
 from sluicegate.kafka.clients import started
 from sluicegate.kafka.topics import TopicNames

@@ -8,13 +8,6 @@ import pytest
 from pydantic import BaseModel
 
 from sluicegate.coordinator.core import cuts, undo
-from sluicegate.coordinator.core.account import (
-    Account,
-    account_after,
-    account_of,
-    decode_account,
-    encode_account,
-)
 from sluicegate.coordinator.core.replica import Replica
 from sluicegate.coordinator.core.state import (
     AssignmentState,
@@ -36,6 +29,13 @@ from sluicegate.coordinator.replay.adoption import (
     state_of,
 )
 from sluicegate.coordinator.replay.decisions import Group, ReplayRefused
+from sluicegate.coordinator.stream.account import (
+    Account,
+    account_after,
+    account_of,
+    decode_account,
+    encode_account,
+)
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
 from sluicegate.events.models import (
     Assignment,
@@ -192,7 +192,7 @@ FIELDS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
 
 @pytest.mark.parametrize("model", FIELDS)
 def test_each_field_of_the_state_is_accounted_for(model: type[BaseModel]) -> None:
-    """A new field is carried by `core.account`, or it has a reason here for which it is not."""
+    """A new field is carried by `stream.account`, or it has a reason here for which it is not."""
     assert {*model.model_fields} == {*FIELDS[model]}
 
 

@@ -4,11 +4,11 @@ import re
 
 import pytest
 
-from sluicegate.coordinator.core.state import REGION
 from sluicegate.events.problems import CauseCode, Code
 from tools.docs.codes_page import groups
 from tools.docs.generated import render
 from tools.docs.markdown import cell
+from tools.docs.states_page import REGION
 
 
 def rows(page: str) -> list[list[str]]:

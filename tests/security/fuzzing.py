@@ -9,8 +9,8 @@ from typing import Final
 from aiokafka import AIOKafkaProducer, ConsumerRecord
 
 from sluicegate.coordinator.core.replica import Replica
-from sluicegate.coordinator.core.state_record import decode_record, encode_record
 from sluicegate.coordinator.service.service import Service
+from sluicegate.coordinator.stream.state_records import decode_record, encode_record
 from sluicegate.events.codec import Flaw, read_attributes, read_body, read_files, read_record
 from sluicegate.events.dead_letters import Mark, read_letter
 from sluicegate.events.encoding import encode_event

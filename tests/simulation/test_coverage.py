@@ -6,13 +6,13 @@ from typing import get_args
 
 from sluicegate.coordinator.core import registration, replica
 from sluicegate.coordinator.core.effects import Append
-from sluicegate.coordinator.core.state import REGION
 from sluicegate.events.models import Command
 from sluicegate.events.notifications import NotificationType
 from sluicegate.events.problems import Code
 from tests.simulator.coverage import FAULTS, REFUSALS, RESULTS, TRANSITIONS, effects_of_core, rows
 from tests.simulator.fates import FATES, KINDS
 from tests.simulator.plan import FAULTS as OF_PLANS
+from tools.docs.states_page import REGION
 
 _RARE = {
     Code.TAKE_OVER_AHEAD,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from sluicegate.coordinator.core.effects import Effect, Publish, WriteRecord
 from sluicegate.coordinator.core.log import Applied
 from sluicegate.coordinator.core.replica import Replica
-from sluicegate.coordinator.core.state import RegionPhase, changes
+from sluicegate.coordinator.core.state import RegionPhase
 from sluicegate.coordinator.core.state_record import Due
 from sluicegate.events.envelope import EventType, LogRecord
 from sluicegate.events.models import (
@@ -26,6 +26,7 @@ from tests.simulator.places import Verdict
 from tests.simulator.truth import Truth
 from tests.simulator.violation import Violation
 from tests.simulator.world import COMMIT_USER, SPACING, STREAM, Entry, Item, World
+from tools.docs.states_page import changes
 
 
 @dataclass

@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from sluicegate.coordinator.core import effects
-from sluicegate.coordinator.core.state import REGION
 from sluicegate.events.notifications import NotificationType
 from sluicegate.events.problems import Code
 from tests.simulator.fates import FATES, KINDS, kinds_of
 from tests.simulator.plan import FAULTS as OF_PLANS
+from tools.docs.states_page import REGION
 
 ENOUGH: Final = 100
 """Number of times that a campaign of full length hits each."""

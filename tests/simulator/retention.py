@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 from typing import Final
 
-from sluicegate.coordinator.core.state_record import StateRecord, deletion_start
+from sluicegate.coordinator.core.state_record import StateRecord
+from sluicegate.coordinator.stream.state_records import deletion_start
 from tests.simulator.dice import Dice
 from tests.simulator.world import World
 

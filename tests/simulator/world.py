@@ -4,7 +4,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from sluicegate.coordinator.core.state_record import Due, StateRecord, recovery_record
+from sluicegate.coordinator.core.state_record import Due, StateRecord
+from sluicegate.coordinator.stream.state_records import recovery_record
 from sluicegate.events.envelope import Envelope, EventType, LogRecord
 from sluicegate.events.models import Body, CheckpointCompleted, FileInfo, FilesWritten
 from sluicegate.events.notifications import RegistrationAnswered
