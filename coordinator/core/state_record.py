@@ -106,6 +106,6 @@ class StateRecord(Light):
     def is_of_course(self, newest: "StateRecord") -> bool:
         """True if a log that is read from this record leads to the newest one.
 
-        An adoption writes its base record first. If it ends there, the stream goes on without it.
+        An adoption writes its base record first. If it ends there, the stream continues without it.
         """
         return self.adoption == newest.adoption
