@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sluicegate.coordinator.core import state_record
 from sluicegate.coordinator.core.state import LogState, RegionState
 from sluicegate.coordinator.core.state_record import RECORD_VERSION, Condition, Due, StateRecord
 from sluicegate.coordinator.observe.messages import format_cause
+from sluicegate.coordinator.stream import state_records
 from sluicegate.coordinator.stream.state_records import RecordTooLarge, decode_record, encode_record
 from sluicegate.events.notifications import NotificationType, Stalled
 from sluicegate.events.problems import Cause, CauseCode, Code, Problem
@@ -122,9 +122,9 @@ def test_decoding_never_raises(place: int, junk: bytes, dropped: int) -> None:
 
 def test_a_record_that_could_not_be_read_again_is_not_written(monkeypatch: pytest.MonkeyPatch) -> None:
     size = len(RECORD.model_dump_json())
-    monkeypatch.setattr(state_record, "_MOST", size)
+    monkeypatch.setattr(state_records, "_MOST", size)
     assert decode_record("flights", encode_record(RECORD)) == RECORD
-    monkeypatch.setattr(state_record, "_MOST", size - 1)
+    monkeypatch.setattr(state_records, "_MOST", size - 1)
     with pytest.raises(RecordTooLarge) as refused:
         encode_record(RECORD)
     assert (refused.value.cause.number, refused.value.cause.other) == (size, size - 1)
