@@ -39,6 +39,8 @@ class Committing:
         self._decision: Decision | None = None
         """The decision under way. A stall ends that, and the next question begins it again."""
         self._absent: Absent | None = None
+        self._expired = False
+        """True if the snapshot of the newest outcome has expired: the head that the decision names serves."""
         self._reverted = False
         """True if the empty commit of the revert was seen in the table."""
 
@@ -70,12 +72,13 @@ class Committing:
         """
         if self._decision is not state.unresolved:
             self._decision, self._absent, self._reverted, self.retries = state.unresolved, None, False, 0
+            self._expired = False
         if (made := self._decision) is None:
             return None
         revert = revert_digest(made)
         if self._absent is None:
             digest = revert if self._reverted and revert is not None else made.digest
-            known = self._table.known_head(state, table)
+            known = self._table.known_head(state, table, expired=self._expired)
             return Ask(made.id, digest, state.table or self._table.identity or "", known)
         policy = state.policy
         return Publish(
@@ -126,6 +129,10 @@ class Committing:
                 return Problem(code=Code.TABLE_CONTRADICTS, number=number, names=(digest,))
             case Ahead(newest):
                 return Problem(code=Code.TABLE_AHEAD, number=number, other=newest)
+            case Unproven(expired=True) if not (self._expired or self._table.upto == number - 1):
+                # That was the snapshot of the newest outcome, or a statement. The decision may name another.
+                self._expired = True
+                return None
             case Unproven():
                 return self._table.unproven(answer, effect.known, number, number)
             case TableReplaced(identity):

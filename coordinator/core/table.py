@@ -1,10 +1,11 @@
 """Proofs that the table has given to the coordinator, and contradictions of them.
 
-A commit is published only where its decision is proven absent. The proof begins at a *known head*: a snapshot
-that no commit of the asked decision precedes. If it is an ancestor of the head now, only what came after it
-has to be read. There are four sources of a known head, the surest first: the newest answer of the table, an
-operator's statement, the head that the decision names, and the snapshot of the newest outcome. Whoever wrote
-the decision had a proof of its head. A statement is worth nothing as soon as the table disproves it.
+A commit is published only where its decision is proven absent. The proof begins at a *known head*: a
+snapshot that no commit of the asked decision precedes. If it is an ancestor of the head now, only what came
+after it has to be read. There are four sources of a known head, the surest first: the newest answer of the
+table, an operator's statement, the snapshot of the newest outcome, and once that has expired, the head that
+the decision names. Whoever wrote the decision had a proof of its head; a forged one may name a head of a
+table that was rolled back since. A statement is worth nothing as soon as the table disproves it.
 
 A table can be rolled back, also below commits that are announced. It lacks a known head then, and the
 stream stalls until the table is restored. History that expires afterwards hides a rollback, and repairs
@@ -50,10 +51,12 @@ class TableProgress(Light):
         """Forget the known head: an operator names another one."""
         self.head, self.upto = None, -1
 
-    def known_head(self, state: LogState, found: TableState | None) -> SnapshotRef | None:
+    def known_head(
+        self, state: LogState, found: TableState | None, *, expired: bool = False
+    ) -> SnapshotRef | None:
         """Return the known head for the asked decision; None: the whole history has to be read.
 
-        `found`: the table, if it was seen.
+        `found`: the table, if it was seen. `expired`: it has let the snapshot of the newest outcome expire.
         """
         seen, stated = self.upto == asked_decision(state) - 1, _stated_head(state, found)
         # The newest outcome may be of another history than the table's answer: then it is asked for.
@@ -66,7 +69,7 @@ class TableProgress(Light):
         if made is None or seen or self.contradicted is not None or _lacks(made.head, state.snapshot):
             # A table that lacks the decision before does not have the head that this one names.
             return state.snapshot
-        return made.head
+        return made.head if expired else state.snapshot
 
     def mismatch(self, state: LogState, found: TableState) -> Problem | None:
         """Return the contradiction between the table and a log that was read to its end; None if not."""
