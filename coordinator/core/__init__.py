@@ -37,6 +37,29 @@ activity.py, outbox.py) is timers, candidates and effects in flight. A crash los
 again. A `StateRecord` saves the first two, so that a restart does not read the log from its beginning. It is
 a copy: a lost or an old one costs time, never rows.
 
+The words for regions
+---------------------
+*Active*: in the assignment, and not ended. *Expected*: active, and not idle (`Log.expected`). *Lagging*:
+expected, with nothing sealed after its position. *Absent*: lagging, with a known answer: it cannot move soon
+(`RegionState.is_absent`), is silent, or its time has passed (`Candidate.align`). A region *falls back* in a
+cut that does not move it. *Sealed*: completed, complete and contiguous. *Taken*: part of the unresolved decision.
+
+Answers of the table
+--------------------
+To a question about the unresolved decision, or about the next one while there is none (`_head_asked`):
+
+    Found            its outcome is appended; of the next one: it is another coordinator's, the log is read
+    Absent(head)     published on exactly this head; of the next one: the head is proven, decisions may follow
+    OtherDigest      a revert of it, or a stall
+    Ahead            the log is read to a new end; a stall if that does not explain it
+    Unproven         a stall; the head that is known has expired (`expired`), or is not in the history
+    TableReplaced    a stall of the whole stream, not of its commits alone
+
+Repetitions after a crash
+-------------------------
+The notifications of the newest record are sent again, under the same ids. Answers to registrations wait until
+the log is read, so they come after the commits then. While the stream stalls, each answer is that stall.
+
 What may never happen
 ---------------------
 * A decision is published without the question whether the table has it. Every commit begins with *ask*.
