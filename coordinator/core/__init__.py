@@ -42,7 +42,8 @@ The words for regions
 *Active*: in the assignment, and not ended. *Expected*: active, and not idle (`Log.expected`). *Lagging*:
 expected, with nothing sealed after its position. *Absent*: lagging, with a known answer: it cannot move soon
 (`RegionState.is_absent`), is silent, or its time has passed (`Candidate.align`). A region *falls back* in a
-cut that does not move it. *Sealed*: completed, complete and contiguous. *Taken*: part of the unresolved decision.
+cut that does not move it. *Sealed*: completed, complete and contiguous. *Taken*: part of the unresolved
+decision.
 
 Answers of the table
 --------------------
