@@ -456,7 +456,7 @@ class StreamPolicy(Body):
 # - its effect in `core/commands.py`, and in `replay/audit.py` if its outcome comes later;
 # - if it lasts: its state in `core/state.py`, its effect on choice and validity in `core/cuts.py`, its
 #   condition in `core/conditions.py` and `observe/messages.py`, its view in `observe/view.py` and
-#   `state_store/port.py`;
+#   `state_store/port.py`, its word in `cli/status.py` and in `web/static/text.js`;
 # - a command in `cli`, and an entry in `COMMANDS` of `cli/history.py`;
 # - a golden case, and its rule in `tests/simulator/truth.py` and `coverage.py`.
 # Readers of an older release do not know it, so it is a breaking change.

@@ -27,7 +27,8 @@ What may never happen
 - A file is deleted whose event may be in the log. After an error of a publication the outcome is unknown,
   and files stay.
 - A region counts as idle while rows are written for it. The log has the beginning of a checkpoint after
-  every heartbeat that may have stated idle, and before the first row.
+  every heartbeat that may have stated idle, and before the first row. `spark/heartbeats.py` states idle, and
+  `spark/batch.py` takes it back; in plain Python `driver.py` does both.
 - A driver writes for an incarnation that has ended. A doubt, such as a notification about another
   incarnation, decides nothing itself; it makes the driver ask the coordinator before the next checkpoint.
 - A file or a completion depends on a heartbeat, on a notification, or on a thread in the background.

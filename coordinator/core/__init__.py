@@ -11,7 +11,8 @@ judges a decision in the same way.
 The data flows in one direction, and each step has one file:
 
     record ─► replica ─► state, log            the fold: what the log says, and nothing else
-              registration, commands, cuts     the rules for each kind of record
+              registration, commands, cuts     the rules for each kind of record; the list above `Command` in
+                                               events/models.py says what a new order needs
               savepoints, undo                 orders that stay open; what a revert or a withdrawal puts back
     time   ─► machine ─► proposal              the next cut: chosen, checked, appended as cut.decided
               machine ─► commit                an unresolved decision: ask, publish, append the outcome
@@ -39,11 +40,12 @@ a copy: a lost or an old one costs time, never rows.
 
 The words for regions
 ---------------------
-*Active*: in the assignment, and not ended. *Expected*: active, and not idle (`Log.expected`). *Lagging*:
-expected, with nothing sealed after its position. *Absent*: lagging, with a known answer: it cannot move soon
-(`RegionState.is_absent`), is silent, or its time has passed (`Candidate.align`). A region *falls back* in a
-cut that does not move it. *Sealed*: completed, complete and contiguous. *Taken*: part of the unresolved
-decision.
+*Idle*: the newest heartbeat says so (`heartbeat` in replica.py; the status shows this), and nothing is
+pending (`Log.is_idle`; cuts ask this). *Active*: in the assignment, and not ended. *Expected*: active, and
+not idle (`Log.expected`). *Lagging*: expected, with nothing sealed after its position. *Absent*: lagging,
+with a known answer: it cannot move soon (`RegionState.is_absent`), is silent, or its time has passed
+(`Candidate.align`). A region *falls back* in a cut that does not move it. *Sealed*: completed, complete and
+contiguous. *Taken*: part of the unresolved decision.
 
 Answers of the table
 --------------------

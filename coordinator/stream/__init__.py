@@ -19,10 +19,14 @@ The way of one record, and of the commit that it causes:
                runner ─► core poll(now)         the effects that may start now
                  files, prechecks, table.check  before the decision: files exist (lakes/committer.py), sizes
                                                 and schemas fit. A malformed body becomes a dead letter
-                                                here. What passed is not looked for again for ten minutes
+                                                here, so one that no cut would take gets no letter. What
+                                                passed an early check is not looked for again for ten
+                                                minutes (prechecks.py), and after the check before the
+                                                decision not until that one is made (core/proposal.py)
                  appends                        cut.decided; read back like any other record
                  table.ask, table.publish       calls of the committer (lakes/), in a thread of the pool.
-                                                After a conflict the core asks again, without a maximum
+                                                After a conflict core/commit.py asks again, without a
+                                                maximum
                  appends                        cut.committed; read back
                  appends, outcomes, telemetry   state record, notification (after the listeners' records),
                                                 view, logs, metrics, spans
