@@ -171,6 +171,7 @@ FIELDS: Final[Mapping[type[BaseModel], Mapping[str, str]]] = {
         "run": "all incarnations end",
         "registered": "all incarnations end, and offsets of the log begin again",
         "idle": "the region may have work that the table does not show",
+        "rests": "all incarnations end",
         "begun": "all incarnations end",
         "final": "carried by the phase, if it is reached; else the region has more work",
         "fault": "all incarnations end, and a fault ends with its incarnation",
