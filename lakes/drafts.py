@@ -1,7 +1,8 @@
 """Drafts: the metadata files of a publication, which may never become visible.
 
-A name is `<kind>-<owner>-<decision>-<coordinator>-<attempt>`, with an ending. The owner is a digest of branch
-and commit user, so two streams of one table have different ones. The coordinator is in its log line
+A name is `<kind>-<owner>-<decision>-<coordinator>-<attempt>`, with an ending. The owner is a digest of table,
+branch and commit user. So two streams of one table have different ones, and so have two tables in one folder:
+a catalog may give a new table the folder that a renamed one keeps. The coordinator is in its log line
 `listening`. The attempt is random. So a file that a dead coordinator left still shows its decision
 (docs/decisions.md, 53). A publication changes no name: other metadata of the table shows what is published.
 """
@@ -67,14 +68,17 @@ class DraftNames(NamedTuple):
         return f"{self.owner[:8]}-{COORDINATOR[:4]}-{random}-{self.decision:012}"
 
 
-def draft_owner(commit_user: str, branch: str) -> str:
-    """Return the owner that names of drafts state. `branch` is empty for a format without branches."""
-    return hashlib.sha256(f"{branch}\n{commit_user}".encode()).hexdigest()[:16]
+def draft_owner(table: str, branch: str, commit_user: str) -> str:
+    """Return the owner that names of drafts state.
+
+    `table` is the identity of a table, and `branch` is empty for a format without branches.
+    """
+    return hashlib.sha256(f"{table}\n{branch}\n{commit_user}".encode()).hexdigest()[:16]
 
 
-def draft_names(commit_user: str, branch: str, decision: int) -> DraftNames:
+def draft_names(table: str, branch: str, commit_user: str, decision: int) -> DraftNames:
     """Return names that no other attempt has."""
-    return DraftNames(draft_owner(commit_user, branch), decision, uuid.uuid4().hex)
+    return DraftNames(draft_owner(table, branch, commit_user), decision, uuid.uuid4().hex)
 
 
 def stated_draft(name: str) -> StatedDraft | None:

@@ -19,8 +19,8 @@ deletable if all of these are true:
   winners. What a table with a later one waits for is in another log.
 
 Drafts of a publication are found by listing, too (`lakes.drafts`). One is deletable if all of these are true:
-- Its name states this stream's commit user and branch, and a decision with an outcome in the log. The record
-  of that is older than the grace period.
+- Its name states this table, this stream's commit user and branch, and a decision with an outcome in the log.
+  The record of that is older than the grace period.
 - No metadata of the table names it.
 - The table has the newest committed decision, read after the listing. So no process publishes this decision:
   no repair after a rollback, and no other log that has adopted the table and uses the number again.
@@ -139,6 +139,8 @@ class Search:
         """Offsets of the orphans that are old enough."""
         self._named_since: set[str] = set()
         """Paths that events appended after the search name."""
+        self._identity = ""
+        """Of the table whose history was read."""
         self._unproven: str | None = None
         """Reason for which no file without an event may be deleted; None: there is none."""
 
@@ -149,7 +151,7 @@ class Search:
         listed = await self._table.call(finder.stated_files)
         history = await self._table.history()
         await self._read(await self._log.end(), Comparison(history, self._table.settings.commit_user))
-        self._unproven = self._require_newest(history)
+        self._unproven, self._identity = self._require_newest(history), history.identity
         known = self._fold.replica.state.table
         if known not in (None, history.identity):
             self._refuse(Problem(code=Code.TABLE_REPLACED, detail=history.identity))
@@ -273,9 +275,9 @@ class Search:
         return self._events.judge(incarnation, checkpoint, self._fold.replica.state)
 
     def _judged_draft(self, draft: StatedDraft) -> Verdict:
-        owner = draft_owner(self._table.settings.commit_user, self._finder().branch)
+        owner = draft_owner(self._identity, self._finder().branch, self._table.settings.commit_user)
         if not owner.startswith(draft.owner):
-            return Verdict("another commit user has made this draft, or on another branch", None)
+            return Verdict("the draft is of another commit user, branch or table", None)
         return self._events.judge_draft(draft.decision)
 
     def _is_ripe(self, file: Unnamed, now: int) -> bool:

@@ -107,17 +107,22 @@ def test_a_short_incarnation_proves_nothing() -> None:
     assert made._judged(f"data-{32 * '0'}-{15 * 'q'}-0-x.parquet", 1).since is None
 
 
-DRAFTS: Final = draft_names("sluicegate-s", "main", 3)
-OTHERS: Final = (draft_names("sluicegate-t", "main", 3), draft_names("sluicegate-s", "b", 3))
+DRAFTS: Final = draft_names("t", "main", "sluicegate-s", 3)
+OTHERS: Final = (
+    draft_names("t", "main", "sluicegate-t", 3),
+    draft_names("t", "b", "sluicegate-s", 3),
+    draft_names("u", "main", "sluicegate-s", 3),
+)
 
 
 def draft_paths(names: DraftNames) -> list[str]:
     return [f"metadata/{names.name('manifest')}-m0.avro", f"metadata/00007-{names.uuid()}.metadata.json"]
 
 
-def test_a_draft_of_another_stream_or_branch_stays() -> None:
+def test_a_draft_of_another_stream_branch_or_table_stays() -> None:
     """Their decisions have the same numbers, and their outcomes are in another log."""
     made = search_of()
+    made._identity = "t"
     table: Any = made._table
     table.settings.commit_user = "sluicegate-s"
     table.capable.return_value.branch = "main"
