@@ -19,9 +19,10 @@ from sluicegate.lakes.storage import Storage
 COORDINATOR: Final = secrets.token_hex(6)
 """Digits of this process in the names of its drafts."""
 _HIGHEST: Final = 10**12
-_KINDS: Final = r"manifest|manifest-list|snap-[0-9]+-0|\.[^/]+\.draft"
+_KINDS: Final = r"manifest|manifest-list|snap-(?P<snapshot>[0-9]+)-0|\.[^/]+\.draft"
 _NAME: Final = re.compile(
-    rf"(?:{_KINDS})-([0-9a-f]{{16}})-([0-9]{{1,19}})-([0-9a-f]{{12}})-([0-9a-f]{{32}})[-.][^/]+"
+    rf"(?:{_KINDS})-(?P<owner>[0-9a-f]{{16}})-(?P<decision>[0-9]{{1,19}})-(?P<coordinator>[0-9a-f]{{12}})-"
+    r"(?P<attempt>[0-9a-f]{32})[-.][^/]+"
 )
 _METADATA: Final = re.compile(
     r"[0-9]+-([0-9a-f]{8})-([0-9a-f]{4})-8([0-9a-f]{3})-([89ab][0-9a-f]{3})-([0-9]{12})(?:\.gz)?\.metadata\.json"
@@ -38,6 +39,8 @@ class StatedDraft(NamedTuple):
     """12 digits, or the first 4."""
     attempt: str
     """7 of its digits."""
+    snapshot: str = ""
+    """Identity of the snapshot of this attempt, in the name of Iceberg's list of manifests alone."""
 
     @property
     def publication(self) -> tuple[str, int, str]:
@@ -84,7 +87,8 @@ def draft_names(table: str, branch: str, commit_user: str, decision: int) -> Dra
 def stated_draft(name: str) -> StatedDraft | None:
     """Return the parts of a draft's name; None for a file of another program, or of no decision."""
     if (found := _NAME.fullmatch(name)) is not None:
-        return StatedDraft(found[1], int(found[2]), found[3], found[4][13:20])
+        owner, decision, coordinator = found["owner"], int(found["decision"]), found["coordinator"]
+        return StatedDraft(owner, decision, coordinator, found["attempt"][13:20], found["snapshot"] or "")
     if (found := _METADATA.fullmatch(name)) is not None:
         return StatedDraft(found[1], int(found[5]), found[2], found[3] + found[4])
     return None

@@ -495,6 +495,10 @@ PLANTS: Final = (
         *(Search._judged_draft, "not owner.startswith(draft.owner)", "False", SEARCH),
     ),
     Plant(
+        "a draft that the log names as published goes",
+        *(Search._judged_draft, "draft.publication in self._published", "False", SEARCH),
+    ),
+    Plant(
         "a draft that a repair makes meanwhile goes",
         Search.find,
         "listed = await self._table.call(finder.stated_files)\n    history = await self._table.history()",
