@@ -13,7 +13,8 @@ deletable if all of these are true:
 - Its name states a checkpoint, and so much of an incarnation that no other stream has the same. The logged
   policy takes no other names.
 - Each incarnation of the log that begins so has ended for good, or has a committed position at or after the
-  checkpoint; and the record of that is older than the grace period.
+  checkpoint. The log has the record of that, which is older than the grace period, and all events of the
+  checkpoint: it does not begin after them.
 - No event of the partition names a file of the same name, and nothing in the table refers to it.
 - The newest decision of the table is that of the log. A table that was rolled back lacks references to
   winners. What a table with a later one waits for is in another log.

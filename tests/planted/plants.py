@@ -474,6 +474,15 @@ PLANTS: Final = (
         ),
     ),
     Plant(
+        "a file whose event may be deleted goes",
+        *(
+            decisions.OrphanEvents.judge,
+            "reaches(_committed(self._start, name), life, checkpoint)",
+            "False",
+            ORPHANS,
+        ),
+    ),
+    Plant(
         "one incarnation that has ended is enough",
         *(decisions.OrphanEvents.judge, 'may still be committed", None)', 'may be committed", 1)', ORPHANS),
     ),
