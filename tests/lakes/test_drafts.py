@@ -1,5 +1,6 @@
 """Names of drafts: read back by us, taken by readers, and of nobody else."""
 
+import re
 import uuid
 from itertools import product
 
@@ -22,6 +23,7 @@ OWNER = draft_owner("t", "main", "sluicegate-flights")
         f".snapshot-5.{NAMES.name('draft')}.tmp",
         f".{5:020d}.json.{NAMES.name('draft')}.tmp",
     ],
+    ids=["manifest", "manifest list", "list of Iceberg", "snapshot", "version"],
 )
 def test_a_name_states_owner_decision_and_coordinator(name: str) -> None:
     found = stated_draft(name)
@@ -70,6 +72,8 @@ def test_tables_branches_and_users_have_their_own_drafts() -> None:
         "snapshot-5",
         f"{5:020d}.json",
     ],
+    # The names are random, and each process of a run must find the same tests.
+    ids=lambda name: re.sub("[0-9a-f-]{32,}", "X", name),
 )
 def test_files_of_others_are_no_drafts(name: str) -> None:
     assert stated_draft(name) is None
